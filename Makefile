@@ -1,0 +1,91 @@
+# Every target sets up what it needs on a machine that has Python 3.11 with venv, git and make; the second time it is quick.
+#   make demo · make test · make help
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+JOBS ?= 2
+# What to test, and further options of pytest: make test ARGS='tests/unit -k quoting'
+ARGS ?=
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 10 --durations-min 1
+
+# pyright would ask the network for a newer version of itself.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Thousands of processes are started; none of them should compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+.PHONY: demo
+demo: run-ready ## the story, for real, in a temporary directory (under 30 s)
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+.PHONY: test
+test: dev-ready ## every test but the long sweeps (under 15 minutes on 2 cores)
+	@$(PYTEST) $(ARGS)
+
+.PHONY: test-slow
+test-slow: dev-ready ## only the long sweeps
+	@$(PYTEST) -m slow $(ARGS)
+
+.PHONY: test-all
+test-all: dev-ready ## every test
+	@$(PYTEST) -m '' $(ARGS)
+
+.PHONY: docs-test
+docs-test: dev-ready ## only the tests of README and docs (part of make test)
+	@$(PYTEST) tests/docs $(ARGS)
+
+.PHONY: bench
+bench: dev-ready ## the measured tables
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+.PHONY: check
+check: ## everything that judges the code without running it
+	@$(MAKE) --keep-going lint types imports licences
+
+.PHONY: lint
+lint: dev-ready ## ruff, and the house rules
+	@status=0; \
+	$(BIN)/ruff check . || status=1; \
+	$(BIN)/ruff format --check --output-format concise . || status=1; \
+	$(BIN)/python tools/check_house_rules.py || status=1; \
+	exit $$status
+
+.PHONY: types
+types: dev-ready ## pyright, strict
+	@$(BIN)/pyright --project pyproject.toml --pythonpath $(BIN)/python
+
+.PHONY: imports
+imports: dev-ready ## who may import whom
+	@$(BIN)/lint-imports --no-logo
+
+.PHONY: licences
+licences: dev-ready ## no GPL among what a user installs
+	@$(BIN)/python tools/check_licences.py
+
+.PHONY: format
+format: dev-ready ## let ruff arrange the code
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+.PHONY: wheel-smoke
+wheel-smoke: dev-ready ## build the wheel, install it alone in a fresh environment, write and undo with it
+	@tools/check-wheel
+
+.PHONY: clean
+clean: ## remove what the other targets made
+	@rm -rf .venv .venv.lock dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: run-ready dev-ready
+run-ready:
+	@tools/set-up run
+dev-ready:
+	@tools/set-up dev

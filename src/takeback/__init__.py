@@ -1,0 +1,106 @@
+"""Undo for what AI agents do: every change gets a way back before it is made."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback, open
+    from takeback.errors import (
+        ApplyFailed,
+        ApprovalExpired,
+        BlobDamaged,
+        BlobMissing,
+        Blocked,
+        Conflict,
+        Corrupt,
+        Denied,
+        Drifted,
+        Failed,
+        Forgotten,
+        FormatTooNew,
+        KeyReused,
+        LeaseHeld,
+        LeaseLost,
+        Misuse,
+        NoRemedy,
+        PreconditionFailed,
+        RecordInvalid,
+        Refused,
+        ResourceUnreachable,
+        StoreBusy,
+        Stuck,
+        TakebackError,
+        Unavailable,
+        UndoFailed,
+        ValidationFailed,
+        VerifyFailed,
+    )
+    from takeback.model.effect import Effect, State
+    from takeback.model.plan import UndoResult
+    from takeback.model.run import Checkpoint, RunInfo
+    from takeback.model.settings import Settings
+    from takeback.policy import checks
+    from takeback.runs.run import Run
+
+__version__ = "0.1.0"
+
+# Where each public name lives: loaded when it is first asked for, so that importing takeback costs next to nothing.
+_HOMES = {
+    "takeback.api": ("Takeback", "open"),
+    "takeback.model.effect": ("Effect", "State"),
+    "takeback.model.plan": ("UndoResult",),
+    "takeback.model.run": ("Checkpoint", "RunInfo"),
+    "takeback.model.settings": ("Settings",),
+    "takeback.runs.run": ("Run",),
+}
+
+__all__ = [
+    "ApplyFailed",
+    "ApprovalExpired",
+    "BlobDamaged",
+    "BlobMissing",
+    "Blocked",
+    "Checkpoint",
+    "Conflict",
+    "Corrupt",
+    "Denied",
+    "Drifted",
+    "Effect",
+    "Failed",
+    "Forgotten",
+    "FormatTooNew",
+    "KeyReused",
+    "LeaseHeld",
+    "LeaseLost",
+    "Misuse",
+    "NoRemedy",
+    "PreconditionFailed",
+    "RecordInvalid",
+    "Refused",
+    "ResourceUnreachable",
+    "Run",
+    "RunInfo",
+    "Settings",
+    "State",
+    "StoreBusy",
+    "Stuck",
+    "Takeback",
+    "TakebackError",
+    "Unavailable",
+    "UndoFailed",
+    "UndoResult",
+    "ValidationFailed",
+    "VerifyFailed",
+    "checks",
+    "open",
+]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name == "checks":
+        return importlib.import_module("takeback.policy.checks")
+    if name not in __all__:
+        raise AttributeError(f"module 'takeback' has no attribute {name!r}")
+    home = next((home for home, names in _HOMES.items() if name in names), "takeback.errors")
+    return getattr(importlib.import_module(home), name)

@@ -1,0 +1,279 @@
+"""Keys of configuration files: each key is taken back by itself, whatever else happened to the file.
+
+The bytes are put in place by the file adapter: every config effect carries an inner file effect under the same id,
+in `remedy.payload["file"]`. So the whole file is captured too, and is compared before it is replaced.
+"""
+
+from typing import Any, NamedTuple
+
+from takeback.adapters.config import formats
+from takeback.adapters.config.changes import requested
+from takeback.adapters.config.keys import neighbours
+from takeback.adapters.config.restore import Choice, choices, remedy_of, restoration
+from takeback.adapters.config.states import (
+    View,
+    key_resource,
+    key_state,
+    pointer_in,
+    read_bytes,
+    same_state,
+    view,
+    words,
+)
+from takeback.adapters.config.steps import with_changes
+from takeback.adapters.protocol import Adapter, Assessment, Receipt, Traits
+from takeback.errors import Conflict, Drifted, Misuse, Refused
+from takeback.model.change import UNDO, Change
+from takeback.model.effect import Effect
+from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.remedy import Offer, Remedy, Strategy, Target, from_json, to_json
+from takeback.model.resource import display
+from takeback.model.staged import Staged
+from takeback.model.standing import Sighting, Standing, TargetSighting, together
+from takeback.storage.protocols import Blobs
+
+
+class Prepared(NamedTuple):
+    """An edit or an undo worked out on the bytes that are there now."""
+
+    format: str
+    base: str  # digest of those bytes; "" when there is no file
+    result: str  # digest of the new ones
+    targets: tuple[Target, ...]
+    places: list[list[Any]]  # for each target: the key before it, and the key itself where it is not plain text
+    made: tuple[str, ...]
+    change: Change  # the inner one
+    of: Effect | None = None  # for an inner undo
+
+
+class ConfigAdapter:
+    name = "config"
+    version = 1
+    traits = Traits(stages=True, atomic=True, exact=True)
+
+    def __init__(self, file: Adapter, blobs: Blobs) -> None:
+        self._file = file
+        self._blobs = blobs
+        # From stage to capture: what was staged is what must be captured and applied.
+        self._prepared: dict[str, Prepared] = {}
+
+    def assess(self, change: Change, of: Effect | None = None) -> Assessment:
+        outcomes: tuple[TargetOutcome, ...] = ()
+        if change.kind == UNDO:
+            if of is None or of.remedy is None:
+                raise Misuse(
+                    "There is nothing to take back: the effect has no remedy.", hint="Name an effect that was done."
+                )
+            outcomes = tuple(choice.outcome for choice in self._choices(change, of, self._seen(of)))
+        prepared = self._prepare(change, of)
+        resources = tuple(target.resource for target in prepared.targets)
+        if not prepared.targets:
+            return Assessment(resources, (Offer(Strategy.SNAPSHOT),), changes_nothing=True, outcomes=outcomes)
+        inner = self._file.assess(prepared.change, prepared.of)
+        return Assessment(resources, inner.offers, lost=inner.lost, outcomes=outcomes)
+
+    def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
+        prepared = self._prepared[effect.id] = self._prepare(effect.change, effect.of)
+        return self._file.stage(_inner_of(effect, prepared), named) if prepared.targets else ()
+
+    def capture(self, effect: Effect, offer: Offer) -> Remedy:
+        prepared = self._prepared.get(effect.id) or self._prepare(effect.change, effect.of)
+        self._prepared[effect.id] = prepared
+        if effect.of is not None:
+            self._refuse_conflicts(effect.change, effect.of)
+        if not prepared.targets:
+            return Remedy(self.name, self.version, offer.strategy, (), {"format": prepared.format})
+        inner = self._file.capture(_inner_of(effect, prepared), offer)
+        if inner.targets[0].before.get("digest", "") != prepared.base:
+            raise Drifted(
+                f"{display(effect.change.resource)} was changed while it was being edited.",
+                hint="Nothing was changed by this edit; try again.",
+            )
+        payload: dict[str, Any] = {
+            "format": prepared.format,
+            "whole": [prepared.base, prepared.result],
+            "places": prepared.places,
+            "file": {"kind": prepared.change.kind, "args": prepared.change.args, "remedy": to_json(inner)},
+        }
+        if prepared.made:
+            payload["made"] = list(prepared.made)
+        blobs = dict.fromkeys((*inner.blobs, *filter(None, (prepared.base, prepared.result))))
+        return Remedy(
+            self.name,
+            self.version,
+            inner.strategy,
+            prepared.targets,
+            payload,
+            tuple(blobs),
+            inner.exact,
+            inner.residue,
+            inner.good_until,
+        )
+
+    def apply(self, effect: Effect) -> Receipt:
+        return self._file.apply(inner_effect(effect)) if effect.targets else Receipt()
+
+    def verify(self, effect: Effect) -> Sighting:
+        if effect.remedy is None or not effect.targets:
+            return Sighting(Standing.AFTER if effect.remedy else Standing.BEFORE)
+        whole = self._file.verify(inner_effect(effect))
+        if whole.standing in (Standing.BETWEEN, Standing.UNKNOWN):
+            # Killed in the middle of a swap, or not to be seen: what the keys say would be half the truth.
+            seen = tuple(TargetSighting(t.resource, whole.standing, {}) for t in effect.targets)
+            return Sighting(whole.standing, whole.detail, seen)
+        now = self._seen(effect)
+        format = remedy_of(effect).payload["format"]
+        return together(tuple(self._sighted(target, now, format) for target in effect.targets))
+
+    def undo(self, effect: Effect) -> None:
+        if not effect.targets:
+            return
+        inner = inner_effect(effect)
+        standing = self._file.verify(inner).standing
+        if standing is Standing.BEFORE:
+            return
+        if standing in (Standing.AFTER, Standing.BETWEEN):
+            self._file.undo(inner)
+            return
+        # Someone changed the file meanwhile: put back our keys and nothing else, if nobody touched them.
+        change = Change(self.name, UNDO, effect.change.resource, effect.change.summary)
+        self._refuse_conflicts(change, effect)
+        prepared = self._prepare(change, effect)
+        if not prepared.targets:
+            return
+        again = _inner_of(effect, prepared)
+        try:
+            self._file.stage(again, named=False)
+            remedy = self._file.capture(again, Offer(Strategy.SNAPSHOT))
+            if remedy.targets[0].before.get("digest", "") != prepared.base:
+                raise Drifted(f"{display(effect.change.resource)} was changed again.", hint="Try again.")
+            self._blobs.sync()
+            self._file.apply(again._replace(remedy=remedy))
+        finally:
+            self._file.tidy(again)
+
+    def tidy(self, effect: Effect) -> None:
+        prepared = self._prepared.pop(effect.id, None)
+        if effect.remedy is not None and effect.targets:
+            self._file.tidy(inner_effect(effect))
+        elif prepared is not None:
+            self._file.tidy(_inner_of(effect, prepared))
+        elif effect.remedy is None:
+            # A process died right after staging: the scratch is found by the effect's id beside the file.
+            change = Change("file", "write", effect.change.resource, effect.change.summary, {"content": ""})
+            self._file.tidy(effect._replace(change=change, of=None, undoes=""))
+
+    def release(self, effect: Effect) -> None:
+        """The power to undo it was given up."""
+        release = getattr(self._file, "release", None)
+        if release is not None:
+            release(effect)
+
+    def _refuse_conflicts(self, change: Change, of: Effect) -> None:
+        """Someone may have come between assess and now."""
+        if change.args.get("on_conflict") == OnConflict.SKIP:
+            return
+        odd = [c.outcome for c in self._choices(change, of, self._seen(of)) if c.outcome.outcome is Outcome.CONFLICT]
+        if odd:
+            details = "; ".join(f"{display(each.resource)}: {each.detail}" for each in odd)
+            raise Conflict(
+                f"Taking back effect {of.id[:8]} would destroy what was done since: {details}.",
+                hint="Nothing was changed. Skip or force, or undo the later changes first.",
+                resources=tuple(each.resource for each in odd),
+            )
+
+    def _sighted(self, target: Target, seen: View, format: str) -> TargetSighting:
+        pointer = pointer_in(target.resource)
+        now = key_state(seen, format, pointer)
+        for standing, state in ((Standing.AFTER, target.after), (Standing.BEFORE, target.before)):
+            if same_state(now, state, format, pointer, self._blobs, seen):
+                return TargetSighting(target.resource, standing, now)
+        detail = f"{display(target.resource)}: expected {words(target.after)}, found {words(now)}"
+        return TargetSighting(target.resource, Standing.FOREIGN, now, detail)
+
+    def _prepare(self, change: Change, of: Effect | None) -> Prepared:
+        return self._prepare_edit(change) if of is None else self._prepare_undo(change, of)
+
+    def _prepare_edit(self, change: Change) -> Prepared:
+        format = change.args["format"]
+        data = read_bytes(change.resource)
+        if data is None:
+            raise Refused(
+                f"{display(change.resource)} does not exist, so it has no keys.", hint="Create it with write() first."
+            )
+        sets, deletes = requested(change, self._blobs)
+        now = View(data, formats.read(format, data))
+        outcome = with_changes(now.document, sets, deletes)
+        new = formats.rewritten(format, data, outcome.on_the_way, outcome.wanted)
+        inner = self._write(change, new)
+        return self._prepared_with(inner, format, now, View(new, outcome.wanted), outcome.touched, outcome.made)
+
+    def _prepare_undo(self, change: Change, of: Effect) -> Prepared:
+        format = remedy_of(of).payload["format"]
+        seen = self._seen(of)
+        chosen = [c for c in self._choices(change, of, seen) if c.outcome.outcome is Outcome.UNDONE]
+        if not chosen:
+            return Prepared(format, seen.digest, seen.digest, (), [], (), change)
+        done = restoration(of, chosen, seen, self._blobs)
+        pointers = tuple(choice.pointer for choice in chosen)
+        before = inner_effect(of)
+        if done.is_whole and self._file.verify(before).standing is Standing.AFTER:
+            # Nobody touched the file since: mode, times and all come back with the bytes.
+            inner = Change("file", UNDO, of.change.resource, change.summary, {"on_conflict": "refuse"})
+            return self._prepared_with(inner, format, seen, done.then, pointers, done.made)._replace(of=before)
+        if done.then.data is None:
+            inner = Change("file", "delete", of.change.resource, change.summary)
+        else:
+            inner = self._write(change, done.then.data)
+        return self._prepared_with(inner, format, seen, done.then, pointers, done.made)
+
+    def _prepared_with(
+        self, inner: Change, format: str, now: View, then: View, pointers: tuple[str, ...], made: tuple[str, ...]
+    ) -> Prepared:
+        targets: list[Target] = []
+        places: list[list[Any]] = []
+        for pointer in pointers:
+            before, after = key_state(now, format, pointer), key_state(then, format, pointer)
+            if same_state(before, after, format, pointer, self._blobs, now, then):
+                continue
+            targets.append(Target(key_resource(inner.resource, pointer), before, after))
+            previous, key = neighbours(now.document, pointer)
+            places.append([previous, None if isinstance(key, str | None) else formats.to_journal(format, key)])
+        return Prepared(format, now.digest, then.digest, tuple(targets), places, made, inner)
+
+    def _write(self, change: Change, data: bytes) -> Change:
+        digest = self._blobs.put(data, like=change.resource)
+        args: dict[str, Any] = {"content": digest, "size": len(data)}
+        if change.args.get("allow_inexact"):
+            args["allow_inexact"] = True
+        return Change("file", "write", change.resource, change.summary, args)
+
+    def _choices(self, change: Change, of: Effect, seen: View) -> tuple[Choice, ...]:
+        on_conflict = OnConflict(change.args.get("on_conflict", OnConflict.REFUSE))
+        return choices(of, seen, on_conflict, self._blobs)
+
+    def _seen(self, of: Effect) -> View:
+        """The file now; a thing that is no file is one that cannot be read as a document."""
+        try:
+            return view(of.change.resource, remedy_of(of).payload["format"])
+        except Refused as error:
+            return View(b"", trouble=str(error))
+
+
+def inner_effect(effect: Effect) -> Effect:
+    """The file effect inside a config effect; it has the same id, so scratch and held files are found by it."""
+    part: dict[str, Any] = remedy_of(effect).payload["file"]
+    change = Change("file", part["kind"], effect.change.resource, effect.change.summary, part["args"])
+    is_undo = part["kind"] == UNDO
+    of = inner_effect(effect.of) if is_undo and effect.of is not None else None
+    return effect._replace(
+        change=change, remedy=from_json(part["remedy"]), of=of, undoes=effect.undoes if is_undo else ""
+    )
+
+
+def _inner_of(effect: Effect, prepared: Prepared) -> Effect:
+    """The same, before there is a remedy."""
+    is_undo = prepared.of is not None
+    return effect._replace(
+        change=prepared.change, remedy=None, of=prepared.of, undoes=effect.undoes if is_undo else ""
+    )

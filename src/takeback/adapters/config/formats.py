@@ -1,0 +1,190 @@
+"""One door to JSON, YAML and TOML: read a document, look at a key, change keys and nothing else."""
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+from takeback.adapters.config import json_edit, toml_edit, yaml_edit
+from takeback.adapters.config.keys import SpelledFloat, SpelledInt, Tagged, find, same
+from takeback.adapters.config.steps import Step, steps, with_changes
+from takeback.errors import Misuse, Refused, ValidationFailed
+
+FORMATS = ("json", "jsonc", "yaml", "toml")
+
+_BY_SUFFIX = {
+    ".json": "json",
+    ".jsonc": "jsonc",
+    ".json5": "",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".toml": "toml",
+    ".webmanifest": "json",
+    ".geojson": "json",
+    ".code-workspace": "jsonc",
+}
+_BY_NAME = {
+    "Pipfile": "toml",
+    "Cargo.lock": "toml",
+    "poetry.lock": "toml",
+    "uv.lock": "toml",
+    ".clang-format": "yaml",
+    "devcontainer.json": "jsonc",
+    ".prettierrc": "yaml",
+}
+_SAFE_INT = 2**53  # beyond it, JSON readers disagree
+NOTATIONS = ("json", "yaml", "toml")
+
+
+def format_of(path: str, given: str = "") -> str:
+    """The format, as given or from the file's name."""
+    if given:
+        if given not in FORMATS:
+            raise Misuse(f"{given!r} is not a known format.", hint=f"Use one of {', '.join(FORMATS)}.")
+        return given
+    name = os.path.basename(path)
+    found = _BY_NAME.get(name) or _BY_SUFFIX.get(os.path.splitext(name)[1].lower(), "")
+    if found == "json" and (name.startswith(("tsconfig", "jsconfig")) or "/.vscode/" in path):
+        return "jsonc"
+    if not found:
+        raise Misuse(
+            f"The format of {name} is not known from its name.",
+            hint=f"Give format= as one of {', '.join(FORMATS)}.",
+        )
+    return found
+
+
+def read(format: str, data: bytes) -> Any:
+    """The document as dicts, lists and scalars."""
+    return _parse(format, _text(data))
+
+
+def look(format: str, data: bytes, pointer: str) -> tuple[bool, Any]:
+    """Whether the key is there, and its value."""
+    return find(read(format, data), pointer)
+
+
+def edit(format: str, data: bytes, set: Mapping[str, Any], delete: Iterable[str] = ()) -> bytes:
+    """The document with these keys set and those deleted; everything else stays as it was typed."""
+    document = read(format, data)
+    sets = {pointer: writable(format, value) for pointer, value in set.items()}
+    outcome = with_changes(document, sets, delete)
+    return rewritten(format, data, outcome.on_the_way, outcome.wanted)
+
+
+def rewritten(format: str, data: bytes, *stages: Any) -> bytes:
+    """The document changed in the smallest steps until it reads as the last stage; checked by reading again.
+
+    Stages between say more about the way: what was set and what was deleted need not be guessed from the end.
+    """
+    text = _text(data)
+    legs = zip((_parse(format, text), *stages), stages, strict=False)
+    plan = tuple(step for now, then in legs for step in steps(now, then))
+    wanted = stages[-1]
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    why = "it would change more than the keys asked for"
+    for change in _ways(format):
+        try:
+            new = _carried_out(text.removeprefix(mark), plan, change)
+            if new is not None and same(_parse(format, new), wanted):
+                return (mark + new).encode()
+        except Refused as error:
+            why = str(error).removesuffix(".")
+    raise ValidationFailed(
+        f"The edit was not made: {why}.", hint="Ask for other keys, or use write() to replace the file."
+    )
+
+
+def writable(format: str, value: Any) -> Any:
+    """The value as the format will read it back; `Misuse` if it cannot be written there."""
+    import datetime
+
+    if isinstance(value, dict):
+        entries = cast("dict[Any, Any]", value)
+        bad = next((key for key in entries if not isinstance(key, (str, Tagged))), None)
+        if bad is not None:
+            raise Misuse(f"The key {bad!r} is not text.", hint="Keys of an object must be text.")
+        return {key: writable(format, held) for key, held in entries.items()}
+    if isinstance(value, (list, tuple)) and not isinstance(value, Tagged):
+        return [writable(format, held) for held in cast("list[Any]", value)]
+    if isinstance(value, float) and not math.isfinite(value) and not isinstance(value, SpelledFloat):
+        raise Misuse(f"{value} is not a value that a configuration can hold.", hint="Give a finite number.")
+    if format == "yaml" and isinstance(value, (datetime.date, datetime.time)):
+        return Tagged("timestamp", value.isoformat())
+    notation(format, value)
+    return value
+
+
+def notation(format: str, value: Any) -> str:
+    """The value on one line, in the words of the format."""
+    if format == "yaml":
+        return yaml_edit.render(value)
+    return toml_edit.render(value) if format == "toml" else json_edit.render(value)
+
+
+def to_journal(format: str, value: Any) -> Any:
+    """As it may stand in a record: small scalars as they are, all else as text in the format's own notation,
+    because records have no fractions, no dates, and no order of keys."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and abs(value) < _SAFE_INT and not isinstance(value, SpelledInt):
+        return value
+    if isinstance(value, SpelledInt) and repr(value) == str(int(value)) and abs(value) < _SAFE_INT:
+        return int(value)
+    if isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value):
+        return value
+    return {"json" if format == "jsonc" else format: notation(format, value)}
+
+
+def from_journal(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    entries = cast("dict[str, Any]", value)
+    name = next(iter(entries), "")
+    if len(entries) == 1 and name in NOTATIONS and isinstance(entries[name], str):
+        text = entries[name]
+        if name == "toml":
+            return _parse("toml", f"v = {text}")["v"]
+        if name == "yaml" and text.startswith("*"):
+            return Tagged("*", text[1:])
+        return _parse(name, text)
+    return entries
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refused(
+            f"The file is not UTF-8 text (byte {error.start}), so it has no keys to edit.",
+            hint="Only JSON, YAML and TOML in UTF-8 can be edited; write() takes any bytes.",
+        ) from None
+
+
+def _parse(format: str, text: str) -> Any:
+    text = text.removeprefix("\ufeff")
+    if format == "yaml":
+        return yaml_edit.parse(text)
+    if format == "toml":
+        return toml_edit.parse(text)
+    return json_edit.parse(text, comments=format == "jsonc")
+
+
+def _ways(format: str) -> tuple[Callable[[str, Step], str], ...]:
+    if format == "toml":
+        return (toml_edit.change, toml_edit.change_inline)
+    if format == "yaml":
+        from takeback.adapters.config import yaml_round_trip
+
+        return (yaml_edit.change, yaml_round_trip.change)
+    return (lambda text, step: json_edit.change(text, step, comments=format == "jsonc"),)
+
+
+def _carried_out(text: str, plan: tuple[Step, ...], change: Callable[[str, Step], str]) -> str | None:
+    """None if this way does not know the layout."""
+    try:
+        for step in plan:
+            text = change(text, step)
+    except yaml_edit.Unhandled:
+        return None
+    return text

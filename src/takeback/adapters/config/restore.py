@@ -1,0 +1,105 @@
+"""Taking keys back: what would happen to each, and the bytes that come of it."""
+
+from typing import NamedTuple
+
+from takeback.adapters.config import formats
+from takeback.adapters.config.states import (
+    State,
+    View,
+    key_state,
+    pointer_in,
+    same_state,
+    value_of,
+    view_of,
+    words,
+)
+from takeback.adapters.config.steps import Restored, with_restored
+from takeback.errors import Refused
+from takeback.model.effect import Effect
+from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.remedy import Remedy, Target
+from takeback.storage.protocols import Blobs
+
+
+class Choice(NamedTuple):
+    """What an undo does with one key."""
+
+    outcome: TargetOutcome
+    target: Target
+    place: int  # of the target in its effect
+    pointer: str
+
+
+class Restoration(NamedTuple):
+    then: View  # the file as the undo leaves it
+    made: tuple[str, ...] = ()
+    is_whole: bool = False  # every byte as it was before the effect
+
+
+def choices(of: Effect, seen: View, on_conflict: OnConflict, blobs: Blobs) -> tuple[Choice, ...]:
+    """Compare and swap, key by key; a change elsewhere in the file is no conflict."""
+    return tuple(
+        _choice(of, target, place, seen, on_conflict, blobs) for place, target in enumerate(of.targets)
+    )
+
+
+def _choice(of: Effect, target: Target, place: int, seen: View, on_conflict: OnConflict, blobs: Blobs) -> Choice:
+    remedy = remedy_of(of)
+    format, pointer = remedy.payload["format"], pointer_in(target.resource)
+    now = key_state(seen, format, pointer)
+    if same_state(now, target.before, format, pointer, blobs, seen):
+        outcome, detail = Outcome.ALREADY, "it is as it was before"
+    elif same_state(now, target.after, format, pointer, blobs, seen):
+        outcome, detail = Outcome.UNDONE, f"back to {words(target.before)}"
+        if trouble := _in_the_way(of, target, place, seen, blobs):
+            outcome, detail = Outcome.CONFLICT, trouble
+    elif on_conflict is OnConflict.FORCE:
+        outcome = Outcome.UNDONE
+        detail = f"back to {words(target.before)}; {words(now)} that was there is kept for redo"
+    else:
+        outcome = Outcome.CONFLICT
+        detail = f"effect {of.id[:8]} left {words(target.after)}, found {words(now)}"
+    return Choice(TargetOutcome(target.resource, outcome, detail, of.id), target, place, pointer)
+
+
+def _in_the_way(of: Effect, target: Target, place: int, seen: View, blobs: Blobs) -> str:
+    """Why the key cannot come back into the document as it is now, though nobody touched the key itself."""
+    remedy = remedy_of(of)
+    if seen.digest == remedy.payload["whole"][1]:
+        return ""
+    if target.before["type"] != "value":
+        return f"before, there was {words(target.before)}; the file has changed since"
+    try:
+        with_restored(seen.document, [_restored(remedy, target, place, blobs)])
+    except Refused as error:
+        return str(error).rstrip(".")
+    return ""
+
+
+def restoration(of: Effect, chosen: list[Choice], seen: View, blobs: Blobs) -> Restoration:
+    """The bytes with the chosen keys as they were; every byte as it was if nothing else changed since."""
+    remedy = remedy_of(of)
+    format = remedy.payload["format"]
+    earlier, left = remedy.payload["whole"]
+    untouched = seen.digest == left and len(chosen) == len(of.targets)
+    if untouched or seen.data is None or seen.trouble:
+        data = b"".join(blobs.read(earlier)) if earlier else None
+        return Restoration(View(None) if data is None else view_of(data, format), is_whole=True)
+    keys = [_restored(remedy, choice.target, choice.place, blobs) for choice in chosen]
+    outcome = with_restored(seen.document, keys, remedy.payload.get("made", ()))
+    return Restoration(View(formats.rewritten(format, seen.data, outcome.wanted), outcome.wanted), outcome.made)
+
+
+def _restored(remedy: Remedy, target: Target, place: int, blobs: Blobs) -> Restored:
+    format, pointer = remedy.payload["format"], pointer_in(target.resource)
+    before: State = target.before
+    if before["type"] != "value" or not before["present"]:
+        return Restored(pointer, present=False)
+    after, key = remedy.payload["places"][place]
+    value = value_of(before, format, pointer, blobs)
+    return Restored(pointer, True, value, after, None if key is None else formats.from_journal(key))
+
+
+def remedy_of(effect: Effect) -> Remedy:
+    assert effect.remedy is not None
+    return effect.remedy

@@ -1,0 +1,151 @@
+"""TOML, changed through tomlkit, which keeps comments, order and spelling."""
+
+import datetime
+from typing import Any, cast
+
+from takeback.adapters.config.keys import spelled_float
+from takeback.adapters.config.steps import Add, Drop, Put, Step
+from takeback.errors import Misuse, Refused
+
+
+def parse(text: str) -> Any:
+    import tomllib
+
+    try:
+        return tomllib.loads(text, parse_float=spelled_float)
+    except RecursionError:
+        raise Refused("The TOML is nested too deeply.", hint="Use write() to replace the file.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise Refused(
+            f"This is not valid TOML: {error}.",
+            hint="Put the file right first, or replace it whole with write().",
+        ) from error
+
+
+def change(text: str, step: Step, inline: bool = False) -> str:
+    tomlkit = _tomlkit()
+    try:
+        document = tomlkit.parse(text)
+        _carry_out(document, step, inline)
+        new = cast("str", document.as_string())
+    except (tomlkit.exceptions.TOMLKitError, ValueError, TypeError, AttributeError, LookupError) as error:
+        # Tables in odd orders are more than it can handle; the file can still be written whole.
+        raise Refused(
+            "This place in the TOML cannot be edited by key.", hint="Use write() to replace the file."
+        ) from error
+    if "\r\n" in text and "\n" not in text.replace("\r\n", ""):
+        new = new.replace("\r\n", "\n").replace("\n", "\r\n")
+    return new
+
+
+def change_inline(text: str, step: Step) -> str:
+    """New objects in braces: a section cannot be added below a dotted key."""
+    return change(text, step, inline=True)
+
+
+def render(value: Any) -> str:
+    """On one line, as it could stand behind an equals sign."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, dict):
+        entries = cast("dict[str, Any]", value).items()
+        inner = ", ".join(f"{_quoted(key)} = {render(held)}" for key, held in entries)
+        return "{" + inner + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(render, cast("list[Any]", value))) + "]"
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    raise Misuse(
+        "TOML has no null." if value is None else f"TOML has no way to write a {type(value).__name__}.",
+        hint="Delete the key instead." if value is None else "Give it as text, number, date, list or object.",
+    )
+
+
+def _tomlkit() -> Any:
+    try:
+        import tomlkit
+    except ImportError:
+        raise Refused(
+            "Editing TOML needs the package tomlkit, which is not installed.",
+            hint="Install it with `pip install 'takeback[config]'`.",
+        ) from None
+    return tomlkit
+
+
+def _quoted(text: str) -> str:
+    shown = [
+        f"\\u{ord(c):04X}" if ord(c) < 32 or ord(c) == 127 else f"\\{c}" if c in '"\\' else c for c in text
+    ]
+    return '"' + "".join(shown) + '"'
+
+
+def _carry_out(document: Any, step: Step, inline: bool) -> None:
+    tomlkit = _tomlkit()
+    match step:
+        case Put(path, value):
+            parent = _at(document, path[:-1])
+            if _is_table(parent[path[-1]]) or isinstance(value, dict) or _is_tables(value):
+                # A section cannot stand where a value stood, nor the other way round.
+                if isinstance(parent, list):
+                    parent[path[-1]] = _item(value, inline=not _is_tables(parent))
+                    return
+                del parent[path[-1]]
+                _put(parent, path[-1], value, inline)
+                return
+            # Strings, dates and numbers are parsed from our own text: what is written is what will be read.
+            parent[path[-1]] = tomlkit.value(render(value))
+        case Add(path, key, value, _):
+            parent = _at(document, path)
+            if isinstance(key, int):
+                parent.insert(key, _item(value, inline=not isinstance(parent, tomlkit.items.AoT)))
+            else:
+                _put(parent, key, value, inline)
+        case Drop(path):
+            del _at(document, path[:-1])[path[-1]]
+
+
+def _put(parent: Any, key: str, value: Any, inline: bool) -> None:
+    tomlkit = _tomlkit()
+    parent[key] = _item(value, inline=inline or isinstance(parent, tomlkit.items.InlineTable))
+
+
+def _item(value: Any, inline: bool) -> Any:
+    tomlkit = _tomlkit()
+    if inline or not (isinstance(value, dict) or _is_tables(value)):
+        return tomlkit.value(render(value))
+    if isinstance(value, list):
+        tables = tomlkit.aot()
+        for table in cast("list[Any]", value):
+            tables.append(_item(table, inline=False))
+        return tables
+    section = tomlkit.table()
+    entries = cast("dict[str, Any]", value).items()
+    # Plain values before sections: what follows a section header belongs to it.
+    for wants_section in (False, True):
+        for key, held in entries:
+            if (isinstance(held, dict) or _is_tables(held)) == wants_section:
+                section.append(key, _item(held, inline=False))
+    return section
+
+
+def _at(document: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        document = document[key]
+    return document
+
+
+def _is_table(item: Any) -> bool:
+    return isinstance(item, dict) or type(item).__name__ == "AoT"
+
+
+def _is_tables(value: Any) -> bool:
+    if type(value).__name__ == "AoT":
+        return True
+    if not isinstance(value, list) or type(value).__name__ == "Array":  # pyright: ignore
+        return False
+    items = cast("list[Any]", value)
+    return bool(items) and all(isinstance(item, dict) for item in items)

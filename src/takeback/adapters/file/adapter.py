@@ -1,0 +1,235 @@
+"""Files, directories, links: changed and taken back exactly."""
+
+import os
+from collections.abc import Callable
+
+from takeback.adapters.file.assessing import assess_change, place_of
+from takeback.adapters.file.build import Tools
+from takeback.adapters.file.capturing import VERSION, capture_change
+from takeback.adapters.file.conflicts import plan_undo
+from takeback.adapters.file.custody import Custody
+from takeback.adapters.file.hold import release_held
+from takeback.adapters.file.look import look
+from takeback.adapters.file.moving import Move, come_back, go, move_of
+from takeback.adapters.file.paths import Place, open_place
+from takeback.adapters.file.remove import remove_built, remove_file, remove_what_is_ours
+from takeback.adapters.file.scratch import scratch
+from takeback.adapters.file.sighting import manner_of, sight
+from takeback.adapters.file.staging import Ready, make_ready, wanted_files
+from takeback.adapters.file.states import State, same
+from takeback.adapters.file.swap import bring
+from takeback.adapters.file.tree import Scope, Seen
+from takeback.adapters.file.trouble import CannotCapture, in_our_words, translated
+from takeback.adapters.protocol import Assessment, Receipt, Staged, Traits
+from takeback.errors import Misuse, NoRemedy, Stuck, TakebackError
+from takeback.model.change import UNDO, Change
+from takeback.model.effect import Effect
+from takeback.model.plan import OnConflict
+from takeback.model.remedy import Offer, Remedy, Strategy, Target
+from takeback.model.resource import display
+from takeback.model.standing import Sighting
+from takeback.storage.protocols import Blobs
+
+
+class FileAdapter:
+    """Between stage and apply it holds the staged files, by effect; a fresh one can do everything but needs longer."""
+
+    name = "file"
+    version = VERSION
+    traits = Traits(stages=True, atomic=False, exact=True, holds=True)
+
+    def __init__(self, blobs: Blobs, held: str = "", max_capture_bytes: int = 0) -> None:
+        """`held` is a directory inside the store, on the files' filesystem if hard links are to be made whole."""
+        self._tools = Tools(blobs, held, max_capture_bytes)
+        self._ready: dict[str, list[Ready]] = {}
+        self._seen: dict[str, dict[int, Seen]] = {}
+
+    def assess(self, change: Change, of: Effect | None = None) -> Assessment:
+        if change.kind != UNDO:
+            return assess_change(change, self._tools)
+        if of is None or of.remedy is None:
+            raise Misuse("There is nothing to take back: the effect has no remedy.", hint="Name an effect that was done.")
+        on_conflict = OnConflict(change.args.get("on_conflict", "refuse"))
+        steps = plan_undo(of, on_conflict, self._tools, Scope())
+        targets = [step.target for step in steps if step.target is not None]
+        cost = sum(target.before.get("size", target.before.get("bytes", 0)) for target in targets)
+        return Assessment(
+            resources=tuple(target.resource for target in of.targets),
+            offers=(Offer(Strategy.SNAPSHOT, cost=cost, why="what is there now is kept, so that redo can bring it back"),),
+            changes_nothing=not targets,
+            outcomes=tuple(step.outcome._replace(effect=of.id) for step in steps),
+        )
+
+    def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
+        if effect.change.kind not in ("write", "write_all"):
+            return ()
+        ready = self._make_ready(effect, named)
+        return tuple(Staged(each.resource, each.path, each.content, each.state["mode"]) for each in ready)
+
+    def _make_ready(self, effect: Effect, named: bool) -> list[Ready]:
+        self._drop(effect.id)
+        ready = self._ready.setdefault(effect.id, [])
+        inexact = bool(effect.change.args.get("allow_inexact"))
+        for index, wanted in enumerate(wanted_files(effect.change)):
+            with translated(wanted.resource), place_of(wanted.resource) as place:
+                ready.append(make_ready(place, wanted, effect.id, index, self._tools, named, inexact))
+        return ready
+
+    def capture(self, effect: Effect, offer: Offer) -> Remedy:
+        ready = self._ready.get(effect.id, [])
+        if effect.change.kind in ("write", "write_all") and not ready:
+            ready = self._make_ready(effect, named=False)
+        captured = capture_change(effect, offer, ready, self._tools)
+        self._seen[effect.id] = captured.seen
+        return captured.remedy
+
+    def apply(self, effect: Effect) -> Receipt:
+        self._carry_out(effect, forward=True)
+        self._drop(effect.id)
+        return Receipt()
+
+    def verify(self, effect: Effect) -> Sighting:
+        return sight(effect)
+
+    def undo(self, effect: Effect) -> None:
+        self._carry_out(effect, forward=False)
+
+    def _carry_out(self, effect: Effect, forward: bool) -> None:
+        if effect.remedy is None:
+            raise NoRemedy("The effect has no remedy.", hint="Capture comes before apply.", effect=effect.id)
+        move = move_of(effect)
+        if move is not None:
+            self._move(effect, move, go_there=forward is not move.back)
+            return
+        changed: list[tuple[int, Target]] = []
+        targets = list(enumerate(effect.targets))
+        for index, target in targets if forward else reversed(targets):
+            try:
+                if self._bring(effect, index, target, forward):
+                    changed.append((index, target))
+            except (TakebackError, OSError) as trouble:
+                # All or nothing: what was brought over before goes back. An undo stays where it got, and can go on.
+                if forward:
+                    self._take_back(effect, changed, trouble)
+                raise
+        self._sync({target.resource for _, target in changed})
+
+    def _bring(self, effect: Effect, index: int, target: Target, forward: bool) -> bool:
+        start, goal = (target.before, target.after) if forward else (target.after, target.before)
+        seen = self._seen.get(effect.id, {}).get(index) if forward else None
+        with translated(target.resource), self._open(target, goal) as place:
+            names = scratch(effect.id, index, place.name)
+            return bring(place, names, start, goal, self._tools, self._ready_fd(effect.id, index, forward), seen)
+
+    def _open(self, target: Target, goal: State) -> Place:
+        return place_of(target.resource)
+
+    def _ready_fd(self, effect: str, index: int, forward: bool) -> int:
+        ready = self._ready.get(effect, []) if forward else []
+        return ready[index].fd if index < len(ready) and not ready[index].named else -1
+
+    def _take_back(self, effect: Effect, changed: list[tuple[int, Target]], trouble: Exception) -> None:
+        for index, target in reversed(changed):
+            try:
+                self._bring(effect, index, target, forward=False)
+            except (TakebackError, OSError) as worse:
+                raise Stuck(
+                    f"A change of several files failed ({trouble}), and {display(target.resource)} could not be put back.",
+                    hint=f"{worse} Run `takeback show` on the effect to see what belongs there.",
+                    effect=effect.id,
+                ) from trouble
+        self._sync({target.resource for _, target in changed})
+
+    def _move(self, effect: Effect, move: Move, go_there: bool) -> None:
+        seen = self._seen.get(effect.id, {}).get(0)
+        with translated(move.old), place_of(move.old) as old, translated(move.new), place_of(move.new) as new:
+            names = scratch(effect.id, 0, old.name)
+            if go_there:
+                go(old, new, names, move, self._tools, seen)
+            else:
+                come_back(old, new, names, move, self._tools)
+        self._sync({move.old, move.new})
+
+    def _sync(self, resources: set[str]) -> None:
+        """Make the names durable: each directory once."""
+        for resource in {resource.rpartition("/")[0]: resource for resource in resources}.values():
+            with translated(resource), open_place(resource) as place:
+                sync_directory(place)
+
+    def tidy(self, effect: Effect) -> None:
+        self._drop(effect.id)
+        if effect.remedy is None:
+            self._tidy_staged(effect)
+            return
+        for index, target in enumerate(effect.targets):
+            self._at(target.resource, lambda place, index=index, target=target: self._tidy_target(place, effect.id, index, target))
+        move = move_of(effect)
+        if move is not None:
+            removed = Target(move.old, move.replaced, move.what)
+            self._at(move.old, lambda place: self._tidy_target(place, effect.id, 0, removed))
+
+    def _tidy_staged(self, effect: Effect) -> None:
+        if effect.change.kind in ("write", "write_all"):
+            for index, wanted in enumerate(wanted_files(effect.change)):
+                self._at(
+                    wanted.resource,
+                    lambda place, index=index: remove_built(place.beside(scratch(effect.id, index, place.name).building)),
+                )
+
+    def _at(self, resource: str, work: Callable[[Place], None]) -> None:
+        try:
+            with open_place(resource) as place:
+                work(place)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise in_our_words(error, resource) from error
+
+    def _tidy_target(self, place: Place, effect: str, index: int, target: Target) -> None:
+        names = scratch(effect, index, place.name)
+        remove_built(place.beside(names.building))
+        for name in (names.swapping, names.going):
+            aside = place.beside(name)
+            if aside.stat() is not None:
+                self._remove_if_ours(aside, target, interrupted=name == names.going)
+        if "held" in target.before and target.before["held"].startswith(effect):
+            status = place.stat()
+            if status is not None:
+                # The inode has its name again, so nothing waits for the held one.
+                release_held(self._tools, target.before["held"], (status.st_dev, status.st_ino))
+
+    def _remove_if_ours(self, aside: Place, target: Target, interrupted: bool) -> None:
+        for state in (target.before, target.after):
+            if state["type"] == "absent" or "identity" in state or "meta" in state:
+                continue
+            if state["type"] == "dir" and interrupted:
+                remove_what_is_ours(aside, Custody(state, self._tools.blobs, None), self._tools)
+                return
+            try:
+                ours = same(look(aside, manner_of(target)), state)
+            except CannotCapture:
+                continue
+            if ours and state["type"] == "dir":
+                remove_what_is_ours(aside, Custody(state, self._tools.blobs, None), self._tools)
+                return
+            if ours:
+                remove_file(aside, state, self._tools)
+                return
+
+    def release(self, effect: Effect) -> None:
+        """The power to undo it was given up: let go of the inodes held for it."""
+        release_held(self._tools, effect.id)
+
+    def _drop(self, effect: str) -> None:
+        for each in self._ready.pop(effect, []):
+            os.close(each.fd)
+        self._seen.pop(effect, None)
+
+
+def sync_directory(place: Place) -> None:
+    try:
+        os.fsync(place.fd)
+    except OSError as error:
+        # A directory we may write but not read cannot be opened for syncing; the name is as durable as it can be.
+        if error.errno != 9:
+            raise

@@ -1,0 +1,236 @@
+"""What a change would touch, what of it could not be brought back, and whether it would change anything at all."""
+
+import os
+import stat
+from collections.abc import Callable
+from typing import NamedTuple
+
+from takeback.adapters.file.build import Tools
+from takeback.adapters.file.content import read_file
+from takeback.adapters.file.hold import NOT_HELD, can_hold
+from takeback.adapters.file.paths import Place, mounts_below, open_below, open_place
+from takeback.adapters.file.staging import Wanted, wanted_files
+from takeback.adapters.file.states import TYPES
+from takeback.adapters.file.tree import listing
+from takeback.adapters.file.trouble import CannotCapture, mounted, translated
+from takeback.adapters.protocol import Assessment
+from takeback.errors import Drifted, Misuse, NoRemedy
+from takeback.model.change import Change
+from takeback.model.remedy import Offer, Strategy
+from takeback.model.resource import display, file_resource, path_of, quote
+
+
+class Survey(NamedTuple):
+    """What saving one thing would take."""
+
+    bytes: int = 0
+    lost: tuple[str, ...] = ()
+    residue: str = ""
+
+
+def assess_change(change: Change, tools: Tools) -> Assessment:
+    kind: dict[str, Callable[[Change, Tools], Assessment]] = {
+        "write": _write,
+        "write_all": _write,
+        "delete": _delete,
+        "move": _move,
+        "mkdir": _mkdir,
+        "symlink": _symlink,
+        "chmod": _chmod,
+    }
+    if change.kind not in kind:
+        raise Misuse(f"Files know no change of kind {change.kind!r}.", hint="See the reference of file changes.")
+    with translated(change.resource):
+        return kind[change.kind](change, tools)
+
+
+def _assessment(resources: tuple[str, ...], surveys: list[Survey], nothing: bool = False, why: str = "") -> Assessment:
+    residue = "; ".join(dict.fromkeys(survey.residue for survey in surveys if survey.residue))
+    lost = tuple(each for survey in surveys for each in survey.lost)
+    offer = Offer(
+        Strategy.SNAPSHOT,
+        cost=sum(survey.bytes for survey in surveys),
+        exact=not residue and not lost,
+        residue=residue,
+        why=why or "the earlier state is kept in the store",
+    )
+    return Assessment(resources, (offer,), nothing, lost)
+
+
+def place_of(resource: str) -> Place:
+    """For a change: the directory must be there."""
+    try:
+        return open_place(resource)
+    except FileNotFoundError:
+        raise Misuse(
+            f"The directory of {display(resource)} does not exist.", hint="Make it first, or check the path."
+        ) from None
+
+
+def _write(change: Change, tools: Tools) -> Assessment:
+    files = wanted_files(change)
+    if len({wanted.resource for wanted in files}) < len(files):
+        raise Misuse("A file is named twice in one write.", hint="Name each file once.")
+    surveys: list[Survey] = []
+    nothing = True
+    for wanted in files:
+        with translated(wanted.resource), place_of(wanted.resource) as place:
+            status = place.stat()
+            surveys.append(survey(place, status, tools) if status else Survey())
+            if nothing and not (status and _is_there(place, status, wanted)):
+                nothing = False
+            if status:
+                _must_be_a_file(wanted.resource, status)
+    return _assessment(tuple(wanted.resource for wanted in files), surveys, nothing)
+
+
+def _must_be_a_file(resource: str, status: os.stat_result) -> None:
+    kind = TYPES[stat.S_IFMT(status.st_mode)]
+    if kind == "symlink":
+        raise Drifted(f"{display(resource)} is now a symbolic link.", hint="Name the path again to follow it.")
+    if kind == "dir":
+        raise Misuse(f"{display(resource)} is a directory.", hint="Name a file inside it.")
+    if kind != "file":
+        raise Misuse(f"{display(resource)} is not a regular file.", hint="FIFOs, sockets and devices are not written.")
+
+
+def _is_there(place: Place, status: os.stat_result, wanted: Wanted) -> bool:
+    if not stat.S_ISREG(status.st_mode) or wanted.mode not in (None, stat.S_IMODE(status.st_mode)):
+        return False
+    if wanted.size is not None and wanted.size != status.st_size:
+        return False
+    try:
+        return read_file(place.fd, place.name, place.resource, None)["digest"] == wanted.digest
+    except CannotCapture:
+        return False
+
+
+def survey(place: Place, status: os.stat_result, tools: Tools) -> Survey:
+    """By looking at sizes and permissions, without reading contents."""
+    name = display(place.resource)
+    if stat.S_ISDIR(status.st_mode):
+        return _survey_directory(place, tools)
+    lost: list[str] = []
+    if stat.S_ISREG(status.st_mode):
+        if tools.limit and status.st_size > tools.limit:
+            lost.append(f"{name}: its {status.st_size:,} bytes are over the limit of {tools.limit:,}")
+        if not os.access(place.name, os.R_OK, dir_fd=place.fd, effective_ids=True):
+            lost.append(f"{name}: it is not readable")
+    if not may_own(status):
+        lost.append(f"{name}: its owner cannot be restored without being root")
+    residue = ""
+    if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 and not can_hold(tools, place):
+        residue = NOT_HELD.format(name=name)
+    return Survey(status.st_size if stat.S_ISREG(status.st_mode) else 0, tuple(lost), residue)
+
+
+def may_own(status: os.stat_result) -> bool:
+    """Whether we could give a new file this owner."""
+    me = os.geteuid()
+    if me == 0:
+        return True
+    return status.st_uid == me and (status.st_gid == os.getegid() or status.st_gid in os.getgroups())
+
+
+def _survey_directory(place: Place, tools: Tools) -> Survey:
+    if points := mounts_below(place.resource):
+        raise mounted(file_resource(points[0]))
+    if not os.access(place.name, os.R_OK | os.X_OK, dir_fd=place.fd, effective_ids=True):
+        raise NoRemedy(f"{display(place.resource)} is not readable.", hint="Check its mode and owner.")
+    root = open_below(place.fd, place.name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
+    total, lost, checks = 0, list[str](), os.geteuid() != 0
+    try:
+        hidden = list[CannotCapture]()
+        for fd, path, entries in listing(root, place.resource, hidden.append):
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                name = f"{place.resource}/{path}/" if path else f"{place.resource}/"
+                regular = stat.S_ISREG(status.st_mode)
+                total += status.st_size if regular else 0
+                if tools.limit and regular and status.st_size > tools.limit:
+                    lost.append(f"{display(name)}{entry.name}: its {status.st_size:,} bytes are over the limit")
+                if checks and not may_own(status):
+                    lost.append(f"{display(name)}{entry.name}: its owner cannot be restored without being root")
+                if checks and regular and not os.access(entry.name, os.R_OK, dir_fd=fd, effective_ids=True):
+                    lost.append(f"{display(name + quote(os.fsencode(entry.name)))}: it is not readable")
+    finally:
+        os.close(root)
+    lost += [f"{display(trouble.resource)}: {trouble.reason}" for trouble in hidden]
+    if tools.limit and total > tools.limit:
+        lost.append(f"{display(place.resource)}: its {total:,} bytes are over the limit of {tools.limit:,}")
+    return Survey(total, tuple(lost))
+
+
+def _existing(place: Place) -> os.stat_result:
+    status = place.stat()
+    if status is None:
+        raise Misuse(f"{display(place.resource)} does not exist.", hint="Check the path.")
+    return status
+
+
+def _delete(change: Change, tools: Tools) -> Assessment:
+    with place_of(change.resource) as place:
+        return _assessment((change.resource,), [survey(place, _existing(place), tools)])
+
+
+def _move(change: Change, tools: Tools) -> Assessment:
+    goal: str = change.args["to"]
+    source, name = display(change.resource), display(goal)
+    if goal == change.resource:
+        return _assessment((goal,), [], nothing=True)
+    if path_of(goal).startswith(path_of(change.resource) + b"/"):
+        raise Misuse(f"{source} cannot be moved into itself.", hint="Choose a place outside it.")
+    with place_of(change.resource) as old, translated(goal), place_of(goal) as new:
+        status = _existing(old)
+        if os.fstat(old.fd).st_dev != os.fstat(new.fd).st_dev:
+            raise NoRemedy(
+                f"{source} and {name} are on different filesystems.",
+                hint="Write the new file and delete the old one instead; each can be taken back.",
+            )
+        there = new.stat()
+        if there and (there.st_dev, there.st_ino) == (status.st_dev, status.st_ino):
+            raise Misuse(f"{source} and {name} are the same file.", hint="Delete one of the names instead.")
+        if there and not change.args.get("replace"):
+            raise Misuse(f"{name} exists already.", hint="Ask for it to be replaced, or choose another name.")
+        surveys = [survey(new, there, tools)] if there else []
+        return _assessment((change.resource, goal), surveys, why="a move is taken back by a move")
+
+
+def _mkdir(change: Change, tools: Tools) -> Assessment:
+    top, status = topmost_missing(change.resource, bool(change.args.get("parents")))
+    if status is not None:
+        if stat.S_ISDIR(status.st_mode) and change.args.get("parents"):
+            return _assessment((change.resource,), [], nothing=True)
+        raise Misuse(f"{display(change.resource)} exists already.", hint="Choose another name.")
+    return _assessment((top,), [])
+
+
+def topmost_missing(resource: str, parents: bool) -> tuple[str, os.stat_result | None]:
+    """The outermost directory that has to be made, or what is already at the resource."""
+    top = resource
+    while True:
+        try:
+            with open_place(top) as place:
+                return top, place.stat()
+        except FileNotFoundError:
+            if not parents:
+                raise Misuse(
+                    f"The directory of {display(resource)} does not exist.", hint="Make it first, or ask for parents."
+                ) from None
+            top = file_resource(path_of(top).rpartition(b"/")[0])
+
+
+def _symlink(change: Change, tools: Tools) -> Assessment:
+    with place_of(change.resource) as place:
+        if place.stat() is not None:
+            raise Misuse(f"{display(change.resource)} exists already.", hint="Delete it first, or choose another name.")
+    return _assessment((change.resource,), [])
+
+
+def _chmod(change: Change, tools: Tools) -> Assessment:
+    with place_of(change.resource) as place:
+        status = _existing(place)
+        if stat.S_ISLNK(status.st_mode):
+            raise Drifted(f"{display(change.resource)} is now a symbolic link.", hint="Name the path again.")
+        nothing = stat.S_IMODE(status.st_mode) == change.args["mode"]
+    return _assessment((change.resource,), [], nothing, why="the earlier mode is written in the journal")

@@ -1,0 +1,233 @@
+"""Make what a state describes, under a scratch name or without one, ready to be put in place."""
+
+import errno
+import os
+from typing import NamedTuple
+
+from takeback.adapters.file.content import write_content
+from takeback.adapters.file.kernel import flush_filesystem
+from takeback.adapters.file.manifest import EXTRA, FIRST, GID, MODE, MTIME, PATH, TYPE, UID, WHAT, Row, extra, read_manifest
+from takeback.adapters.file.paths import Place, open_below
+from takeback.adapters.file.states import SPECIAL, State
+from takeback.adapters.file.xattrs import write_xattrs
+from takeback.model.resource import unquote
+from takeback.storage.protocols import Blobs
+
+NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Tools(NamedTuple):
+    """What the parts of the adapter work with."""
+
+    blobs: Blobs
+    held: str = ""  # a directory of ours where inodes with several names wait for their undo
+    limit: int = 0
+
+
+def nameless_file(place: Place, mode: int = 0o600) -> int:
+    """A file in the target's directory that has no name yet: if we die, it is gone. -1 where that is not possible."""
+    try:
+        return os.open(b".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, mode, dir_fd=place.fd)
+    except OSError as error:
+        if error.errno in NO_TMPFILE:
+            return -1
+        raise
+
+
+def dress(fd: int, state: State) -> None:
+    """Owner, attributes, mode, time: in the order in which none undoes another."""
+    status = os.fstat(fd)
+    if not state.get("owner_lost") and (status.st_uid, status.st_gid) != (state["uid"], state["gid"]):
+        os.fchown(fd, state["uid"], state["gid"])
+    write_xattrs(fd, state.get("xattrs", {}))
+    os.fchmod(fd, state["mode"])
+    os.utime(fd, ns=(status.st_atime_ns, state["mtime"]))
+
+
+def file_fd(place: Place, state: State, tools: Tools) -> int:
+    """The file without a name, complete and durable; -1 where files need names."""
+    fd = nameless_file(place)
+    if fd >= 0:
+        try:
+            write_content(fd, state, tools.blobs)
+            dress(fd, state)
+            os.fsync(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+    return fd
+
+
+def build(place: Place, state: State, tools: Tools) -> None:
+    """The thing under the place's (scratch) name, complete and durable."""
+    kind = state["type"]
+    if kind == "file":
+        fd = os.open(place.name, _CREATE, 0o600, dir_fd=place.fd)
+        try:
+            write_content(fd, state, tools.blobs)
+            dress(fd, state)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    elif kind == "dir":
+        _build_tree(place, state, tools)
+    else:
+        _build_node(place.fd, place.name, kind, state)
+
+
+def _build_node(fd: int, name: bytes, kind: str, state: State) -> None:
+    """A symbolic link or a special file; neither is ever opened."""
+    if kind == "symlink":
+        os.symlink(unquote(state["target"]), name, dir_fd=fd)
+    else:
+        os.mknod(name, 0o600 | SPECIAL[kind], state.get("rdev", 0), dir_fd=fd)
+    status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+    if not state.get("owner_lost") and (status.st_uid, status.st_gid) != (state["uid"], state["gid"]):
+        os.chown(name, state["uid"], state["gid"], dir_fd=fd, follow_symlinks=False)
+    if kind != "symlink":
+        chmod_inode(fd, name, state["mode"])
+    os.utime(name, ns=(status.st_atime_ns, state["mtime"]), dir_fd=fd, follow_symlinks=False)
+
+
+def chmod_inode(dir_fd: int, name: bytes, mode: int) -> None:
+    """Of whatever has this name, without opening it and without following a link."""
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=dir_fd)
+    try:
+        os.chmod(f"/proc/self/fd/{fd}", mode)
+    finally:
+        os.close(fd)
+
+
+def _build_tree(place: Place, state: State, tools: Tools) -> None:
+    os.mkdir(place.name, 0o700, dir_fd=place.fd)
+    root = open_below(place.fd, place.name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
+    try:
+        # Whatever the parent hands down (set-group-id, default ACL) must not reach the entries; the record says it all.
+        os.fchmod(root, 0o700)
+        write_xattrs(root, {})
+        rows = [row for row in read_manifest(tools.blobs, state["manifest"]) if "excluded" not in extra(row)]
+        restore_entries(root, rows, tools, owners=not state.get("owner_lost"))
+        dress(root, state)
+        flush_filesystem(root)
+    finally:
+        os.close(root)
+
+
+def restore_entries(root: int, rows: list[Row], tools: Tools, owners: bool, existing: bool = False) -> None:
+    """Everything a manifest lists, into an empty directory; or only what is missing of it."""
+    restoring = _Restoring(root, tools, owners, existing)
+    try:
+        for row in rows:
+            restoring.put(row)
+        for row in reversed(rows):
+            if row[TYPE] == "dir":
+                restoring.finish_directory(row)
+    finally:
+        restoring.close()
+
+
+class _Restoring:
+    """Keeps the directory in hand open, because the entries of one directory follow each other."""
+
+    def __init__(self, root: int, tools: Tools, owners: bool, existing: bool) -> None:
+        self.root = root
+        self.tools = tools
+        self.owners = owners
+        self.existing = existing
+        self.me = (os.geteuid(), os.getegid())
+        self.path: str | None = None
+        self.fd = -1
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _at(self, path: str) -> bytes:
+        """Open the directory of an entry; the entry's own name."""
+        parent, _, name = path.rpartition("/")
+        if parent != self.path:
+            self.close()
+            self.fd = open_below(self.root, unquote(parent), os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
+            self.path = parent
+        return unquote(name)
+
+    def put(self, row: Row) -> None:
+        name = self._at(row[PATH])
+        try:
+            self._make(name, row)
+        except FileExistsError:
+            if not self.existing:
+                raise
+
+    def _make(self, name: bytes, row: Row) -> None:
+        kind = row[TYPE]
+        if kind == "file":
+            if "held" in extra(row) and self._link_held(name, row):
+                return
+            self._file(name, row)
+        elif kind == "dir":
+            os.mkdir(name, 0o700, dir_fd=self.fd)
+        elif kind == "link":
+            self._link(name, row[FIRST])
+        else:
+            _build_node(self.fd, name, kind, node_state(row) | ({} if self.owners else {"owner_lost": True}))
+
+    def _file(self, name: bytes, row: Row) -> None:
+        fd = os.open(name, _CREATE, 0o600, dir_fd=self.fd)
+        try:
+            more: State = row[EXTRA] if len(row) > EXTRA else {}
+            write_content(fd, {"size": row[WHAT], "digest": row[7], "holes": more.get("holes")}, self.tools.blobs)
+            if self.owners and (row[UID], row[GID]) != self.me:
+                os.fchown(fd, row[UID], row[GID])
+            if "xattrs" in more:
+                write_xattrs(fd, more["xattrs"], fresh=True)
+            os.fchmod(fd, row[MODE])
+            os.utime(fd, ns=(row[MTIME], row[MTIME]))
+        finally:
+            os.close(fd)
+
+    def _link(self, name: bytes, first: str) -> None:
+        parent, _, base = first.rpartition("/")
+        if parent == self.path:
+            os.link(unquote(base), name, src_dir_fd=self.fd, dst_dir_fd=self.fd, follow_symlinks=False)
+            return
+        source = open_below(self.root, unquote(parent), os.O_PATH | os.O_DIRECTORY, cross_mounts=False)
+        try:
+            os.link(unquote(base), name, src_dir_fd=source, dst_dir_fd=self.fd, follow_symlinks=False)
+        finally:
+            os.close(source)
+
+    def _link_held(self, name: bytes, row: Row) -> bool:
+        from takeback.adapters.file.hold import link_held
+
+        return link_held(self.tools, extra(row)["held"], Place(self.fd, name, ""), file_state(row))
+
+    def finish_directory(self, row: Row) -> None:
+        name = self._at(row[PATH])
+        fd = open_below(self.fd, name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
+        try:
+            dress(fd, node_state(row) | {"xattrs": extra(row).get("xattrs", {})} | self._owner())
+        finally:
+            os.close(fd)
+
+    def _owner(self) -> State:
+        return {} if self.owners else {"owner_lost": True}
+
+
+def node_state(row: Row) -> State:
+    state: State = {"type": row[TYPE], "mode": row[MODE], "uid": row[UID], "gid": row[GID], "mtime": row[MTIME]}
+    if row[TYPE] == "symlink":
+        state["target"] = row[WHAT]
+    elif row[TYPE] in ("char", "block"):
+        state["rdev"] = row[WHAT]
+    return state
+
+
+def file_state(row: Row) -> State:
+    more = extra(row)
+    state = node_state(row) | {"size": row[WHAT], "digest": row[7]}
+    if "xattrs" in more:
+        state["xattrs"] = more["xattrs"]
+    return state

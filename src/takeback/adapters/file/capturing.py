@@ -1,0 +1,237 @@
+"""Save what undo will need, and say exactly what the change will leave."""
+
+import os
+import stat
+import time
+from typing import NamedTuple
+
+from takeback.adapters.file.assessing import may_own, place_of, topmost_missing
+from takeback.adapters.file.build import Tools, nameless_file
+from takeback.adapters.file.conflicts import plan_undo
+from takeback.adapters.file.content import PIECE
+from takeback.adapters.file.hold import NOT_HELD, can_hold
+from takeback.adapters.file.look import look, look_closely, meta_state
+from takeback.adapters.file.manifest import Row, content_digest, encoded
+from takeback.adapters.file.moving import Move, move_targets
+from takeback.adapters.file.paths import Place
+from takeback.adapters.file.staging import Ready
+from takeback.adapters.file.states import ABSENT, State, blobs_of
+from takeback.adapters.file.tree import Scope, Seen, with_names_elsewhere
+from takeback.adapters.file.trouble import CannotCapture, translated
+from takeback.adapters.file.xattrs import read_xattrs
+from takeback.errors import Conflict, Drifted, Misuse
+from takeback.model.effect import Effect
+from takeback.model.plan import OnConflict, Outcome
+from takeback.model.remedy import Offer, Remedy, Strategy, Target
+from takeback.model.resource import display, path_of, quote
+
+VERSION = 1
+_DEFAULT_ACL = "system.posix_acl_default"
+
+
+class Captured(NamedTuple):
+    """A remedy, and what only this process needs: how the captured directories looked to the kernel."""
+
+    remedy: Remedy
+    seen: dict[int, Seen]
+
+
+class _Saved(NamedTuple):
+    state: State
+    seen: Seen | None
+    residue: list[str]
+
+
+def capture_change(effect: Effect, offer: Offer, ready: list[Ready], tools: Tools) -> Captured:
+    change = effect.change
+    with translated(change.resource):
+        if change.kind in ("write", "write_all"):
+            return _write(effect, ready, tools)
+        if change.kind == "undo":
+            return capture_undo(effect, tools)
+        if change.kind == "delete":
+            with place_of(change.resource) as place:
+                saved = _save(effect, 0, place, tools)
+            if saved.state["type"] == "absent":
+                raise Drifted(f"{display(change.resource)} is no longer there.", hint="Nothing was changed.")
+            return _captured([Target(change.resource, saved.state, ABSENT)], [saved])
+        if change.kind == "move":
+            return _move(effect, tools)
+        if change.kind == "mkdir":
+            return _captured([_mkdir(effect, tools)], [])
+        if change.kind == "symlink":
+            return _captured([_symlink(effect)], [])
+        return _captured([_chmod(effect)], [])
+
+
+def _captured(targets: list[Target], saved: list[_Saved], payload: dict[str, str] | None = None) -> Captured:
+    needed = dict.fromkeys(blob for target in targets for blob in blobs_of(target.before))
+    for target in targets:
+        # What the change leaves is kept while small: it is the base of a later merge.
+        if target.after.get("size", 0) <= PIECE or payload and "undo" in payload:
+            needed.update(dict.fromkeys(blobs_of(target.after)))
+    residue = "; ".join(dict.fromkeys(words for each in saved for words in each.residue))
+    remedy = Remedy(
+        adapter="file",
+        version=VERSION,
+        strategy=Strategy.SNAPSHOT,
+        targets=tuple(targets),
+        payload={} if not payload else dict(payload),
+        blobs=tuple(blob for blob in needed if blob),
+        exact=not residue,
+        residue=residue,
+    )
+    return Captured(remedy, {index: each.seen for index, each in enumerate(saved) if each.seen})
+
+
+def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
+    """The state of what is there, its bytes in the store; what cannot be saved is an error unless allowed."""
+    inexact = bool(effect.change.args.get("allow_inexact"))
+    lost: list[CannotCapture] = []
+    status = place.stat()
+    grouped = status is not None and (stat.S_ISDIR(status.st_mode) or status.st_nlink > 1)
+    holds = f"{effect.id}-{index}" if grouped and can_hold(tools, place) else ""
+    owners = not inexact or _owners_last(place, status)
+    scope = Scope(tools.blobs, tools.limit, owners, lost if inexact else None, holds)
+    sight = look_closely(place, ABSENT, scope)
+    residue = [f"{display(trouble.resource)} was not captured: {trouble.reason}" for trouble in lost]
+    if not owners:
+        residue.append(f"owners in {display(place.resource)} are not restored")
+    if not holds and (sight.state.get("nlink", 1) > 1 or sight.seen and with_names_elsewhere(sight.seen.rows)):
+        residue.append(NOT_HELD.format(name=display(place.resource)))
+    return _Saved(sight.state, sight.seen, residue)
+
+
+def _owners_last(place: Place, status: os.stat_result | None) -> bool:
+    return status is None or (os.geteuid() == 0 or (may_own(status) and not stat.S_ISDIR(status.st_mode)))
+
+
+def _write(effect: Effect, ready: list[Ready], tools: Tools) -> Captured:
+    targets: list[Target] = []
+    saved: list[_Saved] = []
+    for index, new in enumerate(ready):
+        with translated(new.resource), place_of(new.resource) as place:
+            each = _save(effect, index, place, tools)
+        saved.append(each)
+        after = new.state
+        if each.state.get("digest") == after["digest"] and each.state["type"] == "file":
+            # The same bytes: then only the mode is changed, on the file that is there.
+            after = {key: value for key, value in each.state.items() if key not in ("ctime", "held")}
+            after["mode"] = new.state["mode"]
+        targets.append(Target(new.resource, each.state, after))
+    return _captured(targets, saved)
+
+
+def _move(effect: Effect, tools: Tools) -> Captured:
+    goal: str = effect.change.args["to"]
+    with place_of(effect.change.resource) as old, place_of(goal) as new:
+        what = look(old, {"type": "", "identity": True})
+        if what["type"] == "absent":
+            raise Drifted(f"{display(old.resource)} is no longer there.", hint="Nothing was changed.")
+        saved = _save(effect, 0, new, tools)
+        if saved.state["type"] != "absent" and not effect.change.args.get("replace"):
+            raise Drifted(f"Something is now at {display(goal)}.", hint="Nothing was changed.")
+    targets = move_targets(Move(effect.change.resource, goal, what, saved.state, back=False))
+    return _captured(list(targets), [saved], {"move": "there"})
+
+
+def _mkdir(effect: Effect, tools: Tools) -> Target:
+    change = effect.change
+    top, status = topmost_missing(change.resource, bool(change.args.get("parents")))
+    if status is not None:
+        raise Drifted(f"{display(top)} exists by now.", hint="Nothing was changed.")
+    below = path_of(change.resource)[len(path_of(top)) + 1 :]
+    with place_of(top) as place:
+        shell, xattrs = _new_directory(place)
+    now = time.time_ns()
+    names = [quote(name) for name in below.split(b"/") if name]
+    more = [{"xattrs": xattrs}] if xattrs else []
+    # Directories on the way must let us in, whatever the umask says.
+    modes = [shell["mode"] | stat.S_IWUSR | stat.S_IXUSR for _ in names] + [change.args.get("mode", shell["mode"])]
+    rows: list[Row] = [
+        ["dir", "/".join(names[: depth + 1]), modes[depth + 1], shell["uid"], shell["gid"], now, 0, "", *more]
+        for depth in range(len(names))
+    ]
+    after = shell | {
+        "mode": modes[0],
+        "mtime": now,
+        "manifest": tools.blobs.put(encoded(rows)),
+        "content": content_digest(rows, owners=True),
+        "entries": len(rows),
+        "bytes": 0,
+    }
+    if xattrs:
+        after["xattrs"] = xattrs
+    return Target(top, ABSENT, after)
+
+
+def _new_directory(place: Place) -> tuple[State, dict[str, str]]:
+    """What the kernel would make of mkdir here: a nameless file shows umask, group and inherited ACL without a trace."""
+    parent = os.fstat(place.fd)
+    fd = nameless_file(place, 0o777)
+    if fd >= 0:
+        try:
+            made, xattrs = os.fstat(fd), read_xattrs(fd)
+        finally:
+            os.close(fd)
+        natural, uid, gid = stat.S_IMODE(made.st_mode), made.st_uid, made.st_gid
+    else:
+        natural, xattrs = 0o777 & ~_umask(), {}
+        uid, gid = os.geteuid(), parent.st_gid if parent.st_mode & stat.S_ISGID else os.getegid()
+    handed_down = read_xattrs(place.fd)
+    if _DEFAULT_ACL in handed_down:
+        xattrs[_DEFAULT_ACL] = handed_down[_DEFAULT_ACL]
+    natural |= parent.st_mode & stat.S_ISGID
+    return {"type": "dir", "mode": natural, "uid": uid, "gid": gid}, xattrs
+
+
+def _umask() -> int:
+    with open("/proc/self/status", "rb") as lines:
+        return next((int(line.split()[1], 8) for line in lines if line.startswith(b"Umask:")), 0o022)
+
+
+def _symlink(effect: Effect) -> Target:
+    change = effect.change
+    with place_of(change.resource) as place:
+        if place.stat() is not None:
+            raise Drifted(f"{display(change.resource)} exists by now.", hint="Nothing was changed.")
+        parent = os.fstat(place.fd)
+    gid = parent.st_gid if parent.st_mode & stat.S_ISGID else os.getegid()
+    after: State = {"type": "symlink", "target": change.args["target"], "uid": os.geteuid(), "gid": gid}
+    return Target(change.resource, ABSENT, after | {"mode": 0o777, "mtime": time.time_ns()})
+
+
+def _chmod(effect: Effect) -> Target:
+    with place_of(effect.change.resource) as place:
+        status = place.stat()
+        if status is None:
+            raise Drifted(f"{display(place.resource)} is no longer there.", hint="Nothing was changed.")
+        if stat.S_ISLNK(status.st_mode):
+            raise Drifted(f"{display(place.resource)} is now a symbolic link.", hint="Name the path again.")
+        before = meta_state(status)
+    return Target(effect.change.resource, before, before | {"mode": effect.change.args["mode"]})
+
+
+def capture_undo(effect: Effect, tools: Tools) -> Captured:
+    """An undo's own remedy: what is there now, and what it will leave; so redo is the undo of the undo."""
+    of = effect.of
+    if of is None or of.remedy is None:
+        raise Misuse("There is nothing to take back: the effect has no remedy.", hint="Name an effect that was done.")
+    on_conflict = OnConflict(effect.change.args.get("on_conflict", "refuse"))
+    steps = plan_undo(of, on_conflict, tools, Scope(tools.blobs, hold=effect.id if tools.held else ""))
+    odd = [step.outcome for step in steps if step.outcome.outcome in (Outcome.CONFLICT, Outcome.FAILED)]
+    if odd and on_conflict is not OnConflict.SKIP:
+        details = "; ".join(f"{display(each.resource)}: {each.detail}" for each in odd)
+        raise Conflict(
+            f"Taking back effect {of.id[:8]} would destroy what was done since: {details}.",
+            hint="Nothing was changed. Merge, skip or force, or undo the later changes first.",
+            resources=tuple(each.resource for each in odd),
+        )
+    moving = [step for step in steps if step.target is not None]
+    targets = [step.target for step in moving if step.target is not None]
+    payload = {"undo": of.id}
+    if "move" in of.remedy.payload:
+        payload["move"] = "there" if of.remedy.payload["move"] == "back" else "back"
+    saved = [_Saved(step.target.before, step.seen, []) for step in moving if step.target is not None]
+    return _captured(targets, saved, payload)
+

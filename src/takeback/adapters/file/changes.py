@@ -1,0 +1,96 @@
+"""What someone asks of files, from the paths they use; each path is resolved here, once."""
+
+import os
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from takeback.adapters.file.paths import resolve
+from takeback.errors import Misuse
+from takeback.model.change import UNDO, Change
+from takeback.model.effect import Effect
+from takeback.model.plan import OnConflict
+from takeback.model.resource import display, quote
+
+Path = str | bytes | os.PathLike[str]
+ADAPTER = "file"
+
+
+class NewFile(NamedTuple):
+    """One file of a write; its content is in the store already."""
+
+    path: Path
+    digest: str
+    size: int
+    mode: int | None = None
+
+
+def write_change(
+    path: Path, digest: str, size: int, mode: int | None = None, *, allow_inexact: bool = False
+) -> Change:
+    resource = resolve(os.fspath(path), follow=True)
+    args: dict[str, Any] = {"content": digest, "size": size} | _mode(mode) | _inexact(allow_inexact)
+    return Change(ADAPTER, "write", resource, f"write {display(resource)} ({size:,} bytes)", args)
+
+
+def write_all_change(files: Iterable[NewFile], *, allow_inexact: bool = False) -> Change:
+    """Several files, all or nothing."""
+    listed: list[dict[str, Any]] = []
+    for file in files:
+        resource = resolve(os.fspath(file.path), follow=True)
+        listed.append({"resource": resource, "content": file.digest, "size": file.size} | _mode(file.mode))
+    if not listed:
+        raise Misuse("A write of no files was asked for.", hint="Name at least one file.")
+    first = display(listed[0]["resource"])
+    summary = f"write {first}" if len(listed) == 1 else f"write {len(listed)} files: {first}, …"
+    return Change(ADAPTER, "write_all", listed[0]["resource"], summary, {"files": listed} | _inexact(allow_inexact))
+
+
+def delete_change(path: Path, *, allow_inexact: bool = False) -> Change:
+    """A file, link or special file, or a directory with everything in it."""
+    resource = resolve(os.fspath(path))
+    return Change(ADAPTER, "delete", resource, f"delete {display(resource)}", _inexact(allow_inexact))
+
+
+def move_change(path: Path, to: Path, *, replace: bool = False) -> Change:
+    """`to` is the new name itself, never a directory to move into."""
+    resource, goal = resolve(os.fspath(path)), resolve(os.fspath(to))
+    args: dict[str, Any] = {"to": goal} | ({"replace": True} if replace else {})
+    return Change(ADAPTER, "move", resource, f"move {display(resource)} to {display(goal)}", args)
+
+
+def mkdir_change(path: Path, mode: int | None = None, *, parents: bool = False) -> Change:
+    resource = resolve(os.fspath(path), missing=parents)
+    args = _mode(mode) | ({"parents": True} if parents else {})
+    return Change(ADAPTER, "mkdir", resource, f"make directory {display(resource)}", args)
+
+
+def symlink_change(path: Path, target: str | bytes) -> Change:
+    raw = os.fsencode(target)
+    if not raw:
+        raise Misuse("A symbolic link cannot point to an empty path.", hint="Give it a target.")
+    resource = resolve(os.fspath(path))
+    summary = f"link {display(resource)} to {ascii(os.fsdecode(raw))[1:-1]}"
+    return Change(ADAPTER, "symlink", resource, summary, {"target": quote(raw)})
+
+
+def chmod_change(path: Path, mode: int) -> Change:
+    resource = resolve(os.fspath(path), follow=True)
+    return Change(ADAPTER, "chmod", resource, f"mode {mode:04o} for {display(resource)}", _mode(mode))
+
+
+def undo_change(of: Effect, on_conflict: OnConflict = OnConflict.REFUSE) -> Change:
+    """The engine sets `of` and `undoes` on the effect it makes of this."""
+    args = {"on_conflict": on_conflict.value}
+    return Change(ADAPTER, UNDO, of.change.resource, f"undo: {of.change.summary}", args)
+
+
+def _mode(mode: int | None) -> dict[str, Any]:
+    if mode is None:
+        return {}
+    if not 0 <= mode <= 0o7777:
+        raise Misuse(f"{mode:o} is not a file mode.", hint="Use three or four octal digits, such as 644.")
+    return {"mode": mode}
+
+
+def _inexact(allowed: bool) -> dict[str, Any]:
+    return {"allow_inexact": True} if allowed else {}

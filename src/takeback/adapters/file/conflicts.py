@@ -1,0 +1,167 @@
+"""What taking an effect back would do to each of its targets, given what is there now."""
+
+import time
+from typing import Any, NamedTuple
+
+from takeback.adapters.file.build import Tools
+from takeback.adapters.file.content import file_bytes
+from takeback.adapters.file.look import look_closely
+from takeback.adapters.file.merge import Merged, merge
+from takeback.adapters.file.moving import Move, move_of, move_targets
+from takeback.adapters.file.paths import Place, open_place
+from takeback.adapters.file.states import ABSENT, State, difference, lasting, same, words
+from takeback.adapters.file.tree import Scope, Seen
+from takeback.adapters.file.trouble import CannotCapture, translated
+from takeback.model.effect import Effect
+from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.remedy import Target
+from takeback.model.resource import display
+
+
+class Step(NamedTuple):
+    """For one target: what would happen, and the change of state that does it, if any."""
+
+    outcome: TargetOutcome
+    target: Target | None = None
+    seen: Seen | None = None
+
+
+def plan_undo(of: Effect, on_conflict: OnConflict, tools: Tools, scope: Scope) -> list[Step]:
+    """Asks the world and changes nothing; what is there goes to `scope.keep`, so that undo of the undo can bring it back."""
+    move = move_of(of)
+    if move is not None:
+        return _undo_move(move, on_conflict)
+    return [
+        _undo_target(target, of.id, on_conflict, tools, scope._replace(hold=f"{scope.hold}-{index}" if scope.hold else ""))
+        for index, target in enumerate(of.targets)
+    ]
+
+
+def _step(target: Target, outcome: Outcome, detail: str, change: Target | None = None, seen: Seen | None = None) -> Step:
+    return Step(TargetOutcome(target.resource, outcome, detail), change, seen)
+
+
+def _undo_target(target: Target, of: str, on_conflict: OnConflict, tools: Tools, scope: Scope) -> Step:
+    if "excluded" in target.before:
+        return _step(target, Outcome.EXCLUDED, f"it was not captured: {target.before['excluded']}")
+    with translated(target.resource):
+        try:
+            place = open_place(target.resource)
+        except (FileNotFoundError, NotADirectoryError):
+            if target.before["type"] == "absent":
+                return _step(target, Outcome.ALREADY, "nothing is there")
+            return _step(target, Outcome.CONFLICT, "the directory it was in is gone")
+        with place:
+            try:
+                return _undo_at(place, target, of, on_conflict, tools, scope)
+            except CannotCapture as trouble:
+                return _step(target, Outcome.FAILED, f"what is there now cannot be captured: {trouble.reason}")
+
+
+def _undo_at(
+    place: Place, target: Target, of: str, on_conflict: OnConflict, tools: Tools, scope: Scope
+) -> Step:
+    manner = target.before if target.after["type"] == "absent" else target.after
+    sight = look_closely(place, manner, scope)
+    now = sight.state
+    change = Target(target.resource, now, restored(target.before, target.after, now))
+    if same(now, target.after):
+        return _step(target, Outcome.UNDONE, _back_to(target.before), change, sight.seen)
+    if same(now, target.before):
+        return _step(target, Outcome.ALREADY, "it is as it was before")
+    found = f"effect {of[:8]} left something else: {difference(target.after, now)}"
+    if on_conflict is OnConflict.FORCE:
+        detail = f"{_back_to(target.before)}; {words(now)} that was there is kept for redo"
+        return _step(target, Outcome.UNDONE, detail, change, sight.seen)
+    if on_conflict is OnConflict.MERGE:
+        merged = _merged(place, target, now, tools)
+        if merged.content is not None:
+            return _merge_step(target, now, merged, scope)
+        found = f"{found}; {merged.detail}"
+    return _step(target, Outcome.CONFLICT, found)
+
+
+def restored(before: State, after: State, now: State) -> State:
+    """What undo aims at: the earlier state, without what only the lost inode had."""
+    return lasting(before) if "meta" not in before else {"type": now["type"], "meta": True, "mode": before["mode"]}
+
+
+def _back_to(before: State) -> str:
+    if before["type"] == "absent":
+        return "removed"
+    left_out = before.get("left_out", 0)
+    more = f", without {left_out} that could not be captured" if left_out else ""
+    return f"back to {words(before)}{more}"
+
+
+def _merged(place: Place, target: Target, now: State, tools: Tools) -> Merged:
+    three = (target.before, target.after, now)
+    if any(state["type"] != "file" or "digest" not in state for state in three):
+        return Merged(None, f"only files can be merged, and {words(now)} is there")
+    if not tools.blobs.has(target.after["digest"]):
+        return Merged(None, "it is too large to merge")
+    base = b"".join(tools.blobs.read(target.after["digest"]))
+    theirs = b"".join(tools.blobs.read(target.before["digest"]))
+    return merge(file_bytes(place.fd, place.name, now["size"]), base, theirs)
+
+
+def _merge_step(target: Target, now: State, merged: Merged, scope: Scope) -> Step:
+    import hashlib
+
+    assert merged.content is not None
+    digest = hashlib.sha256(merged.content).hexdigest()
+    if scope.keep:
+        scope.keep.put(merged.content, like=target.resource)
+    aim: dict[str, Any] = {"digest": digest, "size": len(merged.content), "mtime": time.time_ns()}
+    for key in ("mode", "uid", "gid"):
+        aim[key] = target.before[key] if now[key] == target.after[key] else now[key]
+    goal = {key: value for key, value in lasting(now).items() if key not in ("holes", "held")} | aim
+    if same(now, goal):
+        return _step(target, Outcome.ALREADY, "what it did is no longer there")
+    return _step(target, Outcome.UNDONE, merged.detail, Target(target.resource, now, goal))
+
+
+def _undo_move(move: Move, on_conflict: OnConflict) -> list[Step]:
+    """Both names together: a move is taken back whole or not at all."""
+    here, there = (move.new, move.old) if not move.back else (move.old, move.new)
+    targets = move_targets(move._replace(back=not move.back))
+    now_here, now_there = _seen_at(here, move.what), _seen_at(there, move.what)
+    waiting = move.replaced if move.back else ABSENT
+    if now_here is None or now_there is None:
+        gone = move.new if (now_here is None) is not move.back else move.old
+        return _both(targets, Outcome.CONFLICT, f"the directory of {display(gone)} is gone")
+    if same(now_there, move.what) and not same(now_here, move.what):
+        return _both(targets, Outcome.ALREADY, "it is where it was before")
+    moved = move.what
+    if not same(now_here, move.what):
+        if now_here["type"] == "absent":
+            return _both(targets, Outcome.CONFLICT, f"{display(here)} is no longer there")
+        if on_conflict is not OnConflict.FORCE:
+            return _both(targets, Outcome.CONFLICT, f"{display(here)} is another file now")
+        moved = now_here
+    else:
+        moved = now_here
+    if not same(_full(there, waiting), waiting):
+        return _both(targets, Outcome.CONFLICT, f"something else is now at {display(there)}")
+    goal = move._replace(what=moved, replaced=lasting(move.replaced), back=not move.back)
+    steps = [Step(TargetOutcome(t.resource, Outcome.UNDONE, f"moved back to {display(there)}"), t) for t in move_targets(goal)]
+    return steps
+
+
+def _both(targets: tuple[Target, Target], outcome: Outcome, detail: str) -> list[Step]:
+    return [Step(TargetOutcome(target.resource, outcome, detail)) for target in targets]
+
+
+def _seen_at(resource: str, manner: State) -> State | None:
+    with translated(resource):
+        try:
+            place = open_place(resource)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        with place:
+            return look_closely(place, manner, Scope()).state
+
+
+def _full(resource: str, manner: State) -> State:
+    state = _seen_at(resource, manner)
+    return ABSENT if state is None else state

@@ -1,0 +1,132 @@
+"""See what is at a place now, as a state; in as much depth as the state it will be compared with asks for."""
+
+import os
+import stat
+from typing import NamedTuple
+
+from takeback.adapters.file.content import read_file
+from takeback.adapters.file.kernel import born
+from takeback.adapters.file.paths import Place, open_below
+from takeback.adapters.file.states import ABSENT, TYPES, State, same_inode
+from takeback.adapters.file.tree import Scope, Seen, read_tree, tree_state
+from takeback.adapters.file.trouble import CannotCapture, translated
+from takeback.model.resource import quote
+
+_WORTH_HASHING = 64 << 20  # a moved file up to this size is known again by its bytes as well as by its inode
+
+
+class Sight(NamedTuple):
+    state: State
+    seen: Seen | None = None  # of a directory
+
+
+def look(place: Place, manner: State = ABSENT, scope: Scope | None = None) -> State:
+    return look_closely(place, manner, scope or Scope()).state
+
+
+def look_closely(place: Place, manner: State, scope: Scope) -> Sight:
+    """`manner` is a state this one will be compared with; reduced states need no reading."""
+    status = place.stat()
+    if status is None:
+        return Sight(ABSENT)
+    if "meta" in manner:
+        return Sight(meta_state(status))
+    if "identity" in manner:
+        return Sight(identity_state(place, status, manner))
+    if "excluded" in manner:
+        return Sight(excluded_state(status, manner["excluded"]))
+    owners = scope.owners and "owner_lost" not in manner
+    kind = TYPES[stat.S_IFMT(status.st_mode)]
+    if kind == "file":
+        try:
+            state = read_file(place.fd, place.name, place.resource, scope.keep, scope.limit, owners)
+            if scope.hold and state["nlink"] > 1:
+                state["held"] = scope.hold
+            return Sight(state)
+        except CannotCapture as reason:
+            if scope.lost is None:
+                raise
+            scope.lost.append(reason)
+            return Sight(excluded_state(status, reason.reason))
+    if kind == "dir":
+        return _directory(place, scope._replace(owners=owners))
+    state = _plain(kind, status)
+    if kind == "symlink":
+        state["target"] = quote(os.readlink(place.name, dir_fd=place.fd))
+    if not owners:
+        state["owner_lost"] = True
+    return Sight(state)
+
+
+def _directory(place: Place, scope: Scope) -> Sight:
+    try:
+        fd = open_below(place.fd, place.name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
+    except PermissionError:
+        raise CannotCapture(place.resource, "its entries are not readable") from None
+    try:
+        seen = read_tree(fd, place.resource, scope)
+        return Sight(tree_state(fd, place.resource, seen, scope), seen)
+    finally:
+        os.close(fd)
+
+
+def _plain(kind: str, status: os.stat_result) -> State:
+    state: State = {
+        "type": kind,
+        "mode": stat.S_IMODE(status.st_mode),
+        "uid": status.st_uid,
+        "gid": status.st_gid,
+        "mtime": status.st_mtime_ns,
+        "dev": status.st_dev,
+        "ino": status.st_ino,
+    }
+    if kind in ("char", "block"):
+        state["rdev"] = status.st_rdev
+    return state
+
+
+def meta_state(status: os.stat_result) -> State:
+    """Only the mode counts; for chmod, which concerns nothing else."""
+    return {
+        "type": TYPES[stat.S_IFMT(status.st_mode)],
+        "meta": True,
+        "mode": stat.S_IMODE(status.st_mode),
+        "dev": status.st_dev,
+        "ino": status.st_ino,
+    }
+
+
+def identity_state(place: Place, status: os.stat_result, manner: State) -> State:
+    """Which file it is; for a move, which brings along whatever is in it."""
+    state = _plain(TYPES[stat.S_IFMT(status.st_mode)], status)
+    state |= {"identity": True, "born": born(place.fd, place.name)}
+    if state["type"] == "symlink":
+        state["target"] = quote(os.readlink(place.name, dir_fd=place.fd))
+    if state["type"] == "file" and status.st_size <= _WORTH_HASHING:
+        if same_inode(manner, state):
+            if "digest" in manner:
+                state["digest"] = manner["digest"]
+        else:
+            try:
+                state["digest"] = read_file(place.fd, place.name, place.resource, None)["digest"]
+            except CannotCapture:
+                pass  # then only the inode tells it
+    return state
+
+
+def excluded_state(status: os.stat_result, reason: str) -> State:
+    kind = TYPES[stat.S_IFMT(status.st_mode)]
+    return _plain(kind, status) | {"size": status.st_size, "excluded": reason}
+
+
+def now_at(resource: str, manner: State = ABSENT, scope: Scope | None = None) -> State:
+    """What is there, where a missing directory on the way means that nothing is."""
+    from takeback.adapters.file.paths import open_place
+
+    with translated(resource):
+        try:
+            place = open_place(resource)
+        except (FileNotFoundError, NotADirectoryError):
+            return ABSENT
+        with place:
+            return look(place, manner, scope)

@@ -1,0 +1,202 @@
+"""From what a user types to a handle on a directory; after that no path is ever resolved again."""
+
+import errno
+import os
+import stat
+from collections import deque
+from types import TracebackType
+
+from takeback.adapters.file.kernel import open_strictly
+from takeback.errors import Misuse
+from takeback.model.resource import display, file_resource, path_of
+
+_CHUNK = 3800  # the kernel takes at most 4096 bytes of path at a time
+_LINKS = 40  # as the kernel: more symbolic links than this are a loop
+
+
+class Place:
+    """A name in an open directory. Everything is done relative to the handle, so nobody can move the ground away."""
+
+    __slots__ = ("fd", "name", "resource")
+
+    def __init__(self, fd: int, name: bytes, resource: str) -> None:
+        self.fd = fd
+        self.name = name
+        self.resource = resource
+
+    def __enter__(self) -> "Place":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self.fd)
+
+    def beside(self, name: bytes) -> "Place":
+        """Another name in the same directory; shares the handle, so it is not to be closed."""
+        return Place(self.fd, name, self.resource)
+
+    def stat(self) -> os.stat_result | None:
+        try:
+            return os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+
+def open_place(resource: str) -> Place:
+    """The directory that holds the resource, opened without following any symbolic link."""
+    path = path_of(resource)
+    parent, _, name = path.rpartition(b"/")
+    if not name:
+        raise Misuse("The root directory cannot be a target.", hint="Name something inside it.")
+    root = os.open(b"/", os.O_PATH | os.O_DIRECTORY)
+    try:
+        return Place(open_directory(root, parent.lstrip(b"/")), name, resource)
+    finally:
+        os.close(root)
+
+
+def open_directory(fd: int, path: bytes, cross_mounts: bool = True) -> int:
+    """A directory below a handle, without following links; readable if we may, so that it can be synced."""
+    try:
+        return open_below(fd, path, os.O_RDONLY | os.O_DIRECTORY, cross_mounts)
+    except PermissionError:
+        return open_below(fd, path, os.O_PATH | os.O_DIRECTORY, cross_mounts)
+
+
+def open_below(fd: int, path: bytes, flags: int, cross_mounts: bool = True) -> int:
+    """Like openat, for paths of any length, following no symbolic link."""
+    if len(path) <= _CHUNK:
+        return open_strictly(fd, path or b".", flags, cross_mounts)
+    *chunks, last = _chunks(path)
+    opened = -1
+    try:
+        for chunk in chunks:
+            inner = open_strictly(opened if opened >= 0 else fd, chunk, os.O_PATH | os.O_DIRECTORY, cross_mounts)
+            if opened >= 0:
+                os.close(opened)
+            opened = inner
+        return open_strictly(opened, last, flags, cross_mounts)
+    finally:
+        if opened >= 0:
+            os.close(opened)
+
+
+def _chunks(path: bytes) -> list[bytes]:
+    chunks: list[bytes] = []
+    while len(path) > _CHUNK:
+        cut = path.rindex(b"/", 0, _CHUNK + 1)
+        chunks.append(path[:cut])
+        path = path[cut + 1 :]
+    return [*chunks, path]
+
+
+def resolve(path: str | bytes, follow: bool = False, missing: bool = False) -> str:
+    """The resource a path means now: absolute, its directory free of links and dots.
+
+    The last name is followed only on request; `missing` lets several last names not exist yet.
+    """
+    raw = os.fsencode(path)
+    if not raw or b"\0" in raw:
+        raise Misuse("An empty path, or one with a zero byte, names nothing.", hint="Give the path of a file.")
+    if not raw.startswith(b"/"):
+        raw = os.getcwdb() + b"/" + raw
+    names = _Walk(raw).to_the_end(follow, missing)
+    if not names:
+        raise Misuse("The root directory cannot be a target.", hint="Name something inside it.")
+    return file_resource(b"/" + b"/".join(names))
+
+
+class _Walk:
+    """One resolution: names still to go, names done, and a handle on the directory they lead to."""
+
+    def __init__(self, path: bytes) -> None:
+        self.path = path
+        self.pending = deque(name for name in path.split(b"/") if name not in (b"", b"."))
+        self.done: list[bytes] = []
+        self.fd = os.open(b"/", os.O_PATH | os.O_DIRECTORY)
+        self.links = 0
+
+    def to_the_end(self, follow: bool, missing: bool) -> list[bytes]:
+        try:
+            while self.pending:
+                self._step(self.pending.popleft(), follow, missing)
+            return self.done
+        except OSError as error:
+            raise self._misuse(error) from error
+        finally:
+            os.close(self.fd)
+
+    def _step(self, name: bytes, follow: bool, missing: bool) -> None:
+        if name == b"..":
+            self.done = self.done[:-1]
+            self._go(self.done)
+            return
+        try:
+            mode = os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            if self.pending and not (missing and b".." not in self.pending):
+                raise
+            self.done += [name, *self.pending]
+            self.pending.clear()
+            return
+        if stat.S_ISLNK(mode) and (self.pending or follow):
+            self._follow(os.readlink(name, dir_fd=self.fd))
+            return
+        self.done.append(name)
+        if self.pending:
+            inner = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=self.fd)
+            os.close(self.fd)
+            self.fd = inner
+
+    def _follow(self, target: bytes) -> None:
+        self.links += 1
+        if self.links > _LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        self.pending.extendleft(name for name in reversed(target.split(b"/")) if name not in (b"", b"."))
+        if target.startswith(b"/"):
+            self.done = []
+            self._go([])
+
+    def _go(self, names: list[bytes]) -> None:
+        root = os.open(b"/", os.O_PATH | os.O_DIRECTORY)
+        if not names:
+            os.close(self.fd)
+            self.fd = root
+            return
+        try:
+            fd = open_below(root, b"/".join(names), os.O_PATH | os.O_DIRECTORY)
+        finally:
+            os.close(root)
+        os.close(self.fd)
+        self.fd = fd
+
+    def _misuse(self, error: OSError) -> Misuse:
+        shown = display(file_resource(self.path))
+        reached = display(file_resource(b"/" + b"/".join(self.done)))
+        if error.errno == errno.ENOENT:
+            return Misuse(f"The directory of {shown} does not exist.", hint=f"It exists up to {reached}; make the rest.")
+        if error.errno == errno.ENOTDIR:
+            return Misuse(f"{reached} on the way to {shown} is not a directory.", hint="Check the path.")
+        if error.errno == errno.ELOOP:
+            return Misuse(f"{shown} leads in circles through symbolic links.", hint="Check them with `ls -l`.")
+        if error.errno == errno.ENAMETOOLONG:
+            return Misuse(f"A name in {shown} is longer than 255 bytes.", hint="Use a shorter name.")
+        return Misuse(f"{shown} cannot be resolved: {os.strerror(error.errno or 0)}.", hint="Check its directories.")
+
+
+def mounts_below(resource: str) -> list[bytes]:
+    """Mount points inside a directory, by their full path; the kernel's own list."""
+    inside = path_of(resource) + b"/"
+    found: list[bytes] = []
+    try:
+        with open("/proc/self/mountinfo", "rb") as table:
+            for line in table:
+                point = line.split(b" ", 5)[4]
+                if b"\\" in point:
+                    point = point.decode("latin-1").encode("latin-1").decode("unicode_escape").encode("latin-1")
+                if point.startswith(inside) or point == inside[:-1]:
+                    found.append(point)
+    except FileNotFoundError:
+        return []
+    return found

@@ -1,0 +1,82 @@
+"""Where the world stands with an effect: every target read again, scratch of a killed process taken into account."""
+
+from takeback.adapters.file.look import look
+from takeback.adapters.file.moving import Move, halfway, move_of
+from takeback.adapters.file.paths import Place, open_place
+from takeback.adapters.file.scratch import scratch
+from takeback.adapters.file.states import ABSENT, State, difference, same, words
+from takeback.adapters.file.trouble import CannotCapture, in_our_words
+from takeback.errors import TakebackError
+from takeback.model.effect import Effect
+from takeback.model.remedy import Target
+from takeback.model.resource import display
+from takeback.model.standing import Sighting, Standing, TargetSighting, together
+
+
+def sight(effect: Effect) -> Sighting:
+    if effect.remedy is None:
+        return Sighting(Standing.BEFORE, "nothing was begun")
+    move = move_of(effect)
+    seen = tuple(_sight_target(effect.id, index, target) for index, target in enumerate(effect.targets))
+    if move is not None and move.replaced["type"] != "absent" and _is_halfway(move):
+        return Sighting(Standing.BETWEEN, f"the move of {display(move.old)} was interrupted", seen)
+    return together(seen)
+
+
+def _sight_target(effect: str, index: int, target: Target) -> TargetSighting:
+    try:
+        place = open_place(target.resource)
+    except (FileNotFoundError, NotADirectoryError):
+        return _judged(target, ABSENT, effect)
+    except OSError as error:
+        return _unknown(target, in_our_words(error, target.resource))
+    with place:
+        try:
+            judged = _judged(target, look(place, manner_of(target)), effect)
+            if judged.standing in (Standing.BEFORE, Standing.AFTER) and _foreign_aside(place, effect, index, target):
+                detail = f"{display(target.resource)}: the effect was interrupted and what it displaced was not ours"
+                return judged._replace(standing=Standing.BETWEEN, detail=detail)
+            return judged
+        except OSError as error:
+            return _unknown(target, in_our_words(error, target.resource))
+        except CannotCapture as trouble:
+            return _unknown(target, trouble)
+
+
+def manner_of(target: Target) -> State:
+    """How deep to look: as the recorded states ask for."""
+    return target.before if target.after["type"] == "absent" else target.after
+
+
+def _unknown(target: Target, trouble: TakebackError) -> TargetSighting:
+    return TargetSighting(target.resource, Standing.UNKNOWN, {}, str(trouble))
+
+
+def _judged(target: Target, now: State, effect: str) -> TargetSighting:
+    if same(now, target.after):
+        return TargetSighting(target.resource, Standing.AFTER, now)
+    if same(now, target.before):
+        return TargetSighting(target.resource, Standing.BEFORE, now)
+    left = words(target.after)
+    detail = f"{display(target.resource)}: effect {effect[:8]} left {left}; {difference(target.after, now)}"
+    return TargetSighting(target.resource, Standing.FOREIGN, now, detail)
+
+
+def _foreign_aside(place: Place, effect: str, index: int, target: Target) -> bool:
+    """A scratch thing that is neither what was captured nor what we made: it must be given back, never removed."""
+    aside = place.beside(scratch(effect, index, place.name).swapping)
+    if aside.stat() is None:
+        return False
+    try:
+        found = look(aside, manner_of(target))
+    except CannotCapture:
+        return True
+    return not (same(found, target.before) or same(found, target.after))
+
+
+def _is_halfway(move: Move) -> bool:
+    try:
+        with open_place(move.old) as old, open_place(move.new) as new:
+            return halfway(old, new, move, look(old, move.what), look(new, move.what))
+    except (OSError, CannotCapture):
+        return False

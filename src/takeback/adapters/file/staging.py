@@ -1,0 +1,146 @@
+"""Prepare new content where nobody sees it: complete, dressed and durable before the intent is written."""
+
+import os
+import stat
+from typing import Any, NamedTuple
+
+from takeback.adapters.file.build import Tools, nameless_file
+from takeback.adapters.file.content import PIECE, write_all
+from takeback.adapters.file.paths import Place, open_below
+from takeback.adapters.file.scratch import scratch
+from takeback.adapters.file.states import State
+from takeback.adapters.file.trouble import CannotCapture
+from takeback.adapters.file.xattrs import CAPABILITY, read_xattrs, write_xattrs
+from takeback.model.change import Change
+from takeback.model.resource import path_of
+
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Ready(NamedTuple):
+    """New content waiting to be put in place."""
+
+    resource: str
+    fd: int
+    path: str
+    content: bytes | None
+    state: State
+    named: bool
+
+
+class Wanted(NamedTuple):
+    """One file of a write."""
+
+    resource: str
+    digest: str
+    mode: int | None
+    size: int | None = None
+
+
+def wanted_files(change: Change) -> list[Wanted]:
+    if change.kind == "write":
+        return [_wanted(change.resource, change.args)]
+    listed: list[dict[str, Any]] = change.args["files"]
+    return [_wanted(each["resource"], each) for each in listed]
+
+
+def _wanted(resource: str, args: dict[str, Any]) -> Wanted:
+    return Wanted(resource, args["content"], args.get("mode"), args.get("size"))
+
+
+def make_ready(
+    place: Place, wanted: Wanted, effect: str, index: int, tools: Tools, named: bool, inexact: bool
+) -> Ready:
+    """The kernel chooses mode, group and ACL as for any new file in that directory; an old file hands down its own."""
+    building = scratch(effect, index, place.name).building
+    fd = -1 if named else nameless_file(place, 0o666)
+    if fd < 0:
+        named = True
+        try:
+            os.unlink(building, dir_fd=place.fd)
+        except FileNotFoundError:
+            pass
+        fd = os.open(building, _CREATE, 0o666, dir_fd=place.fd)
+    try:
+        content = _fill(fd, wanted.digest, tools)
+        owner_lost = _inherit(fd, place, wanted.mode, inexact)
+        os.fsync(fd)
+        state = _state_of(fd, wanted.digest)
+        if owner_lost:
+            state["owner_lost"] = True
+    except BaseException:
+        os.close(fd)
+        if named:
+            os.unlink(building, dir_fd=place.fd)
+        raise
+    where = os.fsdecode(os.path.dirname(path_of(place.resource)) + b"/" + building)
+    path = where if named else f"/proc/{os.getpid()}/fd/{fd}"
+    return Ready(place.resource, fd, path, content, state, named)
+
+
+def _fill(fd: int, digest: str, tools: Tools) -> bytes | None:
+    """Write the content; hand it back while it is small."""
+    small: list[bytes] = []
+    size = 0
+    for piece in tools.blobs.read(digest):
+        write_all(fd, piece)
+        size += len(piece)
+        if size <= PIECE:
+            small.append(piece)
+    return b"".join(small) if size <= PIECE else None
+
+
+def _inherit(fd: int, place: Place, mode: int | None, inexact: bool) -> bool:
+    """Owner, ACL and attributes of the file that is replaced; True if the owner could not be kept."""
+    old = place.stat()
+    owner_lost = False
+    if old is not None and stat.S_ISREG(old.st_mode):
+        new = os.fstat(fd)
+        if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+            try:
+                os.fchown(fd, old.st_uid, old.st_gid)
+            except PermissionError:
+                if not inexact:
+                    raise CannotCapture(place.resource, "its owner could not be kept") from None
+                owner_lost = True
+        xattrs = _xattrs_at(place)
+        xattrs.pop(CAPABILITY, None)
+        write_xattrs(fd, xattrs)
+        if mode is None:
+            # As the kernel does when anyone writes into a privileged program.
+            mode = stat.S_IMODE(old.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
+    if mode is not None:
+        os.fchmod(fd, mode)
+    return owner_lost
+
+
+def _xattrs_at(place: Place) -> dict[str, str]:
+    try:
+        old = open_below(place.fd, place.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except PermissionError:
+        return {}
+    try:
+        return read_xattrs(old)
+    finally:
+        os.close(old)
+
+
+def _state_of(fd: int, digest: str) -> State:
+    status = os.fstat(fd)
+    state: State = {
+        "type": "file",
+        "size": status.st_size,
+        "digest": digest,
+        "mode": stat.S_IMODE(status.st_mode),
+        "uid": status.st_uid,
+        "gid": status.st_gid,
+        "mtime": status.st_mtime_ns,
+        "dev": status.st_dev,
+        "ino": status.st_ino,
+        "nlink": 1,
+    }
+    if xattrs := read_xattrs(fd):
+        state["xattrs"] = xattrs
+    return state
+
+

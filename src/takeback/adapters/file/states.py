@@ -1,0 +1,140 @@
+"""What a file is at one moment, as plain data, and when two such states are the same.
+
+Beside the full states there are three reduced ones: `meta` (only the mode counts: chmod), `identity` (which file it
+is counts, not what is in it: move), and `excluded` (it was there but could not be captured).
+"""
+
+import stat
+import time
+from typing import Any
+
+State = dict[str, Any]
+
+ABSENT: State = {"type": "absent"}
+
+TYPES = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "dir",
+    stat.S_IFLNK: "symlink",
+    stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "char",
+    stat.S_IFBLK: "block",
+}
+SPECIAL = {"fifo": stat.S_IFIFO, "socket": stat.S_IFSOCK, "char": stat.S_IFCHR, "block": stat.S_IFBLK}
+
+_COUNTS: dict[str, tuple[str, ...]] = {
+    "absent": (),
+    "file": ("digest", "size", "mode", "xattrs"),
+    "symlink": ("target",),
+    "dir": ("mode", "xattrs", "content"),
+    "fifo": ("mode",),
+    "socket": ("mode",),
+    "char": ("mode", "rdev"),
+    "block": ("mode", "rdev"),
+}
+_FLEETING = ("dev", "ino", "ctime", "nlink", "born")
+
+
+def same(one: State, other: State) -> bool:
+    """Whether nobody could tell them apart, times aside."""
+    if one["type"] != other["type"]:
+        return False
+    if one["type"] == "absent":
+        return True
+    if "meta" in one or "meta" in other:
+        return one["mode"] == other["mode"]
+    if "identity" in one or "identity" in other:
+        return _same_one(one, other)
+    if "excluded" in one or "excluded" in other:
+        return all(one.get(key) == other.get(key) for key in ("dev", "ino", "size", "mtime"))
+    if not (one.get("owner_lost") or other.get("owner_lost")):
+        if one["uid"] != other["uid"] or one["gid"] != other["gid"]:
+            return False
+    return all(one.get(key) == other.get(key) for key in _COUNTS[one["type"]])
+
+
+def _same_one(one: State, other: State) -> bool:
+    """The same file under whatever name; or what an undo built again in its place."""
+    if same_inode(one, other):
+        return True
+    if any(one.get(key) != other.get(key) for key in ("mode", "uid", "gid")):
+        return False
+    if one["type"] == "file":
+        return "digest" in one and one.get("digest") == other.get("digest")
+    return one.get("target") == other.get("target")
+
+
+def same_inode(one: State, other: State) -> bool:
+    return all(one.get(key) == other.get(key) for key in ("dev", "ino", "born"))
+
+
+def same_inode_will_do(one: State, other: State) -> bool:
+    """Only what an inode carries differs, so it can be adjusted where it is, keeping its hard links."""
+    if one["type"] != other["type"]:
+        return False
+    if "meta" in other:
+        return True
+    if one["type"] not in ("file", "dir"):
+        return False
+    if "excluded" in one or "excluded" in other or "identity" in one or "identity" in other:
+        return False
+    return all(one.get(key) == other.get(key) for key in ("digest", "size", "content"))
+
+
+def lasting(state: State) -> State:
+    """Without what belongs to one inode: what a rebuilt thing can be compared with."""
+    return {key: value for key, value in state.items() if key not in _FLEETING}
+
+
+def signature(state: State) -> tuple[Any, ...] | None:
+    """What tells without reading that a file is untouched; None if it was too young to tell when it was seen."""
+    if "ctime" not in state:
+        return None
+    return (state["dev"], state["ino"], state["size"], state["mtime"], state["ctime"])
+
+
+def blobs_of(state: State) -> tuple[str, ...]:
+    found = [state[key] for key in ("digest", "manifest") if key in state and "identity" not in state]
+    if isinstance(state.get("holes"), str):
+        found.append(state["holes"])
+    return tuple(found)
+
+
+def words(state: State) -> str:
+    """A few words for a person."""
+    kind = state["type"]
+    if kind == "absent":
+        return "nothing"
+    if "meta" in state:
+        return f"mode {state['mode']:04o}"
+    if "excluded" in state:
+        return f"a {kind} that was not captured ({state['excluded']})"
+    if kind == "file" and "size" in state:
+        return f"{state['size']:,} bytes" + _changed(state)
+    if kind == "symlink":
+        return f"a symbolic link to {state.get('target', '?')}"
+    if kind == "dir":
+        if "entries" in state:
+            return f"a directory of {state['entries']:,} entries"
+        return "a directory"
+    return {"fifo": "a FIFO", "socket": "a socket", "char": "a device", "block": "a device"}.get(kind, "a file")
+
+
+def _changed(state: State) -> str:
+    if "mtime" not in state:
+        return ""
+    return time.strftime(" changed %Y-%m-%d %H:%M:%S UTC", time.gmtime(state["mtime"] // 1_000_000_000))
+
+
+def difference(expected: State, found: State) -> str:
+    """Half a sentence: what was expected and what is there."""
+    if expected["type"] == found["type"] == "file" and expected.get("digest") == found.get("digest"):
+        for key, word in (("mode", "mode"), ("uid", "owner"), ("gid", "group"), ("xattrs", "extended attributes")):
+            if expected.get(key) != found.get(key):
+                if key == "mode":
+                    return f"expected mode {expected['mode']:04o}, found {found['mode']:04o}"
+                return f"its {word} changed"
+    if expected["type"] == found["type"] == "dir" and words(expected) == words(found):
+        return "something inside it changed"
+    return f"expected {words(expected)}, found {words(found)}"

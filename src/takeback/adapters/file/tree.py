@@ -1,0 +1,267 @@
+"""Look at a whole directory: what is in it, and whether it is still what was seen."""
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from takeback.adapters.file.content import read_file
+from takeback.adapters.file.manifest import (
+    DIGEST, EXTRA, FIRST, PATH, TYPE, Row, blobs_in, content_digest, encoded, extra
+)  # fmt: skip
+from takeback.adapters.file.paths import open_below
+from takeback.adapters.file.states import TYPES, State
+from takeback.adapters.file.trouble import CannotCapture, mounted
+from takeback.adapters.file.xattrs import read_xattrs
+from takeback.model.resource import quote
+from takeback.storage.protocols import Blobs
+
+# mode, uid, gid, inode, size, mtime, ctime; ctime is 0 where it was too young to trust
+Signature = tuple[int, int, int, int, int, int, int]
+
+_YOUNG = 50_000_000
+_LIST = os.O_RDONLY | os.O_DIRECTORY
+
+
+class Seen(NamedTuple):
+    """A directory as it was read, and what tells later, without reading again, that it is untouched."""
+
+    rows: list[Row]
+    signatures: dict[str, Signature]
+    bytes: int
+
+
+class Scope(NamedTuple):
+    """How to read: where the bytes go, how many are too many, and what to do with what cannot be read."""
+
+    keep: Blobs | None = None
+    limit: int = 0
+    owners: bool = True
+    lost: list[CannotCapture] | None = None  # None: the first one is raised
+    hold: str = ""  # under what name to hold an inode that has names elsewhere; empty: it cannot be held
+
+
+def listing(
+    root_fd: int, resource: str, unreadable: Callable[[CannotCapture], None] | None = None
+) -> Iterator[tuple[int, str, list[os.DirEntry[str]]]]:
+    """Every directory below, outermost first: a handle, its quoted path, its entries by name.
+
+    Directories are opened one at a time, by their path from the root, so depth costs no handles; a symbolic link or
+    a mount point on the way is refused by the kernel.
+    """
+    pending = [(b"", "")]
+    for raw, path in pending:
+        try:
+            fd = open_below(root_fd, raw, _LIST, cross_mounts=False)
+        except PermissionError:
+            trouble = CannotCapture(f"{resource}/{path}".rstrip("/"), "its entries are not readable")
+            if unreadable is None:
+                raise trouble from None
+            unreadable(trouble)
+            continue
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                raise mounted(f"{resource}/{path}") from None
+            raise
+        try:
+            with os.scandir(fd) as found:
+                entries = sorted(found, key=_name)
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    name = os.fsencode(entry.name)
+                    inner = f"{path}/{quote(name)}" if path else quote(name)
+                    pending.append((raw + b"/" + name if raw else name, inner))
+            yield fd, path, entries
+        finally:
+            os.close(fd)
+
+
+def _name(entry: os.DirEntry[str]) -> str:
+    return entry.name
+
+
+def read_tree(root_fd: int, resource: str, scope: Scope) -> Seen:
+    reading = _Reading(resource, scope)
+    for fd, path, entries in listing(root_fd, resource, scope.lost.append if scope.lost is not None else None):
+        inside = path + "/" if path else ""
+        for entry in entries:
+            reading.take(fd, entry, inside + quote(os.fsencode(entry.name)))
+    return Seen(reading.rows, reading.signatures, reading.bytes)
+
+
+class _Reading:
+    def __init__(self, resource: str, scope: Scope) -> None:
+        self.resource = resource
+        self.scope = scope
+        self.rows: list[Row] = []
+        self.signatures: dict[str, Signature] = {}
+        self.first: dict[tuple[int, int], str] = {}
+        self.bytes = 0
+
+    def take(self, fd: int, entry: os.DirEntry[str], path: str) -> None:
+        try:
+            if entry.is_file(follow_symlinks=False):
+                self._file(fd, entry, path)
+            else:
+                self._other(fd, entry, path)
+        except CannotCapture as reason:
+            if self.scope.lost is None:
+                raise
+            self.scope.lost.append(reason)
+            self._excluded(fd, entry, path, reason.reason)
+
+    def _file(self, fd: int, entry: os.DirEntry[str], path: str) -> None:
+        scope = self.scope
+        state = read_file(fd, entry.name, f"{self.resource}/{path}", scope.keep, scope.limit)
+        mode = state["mode"]
+        self.signatures[path] = (
+            mode | stat.S_IFREG, state["uid"], state["gid"], state["ino"],
+            state["size"], state["mtime"], state.get("ctime", 0),
+        )  # fmt: skip
+        more: State = {}
+        if state["nlink"] > 1:
+            first = self.first.setdefault((state["dev"], state["ino"]), path)
+            if first != path:
+                self.rows.append(["link", path, first])
+                return
+            more["nlink"] = state["nlink"]
+            more["ino"] = state["ino"]
+        self.bytes += state["size"]
+        if scope.limit and self.bytes > scope.limit:
+            raise CannotCapture(self.resource, f"its contents are over the limit of {scope.limit:,} bytes")
+        for key in ("xattrs", "holes"):
+            if key in state:
+                more[key] = state[key]
+        row = ["file", path, mode, state["uid"], state["gid"], state["mtime"], state["size"], state["digest"]]
+        self.rows.append([*row, more] if more else row)
+
+    def _other(self, fd: int, entry: os.DirEntry[str], path: str) -> None:
+        try:
+            seen = os.stat(entry.name, dir_fd=fd, follow_symlinks=False)
+            kind = TYPES[stat.S_IFMT(seen.st_mode)]
+            if kind == "file":
+                raise CannotCapture(f"{self.resource}/{path}", "it was replaced while it was looked at")
+            what: int | str = seen.st_rdev if kind in ("char", "block") else 0
+            if kind == "symlink":
+                what = quote(os.readlink(os.fsencode(entry.name), dir_fd=fd))
+            xattrs = self._directory_xattrs(fd, entry) if kind == "dir" else {}
+        except FileNotFoundError:
+            raise CannotCapture(f"{self.resource}/{path}", "it vanished while it was read") from None
+        self.signatures[path] = sign(seen, time.time_ns())
+        row = [kind, path, stat.S_IMODE(seen.st_mode), seen.st_uid, seen.st_gid, seen.st_mtime_ns, what, ""]
+        self.rows.append([*row, {"xattrs": xattrs}] if xattrs else row)
+
+    def _directory_xattrs(self, fd: int, entry: os.DirEntry[str]) -> dict[str, str]:
+        try:
+            inner = open_below(fd, os.fsencode(entry.name), _LIST, cross_mounts=False)
+        except OSError as error:
+            # Not readable, or a mount point: the walk comes to it next and says so by name.
+            if error.errno in (errno.EACCES, errno.EXDEV):
+                return {}
+            raise
+        try:
+            return read_xattrs(inner)
+        finally:
+            os.close(inner)
+
+    def _excluded(self, fd: int, entry: os.DirEntry[str], path: str, reason: str) -> None:
+        try:
+            seen = os.stat(entry.name, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        kind = TYPES[stat.S_IFMT(seen.st_mode)]
+        self.signatures[path] = sign(seen, time.time_ns())
+        mode = stat.S_IMODE(seen.st_mode)
+        row = [kind, path, mode, seen.st_uid, seen.st_gid, seen.st_mtime_ns, seen.st_size, "", {"excluded": reason}]
+        self.rows.append(row)
+
+
+def sign(seen: os.stat_result, now: int) -> Signature:
+    if stat.S_ISDIR(seen.st_mode):
+        # What is in a directory is compared entry by entry; its own times move with every one of them.
+        return (seen.st_mode, seen.st_uid, seen.st_gid, seen.st_ino, 0, 0, 0)
+    ctime = seen.st_ctime_ns if now - seen.st_ctime_ns > _YOUNG else 0
+    return (seen.st_mode, seen.st_uid, seen.st_gid, seen.st_ino, seen.st_size, seen.st_mtime_ns, ctime)
+
+
+def untouched(seen: os.stat_result, known: Signature | None) -> bool:
+    """Whether an entry is certainly what it was; False also where only reading could tell."""
+    if known is None:
+        return False
+    if stat.S_ISDIR(seen.st_mode):
+        return known[:4] == (seen.st_mode, seen.st_uid, seen.st_gid, seen.st_ino)
+    return known == (
+        seen.st_mode, seen.st_uid, seen.st_gid, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
+    )  # fmt: skip
+
+
+def first_difference(root_fd: int, resource: str, ours: Callable[[int, str, str], bool], entries: int) -> str:
+    """The path of the first entry that is not what was captured; empty if all are, and none is missing."""
+    count = 0
+    for fd, path, found in listing(root_fd, resource):
+        inside = path + "/" if path else ""
+        for entry in found:
+            count += 1
+            name = inside + quote(os.fsencode(entry.name))
+            if not ours(fd, entry.name, name):
+                return name
+    return "" if count == entries else "."
+
+
+def tree_state(root_fd: int, resource: str, seen: Seen, scope: Scope) -> State:
+    """The state of the directory itself: one line for the journal, with the manifest as a blob."""
+    top = os.fstat(root_fd)
+    excluded = sum("excluded" in row[EXTRA] for row in seen.rows if len(row) > EXTRA)
+    manifest = ""
+    holds = bool(scope.hold) and _hold_names(seen.rows, scope.hold)
+    if scope.keep:
+        manifest = scope.keep.put(encoded(_portable(seen.rows)), like=resource, refs=blobs_in(seen.rows))
+    state: State = {
+        "type": "dir",
+        "mode": stat.S_IMODE(top.st_mode),
+        "uid": top.st_uid,
+        "gid": top.st_gid,
+        "mtime": top.st_mtime_ns,
+        "dev": top.st_dev,
+        "ino": top.st_ino,
+        "manifest": manifest,
+        "content": content_digest(seen.rows, scope.owners),
+        "entries": len(seen.rows),
+        "bytes": seen.bytes,
+    }
+    if excluded:
+        state["left_out"] = excluded
+    if holds:
+        state["holds"] = True
+    if not scope.owners:
+        state["owner_lost"] = True
+    if xattrs := read_xattrs(root_fd):
+        state["xattrs"] = xattrs
+    return state
+
+
+def with_names_elsewhere(rows: list[Row]) -> list[Row]:
+    """Files that have more names than the ones inside this directory."""
+    inside: dict[str, int] = {}
+    for row in rows:
+        if row[TYPE] == "link":
+            inside[row[FIRST]] = inside.get(row[FIRST], 0) + 1
+    return [row for row in rows if extra(row).get("nlink", 0) > 1 + inside.get(row[PATH], 0)]
+
+
+def _hold_names(rows: list[Row], prefix: str) -> bool:
+    found = with_names_elsewhere(rows)
+    for number, row in enumerate(found):
+        row[EXTRA]["held"] = f"{prefix}-{number}"
+    return bool(found)
+
+
+def _portable(rows: list[Row]) -> Iterator[Row]:
+    """Rows without what only the capturing process needs (link counts), kept short."""
+    for row in rows:
+        if len(row) > EXTRA and ("nlink" in row[EXTRA] or not row[EXTRA]):
+            more = {key: value for key, value in row[EXTRA].items() if key not in ("nlink", "ino")}
+            row = [*row[: DIGEST + 1], more] if more else row[: DIGEST + 1]
+        yield row

@@ -1,0 +1,124 @@
+"""What the kernel says, in our words."""
+
+import errno
+import os
+import stat
+from types import TracebackType
+
+from takeback.errors import Drifted, Misuse, NoRemedy, ResourceUnreachable, TakebackError
+from takeback.model.resource import display
+
+_GETFLAGS = 0x80086601  # FS_IOC_GETFLAGS
+_IMMUTABLE = 0x10
+_APPEND_ONLY = 0x20
+
+
+class CannotCapture(NoRemedy):
+    """One thing could not be saved; `resource` and `reason` say which and why."""
+
+    def __init__(self, resource: str, reason: str) -> None:
+        super().__init__(
+            f"{display(resource)} cannot be captured: {reason}.",
+            hint="Nothing was changed. Allow an inexact way back to go ahead without it.",
+        )
+        self.resource = resource
+        self.reason = reason
+
+
+def mounted(resource: str) -> NoRemedy:
+    return NoRemedy(
+        f"{display(resource)} is a mount point inside what would be changed.", hint="Unmount it first; nothing was changed."
+    )
+
+
+class translated:
+    """Around work on one resource: errors of the system come out as ours."""
+
+    __slots__ = ("resource",)
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise in_our_words(error, self.resource) from error
+
+
+def in_our_words(error: OSError, resource: str) -> TakebackError:
+    name = display(resource)
+    code = error.errno or 0
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        return ResourceUnreachable(
+            f"There is no space left for {name}.", hint="Free some space on its filesystem and try again."
+        )
+    if code == errno.EROFS:
+        return ResourceUnreachable(f"{name} is on a read-only filesystem.", hint="Remount it, or change it elsewhere.")
+    if code == errno.ELOOP:
+        return Drifted(
+            f"A directory on the way to {name} is now a symbolic link.",
+            hint="Someone changed it since the path was resolved; name the path again to use the new one.",
+        )
+    if code == errno.EXDEV:
+        return NoRemedy(f"{name} contains a mount point.", hint="Unmount it first, or change what is around it.")
+    if code == errno.EBUSY:
+        return ResourceUnreachable(f"{name} is in use as a mount point.", hint="Unmount it first.")
+    if code == errno.ENAMETOOLONG:
+        return Misuse(f"A name in {name} is longer than the filesystem allows.", hint="Use a shorter name.")
+    if code == errno.EPERM:
+        return _not_permitted(resource)
+    if code == errno.EACCES:
+        return ResourceUnreachable(
+            f"Permission to change {name} was denied.", hint="Check its directory's mode and owner."
+        )
+    if code == errno.ENOTDIR:
+        return Misuse(f"Something on the way to {name} is not a directory.", hint="Check the path.")
+    if code == errno.ENOENT:
+        return Drifted(f"{name}, or a directory on the way to it, vanished.", hint="Look again, then try again.")
+    if code in (errno.EMFILE, errno.ENFILE):
+        return ResourceUnreachable("Too many files are open.", hint="Close some, or raise `ulimit -n`.")
+    return ResourceUnreachable(f"{name}: {os.strerror(code)}.", hint="Check the filesystem, then try again.")
+
+
+def _not_permitted(resource: str) -> TakebackError:
+    flag = protected(resource)
+    name = display(resource)
+    if flag:
+        return ResourceUnreachable(
+            f"{name} cannot be changed: {flag}.", hint="As root, `chattr -i -a` on it takes the protection away."
+        )
+    return ResourceUnreachable(
+        f"The system does not permit a change of {name}.",
+        hint="It may belong to someone else, or its directory may be sticky or immutable.",
+    )
+
+
+def protected(resource: str) -> str:
+    """Whether it or its directory carries the immutable or append-only flag, as half a sentence."""
+    from takeback.adapters.file.paths import open_place
+
+    try:
+        with open_place(resource) as place:
+            mode = os.stat(place.name, dir_fd=place.fd, follow_symlinks=False).st_mode
+            if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+                fd = os.open(place.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place.fd)
+                try:
+                    if word := _flagged(fd):
+                        return f"it is marked {word}"
+                finally:
+                    os.close(fd)
+            word = _flagged(place.fd)
+            return f"its directory is marked {word}" if word else ""
+    except (OSError, TakebackError):
+        return ""
+
+
+def _flagged(fd: int) -> str:
+    import fcntl
+
+    flags = int.from_bytes(fcntl.ioctl(fd, _GETFLAGS, bytes(8))[:4], "little")
+    return "immutable" if flags & _IMMUTABLE else "append-only" if flags & _APPEND_ONLY else ""

@@ -1,0 +1,82 @@
+"""What the code for one kind of resource must be able to do."""
+
+from typing import Any, NamedTuple, Protocol
+
+from takeback.model.change import Change
+from takeback.model.effect import Effect
+from takeback.model.plan import TargetOutcome
+from takeback.model.remedy import Offer, Remedy
+from takeback.model.staged import Staged
+from takeback.model.standing import Sighting
+
+
+class Traits(NamedTuple):
+    """What an adapter promises; declared, then tested, never sniffed."""
+
+    stages: bool = False  # has stage()
+    atomic: bool = False  # readers never see a mixture, even of several targets
+    exact: bool = True  # there and back is equal in every property
+    holds: bool = False  # has release(): it holds things outside the blobs for as long as an effect can be undone
+
+
+class Assessment(NamedTuple):
+    """What a change would touch and how it could be taken back; found by looking."""
+
+    resources: tuple[str, ...]
+    offers: tuple[Offer, ...]  # best first; empty: no way back
+    changes_nothing: bool = False
+    lost: tuple[str, ...] = ()  # what could not be captured, each with its reason
+    outcomes: tuple[TargetOutcome, ...] = ()  # for an undo: what would happen to each target
+
+
+class Receipt(NamedTuple):
+    """What apply learned."""
+
+    data: dict[str, Any] = {}
+
+
+class Holder(Protocol):
+    """An adapter that keeps more than blobs for undo, such as an inode with several names."""
+
+    def release(self, effect: Effect) -> None:
+        """The power to undo it was given up: let go of what is held for it. Twice is once."""
+        ...
+
+
+class Adapter(Protocol):
+    """One kind of resource. Acts on the world and on nothing else."""
+
+    name: str
+    version: int
+    traits: Traits
+
+    def assess(self, change: Change, of: Effect | None = None) -> Assessment:
+        """Changes nothing. For an undo, `of` is the effect to take back."""
+        ...
+
+    def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
+        """Prepare the change where nobody sees it. `named`: under a scratch name beside the target that carries the
+        effect's id; otherwise nothing is left if the process dies now."""
+        ...
+
+    def capture(self, effect: Effect, offer: Offer) -> Remedy:
+        """Save what undo needs. Changes nothing anyone can see."""
+        ...
+
+    def apply(self, effect: Effect) -> Receipt:
+        """Make it visible, by compare and swap: `Drifted` if a target is not what was captured, and then nothing
+        of it has changed. Twice is once. For an undo (`effect.of` set) this is the taking back."""
+        ...
+
+    def verify(self, effect: Effect) -> Sighting:
+        """Where the world stands. Changes nothing."""
+        ...
+
+    def undo(self, effect: Effect) -> None:
+        """From AFTER or BETWEEN to BEFORE. Twice is once."""
+        ...
+
+    def tidy(self, effect: Effect) -> None:
+        """Remove what is held for this effect and no longer needed; anything that is not ours or not in the store
+        stays."""
+        ...

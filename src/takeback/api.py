@@ -1,0 +1,437 @@
+"""Takeback: a store opened. The only place that wires the concrete parts together."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.errors import LeaseHeld, Misuse, Refused
+from takeback.model.effect import Effect, State
+from takeback.model.ids import LENGTH, new_id, short
+from takeback.model.plan import OnConflict, UndoResult
+from takeback.model.record import Draft, Kind
+from takeback.model.resource import file_resource
+from takeback.model.run import Checkpoint, OnDeath, RunInfo, RunState
+from takeback.runs.names import id_of, run_of
+from takeback.storage.process import alive, myself
+from takeback.storage.protocols import Query
+from takeback.storage.store import Store, default_path, open_store
+
+if TYPE_CHECKING:
+    from takeback.engine.parts import Parts
+    from takeback.engine.recover import Settled
+    from takeback.retention.tiers import Decision
+    from takeback.runs.run import Path, Run
+
+
+class Verified(NamedTuple):
+    """What `verify` found; sound if there is nothing in it."""
+
+    findings: tuple[str, ...]
+    records: int
+    blobs: int
+
+    @property
+    def sound(self) -> bool:
+        return not self.findings
+
+
+class Takeback:
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.recovered: tuple[Settled, ...] = ()
+        self._parts: Parts | None = None
+
+    @property
+    def path(self) -> str:
+        return self.store.path
+
+    @property
+    def parts(self) -> "Parts":
+        """Made when first needed: looking at the journal needs no adapter."""
+        if self._parts is None:
+            self._parts = _wire(self.store)
+        return self._parts
+
+    # Runs.
+
+    def run(self, name: str, agent: str = "") -> "Run":
+        """A new run; use it as a context manager."""
+        return self._open(name, agent, OnDeath.UNDO)
+
+    def session(self, name: str, agent: str = "", wait: float = 10) -> "Run":
+        """The open run of that name, or a new one: for commands that each are a process of their own. It is left
+        open, not taken back, when such a process ends; let go of it with `run.leave()`."""
+        for info in self.store.journal.runs(unfinished=True):
+            if info.name == name and info.on_death is OnDeath.LEAVE:
+                return self.resume(info, wait=wait)
+        return self._open(name, agent, OnDeath.LEAVE)
+
+    def resume(self, run: "str | RunInfo", wait: float = 0) -> "Run":
+        """Go on with a run that was suspended or left open."""
+        info = self.find_run(run) if isinstance(run, str) else run
+        if info.state not in (RunState.OPEN, RunState.SUSPENDED):
+            raise Refused(f"Run {short(info.id)} has ended ({info.state.value}).", hint="Start another one.")
+        lease = self._acquire(info.id, wait)
+        if info.state is RunState.SUSPENDED:
+            self.store.journal.append(lease, [Draft(Kind.OPEN, info.id, "", {"resumed": True})])
+        from takeback.runs.run import Run
+
+        return Run(self.parts, info, lease, self.store.settings, now, self._keep_up)
+
+    def _open(self, name: str, agent: str, on_death: OnDeath, undoing: Sequence[str] = ()) -> "Run":
+        from takeback.runs.run import Run
+
+        self.store.refuse_if_suspect()
+        id = new_id()
+        body: dict[str, Any] = {"name": name, "agent": agent, "on_death": on_death.value}
+        if undoing:
+            body["undoing"] = list(undoing)
+        with self.store.database.write():
+            lease = self._acquire(id, 0)
+            (record,) = self.store.journal.append(lease, [Draft(Kind.OPEN, id, "", body)])
+        info = RunInfo(id, name, agent, RunState.OPEN, on_death, record.at)
+        return Run(self.parts, info, lease, self.store.settings, now, self._keep_up)
+
+    def _acquire(self, run: str, wait: float) -> Any:
+        lasts = self.store.settings.lease_seconds * 1_000_000
+        until = time.monotonic() + wait
+        while True:
+            try:
+                return self.store.leases.acquire(run, myself(), now(), lasts)
+            except LeaseHeld:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(0.02)
+
+    # Undo, redo, keep.
+
+    def undo(
+        self,
+        what: "Effect | RunInfo | str | Sequence[Effect | str]",
+        *,
+        dry_run: bool = False,
+        cascade: bool = False,
+        with_needs: bool = False,
+        on_conflict: str = "refuse",
+        agent: str = "",
+    ) -> UndoResult:
+        """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing."""
+        return self._undo(self._effects_of(what), dry_run, cascade, with_needs, on_conflict, agent)
+
+    def undo_to(self, checkpoint: "Checkpoint | str", **wishes: Any) -> UndoResult:
+        """Take back what the checkpoint's run did after it, newest first; the agent's own state comes with it."""
+        import json
+
+        from takeback.engine.undo import not_kept
+        from takeback.runs.checkpoints import find
+
+        point = find(self.store.journal, checkpoint)
+        wanted = tuple(one for one in not_kept(self.parts, point.run) if one.seq > point.seq)
+        state = json.loads(point.state) if point.state else None
+        if not wanted:
+            return UndoResult("done", (), (), state=state)
+        result = self._undo(
+            wanted,
+            wishes.pop("dry_run", False),
+            wishes.pop("cascade", False),
+            wishes.pop("with_needs", False),
+            wishes.pop("on_conflict", "refuse"),
+            wishes.pop("agent", ""),
+        )
+        return result._replace(state=state)
+
+    def redo(
+        self,
+        what: "Effect | str | None" = None,
+        *,
+        dry_run: bool = False,
+        on_conflict: str = "refuse",
+        agent: str = "",
+    ) -> UndoResult:
+        """Bring back what was undone last, or the effect named (itself, or the undo that took it back)."""
+        return self._undo((self._undo_of(what),), dry_run, False, False, on_conflict, agent)
+
+    def _undo(
+        self,
+        wanted: Sequence[Effect],
+        dry_run: bool,
+        cascade: bool,
+        with_needs: bool,
+        on_conflict: str,
+        agent: str,
+    ) -> UndoResult:
+        from takeback.engine.plan import Wishes, plan_undo
+        from takeback.engine.undo import carry_out, refuse_blocked, refuse_conflicts
+
+        wishes = Wishes(cascade, with_needs, _on_conflict(on_conflict))
+        plan = plan_undo(self.parts, wanted, wishes)
+        refuse_blocked(plan)
+        refuse_conflicts(plan, wishes)
+        if dry_run:
+            return UndoResult("planned", plan.effects, plan.targets)
+        first = plan.effects[0]
+        name = f"undo {short(first.id)}" + (
+            f" and {len(plan.effects) - 1} more" if len(plan.effects) > 1 else ""
+        )
+        with self._open(name, agent, OnDeath.FINISH, [one.id for one in plan.effects]) as run:
+            return carry_out(self.parts, run.lease, plan, wishes, agent)
+
+    def _effects_of(self, what: "Effect | RunInfo | str | Sequence[Effect | str]") -> tuple[Effect, ...]:
+        if isinstance(what, Effect):
+            return (self.effect(what.id),)
+        if isinstance(what, RunInfo):
+            return self._effects_of_run(what)
+        if isinstance(what, str):
+            id = id_of(self.store.journal, what)
+            infos = tuple(self.store.journal.runs((id,)))
+            return self._effects_of_run(infos[0]) if infos else (self.effect(id),)
+        run = getattr(what, "id", None)
+        if isinstance(run, str):  # a Run object
+            return self._effects_of(run)
+        found = tuple(one for item in what for one in self._effects_of(item))
+        if not found:
+            raise Misuse("Nothing was named to undo.", hint="Give an effect or a run.")
+        return found
+
+    def _effects_of_run(self, info: RunInfo) -> tuple[Effect, ...]:
+        done = self.store.journal.effects(Query(run=info.id, states=(State.DONE,)))
+        wanted = tuple(one for one in done if one.kept_by != "person" and not one.is_undo)
+        if not wanted:
+            raise Refused(
+                f"Run {short(info.id)} has nothing left to undo.",
+                hint="`takeback log --run` shows its effects.",
+            )
+        return wanted
+
+    def _undo_of(self, what: "Effect | str | None") -> Effect:
+        if what is None:
+            done = self.store.journal.effects(Query(states=(State.DONE,), newest=True))
+            for effect in done:
+                if effect.is_undo and not self.effect(effect.undoes).is_undo:
+                    return effect
+            raise Refused("There is nothing to redo.", hint="`takeback log` shows what was undone.")
+        effect = self.effect(what if isinstance(what, str) else what.id)
+        if effect.is_undo:
+            return effect
+        if effect.state is not State.UNDONE:
+            raise Refused(
+                f"Effect {short(effect.id)} is {effect.state.value}, so there is nothing to bring back.",
+                hint="Only what was undone can be redone.",
+                effect=effect.id,
+            )
+        return self.effect(effect.undone_by)
+
+    def keep(self, what: "Effect | str | Sequence[Effect | str]") -> tuple[Effect, ...]:
+        """Say that these stay: no longer taken back when their run fails, and forgettable after their time."""
+        items = [what] if isinstance(what, (Effect, str)) else list(what)
+        effects = [self.effect(item if isinstance(item, str) else item.id) for item in items]
+        for effect in effects:
+            if effect.state not in (State.DONE, State.UNDONE):
+                raise Refused(
+                    f"Effect {short(effect.id)} is {effect.state.value}; only what is done can be kept.",
+                    hint="Run `takeback recover` first.",
+                )
+        drafts = [Draft(Kind.KEEP, one.run, one.id) for one in effects if one.kept_by != "person"]
+        if drafts:
+            self.store.journal.append(None, drafts)
+        return tuple(self.effect(one.id) for one in effects)
+
+    # Looking.
+
+    def effect(self, id: str) -> Effect:
+        """By id, any unique prefix, `@` for the newest (undos do not count), `@~2` for the second before it."""
+        found = next(self.store.journal.effects(Query(ids=(id_of(self.store.journal, id),))), None)
+        if found is None:
+            raise Misuse(f"{id!r} is a run, not an effect.", hint="`takeback log --run` lists its effects.")
+        return found
+
+    def effects(
+        self,
+        run: "str | RunInfo | None" = None,
+        path: "Path | None" = None,
+        agent: str = "",
+        state: "State | str | Sequence[State | str] | None" = None,
+        limit: int = 0,
+        newest: bool = False,
+    ) -> tuple[Effect, ...]:
+        """Oldest first, unless `newest`."""
+        query = Query(
+            run=self.find_run(run).id if isinstance(run, str) else run.id if run else "",
+            agent=agent,
+            states=tuple(State(one) for one in ((state,) if isinstance(state, str) else state or ())),
+            resource=_resource(path) if path is not None else "",
+            limit=limit,
+            newest=newest,
+        )
+        return tuple(self.store.journal.effects(query))
+
+    def runs(self) -> tuple[RunInfo, ...]:
+        return tuple(self.store.journal.runs())
+
+    def find_run(self, name: str) -> RunInfo:
+        """By id, unique prefix, or name (the newest of that name)."""
+        return run_of(self.store.journal, name)
+
+    def checkpoints(self, run: "str | RunInfo | None" = None) -> tuple[Checkpoint, ...]:
+        from takeback.runs.checkpoints import newest, of_run
+
+        id = self.find_run(run).id if isinstance(run, str) else run.id if run else ""
+        return newest(of_run(self.store.journal, id), self.store.settings.checkpoints_kept)
+
+    # Upkeep.
+
+    def recover(self) -> "tuple[Settled, ...]":
+        """Settle what dead processes left behind; look again at what is stuck."""
+        return self._recover(stuck_too=True)
+
+    def _recover(self, stuck_too: bool) -> "tuple[Settled, ...]":
+        from takeback.engine.recover import recover
+
+        lasts = self.store.settings.lease_seconds * 1_000_000
+        return recover(self.parts, myself(), now(), lasts, stuck_too=stuck_too)
+
+    def needs_recovery(self) -> bool:
+        """Whether a dead process left something; cheap, asked each time a store is opened."""
+        if self.store.database.read_only:
+            return False
+        for info in self.store.journal.runs(unfinished=True):
+            if info.state is RunState.SUSPENDED:
+                continue
+            lease = self.store.leases.holder(info.id)
+            if lease and lease.owner.pid and alive(lease.owner) is not False and lease.expires_at > now():
+                continue
+            if lease and lease.owner.pid and alive(lease.owner):
+                continue
+            if info.on_death is not OnDeath.LEAVE:
+                return True
+            open_ones = Query(run=info.id, states=(State.PROPOSED, State.INTENDED), limit=1)
+            if any(self.store.journal.effects(open_ones)):
+                return True
+        return False
+
+    def verify(self, read_data: bool = False) -> Verified:
+        """Everything that is wrong with the store; with `read_data` every blob is read again."""
+        findings = list(self.store.journal.check())
+        findings += self.store.blobs.check(read_data)
+        findings += self._missing_blobs()
+        if not findings and read_data:
+            self.store.trust_again()
+        blobs = sum(1 for _ in self.store.blobs.info())
+        return Verified(tuple(findings), self.store.journal.tally()["records"], blobs)
+
+    def _missing_blobs(self) -> Iterator[str]:
+        for effect in self.store.journal.effects(Query(states=(State.DONE, State.UNDONE, State.INTENDED))):
+            for digest in effect.remedy.blobs if effect.remedy and not effect.forgotten else ():
+                if not self.store.blobs.has(digest):
+                    yield f"Effect {short(effect.id)} cannot be undone: blob {digest[:12]} is missing."
+
+    def forget(
+        self,
+        what: "Sequence[Effect | str] | Effect | str | None" = None,
+        *,
+        dry_run: bool = False,
+    ) -> "tuple[Decision, ...]":
+        """Give up the power to undo: these effects, or by policy what was kept long enough ago."""
+        from takeback.retention.forget import by_policy, forget, named
+
+        if what is None:
+            decisions = by_policy(self.parts, self.store.settings, now())
+        else:
+            items = [what] if isinstance(what, (Effect, str)) else list(what)
+            decisions = named([self.effect(item if isinstance(item, str) else item.id) for item in items])
+        if not dry_run:
+            forget(self.parts, decisions)
+        return decisions
+
+    def sweep(self, grace: int | None = None) -> int:
+        """Delete the bytes nothing needs any more; how many were freed."""
+        from takeback.retention.sweep import sweep
+
+        self.store.refuse_if_suspect()
+        self._release_forgotten()
+        return sweep(self.parts, self.store.settings.grace_seconds if grace is None else grace)
+
+    def _release_forgotten(self) -> None:
+        """Let go of what a process that died in the middle of forgetting still held."""
+        from takeback.retention.forget import release
+
+        try:
+            names = os.listdir(os.path.join(self.store.path, "held"))
+        except FileNotFoundError:
+            return
+        ids = tuple({name[:LENGTH] for name in names})
+        found = self.store.journal.effects(Query(ids=ids)) if ids else ()
+        release(self.parts, [one for one in found if one.forgotten or one.state is State.ABORTED])
+
+    def _keep_up(self, run: str) -> None:
+        """After a run ended well: bring the store under its caps."""
+        from takeback.retention.upkeep import keep_up
+
+        settings = self.store.settings
+        ended = tuple(self.store.journal.effects(Query(run=run, limit=50)))
+        if keep_up(self.parts, settings, now(), self.size(), ended):
+            self.sweep()
+
+    def size(self) -> int:
+        """Bytes on disk."""
+        return self.store.bytes_on_disk()
+
+    def close(self) -> None:
+        self.store.close()
+
+    def __enter__(self) -> "Takeback":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True) -> Takeback:
+    """The store at that path, made if it is not there. What a crashed process left behind is settled first, unless
+    `recover` is False; `tb.recovered` tells what that was."""
+    tb = Takeback(open_store(os.fspath(path) if path is not None else default_path(), now))
+    if recover and tb.needs_recovery():
+        tb.recovered = tb._recover(stuck_too=False)  # pyright: ignore[reportPrivateUsage]
+    return tb
+
+
+def now() -> int:
+    return time.time_ns() // 1000
+
+
+def _on_conflict(name: str) -> OnConflict:
+    try:
+        return OnConflict(name)
+    except ValueError:
+        raise Misuse(f"on_conflict cannot be {name!r}.", hint="It is refuse, merge, skip or force.") from None
+
+
+def _resource(path: "Path") -> str:
+    """The parent is resolved, the last part is not: it may be a link that was changed itself."""
+    whole = os.path.abspath(os.fsencode(path))
+    parent, name = os.path.split(whole)
+    return file_resource(os.path.join(os.path.realpath(parent), name) if name else whole)
+
+
+def _wire(store: Store) -> "Parts":
+    from takeback.adapters.file.adapter import FileAdapter
+    from takeback.adapters.registry import Registry
+    from takeback.engine.parts import Parts
+
+    files = FileAdapter(
+        store.blobs, held=os.path.join(store.path, "held"), max_capture_bytes=store.settings.max_capture_bytes
+    )
+    adapters = Registry(files, store.blobs)
+    return Parts(
+        store.journal,
+        store.blobs,
+        store.leases,
+        adapters,
+        store.refuse_if_suspect,
+        store.refuse_without_room,
+        file_resource(os.path.realpath(store.path)),
+    )

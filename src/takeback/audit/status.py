@@ -1,0 +1,77 @@
+"""How things stand, in numbers. Costs the same for a hundred effects as for a hundred thousand."""
+
+from typing import Any, NamedTuple
+
+from takeback.model.effect import State
+from takeback.model.run import RunInfo, RunState
+from takeback.model.settings import Settings
+from takeback.storage.store import Store
+
+
+class Status(NamedTuple):
+    path: str
+    size: int  # bytes on disk
+    records: int
+    blobs: int
+    states: dict[str, int]  # effects by state
+    kept: int
+    forgotten: int
+    unfinished: tuple[RunInfo, ...]  # runs
+    settings: Settings
+    suspect: bool
+    read_only: bool
+
+    @property
+    def open(self) -> int:
+        return self.states[State.PROPOSED] + self.states[State.INTENDED]
+
+    @property
+    def forgettable(self) -> int:
+        """Kept and not yet forgotten: what `forget` may choose from when their time is over."""
+        return max(0, self.kept - self.forgotten)
+
+    def runs(self, state: RunState) -> int:
+        return sum(1 for info in self.unfinished if info.state is state)
+
+
+def look(store: Store, size: int) -> Status:
+    tally = store.journal.tally()
+    return Status(
+        path=store.path,
+        size=size,
+        records=tally["records"],
+        # An index is counted, no content is touched.
+        blobs=store.database.read("SELECT count(*) FROM blobs")[0][0],
+        states={state.value: tally.get(state.value, 0) for state in State},
+        kept=tally.get("kept", 0),
+        forgotten=tally.get("forgotten", 0),
+        unfinished=tuple(store.journal.runs(unfinished=True)),
+        settings=store.settings,
+        suspect=store.suspect(),
+        read_only=store.database.read_only,
+    )
+
+
+def status_json(status: Status) -> dict[str, Any]:
+    return {
+        "store": status.path,
+        "exists": True,
+        "size": status.size,
+        "records": status.records,
+        "blobs": status.blobs,
+        "effects": {
+            "pending": status.states[State.PROPOSED],
+            "open": status.open,
+            **{state: count for state, count in status.states.items()},
+            "kept": status.kept,
+            "forgettable": status.forgettable,
+            "forgotten": status.forgotten,
+        },
+        "runs": {
+            "open": status.runs(RunState.OPEN),
+            "suspended": status.runs(RunState.SUSPENDED),
+        },
+        "settings": status.settings._asdict(),
+        "suspect": status.suspect,
+        "read_only": status.read_only,
+    }

@@ -1,0 +1,110 @@
+"""The nouns as JSON, in the shape that INTERFACE promises. Pure: plain data in, plain data out."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from takeback.model.effect import Effect
+from takeback.model.record import Record
+from takeback.model.run import Checkpoint, RunInfo
+
+if TYPE_CHECKING:
+    from takeback.engine.recover import Settled
+    from takeback.model.plan import UndoResult
+
+
+def iso(at: int) -> str | None:
+    """Microseconds since 1970 as ISO 8601 in UTC; None for never."""
+    if not at:
+        return None
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at // 1_000_000)) + f".{at % 1_000_000:06d}Z"
+
+
+def effect_json(effect: Effect) -> dict[str, Any]:
+    remedy = effect.remedy
+    return {
+        "id": effect.id,
+        "run": effect.run,
+        "agent": effect.agent,
+        "seq": effect.seq,
+        "adapter": effect.change.adapter,
+        "kind": effect.change.kind,
+        "resource": effect.change.resource,
+        "summary": effect.change.summary,
+        "state": effect.state.value,
+        "kept": effect.kept,
+        "kept_by": effect.kept_by or None,
+        "forgotten": effect.forgotten,
+        "strategy": remedy.strategy.value if remedy else None,
+        "reason": effect.reason,
+        "exact": remedy.exact if remedy else None,
+        "residue": remedy.residue if remedy else "",
+        "undoes": effect.undoes or None,
+        "undone_by": effect.undone_by or None,
+        "needs": list(effect.needs),
+        "key": effect.key,
+        "note": effect.note,
+        "at": iso(effect.at),
+        "targets": [{"resource": one.resource, "before": one.before, "after": one.after} for one in effect.targets],
+    }
+
+
+def record_json(record: Record) -> dict[str, Any]:
+    return {
+        "seq": record.seq,
+        "kind": record.kind.value,
+        "run": record.run,
+        "effect": record.effect or None,
+        "at": iso(record.at),
+        "body": record.body,
+        "hash": record.hash.hex(),
+    }
+
+
+def run_json(info: RunInfo) -> dict[str, Any]:
+    return {
+        "id": info.id,
+        "name": info.name,
+        "agent": info.agent,
+        "state": info.state.value,
+        "on_death": info.on_death.value,
+        "opened_at": iso(info.opened_at),
+        "closed_at": iso(info.closed_at),
+        "effects": info.effects,
+    }
+
+
+def checkpoint_json(point: Checkpoint) -> dict[str, Any]:
+    import json
+
+    return {
+        "id": point.id,
+        "run": point.run,
+        "label": point.label,
+        "seq": point.seq,
+        "at": iso(point.at),
+        "state": json.loads(point.state) if point.state else None,
+        "cwd": point.cwd,
+        "environment": point.environment,
+        "path": list(point.path),
+        "summary": point.summary,
+        "automatic": point.automatic,
+    }
+
+
+def undo_json(result: "UndoResult") -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "outcome": result.outcome,
+        "effects": [{"id": one.id, "state": one.state.value} for one in result.effects],
+        "targets": [
+            {"resource": one.resource, "outcome": one.outcome.value, "detail": one.detail, "effect": one.effect}
+            for one in result.targets
+        ],
+        "undo": [one.id for one in result.undo],
+    }
+    if result.state is not None:
+        told["state"] = result.state
+    return told
+
+
+def settled_json(one: "Settled") -> dict[str, Any]:
+    return {"effect": one.effect, "run": one.run, "summary": one.summary, "outcome": one.outcome}

@@ -1,0 +1,210 @@
+"""The whole write: assess, stage, validate, capture, record the intent, apply, verify, record the outcome."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from takeback.adapters.protocol import Adapter, Assessment
+from takeback.engine.parts import Parts, adapter_of
+from takeback.engine.settle import finish, take_back, withdraw
+from takeback.errors import (
+    ApplyFailed,
+    Drifted,
+    KeyReused,
+    NoRemedy,
+    PreconditionFailed,
+    Refused,
+    StoreBusy,
+    TakebackError,
+    VerifyFailed,
+)
+from takeback.model.change import Change, intent
+from takeback.model.effect import Effect, State, intent_body
+from takeback.model.ids import new_id, short
+from takeback.model.record import Draft, Kind
+from takeback.model.remedy import Offer, Remedy, to_json
+from takeback.model.resource import display, overlaps
+from takeback.model.run import Lease
+from takeback.model.staged import Staged
+from takeback.model.standing import Standing
+from takeback.policy.checks import AFTER, Check, needs_name, run_checks
+from takeback.policy.strategy import ordered, reason
+from takeback.storage.protocols import Query
+
+
+class Terms(NamedTuple):
+    """What comes along with a change: its key, what it needs, what is checked, what must hold."""
+
+    key: str = ""
+    needs: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    expects: Callable[[], bool] | None = None
+    undoes: Effect | None = None
+    agent: str = ""
+
+
+def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
+    """The effect, done and verified; None if the change would change nothing."""
+    parts.refuse_if_suspect()
+    if earlier := _recorded(parts, change, terms.key):
+        return earlier
+    adapter = adapter_of(parts, change.adapter)
+    assessment = adapter.assess(change, terms.undoes)
+    if assessment.changes_nothing:
+        return None
+    _refuse_own_store(parts, assessment)
+    _refuse_loss(change, assessment)
+    if terms.undoes is None:  # what is held in reserve is there for undo
+        parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
+    effect = _proposed(lease, change, terms)
+    effect, staged = _prepare(parts, lease, adapter, effect, assessment, terms)
+    return _carry_out(parts, lease, adapter, effect, staged, terms.checks)
+
+
+def _recorded(parts: Parts, change: Change, key: str) -> Effect | None:
+    """The effect that already has this key, if it is the same change."""
+    earlier = next(parts.journal.effects(Query(key=key)), None) if key else None
+    if earlier is None:
+        return None
+    if intent(earlier.change) != intent(change):
+        raise KeyReused(
+            f"The key {key!r} was used for another change: {earlier.change.summary}.",
+            hint="Give every change its own key.",
+            effect=earlier.id,
+        )
+    if earlier.state is State.DONE:
+        return earlier
+    if earlier.state is State.UNDONE:
+        raise KeyReused(
+            f"The change with key {key!r} was made and then taken back.",
+            hint=f"Bring it back with `takeback redo {short(earlier.undone_by)}`, or use a new key.",
+            effect=earlier.id,
+        )
+    raise StoreBusy(
+        f"The change with key {key!r} is still {earlier.state.value}.", hint="Run `takeback recover` first."
+    )
+
+
+def _refuse_own_store(parts: Parts, assessment: Assessment) -> None:
+    for resource in assessment.resources:
+        if parts.off_limits and overlaps(parts.off_limits, resource):
+            raise Refused(
+                f"{display(resource)} is, holds or lies in takeback's own store.",
+                hint="Nothing was changed. The way back must not go with what it is for.",
+            )
+
+
+def _refuse_loss(change: Change, assessment: Assessment) -> None:
+    if assessment.lost and not change.args.get("allow_inexact"):
+        raise NoRemedy(
+            f"This could not be taken back: {'; '.join(assessment.lost)}.",
+            hint="Nothing was changed. Allow it with allow_inexact=True (--allow-inexact) if that loss is acceptable.",
+        )
+    if not assessment.offers:
+        raise NoRemedy(
+            f"There is no way back from: {change.summary}.",
+            hint="Nothing was changed. A change that cannot be undone must say so itself.",
+        )
+
+
+def _proposed(lease: Lease, change: Change, terms: Terms) -> Effect:
+    return Effect(
+        id=new_id(),
+        run=lease.run,
+        agent=terms.agent,
+        seq=0,
+        state=State.PROPOSED,
+        change=change,
+        key=terms.key,
+        needs=terms.needs,
+        undoes=terms.undoes.id if terms.undoes else "",
+        of=terms.undoes,
+    )
+
+
+def _prepare(
+    parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, assessment: Assessment, terms: Terms
+) -> tuple[Effect, tuple[Staged, ...]]:
+    """Everything that comes before the world is touched; whatever fails here leaves nothing behind."""
+    # A scratch file with a name outlives a kill, so the journal must know of it first; one without a name does not.
+    named = needs_name(terms.checks)
+    proposed = False
+    try:
+        if named:
+            parts.journal.append(lease, [_draft(Kind.PROPOSE, effect)])
+            proposed = True
+        staged = adapter.stage(effect, named) if adapter.traits.stages else ()
+        for one in staged:
+            run_checks(terms.checks, one)
+        remedy, why = _capture(adapter, effect, assessment.offers)
+        effect = effect._replace(remedy=remedy, reason=why)
+        _refuse_unmet(terms)
+        parts.journal.append(lease, [_draft(Kind.INTENT, effect)])
+        return effect._replace(state=State.INTENDED), staged
+    except BaseException as error:
+        adapter.tidy(effect)
+        if proposed:
+            parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": _sentence(error)})])
+        raise
+
+
+def _draft(kind: Kind, effect: Effect) -> Draft:
+    remedy = to_json(effect.remedy) if effect.remedy else None
+    return Draft(kind, effect.run, effect.id, intent_body(effect, remedy))
+
+
+def _capture(adapter: Adapter, effect: Effect, offers: tuple[Offer, ...]) -> tuple[Remedy, str]:
+    """By the best offer that can be prepared; when none can, the change is refused."""
+    refused: list[tuple[Offer, str]] = []
+    *others, last = ordered(offers)
+    for offer in others:
+        try:
+            return adapter.capture(effect, offer), reason(offer, tuple(refused))
+        except NoRemedy as error:
+            refused.append((offer, str(error)))
+    return adapter.capture(effect, last), reason(last, tuple(refused))
+
+
+def _refuse_unmet(terms: Terms) -> None:
+    if terms.expects and not terms.expects():
+        name = getattr(terms.expects, "__name__", "the precondition")
+        raise PreconditionFailed(
+            f"What the change expects does not hold: {name}.",
+            hint="Nothing was changed. Look again, then decide.",
+        )
+
+
+def _carry_out(
+    parts: Parts,
+    lease: Lease,
+    adapter: Adapter,
+    effect: Effect,
+    staged: tuple[Staged, ...],
+    checks: tuple[Check, ...],
+) -> Effect:
+    try:
+        receipt = adapter.apply(effect)
+        sighting = adapter.verify(effect)
+        if sighting.standing is not Standing.AFTER:
+            raise VerifyFailed(
+                f"{display(effect.change.resource)} is not what was written: {sighting.detail or sighting.standing}.",
+                effect=effect.id,
+            )
+        for one in staged:
+            run_checks(checks, one, AFTER)
+    except Drifted as error:
+        withdraw(parts, lease, adapter, effect, _sentence(error))
+        raise
+    except BaseException as error:
+        take_back(parts, lease, adapter, effect, _sentence(error))
+        if isinstance(error, OSError):
+            raise ApplyFailed(
+                f"{effect.change.summary}: {error.strerror or error}.",
+                hint="It was taken back; nothing has changed.",
+                effect=effect.id,
+            ) from error
+        raise
+    return finish(parts, lease, adapter, effect, receipt.data)
+
+
+def _sentence(error: BaseException) -> str:
+    return str(error) if isinstance(error, TakebackError) else f"{type(error).__name__}: {error}"

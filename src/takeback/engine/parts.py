@@ -1,0 +1,36 @@
+"""What the verbs work with; made in one place, `takeback.api`."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from takeback.adapters.protocol import Adapter
+from takeback.errors import Corrupt
+from takeback.model.effect import Effect
+from takeback.storage.protocols import Blobs, Journal, Leases, Query
+
+
+class Parts(NamedTuple):
+    journal: Journal
+    blobs: Blobs
+    leases: Leases
+    adapters: Mapping[str, Adapter]
+    refuse_if_suspect: Callable[[], None]  # raises while the store may not be trusted
+    refuse_without_room: Callable[[int], None]  # raises when that many bytes more would fill the store's disk
+    off_limits: str = ""  # the store itself, as a resource: no change may touch it
+
+
+def adapter_of(parts: Parts, name: str) -> Adapter:
+    adapter = parts.adapters.get(name)
+    if adapter is None:
+        raise Corrupt(
+            f"No adapter named {name!r} is installed.",
+            hint="The effect was made by another version or with an extra that is missing here.",
+        )
+    return adapter
+
+
+def whole(parts: Parts, effect: Effect) -> Effect:
+    """With the effect it undoes, if it is an undo."""
+    if not effect.undoes or effect.of:
+        return effect
+    return effect._replace(of=next(parts.journal.effects(Query(ids=(effect.undoes,)))))

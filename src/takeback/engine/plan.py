@@ -1,0 +1,166 @@
+"""Which effects an undo takes back, in what order, and what stands in the way. Changes nothing."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from takeback.adapters.protocol import Assessment
+from takeback.engine.parts import Parts, adapter_of, whole
+from takeback.errors import Forgotten, RecordInvalid, Refused, StoreBusy
+from takeback.model.change import UNDO, Change
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome
+from takeback.model.remedy import Target
+from takeback.model.resource import overlaps
+from takeback.storage.protocols import Query
+
+
+class Wishes(NamedTuple):
+    """How far an undo may go."""
+
+    cascade: bool = False
+    with_needs: bool = False
+    on_conflict: OnConflict = OnConflict.REFUSE
+
+
+def undo_change(effect: Effect, on_conflict: OnConflict, partial: bool = False) -> Change:
+    original = effect.of or effect
+    summary = f"{'redo' if effect.is_undo else 'undo'} {short(original.id)}: {original.change.summary}"
+    args: dict[str, object] = {"on_conflict": on_conflict.value}
+    if partial:
+        args["partial"] = True
+    return Change(effect.change.adapter, UNDO, effect.change.resource, summary, args)
+
+
+def plan_undo(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
+    for effect in wanted:
+        refuse_impossible(effect)
+    chosen = {effect.id: effect for effect in wanted}
+    if wishes.with_needs:
+        _add_needs(parts, chosen)
+    blockers = _add_dependents(parts, chosen, wishes.cascade)
+    newest_first = sorted((whole(parts, effect) for effect in chosen.values()), key=lambda e: -e.seq)
+    named = {effect.id for effect in wanted}
+    return Plan(
+        effects=tuple(newest_first),
+        targets=tuple(_outcomes(parts, newest_first, wishes.on_conflict)),
+        blockers=tuple(blockers),
+        pulled_in=tuple(effect.id for effect in newest_first if effect.id not in named),
+    )
+
+
+def refuse_impossible(effect: Effect) -> None:
+    """Undo needs an effect that happened, still holds, and whose way back is still there."""
+    name = short(effect.id)
+    if effect.change.kind == "damaged":
+        raise RecordInvalid(
+            f"The journal record of effect {name} is damaged, so it cannot be undone.",
+            hint="`takeback verify` shows the extent.",
+        )
+    if effect.forgotten:
+        raise Forgotten(
+            f"Effect {name} was forgotten: what it would take to undo it is gone.",
+            hint=f"`takeback show {name}` still tells what it did.",
+            effect=effect.id,
+        )
+    if effect.state is State.UNDONE:
+        raise Refused(
+            f"Effect {name} is already undone (by {short(effect.undone_by)}).",
+            hint=f"`takeback redo {name}` brings it back.",
+            effect=effect.id,
+        )
+    if effect.state is State.ABORTED:
+        raise Refused(
+            f"Effect {name} never happened: {effect.note or 'it was aborted.'}",
+            hint="There is nothing to undo.",
+        )
+    if effect.state is not State.DONE:
+        raise StoreBusy(
+            f"Effect {name} is {effect.state.value}.",
+            hint="Run `takeback recover` first, or wait until it is done.",
+        )
+
+
+def _add_needs(parts: Parts, chosen: dict[str, Effect]) -> None:
+    """What the chosen ones were built on, and what those were built on."""
+    seen = set(chosen)
+    missing = {need for effect in chosen.values() for need in effect.needs} - seen
+    while missing:
+        seen |= missing
+        found = [one for one in parts.journal.effects(Query(ids=tuple(missing))) if one.state is State.DONE]
+        for effect in found:
+            refuse_impossible(effect)
+            chosen[effect.id] = effect
+        missing = {need for effect in found for need in effect.needs} - seen
+
+
+def _add_dependents(parts: Parts, chosen: dict[str, Effect], cascade: bool) -> list[Effect]:
+    """Later effects that stand on the chosen ones: added when cascading, returned as blockers otherwise."""
+    blockers: dict[str, Effect] = {}
+    unseen = list(chosen.values())
+    while unseen:
+        effect = unseen.pop()
+        for dependent in dependents(parts, effect):
+            if dependent.id in chosen or dependent.id in blockers:
+                continue
+            if not cascade:
+                blockers[dependent.id] = dependent
+                continue
+            refuse_impossible(dependent)
+            chosen[dependent.id] = dependent
+            unseen.append(dependent)
+    return sorted(blockers.values(), key=lambda blocker: -blocker.seq)
+
+
+def dependents(parts: Parts, effect: Effect) -> Iterable[Effect]:
+    """Later effects, still in force, that touch the same or a containing resource or said they need this one.
+
+    An undo cancels out with what it undid, so neither counts; what an undo left different is found by comparing.
+    """
+    queries = [
+        Query(resource=target.resource, states=(State.DONE,), after=effect.seq) for target in effect.targets
+    ]
+    queries.append(Query(needing=effect.id, states=(State.DONE,)))
+    for query in queries:
+        for later in parts.journal.effects(query):
+            if not later.is_undo and later.id not in (effect.id, effect.undoes):
+                yield later
+
+
+def _outcomes(
+    parts: Parts, newest_first: Sequence[Effect], on_conflict: OnConflict
+) -> Iterable[TargetOutcome]:
+    """What would happen to each target. Where a later effect of the plan is undone first, what that one puts back is
+    what this one will find; the rest is asked of the world."""
+    undone_before: list[Target] = []
+    for effect in newest_first:
+        assessment: Assessment | None = None
+        for target in effect.targets:
+            later = [other for other in undone_before if overlaps(other.resource, target.resource)]
+            if later:
+                yield _after_later(target, later[-1], effect)
+                continue
+            if assessment is None:
+                change = undo_change(effect, on_conflict)
+                assessment = adapter_of(parts, effect.change.adapter).assess(change, effect)
+            for outcome in assessment.outcomes:
+                if outcome.resource == target.resource:
+                    yield outcome._replace(effect=effect.id)
+        undone_before += effect.targets
+
+
+def _after_later(target: Target, later: Target, effect: Effect) -> TargetOutcome:
+    """What the later effect found is what this one left, or someone came between."""
+    if later.resource == target.resource and _plainly_differ(later.before, target.after):
+        return TargetOutcome(
+            target.resource,
+            Outcome.CONFLICT,
+            "was changed by someone else before the later effect",
+            effect.id,
+        )
+    return TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
+
+
+def _plainly_differ(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    names = ("type", "digest", "target", "value", "present")
+    return any(name in one and name in other and one[name] != other[name] for name in names)

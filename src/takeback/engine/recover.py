@@ -1,0 +1,204 @@
+"""After a crash: settle every open effect, then let dead runs follow their own policy."""
+
+from typing import NamedTuple
+
+from takeback.adapters.protocol import Adapter
+from takeback.engine.parts import Parts, adapter_of, whole
+from takeback.engine.settle import abort, finish, take_back
+from takeback.engine.undo import not_kept, roll_back
+from takeback.errors import LeaseHeld, Stuck, TakebackError
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.plan import Outcome, UndoResult
+from takeback.model.record import Draft, Kind
+from takeback.model.resource import display
+from takeback.model.run import Lease, OnDeath, Owner, RunInfo, RunState
+from takeback.model.standing import Standing
+from takeback.storage.protocols import Query
+
+TIDY, APPLY, UNDO = "tidy", "apply", "undo"
+DONE, ABORT, STICK = "done", "abort", "stick"
+
+
+class Step(NamedTuple):
+    act: str  # what is done to the world first: tidy alone, apply, or undo
+    record: str  # how the effect is settled
+
+
+# What recovery does with an open effect, by what it is and where the world stands (with respect to the effect itself:
+# for an undo, AFTER means that it has taken back what it undoes). The documentation prints this table.
+RECOVERY: dict[tuple[str, Standing], Step] = {
+    ("proposed", Standing.BEFORE): Step(TIDY, ABORT),
+    ("proposed", Standing.BETWEEN): Step(TIDY, ABORT),
+    ("proposed", Standing.AFTER): Step(TIDY, ABORT),
+    ("proposed", Standing.FOREIGN): Step(TIDY, ABORT),
+    ("proposed", Standing.UNKNOWN): Step(TIDY, ABORT),
+    ("do", Standing.BEFORE): Step(TIDY, ABORT),
+    ("do", Standing.BETWEEN): Step(UNDO, ABORT),
+    ("do", Standing.AFTER): Step(TIDY, DONE),
+    ("do", Standing.FOREIGN): Step("", STICK),
+    ("do", Standing.UNKNOWN): Step("", STICK),
+    ("undo", Standing.BEFORE): Step(APPLY, DONE),
+    ("undo", Standing.BETWEEN): Step(APPLY, DONE),
+    ("undo", Standing.AFTER): Step(TIDY, DONE),
+    ("undo", Standing.FOREIGN): Step("", STICK),
+    ("undo", Standing.UNKNOWN): Step("", STICK),
+    # A person had a look: only what is plainly before or after is settled, anything else stays stuck.
+    ("stuck", Standing.BEFORE): Step(TIDY, ABORT),
+    ("stuck", Standing.AFTER): Step(TIDY, DONE),
+}
+
+
+class Settled(NamedTuple):
+    """What recovery did, for people to read."""
+
+    effect: str
+    run: str
+    summary: str
+    outcome: str  # done | aborted | stuck | undone | left
+
+
+def recover(
+    parts: Parts, me: Owner, now: int, lasts: int, *, stuck_too: bool = False, only: str = ""
+) -> tuple[Settled, ...]:
+    """Settle what dead processes left. What a living process is working on is left alone."""
+    settled: list[Settled] = []
+    for info in list(parts.journal.runs(unfinished=True)):
+        if only and info.id != only:
+            continue
+        states = (State.PROPOSED, State.INTENDED) + ((State.STUCK,) if stuck_too else ())
+        in_flight = tuple(parts.journal.effects(Query(run=info.id, states=states, newest=True)))
+        if not in_flight and (info.on_death is OnDeath.LEAVE or info.state is RunState.SUSPENDED):
+            continue
+        try:
+            lease = parts.leases.acquire(info.id, me, now, lasts)
+        except LeaseHeld:
+            continue
+        try:
+            # Asked again now that nobody else can add to it: it may have ended well in the meantime.
+            (info,) = parts.journal.runs((info.id,))
+            settled += settle_open(parts, lease, states)
+            if info.state is RunState.OPEN and not _waits_for_a_person(parts, info.id):
+                settled += _end(parts, lease, info)
+        finally:
+            parts.leases.release(lease)
+    if stuck_too:
+        settled += _stuck_of_ended_runs(parts, me, now, lasts)
+    return tuple(settled)
+
+
+def _waits_for_a_person(parts: Parts, run: str) -> bool:
+    """While one of its effects is stuck the run stays open: what it did before may be needed to put that right."""
+    return any(parts.journal.effects(Query(run=run, states=(State.STUCK,), limit=1)))
+
+
+def settle_open(
+    parts: Parts, lease: Lease, states: tuple[State, ...] = (State.PROPOSED, State.INTENDED)
+) -> list[Settled]:
+    """What this run left in flight, newest first."""
+    in_flight = tuple(parts.journal.effects(Query(run=lease.run, states=states, newest=True)))
+    return [_settle(parts, lease, effect) for effect in in_flight]
+
+
+def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
+    effect = whole(parts, effect)
+    adapter = adapter_of(parts, effect.change.adapter)
+    try:
+        outcome = _settled(parts, lease, adapter, effect)
+    except Stuck:
+        outcome = "stuck"
+    return Settled(effect.id, effect.run, effect.change.summary, outcome)
+
+
+def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> str:
+    sighting = adapter.verify(effect) if effect.remedy else None
+    standing = sighting.standing if sighting else Standing.BEFORE
+    row = {State.PROPOSED: "proposed", State.STUCK: "stuck"}.get(effect.state)
+    step = RECOVERY.get((row or ("undo" if effect.is_undo else "do"), standing))
+    if step is None:
+        return "stuck"
+    why = f"Its process ended in the middle; the target was found {standing.value}."
+    if step.record == STICK:
+        detail = sighting.detail if sighting else ""
+        return _stuck(parts, lease, effect, f"{why} {detail}".strip())
+    if step.act == UNDO:
+        take_back(parts, lease, adapter, effect, why)
+        return "aborted"
+    if step.act == APPLY:
+        try:
+            adapter.apply(effect)
+            if (seen := adapter.verify(effect)).standing is not Standing.AFTER:
+                return _stuck(parts, lease, effect, f"{why} It could not be completed: {seen.detail}")
+        except (OSError, TakebackError) as error:
+            return _stuck(parts, lease, effect, f"{why} It could not be completed: {error}")
+    if step.record == DONE:
+        finish(parts, lease, adapter, effect, {})
+        return "done"
+    abort(parts, lease, adapter, effect, why)
+    return "aborted"
+
+
+def _stuck(parts: Parts, lease: Lease, effect: Effect, why: str) -> str:
+    if effect.state is not State.STUCK:
+        parts.journal.append(lease, [Draft(Kind.STICK, effect.run, effect.id, {"why": why})])
+    return "stuck"
+
+
+def _end(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
+    """A dead run follows its own policy."""
+    if info.on_death is OnDeath.LEAVE:
+        return []
+    if info.on_death is OnDeath.FINISH:
+        return _finish_undo(parts, lease, info)
+    result = roll_back(parts, lease, not_kept(parts, info.id), info.agent)
+    parts.journal.append(lease, [Draft(Kind.CLOSE, info.id, "", {"outcome": "undone"})])
+    return _told(result, info)
+
+
+def _finish_undo(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
+    """An undo of several effects goes on where it stopped: what was asked for is written in the run's first record."""
+    opened = next(parts.journal.records(kinds=(Kind.OPEN,), run=info.id))
+    wanted = tuple(opened.body.get("undoing", ()))
+    left = (
+        tuple(effect for effect in parts.journal.effects(Query(ids=wanted)) if effect.state is State.DONE)
+        if wanted
+        else ()
+    )
+    result = roll_back(parts, lease, left, info.agent)
+    parts.journal.append(lease, [Draft(Kind.CLOSE, info.id, "", {"outcome": "kept"})])
+    return _told(result, info)
+
+
+def _told(result: UndoResult, info: RunInfo) -> list[Settled]:
+    left = {one.effect: one for one in result.targets if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)}
+    return [
+        Settled(effect.id, info.id, effect.change.summary, "left" if effect.id in left else "undone")
+        for effect in result.effects
+    ]
+
+
+def _stuck_of_ended_runs(parts: Parts, me: Owner, now: int, lasts: int) -> list[Settled]:
+    settled: list[Settled] = []
+    for effect in list(parts.journal.effects(Query(states=(State.STUCK,)))):
+        try:
+            lease = parts.leases.acquire(effect.run, me, now, lasts)
+        except LeaseHeld:
+            continue
+        settled.append(_settle(parts, lease, effect))
+        parts.leases.release(lease)
+    return settled
+
+
+def in_words(one: Settled) -> str:
+    told = {
+        "done": "had been made; recorded as done",
+        "aborted": "had not been completed; taken back",
+        "stuck": "needs a person",
+        "undone": "was taken back with its run",
+        "left": "stays, because someone changed it since",
+    }
+    return f"{short(one.effect)} {one.summary}: {told[one.outcome]}"
+
+
+def describe(effect: Effect) -> str:
+    return f"{short(effect.id)} on {display(effect.change.resource)}"

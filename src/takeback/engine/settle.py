@@ -1,0 +1,67 @@
+"""How an effect in flight comes to rest: finished, taken back, or stuck."""
+
+from typing import Any
+
+from takeback.adapters.protocol import Adapter
+from takeback.engine.parts import Parts
+from takeback.errors import Stuck, TakebackError
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.record import Draft, Kind
+from takeback.model.resource import display
+from takeback.model.run import Lease
+from takeback.model.standing import Standing
+
+
+def finish(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, receipt: dict[str, Any]) -> Effect:
+    """It was seen to hold: scratch goes first, so that nothing is left when the record says done."""
+    adapter.tidy(effect)
+    body = {"receipt": receipt} if receipt else {}
+    (record,) = parts.journal.append(lease, [Draft(Kind.DONE, effect.run, effect.id, body)])
+    return effect._replace(state=State.DONE, receipt=receipt, at=record.at)
+
+
+def abort(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str) -> Effect:
+    adapter.tidy(effect)
+    parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": why})])
+    return effect._replace(state=State.ABORTED, note=why)
+
+
+def stick(parts: Parts, lease: Lease, effect: Effect, why: str) -> Stuck:
+    """Recorded, and handed to a person; the error to raise."""
+    parts.journal.append(lease, [Draft(Kind.STICK, effect.run, effect.id, {"why": why})])
+    return Stuck(
+        f"Effect {short(effect.id)} on {display(effect.change.resource)} is stuck: {why}",
+        hint=f"`takeback show {short(effect.id)}` tells what is known; put it right, then run `takeback recover`.",
+        effect=effect.id,
+    )
+
+
+def take_back(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str) -> Effect:
+    """After something went wrong: back to before, seen to be there, recorded as aborted. Stuck if that fails."""
+    try:
+        standing = adapter.verify(effect).standing
+        if standing in (Standing.AFTER, Standing.BETWEEN):
+            adapter.undo(effect)
+            standing = adapter.verify(effect).standing
+    except (OSError, TakebackError) as trouble:
+        raise stick(parts, lease, effect, f"{why} Taking it back failed too: {trouble}") from trouble
+    if standing is not Standing.BEFORE:
+        raise stick(
+            parts, lease, effect, f"{why} It could not be taken back: the target is {standing.value}."
+        )
+    return abort(parts, lease, adapter, effect, why)
+
+
+def withdraw(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str) -> Effect:
+    """After a lost race: the target that drifted is someone else's and stays; ours of the others go back."""
+    try:
+        if any(seen.standing is Standing.AFTER for seen in adapter.verify(effect).targets):
+            adapter.undo(effect)
+            if any(seen.standing is Standing.AFTER for seen in adapter.verify(effect).targets):
+                raise stick(parts, lease, effect, f"{why} Part of it could not be taken back.")
+    except (OSError, TakebackError) as trouble:
+        if isinstance(trouble, Stuck):
+            raise
+        raise stick(parts, lease, effect, f"{why} Taking it back failed too: {trouble}") from trouble
+    return abort(parts, lease, adapter, effect, why)

@@ -1,0 +1,150 @@
+"""Carry a plan out: each effect is taken back by an effect of its own, newest first."""
+
+from takeback.engine.do import Terms, do
+from takeback.engine.parts import Parts, adapter_of
+from takeback.engine.plan import Wishes, plan_undo, undo_change
+from takeback.errors import Blocked, Conflict, Failed, Refused, Stuck, TakebackError
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome, UndoResult
+from takeback.model.resource import display
+from takeback.model.run import Lease
+from takeback.storage.protocols import Query
+
+
+def refuse_blocked(plan: Plan) -> None:
+    if not plan.blockers:
+        return
+    names = ", ".join(f"{short(one.id)} ({one.change.summary})" for one in plan.blockers[:5])
+    more = f" and {len(plan.blockers) - 5} more" if len(plan.blockers) > 5 else ""
+    raise Blocked(
+        f"Later effects stand on this one: {names}{more}.",
+        hint="Undo them too with --cascade (cascade=True), or undo them first.",
+        effect=plan.effects[0].id if plan.effects else None,
+        blockers=tuple(one.id for one in plan.blockers),
+    )
+
+
+def refuse_conflicts(plan: Plan, wishes: Wishes) -> None:
+    """All or nothing: one target that someone else changed since is enough."""
+    if wishes.on_conflict is OnConflict.SKIP:
+        return
+    conflicts = [target for target in plan.targets if target.outcome is Outcome.CONFLICT]
+    if not conflicts:
+        return
+    names = "; ".join(f"{display(one.resource)} {one.detail}".strip() for one in conflicts[:5])
+    more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
+    raise Conflict(
+        f"Changed since, so undo would destroy someone's work: {names}{more}.",
+        hint="Nothing was touched. --merge keeps both where the text allows, --skip-conflicts does the rest, "
+        "--force captures what is there now and overwrites it.",
+        effect=conflicts[0].effect,
+        resources=tuple(one.resource for one in conflicts),
+    )
+
+
+def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str = "") -> UndoResult:
+    """Take back each effect of a plan that nothing refuses. One that fails does not stop independent ones, unless
+    all-or-nothing was asked for: then what was taken back is brought back."""
+    outcomes: list[TargetOutcome] = []
+    made: list[Effect] = []
+    stuck = False
+    for effect in plan.effects:
+        try:
+            undo, found = _take_back(parts, lease, effect, wishes, agent)
+        except Stuck as error:
+            stuck = True
+            outcomes += [
+                TargetOutcome(t.resource, Outcome.FAILED, str(error), effect.id) for t in effect.targets
+            ]
+            continue
+        except (Refused, Failed) as error:
+            if wishes.on_conflict is OnConflict.REFUSE:
+                _bring_back(parts, lease, made, agent)
+                raise
+            outcome = Outcome.CONFLICT if isinstance(error, Refused) else Outcome.FAILED
+            outcomes += [TargetOutcome(t.resource, outcome, str(error), effect.id) for t in effect.targets]
+            continue
+        outcomes += found
+        if undo:
+            made.append(undo)
+    return UndoResult(
+        outcome=_overall(outcomes, stuck),
+        effects=_as_they_stand(parts, plan.effects),
+        targets=tuple(outcomes),
+        undo=tuple(made),
+    )
+
+
+def _take_back(
+    parts: Parts, lease: Lease, effect: Effect, wishes: Wishes, agent: str
+) -> tuple[Effect | None, list[TargetOutcome]]:
+    """One effect. What will happen to each target is asked again right before, and told only if it did happen."""
+    adapter = adapter_of(parts, effect.change.adapter)
+    change = undo_change(effect, wishes.on_conflict)
+    outcomes = adapter.assess(change, effect).outcomes
+    left_out = [one for one in outcomes if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
+    if left_out and wishes.on_conflict in (OnConflict.REFUSE, OnConflict.MERGE):
+        refuse_conflicts(Plan((effect,), tuple(outcomes)), wishes)
+    # Some targets stay as they are: then the effect is not undone as a whole, and the record must not say so.
+    change = undo_change(effect, wishes.on_conflict, partial=bool(left_out))
+    undo = None
+    if any(one.outcome is Outcome.UNDONE for one in outcomes) or not left_out:
+        undo = do(parts, lease, change, Terms(undoes=effect, agent=agent))
+    return undo, [one._replace(effect=effect.id) for one in outcomes]
+
+
+def _bring_back(parts: Parts, lease: Lease, made: list[Effect], agent: str) -> None:
+    for undo in reversed(made):
+        fresh = next(parts.journal.effects(Query(ids=(undo.id,))))
+        do(
+            parts,
+            lease,
+            undo_change(fresh._replace(of=undo.of), OnConflict.REFUSE),
+            Terms(undoes=fresh._replace(of=undo.of), agent=agent),
+        )
+
+
+def _overall(outcomes: list[TargetOutcome], stuck: bool) -> str:
+    if stuck:
+        return "stuck"
+    good = [one for one in outcomes if one.outcome in (Outcome.UNDONE, Outcome.ALREADY)]
+    if len(good) == len(outcomes):
+        return "done"
+    return "partial" if good else "refused"
+
+
+def _as_they_stand(parts: Parts, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+    if not effects:
+        return ()
+    return tuple(parts.journal.effects(Query(ids=tuple(effect.id for effect in effects), newest=True)))
+
+
+def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: str = "") -> UndoResult:
+    """A run that failed: everything of it that is not kept goes back, newest first; what others changed since stays
+    and is told."""
+    outcomes: list[TargetOutcome] = []
+    made: list[Effect] = []
+    stuck = False
+    wishes = Wishes(on_conflict=OnConflict.SKIP)
+    for effect in sorted(effects, key=lambda one: -one.seq):
+        try:
+            plan = plan_undo(parts, [effect], wishes)
+            refuse_blocked(plan)
+            result = carry_out(parts, lease, plan, wishes, agent)
+        except TakebackError as error:
+            stuck = stuck or isinstance(error, Stuck)
+            outcomes += [
+                TargetOutcome(t.resource, Outcome.CONFLICT, str(error), effect.id) for t in effect.targets
+            ]
+            continue
+        outcomes += result.targets
+        made += result.undo
+        stuck = stuck or result.outcome == "stuck"
+    return UndoResult(_overall(outcomes, stuck), _as_they_stand(parts, effects), tuple(outcomes), tuple(made))
+
+
+def not_kept(parts: Parts, run: str) -> tuple[Effect, ...]:
+    """What a failing run takes back: done, not kept, and not itself a taking back."""
+    done = parts.journal.effects(Query(run=run, states=(State.DONE,), newest=True))
+    return tuple(effect for effect in done if not effect.kept and not effect.is_undo)

@@ -1,0 +1,154 @@
+"""Every error, in six families by what we now know about the world; the number is the exit code."""
+
+
+class TakebackError(Exception):
+    """What happened, in one sentence; `hint` says what to do about it."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "", effect: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.effect = effect
+
+
+class Failed(TakebackError):
+    """We acted, it did not hold, and the world is known."""
+
+    exit_code = 1
+
+
+class ApplyFailed(Failed):
+    """The change could not be made and was taken back."""
+
+
+class UndoFailed(Failed):
+    """An undo could not be carried out; what it touched is back where it was."""
+
+
+class VerifyFailed(Failed):
+    """The change was made, did not pass its check, and was taken back."""
+
+
+class Misuse(TakebackError):
+    """The caller's code or command line is wrong."""
+
+    exit_code = 2
+
+
+class Refused(TakebackError):
+    """We did not act; the world is untouched."""
+
+    exit_code = 3
+
+
+class Denied(Refused):
+    """A person or a policy said no."""
+
+
+class ApprovalExpired(Refused):
+    """Nobody answered in time, and silence means no."""
+
+
+class NoRemedy(Refused):
+    """No way back could be prepared, so the change was not made."""
+
+
+class Drifted(Refused):
+    """Someone changed the target between looking and acting."""
+
+
+class Conflict(Refused):
+    """Undo would destroy what someone did since."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        effect: str | None = None,
+        resources: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message, hint=hint, effect=effect)
+        self.resources = resources
+
+
+class KeyReused(Refused):
+    """An idempotency key was given again with a different change."""
+
+
+class Blocked(Refused):
+    """Later effects stand on this one."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        effect: str | None = None,
+        blockers: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message, hint=hint, effect=effect)
+        self.blockers = blockers
+
+
+class Forgotten(Refused):
+    """The power to undo this effect was given up."""
+
+
+class ValidationFailed(Refused):
+    """A check said no to what was staged."""
+
+
+class PreconditionFailed(Refused):
+    """What the change expects of the world does not hold."""
+
+
+class Stuck(TakebackError):
+    """We acted, and the world is where we cannot vouch for it: a person is needed."""
+
+    exit_code = 4
+
+
+class Unavailable(TakebackError):
+    """Not now; trying again is safe."""
+
+    exit_code = 5
+
+
+class LeaseHeld(Unavailable):
+    """Another process is working on this run."""
+
+
+class LeaseLost(Unavailable):
+    """Someone else took the run over while we were away."""
+
+
+class StoreBusy(Unavailable):
+    """Another process is in the middle of a change to the same thing, or of a long write to the store."""
+
+
+class ResourceUnreachable(Unavailable):
+    """The target, or the place for the way back, cannot be reached (disk full, read-only, no rights)."""
+
+
+class Corrupt(TakebackError):
+    """Our own data is wrong."""
+
+    exit_code = 6
+
+
+class BlobMissing(Corrupt):
+    """A blob that a remedy lists is not in the store."""
+
+
+class BlobDamaged(Corrupt):
+    """A blob does not have the bytes its name promises."""
+
+
+class RecordInvalid(Corrupt):
+    """A journal record is damaged or does not fit the ones before it."""
+
+
+class FormatTooNew(Corrupt):
+    """The store was written by a newer takeback."""

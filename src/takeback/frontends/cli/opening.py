@@ -1,0 +1,86 @@
+"""The store a command works on, and the lasting run that the commands of a person share."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import takeback.api
+from takeback.api import Takeback
+from takeback.errors import Misuse
+from takeback.frontends.cli.main import Asked
+from takeback.frontends.cli.output import clean, warn
+from takeback.storage.store import default_path, exists
+
+if TYPE_CHECKING:
+    from takeback.runs.run import Run
+
+SESSION = "command line"
+AGENT = "cli"
+
+
+def store_path(asked: Asked) -> str:
+    return asked.options.store or default_path()
+
+
+def nothing_yet(asked: Asked) -> bool:
+    """Whether there is no store: looking must not make one."""
+    return not exists(store_path(asked))
+
+
+def nothing_recorded(asked: Asked) -> str:
+    return f"Nothing recorded yet: there is no store at {clean(store_path(asked))}."
+
+
+@contextmanager
+def opened(asked: Asked) -> Iterator[Takeback]:
+    """The store, with what a crash left settled and told."""
+    with takeback.api.open(store_path(asked)) as tb:
+        tell_recovered(tb)
+        yield tb
+
+
+@contextmanager
+def existing(asked: Asked) -> Iterator[Takeback]:
+    """For commands that name an effect, which cannot be in a store that is not there."""
+    if nothing_yet(asked):
+        raise Misuse(nothing_recorded(asked), hint="--store or TAKEBACK_STORE name another store.")
+    with opened(asked) as tb:
+        yield tb
+
+
+def tell_recovered(tb: Takeback) -> None:
+    if tb.recovered:
+        from takeback.engine.recover import in_words
+
+        for one in tb.recovered:
+            warn(f"Recovered from a crash: {clean(in_words(one))}")
+
+
+def give(asked: Asked, tb: Takeback, data: Any) -> None:
+    """The JSON answer, with what was recovered on the way; a list has no room for it, stderr has it anyway."""
+    if asked.screen.json and tb.recovered and isinstance(data, dict):
+        from takeback.audit.views import settled_json
+
+        data = {**data, "recovered": [settled_json(one) for one in tb.recovered]}
+    asked.screen.give(data)
+
+
+def agent_of(asked: Asked) -> str:
+    given: str = getattr(asked.options, "agent", None) or os.environ.get("TAKEBACK_AGENT") or AGENT
+    return given
+
+
+@contextmanager
+def session(asked: Asked, tb: Takeback) -> "Iterator[Run]":
+    """The run that commands join one after the other. It is left open at the end, also when a command fails:
+    what other commands did in it stays. A signal leaves it suspended, at a checkpoint."""
+    agent = agent_of(asked)
+    own = SESSION if agent == AGENT else f"{SESSION} of {agent}"
+    with tb.session(asked.options.run or own, agent) as run:
+        try:
+            yield run
+        except Exception:
+            run.leave()
+            raise
+        run.leave()

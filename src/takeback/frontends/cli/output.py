@@ -1,0 +1,145 @@
+"""What a person or a script gets to see: text in colour on a terminal, JSON on request, errors with a hint."""
+
+import json
+import os
+import sys
+import time
+from typing import Any, NamedTuple
+
+from takeback.errors import TakebackError
+
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+_STATE_STYLES = {
+    "done": "green",
+    "undone": "dim",
+    "aborted": "dim",
+    "stuck": "red",
+    "proposed": "yellow",
+    "intended": "yellow",
+    "open": "yellow",
+    "suspended": "yellow",
+    "kept": "green",
+}
+
+
+class Screen(NamedTuple):
+    """How the answer is to be given."""
+
+    json: bool = False
+    quiet: bool = False
+    colour: bool = False
+    terminal: bool = False
+
+    def say(self, text: str = "") -> None:
+        if not (self.json or self.quiet):
+            print(text)
+
+    def hint(self, text: str) -> None:
+        if not (self.json or self.quiet):
+            print(self.paint(f"hint: {text}", "dim"))
+
+    def give(self, data: Any) -> None:
+        """The answer as JSON, where that was asked for."""
+        if self.json:
+            print(json.dumps(data, indent=2))
+
+    def paint(self, text: str, style: str) -> str:
+        return f"\033[{_STYLES[style]}m{text}\033[0m" if self.colour and style else text
+
+    def state(self, state: str, width: int = 0) -> str:
+        return self.paint(state.ljust(width), _STATE_STYLES.get(state, ""))
+
+
+def screen_for(asks_json: bool, quiet: bool, no_color: bool) -> Screen:
+    terminal = bool(sys.stdout and sys.stdout.isatty())
+    plain = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return Screen(asks_json, quiet, terminal and not plain and not asks_json, terminal)
+
+
+def warn(text: str) -> None:
+    """For a person, beside the answer."""
+    print(text, file=sys.stderr)
+
+
+def complain(error: TakebackError, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"error": error_json(error)}, indent=2))
+        return
+    warn(f"error: {clean(str(error))}")
+    if error.hint:
+        warn(f"hint: {clean(error.hint)}")
+
+
+def error_json(error: TakebackError) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "type": type(error).__name__,
+        "message": str(error),
+        "hint": error.hint,
+        "exit_code": error.exit_code,
+    }
+    if error.effect:
+        told["effect"] = error.effect
+    return told
+
+
+def clean(text: str) -> str:
+    """In one line and without control characters: a file name must not be able to paint on someone's terminal."""
+    return text if text.isprintable() else "".join(_visible(c) for c in text)
+
+
+def clean_line(line: bytes, tabs: bool = True) -> str:
+    """A line of someone's file, for a terminal."""
+    text = line.decode("utf-8", "surrogateescape")
+    return "".join(c if c == "\t" and tabs else _visible(c) for c in text)
+
+
+def _visible(character: str) -> str:
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return ascii(character)[1:-1]
+
+
+# Words for numbers.
+
+
+def bytes_in_words(count: int) -> str:
+    if count < 1024:
+        return f"{count} bytes" if count != 1 else "1 byte"
+    value = float(count)
+    for unit in ("KB", "MB", "GB", "TB"):
+        value /= 1024
+        if value < 1024 or unit == "TB":
+            break
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
+
+
+def seconds_in_words(seconds: int) -> str:
+    for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size and seconds % size == 0:
+            return counted(seconds // size, word)
+    return counted(seconds, "second")
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def took(since: float) -> str:
+    """`since` is of time.perf_counter()."""
+    milliseconds = (time.perf_counter() - since) * 1000
+    return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
+
+
+def local_time(at: int, now: int) -> str:
+    """As short as it can be said: today by the clock, this year without the year. Microseconds since 1970."""
+    then, today = time.localtime(at // 1_000_000), time.localtime(now // 1_000_000)
+    if then[:3] == today[:3]:
+        return time.strftime("%H:%M:%S", then)
+    return time.strftime("%b %d %H:%M" if then.tm_year == today.tm_year else "%Y-%m-%d", then)
+
+
+def full_time(at: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at // 1_000_000)) + f".{at % 1_000_000 // 1000:03d}"

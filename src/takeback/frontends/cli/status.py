@@ -1,0 +1,94 @@
+"""`status`: how things stand."""
+
+from argparse import ArgumentParser
+
+from takeback.api import now
+from takeback.audit.status import Status, look, status_json
+from takeback.frontends.cli.main import Asked, Command
+from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened, store_path
+from takeback.frontends.cli.output import Screen, bytes_in_words, clean, counted, local_time, seconds_in_words
+from takeback.model.effect import State
+from takeback.model.ids import short
+from takeback.model.run import RunState
+
+_MOST_RUNS = 5
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    del parser  # nothing but the options that every command has
+
+
+def _status(asked: Asked) -> int:
+    screen = asked.screen
+    if nothing_yet(asked):
+        screen.say(nothing_recorded(asked))
+        screen.give({"store": store_path(asked), "exists": False})
+        return 0
+    with opened(asked) as tb:
+        status = look(tb.store, tb.size())
+        give(asked, tb, status_json(status))
+        if not screen.json:
+            _tell(screen, status)
+    return 0
+
+
+def _tell(screen: Screen, status: Status) -> None:
+    states = status.states
+    cap = status.settings.store_bytes
+    screen.say(
+        f"Store    {clean(status.path)}: {bytes_in_words(status.size)} of {bytes_in_words(cap)}, "
+        f"{counted(status.blobs, 'blob')}, {counted(status.records, 'record')}"
+    )
+    counts = [f"{states[State.DONE]:,} done", f"{states[State.UNDONE]:,} undone", f"{states[State.ABORTED]:,} aborted"]
+    if status.open:
+        pending = f" ({states[State.PROPOSED]:,} proposed)" if states[State.PROPOSED] else ""
+        counts.append(screen.paint(f"{status.open:,} open{pending}", "yellow"))
+    if states[State.STUCK]:
+        counts.append(screen.paint(f"{states[State.STUCK]:,} stuck", "red"))
+    screen.say(f"Effects  {', '.join(counts)}; {status.kept:,} kept, {status.forgotten:,} forgotten")
+    _tell_runs(screen, status)
+    screen.say(f"Keeping  {_retention(status)}")
+    _tell_troubles(screen, status)
+
+
+def _tell_runs(screen: Screen, status: Status) -> None:
+    if not status.unfinished:
+        screen.say("Runs     none open")
+        return
+    screen.say(f"Runs     {status.runs(RunState.OPEN):,} open, {status.runs(RunState.SUSPENDED):,} suspended")
+    today = now()
+    for info in status.unfinished[-_MOST_RUNS:]:
+        agent = f" by {clean(info.agent)}" if info.agent else ""
+        screen.say(
+            f"           {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{agent}: {info.state.value} "
+            f"since {local_time(info.opened_at, today)}, {counted(info.effects, 'effect')}"
+        )
+    if len(status.unfinished) > _MOST_RUNS:
+        screen.say(f"           and {len(status.unfinished) - _MOST_RUNS:,} more")
+
+
+def _retention(status: Status) -> str:
+    settings = status.settings
+    rules = (
+        f"what is not kept: for ever; what is kept: {seconds_in_words(settings.kept_seconds)}, then it may be forgotten; "
+        f"records: {counted(settings.audit_days, 'day')} at least; {counted(settings.versions_per_file, 'version')} a file"
+    )
+    if status.forgettable:
+        return f"{rules}. `takeback forget` would look at {counted(status.forgettable, 'kept effect')}"
+    return f"{rules}. Nothing to forget"
+
+
+def _tell_troubles(screen: Screen, status: Status) -> None:
+    if status.suspect:
+        screen.say(screen.paint("The disk under the store failed earlier: new changes are refused.", "red"))
+        screen.hint("Run `takeback verify --read-data`; when it finds nothing wrong, the store is trusted again.")
+    if status.read_only:
+        screen.say(screen.paint("The store is read-only: looking works, changes and undo are refused.", "yellow"))
+    if status.states[State.STUCK]:
+        screen.hint("`takeback log` shows what is stuck, `takeback show ID` why; put it right, then `takeback recover`.")
+    if status.size > status.settings.store_bytes:
+        screen.say(screen.paint(f"The store is over its cap of {bytes_in_words(status.settings.store_bytes)}.", "yellow"))
+        screen.hint("`takeback forget`, then `takeback sweep` make room.")
+
+
+COMMANDS = {"status": Command(_arguments, _status)}

@@ -1,0 +1,23 @@
+"""What someone asks for, as plain data."""
+
+from typing import Any, NamedTuple
+
+UNDO = "undo"
+
+
+class Change(NamedTuple):
+    adapter: str  # who knows how: "file", "config"
+    kind: str  # "write", "delete", … ; "undo" takes another effect back
+    resource: str  # what it is mainly about
+    summary: str  # one line for a person
+    args: dict[str, Any] = {}  # JSON; contents are blobs, named by digest
+
+
+def intent(change: Change) -> dict[str, Any]:
+    """What makes two requests the same request; the words around it do not count."""
+    return {
+        "adapter": change.adapter,
+        "kind": change.kind,
+        "resource": change.resource,
+        "args": change.args,
+    }

@@ -1,0 +1,129 @@
+"""An effect, and the one table that says how its state moves."""
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from takeback.errors import RecordInvalid
+from takeback.model.change import Change
+from takeback.model.record import Kind, Record
+from takeback.model.remedy import Remedy, Target, from_json
+
+
+class State(StrEnum):
+    PROPOSED = "proposed"
+    INTENDED = "intended"
+    DONE = "done"
+    UNDONE = "undone"
+    ABORTED = "aborted"
+    STUCK = "stuck"
+
+
+OPEN_STATES = (State.PROPOSED, State.INTENDED, State.STUCK)
+
+# What another effect's done does to the one it undoes, and to the one that one had undone.
+TAKEN_BACK = "taken back"
+BROUGHT_BACK = "brought back"
+
+TRANSITIONS: dict[tuple[State | None, str], State] = {
+    (None, Kind.PROPOSE): State.PROPOSED,
+    (None, Kind.INTENT): State.INTENDED,
+    (State.PROPOSED, Kind.DECIDE): State.PROPOSED,
+    (State.PROPOSED, Kind.INTENT): State.INTENDED,
+    (State.PROPOSED, Kind.ABORT): State.ABORTED,
+    (State.INTENDED, Kind.DONE): State.DONE,
+    (State.INTENDED, Kind.ABORT): State.ABORTED,
+    (State.INTENDED, Kind.STICK): State.STUCK,
+    (State.STUCK, Kind.DONE): State.DONE,
+    (State.STUCK, Kind.ABORT): State.ABORTED,
+    (State.DONE, Kind.KEEP): State.DONE,
+    (State.UNDONE, Kind.KEEP): State.UNDONE,
+    (State.DONE, Kind.FORGET): State.DONE,
+    (State.UNDONE, Kind.FORGET): State.UNDONE,
+    (State.DONE, TAKEN_BACK): State.UNDONE,
+    (State.UNDONE, BROUGHT_BACK): State.DONE,
+}
+
+
+class Effect(NamedTuple):
+    id: str
+    run: str
+    agent: str
+    seq: int  # of its first record: the order of the store
+    state: State
+    change: Change
+    key: str = ""
+    needs: tuple[str, ...] = ()
+    undoes: str = ""
+    undone_by: str = ""
+    reason: str = ""  # why this strategy, in one sentence
+    remedy: Remedy | None = None
+    receipt: dict[str, Any] = {}
+    kept_by: str = ""  # "" not kept · "run" its run ended well · "person" said so
+    forgotten: bool = False
+    note: str = ""  # why it was aborted or is stuck
+    at: int = 0
+    of: "Effect | None" = None  # for an undo, the effect it takes back; not stored, looked up
+
+    @property
+    def kept(self) -> bool:
+        return bool(self.kept_by)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        return self.remedy.targets if self.remedy else ()
+
+    @property
+    def is_undo(self) -> bool:
+        return bool(self.undoes)
+
+
+def moved(state: State | None, event: str, where: str) -> State:
+    """The state after an event; one that does not fit is an alarm, never skipped."""
+    after = TRANSITIONS.get((state, event))
+    if after is None:
+        raise RecordInvalid(
+            f"{where}: {event!r} cannot follow state {state.value if state else 'none'!r}.",
+            hint="Run `takeback verify` to see how far the damage goes.",
+        )
+    return after
+
+
+def intent_body(effect: Effect, remedy: dict[str, Any] | None) -> dict[str, Any]:
+    """What a propose or intent record says of an effect; empty fields are left out."""
+    change = effect.change
+    body: dict[str, Any] = {
+        "adapter": change.adapter,
+        "kind": change.kind,
+        "resource": change.resource,
+        "summary": change.summary,
+        "key": effect.key,
+    }
+    optional: dict[str, Any] = {
+        "args": change.args,
+        "needs": list(effect.needs),
+        "undoes": effect.undoes,
+        "reason": effect.reason,
+        "remedy": remedy,
+    }
+    return body | {name: value for name, value in optional.items() if value}
+
+
+def from_intent(record: Record, agent: str, state: State) -> Effect:
+    """The effect that a propose or intent record announces."""
+    body = record.body
+    change = Change(body["adapter"], body["kind"], body["resource"], body["summary"], body.get("args", {}))
+    remedy = body.get("remedy")
+    return Effect(
+        id=record.effect,
+        run=record.run,
+        agent=agent,
+        seq=record.seq,
+        state=state,
+        change=change,
+        key=body["key"],
+        needs=tuple(body.get("needs", ())),
+        undoes=body.get("undoes", ""),
+        reason=body.get("reason", ""),
+        remedy=from_json(remedy) if remedy else None,
+        at=record.at,
+    )

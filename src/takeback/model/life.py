@@ -1,0 +1,123 @@
+"""What a record does to the effects it concerns. Every journal uses this, so that all of them agree."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from takeback.errors import Drifted, RecordInvalid
+from takeback.model.change import UNDO
+from takeback.model.effect import BROUGHT_BACK, TAKEN_BACK, Effect, State, from_intent, moved
+from takeback.model.ids import short
+from takeback.model.record import Kind, Record
+from takeback.model.run import RunState
+
+Find = Callable[[str], "Life | None"]
+
+BIRTHS = (Kind.PROPOSE, Kind.INTENT)
+OUTCOMES = (Kind.DONE, Kind.ABORT, Kind.STICK)
+OF_EFFECTS = (*BIRTHS, *OUTCOMES, Kind.DECIDE, Kind.KEEP, Kind.FORGET)
+
+
+class Life(NamedTuple):
+    """How an effect stands; the rest of it is in the records these numbers point to."""
+
+    id: str
+    run: str
+    state: State
+    seq: int  # its first record
+    told: int  # the record that says what it is: its intent, or its proposal until then
+    ended: int = 0  # its newest outcome
+    undoes: str = ""
+    partial: bool = False  # an undo that left some targets out: what it undoes stays done
+    undone_by: str = ""
+    kept_by: str = ""
+    forgotten: bool = False
+
+
+def consequences(record: Record, find: Find) -> tuple[Life, ...]:
+    """The lives that this record begins or changes."""
+    where = f"Record {record.seq}"
+    life = find(record.effect)
+    if record.kind in BIRTHS:
+        return (_born(record, life, find, where),)
+    if life is None:
+        raise RecordInvalid(f"{where}: it speaks of effect {record.effect!r}, which has no intent.")
+    life = life._replace(state=moved(life.state, record.kind, where))
+    if record.kind in OUTCOMES:
+        life = life._replace(ended=record.seq)
+    if record.kind is Kind.KEEP:
+        life = life._replace(kept_by="person")
+    if record.kind is Kind.FORGET:
+        life = life._replace(forgotten=True)
+    if record.kind is Kind.DONE and life.undoes and not life.partial:
+        return (life, *_undone(life, find, where))
+    return (life,)
+
+
+def _born(record: Record, life: Life | None, find: Find, where: str) -> Life:
+    state = moved(life.state if life else None, record.kind, where)
+    undoes: str = record.body.get("undoes", "")
+    if undoes:
+        _refuse_undo_of_unfit(undoes, find(undoes), where)
+    partial = bool(record.body.get("args", {}).get("partial")) and record.body["kind"] == UNDO
+    if life:
+        return life._replace(state=state, told=record.seq, undoes=undoes, partial=partial)
+    return Life(record.effect, record.run, state, record.seq, record.seq, undoes=undoes, partial=partial)
+
+
+def _refuse_undo_of_unfit(id: str, target: Life | None, where: str) -> None:
+    """Asked before the world is touched: another process may have taken it back since the plan was made."""
+    if target is None:
+        raise RecordInvalid(f"{where}: it undoes {id!r}, which is not in the journal.")
+    if target.state is not State.DONE:
+        raise Drifted(
+            f"Effect {short(id)} is {target.state.value} by now, so there is nothing to take back.",
+            hint=f"Nothing was changed. `takeback show {short(id)}` tells how it stands.",
+            effect=id,
+        )
+
+
+def _undone(undo: Life, find: Find, where: str) -> tuple[Life, ...]:
+    """The effect an undo takes back is undone; if that was itself an undo, what it had undone is back."""
+    target = find(undo.undoes)
+    if target is None:
+        raise RecordInvalid(f"{where}: it undoes {undo.undoes!r}, which is not in the journal.")
+    target = target._replace(state=moved(target.state, TAKEN_BACK, where), undone_by=undo.id)
+    if not target.undoes or target.partial:
+        return (target,)
+    original = find(target.undoes)
+    if original is None:
+        raise RecordInvalid(f"{where}: it brings back {target.undoes!r}, which is not in the journal.")
+    return (target, original._replace(state=moved(original.state, BROUGHT_BACK, where), undone_by=""))
+
+
+def refuse_unfit_run(record: Record, run: RunState | None, in_flight: bool) -> None:
+    """An effect is born in an open run, and a run ends with nothing in flight: else the effect would be nobody's."""
+    if record.kind in BIRTHS and run is not RunState.OPEN:
+        state = run.value if run else "not there"
+        raise RecordInvalid(
+            f"Record {record.seq}: run {short(record.run)} is {state} and takes no new effects."
+        )
+    if record.kind is Kind.CLOSE and in_flight:
+        raise RecordInvalid(
+            f"Record {record.seq}: run {short(record.run)} has an effect in flight and cannot end."
+        )
+
+
+def told(life: Life, intent: Record, outcome: Record | None, agent: str) -> Effect:
+    """The whole effect, from how it stands and the records that tell of it."""
+    effect = from_intent(intent, agent, life.state)
+    body = outcome.body if outcome else {}
+    return effect._replace(
+        seq=life.seq,
+        undone_by=life.undone_by,
+        kept_by=life.kept_by,
+        forgotten=life.forgotten,
+        receipt=body.get("receipt", {}),
+        note=body.get("why", ""),
+    )
+
+
+def touched(body: dict[str, Any]) -> tuple[str, ...]:
+    """The resources that an intent names."""
+    targets: list[list[Any]] = body.get("remedy", {}).get("targets", [])
+    return tuple(target[0] for target in targets) or (body["resource"],)

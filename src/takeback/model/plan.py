@@ -1,0 +1,49 @@
+"""What an undo would do, and what it did."""
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from takeback.model.effect import Effect
+
+
+class OnConflict(StrEnum):
+    REFUSE = "refuse"
+    MERGE = "merge"
+    SKIP = "skip"
+    FORCE = "force"
+
+
+class Outcome(StrEnum):
+    """Of one target of an undo."""
+
+    UNDONE = "undone"
+    ALREADY = "already"
+    CONFLICT = "conflict"
+    EXCLUDED = "excluded"
+    FAILED = "failed"
+
+
+class TargetOutcome(NamedTuple):
+    resource: str
+    outcome: Outcome
+    detail: str = ""
+    effect: str = ""
+
+
+class Plan(NamedTuple):
+    """Effects to take back, newest first, and what stands in the way."""
+
+    effects: tuple[Effect, ...]
+    targets: tuple[TargetOutcome, ...]  # what would happen to each target
+    blockers: tuple[Effect, ...] = ()  # later effects that stand on these and are not part of the plan
+    pulled_in: tuple[
+        str, ...
+    ] = ()  # effects that are here because of cascade or needs, not because they were named
+
+
+class UndoResult(NamedTuple):
+    outcome: str  # done | partial | refused | stuck ; "planned" for a dry run
+    effects: tuple[Effect, ...]  # as they stand now
+    targets: tuple[TargetOutcome, ...]
+    undo: tuple[Effect, ...] = ()  # the effects that did it; redo takes these back
+    state: Any = None  # the agent's own state, when undo went back to a checkpoint

@@ -1,0 +1,78 @@
+"""How to take one effect back, as plain data: no code, no secret; readable years later in another process."""
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+class Strategy(StrEnum):
+    """Best first."""
+
+    TRANSACTION = "transaction"  # still staged: drop it
+    SNAPSHOT = "snapshot"  # the earlier state was kept
+    COMPENSATION = "compensation"  # another change makes up for it
+    MANUAL = "manual"  # a person follows written steps
+
+
+class Target(NamedTuple):
+    """One thing an effect touches: what it was, and what the effect leaves."""
+
+    resource: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+class Remedy(NamedTuple):
+    adapter: str
+    version: int
+    strategy: Strategy
+    targets: tuple[Target, ...]
+    payload: dict[str, Any] = {}
+    blobs: tuple[str, ...] = ()
+    exact: bool = True
+    residue: str = ""
+    good_until: str = ""
+
+
+class Offer(NamedTuple):
+    """One way an adapter could prepare to take a change back."""
+
+    strategy: Strategy
+    cost: int = 0  # bytes it would add to the store, at most
+    exact: bool = True
+    residue: str = ""
+    why: str = ""
+
+
+def to_json(remedy: Remedy) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "adapter": remedy.adapter,
+        "version": remedy.version,
+        "strategy": remedy.strategy.value,
+        "targets": [[t.resource, t.before, t.after] for t in remedy.targets],
+    }
+    # Empty means absent: the record stays small and its hash does not depend on defaults added later.
+    if remedy.payload:
+        data["payload"] = remedy.payload
+    if remedy.blobs:
+        data["blobs"] = list(remedy.blobs)
+    if not remedy.exact:
+        data["exact"] = False
+    if remedy.residue:
+        data["residue"] = remedy.residue
+    if remedy.good_until:
+        data["good_until"] = remedy.good_until
+    return data
+
+
+def from_json(data: dict[str, Any]) -> Remedy:
+    return Remedy(
+        adapter=data["adapter"],
+        version=data["version"],
+        strategy=Strategy(data["strategy"]),
+        targets=tuple(Target(*target) for target in data["targets"]),
+        payload=data.get("payload", {}),
+        blobs=tuple(data.get("blobs", ())),
+        exact=data.get("exact", True),
+        residue=data.get("residue", ""),
+        good_until=data.get("good_until", ""),
+    )

@@ -1,0 +1,77 @@
+"""What is touched, as a URI. Paths are bytes, so every byte that is not plain ASCII is percent-encoded."""
+
+import os
+
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/@+,=:")
+_QUOTED = tuple(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in range(256))
+SCHEME = "file://"
+
+
+def quote(raw: bytes) -> str:
+    if raw.isascii() and _PLAIN.issuperset(raw):
+        return raw.decode("ascii")
+    return "".join(_QUOTED[byte] for byte in raw)
+
+
+def unquote(text: str) -> bytes:
+    if "%" not in text:
+        return text.encode("ascii")
+    first, *rest = text.split("%")
+    parts = [first.encode("ascii")]
+    for piece in rest:
+        parts.append(bytes((int(piece[:2], 16),)))
+        parts.append(piece[2:].encode("ascii"))
+    return b"".join(parts)
+
+
+def file_resource(path: bytes | str, fragment: str = "") -> str:
+    """`file:///etc/x.toml#/tls/on`; the path must be absolute and normal."""
+    resource = SCHEME + quote(os.fsencode(path))
+    return f"{resource}#{fragment}" if fragment else resource
+
+
+def path_of(resource: str) -> bytes:
+    return unquote(without_fragment(resource)[len(SCHEME) :])
+
+
+def without_fragment(resource: str) -> str:
+    return resource.partition("#")[0]
+
+
+def display(resource: str) -> str:
+    """As a person would write it: the path, with what cannot be printed escaped."""
+    if not resource.startswith(SCHEME):
+        return resource
+    whole, _, fragment = resource.partition("#")
+    text = os.fsdecode(path_of(whole))
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return f"{shown} [{fragment}]" if fragment else shown
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Same resource, or one contains the other: directory and file, file and key, key and subkey."""
+    return one == other or _inside(one, other) or _inside(other, one)
+
+
+def _inside(inner: str, outer: str) -> bool:
+    if not inner.startswith(outer):
+        return False
+    rest = inner[len(outer) :]
+    return rest[0] in ("#", "/") or outer.endswith("/")
+
+
+def ancestors(resource: str) -> tuple[str, ...]:
+    """Every resource that contains this one, innermost first."""
+    whole, hash_mark, fragment = resource.partition("#")
+    found: list[str] = []
+    while hash_mark and "/" in fragment[1:]:
+        fragment = fragment[: fragment.rindex("/")]
+        found.append(f"{whole}#{fragment}")
+    if hash_mark:
+        found.append(whole)
+    if whole.startswith(SCHEME):
+        path = whole[len(SCHEME) :]
+        while len(path) > 1:
+            path = path[: path.rindex("/")] or "/"
+            found.append(SCHEME + path)
+    return tuple(found)

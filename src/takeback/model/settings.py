@@ -1,0 +1,42 @@
+"""What can be set, with what holds when nothing is said. Read from `settings.json` in the store."""
+
+from typing import Any, NamedTuple
+
+from takeback.errors import Misuse
+
+HOUR = 3600
+DAY = 24 * HOUR
+MB = 1024 * 1024
+
+
+class Settings(NamedTuple):
+    kept_seconds: int = HOUR  # a kept effect can be undone at least this long, then it may be forgotten
+    audit_days: int = 7  # records are shown at least this long; 183 for six months
+    versions_per_file: int = 50
+    store_bytes: int = 500 * MB
+    large_bytes: int = 100 * MB  # from here on only differences are kept
+    max_capture_bytes: int = 0  # a change that needs more than this is refused; 0: no cap
+    reserve_bytes: int = 8 * MB  # free space that must remain after a capture
+    checkpoint_every: int = 10
+    checkpoints_kept: int = 20
+    grace_seconds: int = 600  # a blob younger than this is never swept
+    lease_seconds: int = 60
+
+
+def settings_from(data: Any, where: str) -> Settings:
+    """Strict: an unknown name or a wrong value is a mistake worth hearing of."""
+    if not isinstance(data, dict):
+        raise Misuse(f"{where} is not a JSON object.", hint='Write for example {"kept_seconds": 86400}.')
+    given: dict[str, Any] = {str(name): value for name, value in data.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    unknown = given.keys() - set(Settings._fields)
+    if unknown:
+        raise Misuse(
+            f"{where} sets {sorted(unknown)[0]!r}, which does not exist.",
+            hint=f"It knows: {', '.join(Settings._fields)}.",
+        )
+    for name, value in given.items():
+        if type(value) is not int or value < 0:
+            raise Misuse(
+                f"{where}: {name} must be a whole number, not {value!r}.", hint="Seconds, days or bytes."
+            )
+    return Settings(**given)

@@ -1,0 +1,107 @@
+"""Run one program as a check: no shell, a time limit, and the end of what it said."""
+
+import os
+import re
+import select
+import shlex
+import signal
+import time
+from typing import IO, TYPE_CHECKING
+
+from takeback.errors import Misuse
+
+if TYPE_CHECKING:
+    import subprocess
+
+_KEPT_BYTES = 4096
+_KEPT_LINES = 5
+_LOOK_SECONDS = 0.05  # how often to see whether the program ended while something else holds its output open
+
+
+def split(line: str, timeout: float) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(line))
+    except ValueError as error:
+        raise Misuse(
+            f"The command {line!r} cannot be split into words: {error}.", hint="Close the quote."
+        ) from None
+    if not words:
+        raise Misuse("The command of a check is empty.", hint='Give one, for example "nginx -t -c {staged}".')
+    if timeout <= 0:
+        raise Misuse(f"A time limit of {timeout} s leaves no time.", hint="Give seconds greater than 0.")
+    return words
+
+
+def trouble(words: tuple[str, ...], staged: str, target: str, timeout: float) -> str | None:
+    """None when it ended with 0; otherwise what went wrong."""
+    import subprocess
+
+    argv = [_filled(word, staged, target) for word in words]
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        return f"{argv[0]} could not be started: {getattr(error, 'strerror', None) or error}"
+    assert process.stdout is not None
+    try:
+        said = _listen(process, process.stdout, time.monotonic() + timeout)
+    finally:
+        if process.poll() is None:
+            _kill(process)
+        process.stdout.close()
+    if said is None:
+        return f"{argv[0]} was killed after {timeout:g} s"
+    if process.returncode == 0:
+        return None
+    code = process.returncode
+    ending = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return f"{argv[0]} ended with {ending}" + (f": {said}" if said else "")
+
+
+def _filled(word: str, staged: str, target: str) -> str:
+    # In one pass, so that a path that itself contains "{target}" is left alone.
+    return re.sub(r"\{(staged|target)\}", lambda found: staged if found[1] == "staged" else target, word)
+
+
+def _listen(process: "subprocess.Popen[bytes]", output: IO[bytes], deadline: float) -> str | None:
+    """The last lines it said; None at the time limit."""
+    kept = b""
+    while (left := deadline - time.monotonic()) > 0:
+        ready, _, _ = select.select([output], [], [], min(left, _LOOK_SECONDS))
+        if ready:
+            piece = os.read(output.fileno(), 65536)
+            kept = (kept + piece)[-_KEPT_BYTES:]
+            if not piece:
+                return _last_lines(kept) if _ended(process, deadline) else None
+        elif process.poll() is not None:
+            return _last_lines(kept)
+    return None
+
+
+def _ended(process: "subprocess.Popen[bytes]", deadline: float) -> bool:
+    import subprocess
+
+    try:
+        process.wait(max(deadline - time.monotonic(), 0))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def _last_lines(said: bytes) -> str:
+    lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
+    shown = "; ".join(lines[-_KEPT_LINES:])
+    return "".join(c if c.isprintable() else "?" for c in shown).rstrip(".")

@@ -1,0 +1,78 @@
+"""Give up the power to undo: recorded first, then what was held for it is let go; bytes are deleted by sweep."""
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from takeback.adapters.protocol import Holder
+from takeback.engine.parts import Parts, adapter_of
+from takeback.errors import Refused
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.record import Draft, Kind
+from takeback.model.settings import Settings
+from takeback.retention.tiers import Decision, Weighed, decide
+from takeback.storage.protocols import Query
+
+BATCH = 500
+
+
+def by_policy(parts: Parts, settings: Settings, now: int) -> tuple[Decision, ...]:
+    """A decision, with its reason, for every effect there is."""
+    return decide(weighed(parts, parts.journal.effects(Query())), settings, now)
+
+
+def named(effects: Sequence[Effect]) -> tuple[Decision, ...]:
+    """Someone asks for these, kept or not."""
+    for effect in effects:
+        if effect.forgotten:
+            raise Refused(
+                f"Effect {short(effect.id)} is already forgotten.", hint="Its record stays for the audit."
+            )
+        if effect.state not in (State.DONE, State.UNDONE):
+            raise Refused(
+                f"Effect {short(effect.id)} is {effect.state.value}; only what is settled can be forgotten.",
+                hint="Run `takeback recover` first.",
+            )
+    return tuple(Decision(effect, True, "goes: someone asked for it by name") for effect in effects)
+
+
+def forget(parts: Parts, decisions: Sequence[Decision]) -> None:
+    going = [one for one in decisions if one.forget]
+    for start in range(0, len(going), BATCH):
+        batch = going[start : start + BATCH]
+        drafts = [Draft(Kind.FORGET, one.effect.run, one.effect.id, {"why": one.why}) for one in batch]
+        parts.journal.append(None, drafts)
+        release(parts, [one.effect for one in batch])
+
+
+def release(parts: Parts, effects: Iterable[Effect]) -> None:
+    for effect in effects:
+        if not effect.remedy:
+            continue
+        adapter = adapter_of(parts, effect.change.adapter)
+        if adapter.traits.holds:
+            cast(Holder, adapter).release(effect)
+
+
+def weighed(parts: Parts, effects: Iterable[Effect]) -> tuple[Weighed, ...]:
+    ended = {info.id: info.closed_at for info in parts.journal.runs()}
+    kept_at = {record.effect: record.at for record in parts.journal.records(kinds=(Kind.KEEP,))}
+    listed = list(effects)
+    forgotten = _forgotten_undos(parts, listed)
+    return tuple(
+        Weighed(
+            effect,
+            kept_at.get(effect.id, ended.get(effect.run, 0)) or effect.at,
+            effect.state is State.UNDONE and effect.undone_by in forgotten,
+        )
+        for effect in listed
+    )
+
+
+def _forgotten_undos(parts: Parts, effects: list[Effect]) -> set[str]:
+    undos = tuple({effect.undone_by for effect in effects if effect.undone_by})
+    found: set[str] = set()
+    for start in range(0, len(undos), BATCH):
+        asked = parts.journal.effects(Query(ids=undos[start : start + BATCH]))
+        found |= {effect.id for effect in asked if effect.forgotten}
+    return found

@@ -1,0 +1,33 @@
+"""Delete the bytes that nothing needs any more."""
+
+from collections.abc import Iterator
+
+from takeback.engine.parts import Parts
+from takeback.errors import RecordInvalid
+from takeback.model.effect import State
+from takeback.model.ids import short
+from takeback.storage.protocols import Query
+
+_NEEDED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK)
+
+
+def live(parts: Parts) -> Iterator[str]:
+    """Every blob that a remedy lists which can still be used, or might be when its effect is settled."""
+    for effect in parts.journal.effects(Query(states=_NEEDED)):
+        if effect.forgotten:
+            continue
+        if effect.change.kind == "damaged":
+            raise RecordInvalid(
+                f"The record of effect {short(effect.id)} is damaged, so nobody knows which blobs it needs.",
+                hint="Nothing was swept. `takeback verify` shows the extent; forget that effect to go on without it.",
+            )
+        if effect.remedy:
+            yield from effect.remedy.blobs
+        # A proposal has no remedy yet; what it wants to write is named in its arguments.
+        content = effect.change.args.get("content")
+        if isinstance(content, str) and effect.state is State.PROPOSED:
+            yield content
+
+
+def sweep(parts: Parts, grace: int) -> int:
+    return parts.blobs.sweep(lambda: live(parts), grace)

@@ -1,0 +1,60 @@
+"""Old effects go away by themselves: when a run ends, the store is brought under its caps, oldest kept first."""
+
+from collections.abc import Sequence
+
+from takeback.engine.parts import Parts
+from takeback.model.effect import Effect
+from takeback.model.settings import Settings
+from takeback.retention.forget import forget, weighed
+from takeback.retention.tiers import Decision, decide
+from takeback.storage.protocols import Query
+
+_AT_ONCE = 500  # of the oldest; the next run's end goes on
+_FILES_LOOKED_AT = 20
+
+
+def crowding(parts: Parts, settings: Settings, now: int, ended: Sequence[Effect]) -> list[Decision]:
+    """For the files this run touched: kept versions beyond the cap, oldest first."""
+    decisions: list[Decision] = []
+    for resource in list(dict.fromkeys(t.resource for effect in ended for t in effect.targets))[
+        :_FILES_LOOKED_AT
+    ]:
+        kept = list(parts.journal.effects(Query(resource=resource, forgettable=True)))
+        exactly = [one for one in kept if any(target.resource == resource for target in one.targets)]
+        surplus = exactly[: max(0, len(exactly) - settings.versions_per_file)]
+        why = f"goes: there are more than {settings.versions_per_file} kept versions of this file"
+        decisions += [one._replace(why=why) for one in _allowed(parts, settings, now, surplus)]
+    return decisions
+
+
+def overflow(parts: Parts, settings: Settings, now: int, total: int) -> list[Decision]:
+    """The oldest kept ones, as many as it takes to come under the store's cap."""
+    oldest = list(parts.journal.effects(Query(forgettable=True, limit=_AT_ONCE)))
+    decisions: list[Decision] = []
+    for decision in _allowed(parts, settings, now, oldest):
+        if total <= settings.store_bytes:
+            break
+        total -= _stored(parts, decision.effect)
+        why = f"goes: the store is over its {settings.store_bytes:,} bytes, and this is the oldest that was kept"
+        decisions.append(decision._replace(why=why))
+    return decisions
+
+
+def keep_up(parts: Parts, settings: Settings, now: int, total: int, ended: Sequence[Effect]) -> bool:
+    """Whether something was forgotten, so that sweeping is worth it."""
+    decisions = crowding(parts, settings, now, ended)
+    if total > settings.store_bytes:
+        chosen = {one.effect.id for one in decisions}
+        decisions += [one for one in overflow(parts, settings, now, total) if one.effect.id not in chosen]
+    unique = {one.effect.id: one for one in decisions}
+    forget(parts, list(unique.values()))
+    return bool(unique)
+
+
+def _allowed(parts: Parts, settings: Settings, now: int, effects: Sequence[Effect]) -> list[Decision]:
+    return [one for one in decide(weighed(parts, effects), settings, now) if one.forget] if effects else []
+
+
+def _stored(parts: Parts, effect: Effect) -> int:
+    blobs = effect.remedy.blobs if effect.remedy else ()
+    return sum(info.stored for info in parts.blobs.info(blobs)) if blobs else 0

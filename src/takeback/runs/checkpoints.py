@@ -1,0 +1,95 @@
+"""Named points in a run, with the agent's own state."""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from takeback.errors import Misuse, Refused
+from takeback.model.ids import new_id, short
+from takeback.model.record import Draft, Kind, Record
+from takeback.model.run import Checkpoint
+from takeback.storage.protocols import Journal
+
+
+def draft(
+    run: str,
+    label: str,
+    state: Any = None,
+    *,
+    environment: Sequence[str] = (),
+    path: Sequence[str] = (),
+    summary: str = "",
+    automatic: bool = False,
+) -> Draft:
+    body: dict[str, Any] = {"id": new_id(), "label": label, "cwd": _cwd()}
+    optional: dict[str, Any] = {
+        "state": _as_text(state) if state is not None else "",
+        "environment": {name: os.environ[name] for name in environment if name in os.environ},
+        "path": list(path),
+        "summary": summary,
+        "automatic": automatic,
+    }
+    return Draft(Kind.CHECKPOINT, run, "", body | {name: value for name, value in optional.items() if value})
+
+
+def _as_text(state: Any) -> str:
+    # Kept as text: the agent's numbers come back exactly as it wrote them, fractions too.
+    try:
+        return json.dumps(state, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise Misuse(
+            f"The state of a checkpoint must be JSON: {error}.",
+            hint="Use dicts, lists, text, numbers, true, false, null.",
+        ) from error
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
+
+
+def from_record(record: Record) -> Checkpoint:
+    body = record.body
+    return Checkpoint(
+        id=body["id"],
+        run=record.run,
+        label=body["label"],
+        seq=record.seq,
+        at=record.at,
+        state=body.get("state", ""),
+        cwd=body.get("cwd", ""),
+        environment=body.get("environment", {}),
+        path=tuple(body.get("path", ())),
+        summary=body.get("summary", ""),
+        automatic=body.get("automatic", False),
+    )
+
+
+def of_run(journal: Journal, run: str = "") -> tuple[Checkpoint, ...]:
+    """Oldest first."""
+    return tuple(from_record(record) for record in journal.records(kinds=(Kind.CHECKPOINT,), run=run))
+
+
+def newest(checkpoints: Iterable[Checkpoint], most: int) -> tuple[Checkpoint, ...]:
+    """The automatic ones go out of use by themselves; those someone named stay."""
+    ordered = list(checkpoints)
+    automatic = [one for one in ordered if one.automatic]
+    old = {one.id for one in automatic[:-most]} if most else set[str]()
+    return tuple(one for one in ordered if one.id not in old)
+
+
+def find(journal: Journal, name: "str | Checkpoint", run: str = "") -> Checkpoint:
+    """By label (the newest of that name) or by id."""
+    if isinstance(name, Checkpoint):
+        return name
+    found = [one for one in of_run(journal, run) if one.label == name]
+    if found:
+        return found[-1]
+    by_id = [one for one in of_run(journal, run) if one.id.startswith(name)] if len(name) >= 4 else []
+    if len(by_id) == 1:
+        return by_id[0]
+    where = f" in run {short(run)}" if run else ""
+    raise Refused(f"There is no checkpoint {name!r}{where}.", hint="`takeback checkpoints` lists them.")

@@ -1,0 +1,60 @@
+"""From what a person types to an effect or a run: ids, unique prefixes, `@`, `@~2`, names of runs."""
+
+from takeback.errors import Misuse
+from takeback.model.effect import State
+from takeback.model.ids import short
+from takeback.model.run import RunInfo
+from takeback.storage.protocols import Journal, Query
+
+_HAPPENED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK)
+
+
+def id_of(journal: Journal, name: str, noun: str = "effect") -> str:
+    """The one id that is meant; of an effect or of a run."""
+    if name.startswith("@"):
+        return _counted_back(journal, name)
+    wanted = name.lower()
+    found = list(journal.resolve(wanted)) if wanted else []
+    if wanted in found:
+        return wanted
+    if not found:
+        raise Misuse(f"There is no {noun} {name!r}.", hint="`takeback log` lists them.")
+    if len(found) > 1:
+        choices = ", ".join(short(id) for id in found)
+        raise Misuse(f"{name!r} is ambiguous: {choices}.", hint="Give a few more letters.")
+    return found[0]
+
+
+def run_of(journal: Journal, name: str) -> RunInfo:
+    """By name (the newest of that name), id or unique prefix."""
+    named = [info for info in journal.runs() if info.name == name]
+    if named:
+        return named[-1]
+    infos = tuple(journal.runs((id_of(journal, name, "run"),)))
+    if not infos:
+        raise Misuse(
+            f"{name!r} is an effect, not a run.", hint="`takeback show` tells which run it belongs to."
+        )
+    return infos[0]
+
+
+def _counted_back(journal: Journal, name: str) -> str:
+    """`@` is the newest effect; undos do not count, so that `undo @` twice is refused instead of being a redo."""
+    back = name[2:] if name.startswith("@~") else ("0" if name == "@" else "")
+    if not back.isascii() or not back.isdigit():
+        raise Misuse(
+            f"{name!r} is not a name for an effect.", hint="`@` is the newest, `@~2` the second before it."
+        )
+    wanted = int(back)
+    # Undos may stand between any two, so a few more are asked for than needed.
+    limit = 2 * wanted + 20
+    while True:
+        newest = list(journal.effects(Query(states=_HAPPENED, newest=True, limit=limit)))
+        own = [effect for effect in newest if not effect.is_undo]
+        if len(own) > wanted:
+            return own[wanted].id
+        if len(newest) < limit:
+            raise Misuse(
+                f"There is no effect {name!r}: only {len(own)} so far.", hint="`takeback log` lists them."
+            )
+        limit *= 4

@@ -1,0 +1,426 @@
+"""A run: one agent's stretch of work, held under a lease; kept or taken back as a whole."""
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from takeback.adapters.file import changes
+from takeback.adapters.file.paths import resolve
+from takeback.engine.do import Terms, do
+from takeback.engine.parts import Parts
+from takeback.engine.plan import Wishes, plan_undo
+from takeback.engine.undo import carry_out, not_kept, refuse_blocked, refuse_conflicts, roll_back
+from takeback.errors import Misuse, StoreBusy
+from takeback.model.change import Change, intent
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.plan import OnConflict, UndoResult
+from takeback.model.record import Draft, Kind, canonical
+from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
+from takeback.model.settings import Settings
+from takeback.policy.checks import Check
+from takeback.runs import checkpoints
+from takeback.runs.heartbeat import Heartbeat
+from takeback.runs.signals import Interruptions, shared
+from takeback.storage.protocols import Query
+
+Path = changes.Path
+Content = str | bytes | Iterable[bytes]
+
+
+TURN_SECONDS = 10
+
+
+class Options(NamedTuple):
+    """What every change may carry."""
+
+    key: str = ""
+    needs: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    expects: Callable[[], bool] | None = None
+    allow_inexact: bool = False
+
+
+class Run:
+    """Use it as a context manager: an exception takes back everything not kept, a normal end keeps it."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        info: RunInfo,
+        lease: Lease,
+        settings: Settings,
+        now: Callable[[], int],
+        keep_up: Callable[[str], None] = lambda run: None,
+    ) -> None:
+        self._parts = parts
+        self._info = info
+        self._lease = lease
+        self._settings = settings
+        self._lock = threading.RLock()
+        self._position = info.effects
+        self._since_checkpoint = 0
+        self._signals: Interruptions | None = None
+        self._heartbeat = Heartbeat(parts.leases, lease, now, settings.lease_seconds * 1_000_000)
+        self._now = now
+        self._keep_up = keep_up
+        self._ended = False
+
+    @property
+    def id(self) -> str:
+        return self._info.id
+
+    @property
+    def name(self) -> str:
+        return self._info.name
+
+    @property
+    def agent(self) -> str:
+        return self._info.agent
+
+    @property
+    def lease(self) -> Lease:
+        return self._lease
+
+    # Changes. Each returns its effect, or None if it would have changed nothing.
+
+    def write(
+        self,
+        path: Path,
+        content: Content,
+        *,
+        mode: int | None = None,
+        checks: Sequence[Check] = (),
+        key: str = "",
+        needs: "Sequence[str | Effect]" = (),
+        expects: Callable[[], bool] | None = None,
+        allow_inexact: bool = False,
+    ) -> Effect | None:
+        """Put this content there: staged beside the target, checked, captured, replaced in one step."""
+        options = _options(key, needs, checks, expects, allow_inexact)
+
+        def build() -> Change:
+            file = self._new_file(path, content, mode)
+            return changes.write_change(file.path, file.digest, file.size, file.mode)
+
+        return self._change(build, options)
+
+    def write_all(
+        self,
+        files: Mapping[Any, Content],
+        *,
+        checks: Sequence[Check] = (),
+        key: str = "",
+        needs: "Sequence[str | Effect]" = (),
+        expects: Callable[[], bool] | None = None,
+        allow_inexact: bool = False,
+    ) -> Effect | None:
+        """Several files as one effect: all of them or none."""
+        options = _options(key, needs, checks, expects, allow_inexact)
+
+        def build() -> Change:
+            return changes.write_all_change(
+                [self._new_file(path, content) for path, content in files.items()]
+            )
+
+        return self._change(build, options)
+
+    def _new_file(self, path: Path, content: Content, mode: int | None = None) -> changes.NewFile:
+        """The content goes into the store first; a change is plain data and names it by digest."""
+        like = resolve(os.fspath(path), follow=True)
+        data = content.encode() if isinstance(content, str) else content
+        if isinstance(data, (bytes, bytearray)):
+            return changes.NewFile(path, self._parts.blobs.put(bytes(data), like), len(data), mode)
+        size = 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal size
+            for piece in data:
+                size += len(piece)
+                yield piece
+
+        return changes.NewFile(path, self._parts.blobs.put(counted(), like), size, mode)
+
+    def delete(
+        self, path: Path, *, key: str = "", needs: "Sequence[str | Effect]" = (), allow_inexact: bool = False
+    ) -> Effect | None:
+        """A file, a link, or a whole directory; captured before it goes."""
+        return self._change(
+            lambda: changes.delete_change(path), _options(key, needs, (), None, allow_inexact)
+        )
+
+    def move(
+        self,
+        source: Path,
+        target: Path,
+        *,
+        replace: bool = False,
+        key: str = "",
+        needs: "Sequence[str | Effect]" = (),
+    ) -> Effect | None:
+        return self._change(
+            lambda: changes.move_change(source, target, replace=replace), _options(key, needs)
+        )
+
+    def mkdir(
+        self,
+        path: Path,
+        mode: int | None = None,
+        *,
+        parents: bool = False,
+        key: str = "",
+        needs: "Sequence[str | Effect]" = (),
+    ) -> Effect | None:
+        return self._change(lambda: changes.mkdir_change(path, mode, parents=parents), _options(key, needs))
+
+    def symlink(
+        self, path: Path, target: Path, *, key: str = "", needs: "Sequence[str | Effect]" = ()
+    ) -> Effect | None:
+        """Make `path` a symbolic link to `target`."""
+        return self._change(lambda: changes.symlink_change(path, os.fspath(target)), _options(key, needs))
+
+    def chmod(
+        self,
+        path: Path,
+        mode: int,
+        *,
+        checks: Sequence[Check] = (),
+        key: str = "",
+        needs: "Sequence[str | Effect]" = (),
+    ) -> Effect | None:
+        return self._change(lambda: changes.chmod_change(path, mode), _options(key, needs, checks))
+
+    def edit_config(
+        self,
+        path: Path,
+        set: Mapping[str, Any] | None = None,
+        delete: Sequence[str] = (),
+        *,
+        format: str = "",
+        checks: Sequence[Check] = (),
+        key: str = "",
+        needs: "Sequence[str | Effect]" = (),
+        expects: Callable[[], bool] | None = None,
+    ) -> Effect | None:
+        """Set or delete keys of a JSON, YAML or TOML file; comments and order stay, undo is per key."""
+        from takeback.adapters.config import changes as config_changes
+
+        options = _options(key, needs, checks, expects)
+        return self._change(
+            lambda: config_changes.edit_change(path, set or {}, delete, format, self._parts.blobs), options
+        )
+
+    def _change(self, build: Callable[[], Change], options: Options) -> Effect | None:
+        with self._lock:
+            self._refuse_ended()
+            change = build()
+            if options.allow_inexact:
+                change = change._replace(args={**change.args, "allow_inexact": True})
+            key = options.key or self._next_key(change)
+            terms = Terms(key, options.needs, options.checks, options.expects, agent=self.agent)
+            effect = self._do_in_turn(change, terms)
+            if effect:
+                self._count()
+            return effect
+
+    def _do_in_turn(self, change: Change, terms: Terms) -> Effect | None:
+        """While another process is changing the same thing we wait for it; what a dead one left is settled."""
+        until = time.monotonic() + TURN_SECONDS
+        while True:
+            try:
+                with self._uninterrupted():
+                    return do(self._parts, self._lease, change, terms)
+            except StoreBusy:
+                if time.monotonic() > until:
+                    raise
+            if not self._settle_the_dead():
+                time.sleep(0.01)
+
+    def _settle_the_dead(self) -> bool:
+        from takeback.engine.recover import recover
+
+        lasts = self._settings.lease_seconds * 1_000_000
+        return bool(recover(self._parts, self._lease.owner, self._now(), lasts))
+
+    def _next_key(self, change: Change) -> str:
+        """From run, position and intent: asked again at the same place, the same change has the same key."""
+        self._position += 1
+        told = canonical(intent(change))
+        return hashlib.sha256(f"{self.id} {self._position} ".encode() + told).hexdigest()[:16]
+
+    def _count(self) -> None:
+        self._since_checkpoint += 1
+        if self._settings.checkpoint_every and self._since_checkpoint >= self._settings.checkpoint_every:
+            self._append(checkpoints.draft(self.id, f"after {self._position} effects", automatic=True))
+            self._since_checkpoint = 0
+
+    # Points, undo, keeping.
+
+    def checkpoint(
+        self,
+        label: str,
+        state: Any = None,
+        *,
+        environment: Sequence[str] = (),
+        path: Sequence[str] = (),
+        summary: str = "",
+    ) -> Checkpoint:
+        """A point to come back to, with the agent's own state (JSON)."""
+        with self._lock:
+            self._refuse_ended()
+            record = self._append(
+                checkpoints.draft(self.id, label, state, environment=environment, path=path, summary=summary)
+            )
+            self._since_checkpoint = 0
+            return checkpoints.from_record(record)
+
+    def undo(
+        self,
+        effect: "Effect | str | None" = None,
+        *,
+        to: "str | Checkpoint | None" = None,
+        dry_run: bool = False,
+        cascade: bool = False,
+        with_needs: bool = False,
+        on_conflict: str = "refuse",
+    ) -> UndoResult:
+        """Take back one effect of this run, everything after a checkpoint, or everything not kept."""
+        wishes = Wishes(cascade, with_needs, OnConflict(on_conflict))
+        with self._lock:
+            self._refuse_ended()
+            point = checkpoints.find(self._parts.journal, to, self.id) if to is not None else None
+            plan = plan_undo(self._parts, self._wanted(effect, point), wishes)
+            refuse_blocked(plan)
+            refuse_conflicts(plan, wishes)
+            state = json.loads(point.state) if point and point.state else None
+            if dry_run:
+                return UndoResult("planned", plan.effects, plan.targets, state=state)
+            with self._uninterrupted():
+                result = carry_out(self._parts, self._lease, plan, wishes, self.agent)
+            return result._replace(state=state)
+
+    def _wanted(self, effect: "Effect | str | None", point: Checkpoint | None) -> tuple[Effect, ...]:
+        if effect is None:
+            after = point.seq if point else 0
+            return tuple(one for one in not_kept(self._parts, self.id) if one.seq > after)
+        id = effect if isinstance(effect, str) else effect.id
+        found = tuple(self._parts.journal.effects(Query(ids=(id,))))
+        if not found:
+            raise Misuse(f"There is no effect {id!r}.", hint="`run.effects()` lists those of this run.")
+        return found
+
+    def keep(self, effect: "Effect | str") -> None:
+        """This one stays even if the run fails later."""
+        id = effect if isinstance(effect, str) else effect.id
+        with self._lock:
+            self._append(Draft(Kind.KEEP, self.id, id))
+
+    def effects(self) -> tuple[Effect, ...]:
+        return tuple(self._parts.journal.effects(Query(run=self.id)))
+
+    # Beginning and end.
+
+    def __enter__(self) -> "Run":
+        self._signals = shared()
+        self._signals.watch()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._ended:
+                return
+            if self._info.on_death is OnDeath.LEAVE:
+                self.leave()
+            elif error is None:
+                self.close()
+            elif isinstance(error, KeyboardInterrupt) or (self._signals and self._signals.arrived):
+                self.suspend(f"interrupted: {type(error).__name__}")
+            else:
+                self._fail(error)
+        finally:
+            if not self._ended:
+                self.leave()  # it could not be ended: whoever opens the store next settles it
+            if self._signals:
+                self._signals.release()
+
+    def close(self) -> None:
+        """A normal end: what was done stays, and can still be undone on purpose until it is forgotten."""
+        self._end(RunState.KEPT)
+        self._keep_up(self.id)
+
+    def suspend(self, label: str) -> None:
+        """Stop here, at a checkpoint, with nothing taken back; `tb.resume` goes on from there."""
+        with self._lock:
+            self._refuse_ended()
+            self._append(checkpoints.draft(self.id, label, automatic=True))
+            self._end(RunState.SUSPENDED)
+
+    def leave(self) -> None:
+        """Let go of the lease and leave the run open for whoever joins it next."""
+        with self._lock:
+            self._ended = True
+            self._heartbeat.stop()
+            self._parts.leases.release(self._lease)
+
+    def take_back(self) -> UndoResult:
+        """End the run by taking back everything that is not kept."""
+        from takeback.engine.recover import settle_open
+
+        with self._lock, self._uninterrupted():
+            settle_open(self._parts, self._lease)
+            result = roll_back(self._parts, self._lease, not_kept(self._parts, self.id), self.agent)
+            self._end(RunState.UNDONE)
+            return result
+
+    def _fail(self, error: BaseException) -> None:
+        result = self.take_back()
+        if result.targets:
+            error.add_note(_note(self.name, result))
+
+    def _end(self, state: RunState) -> None:
+        with self._lock:
+            self._refuse_ended()
+            from takeback.engine.recover import settle_open
+
+            try:
+                # Something is still in flight only if the store failed between a change and its record.
+                settle_open(self._parts, self._lease)
+                self._append(Draft(Kind.CLOSE, self.id, "", {"outcome": state.value}))
+            finally:
+                # A run that could not be ended is not held either: whoever opens the store next settles it.
+                self.leave()
+
+    def _append(self, draft: Draft) -> Any:
+        return self._parts.journal.append(self._lease, [draft])[0]
+
+    def _uninterrupted(self) -> Any:
+        return (self._signals or Interruptions()).held_back()
+
+    def _refuse_ended(self) -> None:
+        if self._ended:
+            raise Misuse(f"Run {short(self.id)} has ended.", hint="Start another one with tb.run(…).")
+
+
+def _options(
+    key: str,
+    needs: "Sequence[str | Effect]",
+    checks: Sequence[Check] = (),
+    expects: Callable[[], bool] | None = None,
+    allow_inexact: bool = False,
+) -> Options:
+    ids = tuple(one if isinstance(one, str) else one.id for one in needs)
+    return Options(key, ids, tuple(checks), expects, allow_inexact)
+
+
+def _note(name: str, result: UndoResult) -> str:
+    back = len({one.id for one in result.effects if one.state is State.UNDONE})
+    left = [one for one in result.targets if one.outcome in ("conflict", "failed", "excluded")]
+    text = f"takeback: run {name!r} failed and took back {back} of its effects"
+    return text + (f"; {len(left)} targets stay: {left[0].detail}" if left else ".")

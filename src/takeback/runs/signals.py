@@ -1,0 +1,72 @@
+"""SIGINT and SIGTERM wait until the effect in hand is settled."""
+
+import signal
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+_WATCHED = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruptions:
+    """Holds a signal back while an effect is being made, and raises it the moment that one is settled.
+
+    Only in the main thread, and only where nobody else has put a handler of his own: a framework that handles
+    SIGTERM itself keeps doing so.
+    """
+
+    def __init__(self) -> None:
+        self.arrived = 0
+        self._busy = 0
+        self._users = 0
+        self._before: dict[int, Any] = {}
+
+    def watch(self) -> None:
+        self._users += 1
+        if self._users > 1 or threading.current_thread() is not threading.main_thread():
+            return
+        for number in _WATCHED:
+            current = signal.getsignal(number)
+            if current in (signal.SIG_DFL, signal.default_int_handler):
+                self._before[number] = signal.signal(number, self._note)
+
+    def release(self) -> None:
+        self._users -= 1
+        if self._users:
+            return
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+    @contextmanager
+    def held_back(self) -> Generator[None, None, None]:
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            if self.arrived and not self._busy:
+                _raise(self.arrived)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.arrived = number
+        if not self._busy:
+            _raise(number)
+
+
+def _raise(number: int) -> None:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + number)
+
+
+def shared() -> Interruptions:
+    """The one that is already watching in this process, or a new one: runs may be nested."""
+    for number in _WATCHED:
+        handler: Callable[..., Any] | int | None = signal.getsignal(number)
+        owner = getattr(handler, "__self__", None)
+        if isinstance(owner, Interruptions):
+            return owner
+    return Interruptions()

@@ -1,0 +1,298 @@
+"""Blobs in a store on disk: small ones in the journal's database and in its commits, large ones in packs."""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+
+from takeback.errors import BlobDamaged, Corrupt, ResourceUnreachable
+from takeback.storage import blob_rows as rows
+from takeback.storage import codec, disk
+from takeback.storage.blob_check import check_blobs
+from takeback.storage.blob_holding import INLINE, Held, Holding
+from takeback.storage.blob_reader import BlobReader, damaged, missing, stream
+from takeback.storage.blob_rows import Stored, is_recipe
+from takeback.storage.codec import Form
+from takeback.storage.database import Database
+from takeback.storage.packs import HEADER, EntryDamaged, Packs
+from takeback.storage.protocols import BlobInfo
+
+DEEPEST = 64  # bases below one blob
+CHAIN_BYTES = 2 << 20  # bytes to decode before a blob is found, so long ones stand on few bases
+
+
+def create(database: Database, directory: str) -> None:
+    """Directories and tables for a new store."""
+    disk.make_private_directory(os.path.join(directory, "packs"))
+    with open(os.path.join(os.path.dirname(__file__), "schema", "blobs.sql"), encoding="utf-8") as schema:
+        database.script(schema.read())
+    if database.read("PRAGMA auto_vacuum")[0][0] == 0:
+        database.script("PRAGMA auto_vacuum = INCREMENTAL; VACUUM;")
+
+
+class StoredBlobs:
+    """Thread-safe: what it remembers is guarded by the lock of the database."""
+
+    def __init__(self, database: Database, directory: str, now: Callable[[], int] | None = None) -> None:
+        """`now` is in microseconds since 1970."""
+        self._database = database
+        self._lock = database.lock
+        self._now = now or _now
+        self._packs = Packs(os.path.join(directory, "packs"), self._on_io_error)
+        self._holding = Holding(database, self._packs, self._now)
+        self._reader = BlobReader(self._find, self._packs)
+
+    def _on_io_error(self) -> None:
+        self._database.on_io_error()  # asked for late, because it is set after we are made
+
+    def put(self, content: bytes | Iterable[bytes], like: str = "", refs: Sequence[str] = ()) -> str:
+        """More than a segment is cut, so that memory stays bounded whatever the length."""
+        if self._database.read_only:
+            raise ResourceUnreachable("The store is open for reading only.", hint="Open it for writing.")
+        needed = tuple(self._existing(ref) for ref in dict.fromkeys(refs))
+        origin = rows.origin_of(like) if like else None
+        past = self._past(origin)
+        cut = codec.cut(content)
+        first, second = next(cut, b""), next(cut, None)
+        if second is None:
+            return self._put_piece(first, past[:1], needed, origin).hex()
+        whole, size, names = hashlib.sha256(), 0, list[bytes]()
+        for number, piece in enumerate(chain((first, second), cut)):
+            whole.update(piece)
+            size += len(piece)
+            names.append(self._put_piece(piece, past[number : number + 1], part=True))
+        digest = whole.digest()
+        recipe = Stored(digest, size, Form.RECIPE, b"", 0, codec.seal(names, digest))
+        with self._lock:
+            self._holding.settle()
+            found = rows.find(self._database.read, digest)
+            heals = found is not None and self._pieces(found) != names
+            self._holding.add(Held(recipe, heals=heals, pieces=tuple(names), refs=needed), origin)
+        return digest.hex()
+
+    def _existing(self, ref: str) -> bytes:
+        digest = to_digest(ref)
+        if digest is None or not self._has(digest):
+            raise missing(ref)
+        return digest
+
+    def _past(self, origin: int | None) -> list[bytes]:
+        """The pieces of the newest version of the same thing."""
+        if origin is None:
+            return []
+        with self._lock:
+            newest = self._holding.newest.get(origin) or rows.newest(self._database.read, origin)
+            stored = self._find(newest) if newest else None
+            return self._pieces(stored) if stored else []
+
+    def _pieces(self, stored: Stored) -> list[bytes]:
+        """None if they cannot be read: then the new version is kept whole."""
+        try:
+            return self._reader.pieces(stored)
+        except (Corrupt, ResourceUnreachable):
+            return []
+
+    def _put_piece(
+        self,
+        content: bytes,
+        past: list[bytes],
+        refs: tuple[bytes, ...] = (),
+        origin: int | None = None,
+        part: bool = False,
+    ) -> bytes:
+        digest = codec.name(content)
+        with self._lock:
+            self._holding.settle()
+            if held := self._holding.get(digest):
+                self._holding.add_refs(held, refs, origin)
+                return digest
+            stored = rows.find(self._database.read, digest)
+            if stored and self._is_sound(stored, content):
+                # A part needs no touch: the whole keeps it alive, and makes sure that it is still there.
+                if not part:
+                    self._holding.add(Held(stored, content, known=True, refs=refs), origin)
+                return digest
+            fresh = self._encoded(digest, content, past)
+            self._holding.add(Held(fresh, content, heals=stored is not None, refs=refs), origin)
+            return digest
+
+    def _encoded(self, digest: bytes, content: bytes, past: list[bytes]) -> Stored:
+        base = self._base_for(past[0], len(content)) if past and past[0] != digest else None
+        before = self._readable(base.digest) if base else None
+        form, data = codec.encode(content, before)
+        if codec.decode(form, data, len(content), before) != content:
+            raise damaged(digest, "it could not be decoded after it was encoded")
+        self._reader.remember(digest, content)
+        if base and form == Form.DELTA:
+            return Stored(digest, len(content), form, base.digest, base.depth + 1, data)
+        return Stored(digest, len(content), form, b"", 0, data)
+
+    def _base_for(self, digest: bytes, size: int) -> Stored | None:
+        """The last version, or the whole one that it stands on when its chain is long enough."""
+        base = self._find(digest)
+        if base and base.depth >= min(DEEPEST, max(1, CHAIN_BYTES // max(1, size))):
+            while base and base.base:
+                base = self._find(base.base)
+        return base if base and not is_recipe(base) else None
+
+    def _readable(self, digest: bytes) -> bytes | None:
+        try:
+            return self._reader.content(digest)
+        except (Corrupt, ResourceUnreachable):
+            return None
+
+    def _is_sound(self, stored: Stored, content: bytes) -> bool:
+        """Whether the store can give these bytes back: short ones are read, of long ones only the headers."""
+        if is_recipe(stored):
+            return False
+        try:
+            if stored.place is None or len(content) <= INLINE:
+                return self._reader.content(stored.digest) == content
+            link: Stored | None = stored
+            while link and link.place and self._packs.peek(link.place).digest == link.digest:
+                if not link.base:
+                    return True
+                link = self._find(link.base)
+            return link is not None and link.place is None and self._readable(link.digest) is not None
+        except (Corrupt, ResourceUnreachable, EntryDamaged, OSError):
+            return False
+
+    def sync(self) -> None:
+        with self._lock:
+            self._holding.sync()
+
+    def discard(self) -> None:
+        """Give up what was put and is not durable; for a caller whose commit failed, and who names none."""
+        with self._lock:
+            self._holding.discard()
+
+    def _find(self, digest: bytes) -> Stored | None:
+        held = self._holding.held.get(digest)
+        # What the store has already is looked up there: a sweep may have moved it.
+        if held and not held.known:
+            return held.stored
+        return rows.find(self._database.read, digest)
+
+    def _has(self, digest: bytes) -> bool:
+        with self._lock:
+            return digest in self._holding.held or rows.find_id(self._database.read, digest) is not None
+
+    def has(self, digest: str) -> bool:
+        name = to_digest(digest)
+        return name is not None and self._has(name)
+
+    def read(self, digest: str) -> Iterator[bytes]:
+        name = to_digest(digest)
+        with self._lock:
+            stored = self._find(name) if name else None
+            if stored is None or name is None:
+                raise missing(digest)
+            if not is_recipe(stored):
+                return iter((self._reader.content(name),))
+            pieces = self._reader.pieces(stored)
+        return stream(name, (self._piece(name, piece) for piece in pieces))
+
+    def _piece(self, whole: bytes, piece: bytes) -> bytes:
+        with self._lock:
+            if self._find(piece) is None:
+                raise damaged(whole, f"its piece {piece.hex()} is not in the store")
+            try:
+                return self._reader.content(piece)
+            except BlobDamaged as error:
+                raise damaged(whole, f"a piece of it is damaged ({str(error).removesuffix('.')})") from error
+
+    def refs(self, digest: str) -> tuple[str, ...]:
+        """The blobs that live as long as this one."""
+        name = to_digest(digest)
+        if name is None or not self._has(name):
+            raise missing(digest)
+        return tuple(ref.hex() for ref in self._refs(name))
+
+    def _refs(self, name: bytes) -> tuple[bytes, ...]:
+        with self._lock:
+            held = self._holding.held.get(name)
+            try:
+                stored = rows.refs_of(self._database.read, name)
+            except codec.Undecodable as problem:
+                raise damaged(name, str(problem)) from problem
+        return tuple(dict.fromkeys((*stored, *(held.refs if held else ()))))
+
+    def info(self, digests: Sequence[str] | None = None) -> Iterator[BlobInfo]:
+        """Asked for by name, a blob counts with its pieces and refs; in the whole list each is for itself."""
+        if digests is not None:
+            for digest in digests:
+                name = to_digest(digest)
+                stored = self._find(name) if name else None
+                if stored:
+                    yield _to_info(stored, self._weight(stored, set()))
+            return
+        with self._lock:
+            held = [held.stored for held in self._holding.held.values()]
+        after = 0
+        while found := rows.page(self._database.read, after):
+            after = found[-1][0]
+            for _, stored in found:
+                yield _to_info(stored, _stored(stored))
+        for stored in held:
+            if rows.find_id(self._database.read, stored.digest) is None:
+                yield _to_info(stored, _stored(stored))
+
+    def _weight(self, stored: Stored, counted: set[bytes]) -> int:
+        counted.add(stored.digest)
+        below = chain(self._pieces(stored) if is_recipe(stored) else (), self._refs(stored.digest))
+        further = (found for name in below if name not in counted and (found := self._find(name)))
+        return _stored(stored) + sum(self._weight(one, counted) for one in further)
+
+    def check(self, read_data: bool) -> Iterator[str]:
+        with self._lock:
+            self._reader.forget()
+        return check_blobs(self._database, self._packs, self._reader, read_data)
+
+    def sweep(self, live: Callable[[], Iterable[str]], grace: int) -> int:
+        from takeback.storage.blob_sweep import Sweeper
+
+        own: set[bytes] = set()
+
+        def needed() -> Iterator[bytes | None]:
+            # What we held was written by the sweep's own transaction; nobody could name it yet.
+            own.update(self._holding.committing)
+            yield from own
+            for digest in live():
+                yield to_digest(digest)
+
+        at = self._now() // 1_000_000
+        try:
+            return Sweeper(self._database, self._packs, self._reader, grace, at).sweep(needed, self._settle)
+        finally:
+            with self._lock:
+                self._reader.forget()
+
+    def _settle(self) -> None:
+        with self._lock:
+            self._holding.settle()
+
+    def close(self) -> None:
+        with self._lock:
+            self._packs.close()
+
+
+def _stored(stored: Stored) -> int:
+    return stored.length + (HEADER.size if stored.place else 0)
+
+
+def _to_info(stored: Stored, weight: int) -> BlobInfo:
+    return BlobInfo(stored.digest.hex(), stored.size, weight, stored.base.hex())
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def to_digest(text: str) -> bytes | None:
+    """None for what cannot be the name of a blob."""
+    try:
+        digest = bytes.fromhex(text)
+    except ValueError:
+        return None
+    return digest if len(digest) == 32 and text == digest.hex() else None

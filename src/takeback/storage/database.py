@@ -1,0 +1,122 @@
+"""One connection to `journal.db`: durable transactions, one at a time, and errors in our own words."""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from takeback.errors import Misuse, RecordInvalid, ResourceUnreachable, StoreBusy, TakebackError
+
+Row = tuple[Any, ...]
+
+BUSY_SECONDS = 10
+
+
+class Database:
+    """Thread-safe: a transaction holds the lock from begin to commit; a read holds it while it fetches."""
+
+    def __init__(self, path: str, *, read_only: bool = False) -> None:
+        self.path = path
+        self.read_only = read_only
+        self.lock = threading.RLock()
+        # What others hold back until the next commit (blobs put but not yet written) is written first, inside it.
+        self.before_commit: list[Callable[[], None]] = []
+        self.after_rollback: list[Callable[[], None]] = []
+        self.on_io_error: Callable[[], None] = lambda: None
+        self._process = os.getpid()
+        self._depth = 0
+        self._connection = self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        uri = "file:" + "".join(c if c not in "?#%" else f"%{ord(c):02x}" for c in self.path)
+        with self._translated():
+            connection = sqlite3.connect(
+                uri + ("?mode=ro" if self.read_only else ""),
+                uri=True,
+                timeout=BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            if not self.read_only:
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=FULL")
+            return connection
+
+    @contextmanager
+    def write(self) -> Generator[sqlite3.Connection, None, None]:
+        """All of it or none of it; durable when the block is left. Inner blocks join the outer transaction."""
+        with self.lock, self._translated():
+            self._refuse_after_fork()
+            if self._depth:
+                yield self._connection
+                return
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._depth = 1
+            try:
+                for flush in self.before_commit:
+                    flush()
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                for forget in self.after_rollback:
+                    forget()
+                raise
+            finally:
+                self._depth = 0
+
+    def read(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[Row]:
+        with self.lock, self._translated():
+            self._refuse_after_fork()
+            return self._connection.execute(sql, values).fetchall()
+
+    def script(self, sql: str) -> None:
+        with self.lock, self._translated():
+            self._connection.executescript(sql)
+
+    def close(self) -> None:
+        with self.lock:
+            if os.getpid() == self._process:
+                self._connection.close()
+
+    def _refuse_after_fork(self) -> None:
+        if os.getpid() != self._process:
+            raise Misuse(
+                "This store was opened before a fork and is used in the child.",
+                hint="Call takeback.open() again in the child process.",
+            )
+
+    @contextmanager
+    def _translated(self) -> Generator[None, None, None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._in_our_words(error) from error
+
+    def _in_our_words(self, error: sqlite3.Error) -> TakebackError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreBusy(
+                "Another process has been writing to the store for too long.",
+                hint="Try again; `takeback doctor` shows who is at work.",
+            )
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return RecordInvalid(
+                f"The journal is damaged: {error}.",
+                hint="Run `takeback verify`; it names what can still be read.",
+            )
+        if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
+            self.on_io_error()
+            return ResourceUnreachable(
+                f"The store could not be written: {error}.",
+                hint="Check free space and the disk, then run `takeback verify`.",
+            )
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            return ResourceUnreachable(
+                f"The store at {os.path.dirname(self.path)} cannot be written: {error}.",
+                hint="Check that it exists and belongs to you, or choose another with --store.",
+            )
+        return RecordInvalid(f"The journal refused: {error}.", hint="Run `takeback verify`.")

@@ -1,0 +1,214 @@
+"""The only file of the store that makes, syncs, renames and removes files; all of them private to us.
+
+An error from the disk becomes `ResourceUnreachable`. A failed fsync is never tried again: the kernel has
+dropped the pages and would answer yes without having written them.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from takeback.errors import Refused, ResourceUnreachable
+
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+
+HINTS = {
+    errno.ENOSPC: "The disk is full or out of inodes: free some space, or choose another store with --store.",
+    errno.EDQUOT: "Your disk quota is used up: free some space, or choose another store with --store.",
+    errno.EROFS: "The disk is read-only: remount it, or choose another store with --store.",
+    errno.EACCES: "Check that the store belongs to you, or choose another with --store.",
+    errno.EPERM: "Check that the store belongs to you, or choose another with --store.",
+    errno.EIO: "The disk reports an error: check it, then run `takeback verify`.",
+    errno.ENOENT: "Check that the store still exists.",
+    errno.EMFILE: "Too many files are open: raise the limit with `ulimit -n`.",
+}
+
+
+@contextmanager
+def reachable(path: str, doing: str) -> Generator[None, None, None]:
+    """An error of the disk inside the block, in our own words; the original stays as its cause."""
+    try:
+        yield
+    except OSError as error:
+        raise unreachable(path, doing, error) from error
+
+
+def unreachable(path: str, doing: str, error: OSError) -> ResourceUnreachable:
+    hint = HINTS.get(error.errno or 0, "Check the disk and the rights on the store.")
+    return ResourceUnreachable(f"{path} cannot be {doing}: {os.strerror(error.errno or 0)}.", hint=hint)
+
+
+def is_disk_error(error: BaseException) -> bool:
+    """Whether the disk itself failed, so that nothing written lately can be trusted."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno == errno.EIO
+
+
+def make_private_directory(path: str) -> None:
+    """With its missing parents; each 0700 whatever the umask, and durable. One that exists stays as it is."""
+    missing: list[str] = []
+    path = os.path.abspath(path)
+    while not os.path.lexists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        with reachable(directory, "made"):
+            try:
+                os.mkdir(directory, DIRECTORY_MODE)
+            except FileExistsError:
+                continue  # someone else was faster; check_private decides whether we may use it
+            handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.fchmod(handle, DIRECTORY_MODE)  # a umask such as 0777 takes away even our own bits
+            finally:
+                os.close(handle)
+        sync_directory(os.path.dirname(directory))
+
+
+def create_private(path: str) -> int:
+    """A new file, open for reading and writing; never through a link, never one that exists."""
+    with reachable(path, "created"):
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(path, flags, FILE_MODE)
+        try:
+            os.fchmod(handle, FILE_MODE)
+        except OSError:
+            os.close(handle)
+            raise
+        return handle
+
+
+def open_private(path: str, flags: int = os.O_RDONLY) -> int:
+    """A file that exists, never through a link; `Refused` if it is not ours alone, else plain OSError."""
+    # O_NONBLOCK: a FIFO planted under this name must not make us wait.
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        _check(path, os.fstat(handle))
+    except Refused:
+        os.close(handle)
+        raise
+    return handle
+
+
+def check_private(path: str) -> None:
+    """`Refused` unless it is ours and closed to everyone else."""
+    with reachable(path, "looked at"):
+        status = os.lstat(path)
+    _check(path, status)
+
+
+def _check(path: str, status: os.stat_result) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise Refused(
+            f"{path} is a symbolic link, and the store follows none.",
+            hint="Give the real path with --store, or remove the link.",
+        )
+    mode = stat.S_IMODE(status.st_mode)
+    wanted = DIRECTORY_MODE if stat.S_ISDIR(status.st_mode) else FILE_MODE
+    if status.st_uid != os.geteuid():
+        raise Refused(
+            f"{path} belongs to another user (uid {status.st_uid}).",
+            hint=f"Use your own store, or give it to yourself: chown {os.geteuid()} and chmod {wanted:o}.",
+        )
+    if mode & 0o077:
+        raise Refused(
+            f"{path} is open to others (mode {mode:o}); what agents overwrote may hold secrets.",
+            hint=f"chmod {wanted:o} {path}",
+        )
+
+
+def write_fully(handle: int, data: bytes | memoryview, path: str) -> None:
+    """All of it, however often the kernel takes only a part."""
+    rest = memoryview(data)
+    with reachable(path, "written"):
+        while rest:
+            written = os.write(handle, rest)
+            if not written:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            rest = rest[written:]
+
+
+def read_exactly(handle: int, length: int, offset: int) -> bytes:
+    """Up to `length` bytes from `offset`; fewer only where the file ends. Plain OSError."""
+    parts: list[bytes] = []
+    while length > 0:
+        part = os.pread(handle, length, offset)
+        if not part:
+            break
+        parts.append(part)
+        length -= len(part)
+        offset += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def sync_file(handle: int, path: str) -> None:
+    with reachable(path, "synced"):
+        os.fsync(handle)
+
+
+def sync_directory(path: str) -> None:
+    with reachable(path, "synced"):
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def rename(old: str, new: str) -> None:
+    """Durable when this returns. Both in one directory."""
+    with reachable(new, "renamed into place"):
+        os.rename(old, new)
+    sync_directory(os.path.dirname(new))
+
+
+def remove(path: str) -> None:
+    """Durable when this returns; a file that is already gone is no error."""
+    with reachable(path, "removed"):
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+    sync_directory(os.path.dirname(path))
+
+
+def write_file(path: str, data: bytes) -> None:
+    """A small file of the store, whole or not at all: staged beside it, synced, renamed, directory synced."""
+    staged = f"{path}.{os.getpid()}.new"
+    with reachable(staged, "removed"):
+        try:
+            os.unlink(staged)  # left by a process that had our id and was killed
+        except FileNotFoundError:
+            pass
+    handle = create_private(staged)
+    try:
+        write_fully(handle, data, staged)
+        sync_file(handle, staged)
+    except ResourceUnreachable:
+        os.close(handle)
+        os.unlink(staged)
+        raise
+    os.close(handle)
+    rename(staged, path)
+
+
+def try_lock(handle: int) -> bool:
+    """Hold it alone until `unlock` or the end of the process; False if someone else does."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def unlock(handle: int) -> None:
+    fcntl.flock(handle, fcntl.LOCK_UN)
+
+
+def lock(handle: int) -> None:
+    """Wait until it is ours alone."""
+    fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,0 +1,89 @@
+"""From a query to SQL."""
+
+from typing import Any
+
+from takeback.model.change import Change
+from takeback.model.effect import Effect, State
+from takeback.model.resource import ancestors
+from takeback.storage.protocols import Query
+
+_COLUMNS = """
+  e.id, e.run, e.state, e.seq, e.told, e.ended, e.undoes, e.partial, e.undone_by, e.kept_by, e.forgotten,
+  coalesce(r.agent, ''),
+  i.seq, i.kind, i.run, i.effect, i.at, i.body, i.hash,
+  p.hash,
+  o.seq, o.kind, o.run, o.effect, o.at, o.body, o.hash,
+  q.hash
+FROM effects e
+LEFT JOIN runs r ON r.id = e.run
+LEFT JOIN records i ON i.seq = e.told
+LEFT JOIN records p ON p.seq = e.told - 1
+LEFT JOIN records o ON o.seq = e.ended
+LEFT JOIN records q ON q.seq = e.ended - 1
+"""
+
+# Stands in listings for an effect whose record cannot be trusted; asking for it by id raises.
+DAMAGED = Effect(
+    id="",
+    run="",
+    agent="",
+    seq=0,
+    state=State.STUCK,
+    change=Change("", "damaged", "", "(its journal record is damaged)"),
+    note="The journal record is damaged.",
+)
+
+
+def select_effects(query: Query) -> tuple[str, list[Any]]:
+    where: list[str] = []
+    values: list[Any] = []
+
+    def narrow(sql: str, *given: Any) -> None:
+        where.append(sql)
+        values.extend(given)
+
+    if query.ids:
+        narrow(f"e.id IN ({_marks(query.ids)})", *query.ids)
+    if query.run:
+        narrow("e.run = ?", query.run)
+    if query.agent:
+        narrow("r.agent = ?", query.agent)
+    if query.states:
+        # Spelled out, so that SQLite sees the partial index on effects in flight applies.
+        narrow("e.state IN (" + ", ".join(f"'{state.value}'" for state in query.states) + ")")
+    if query.key:
+        narrow("e.key = ? AND e.key <> '' AND e.state <> 'aborted'", query.key)
+    if query.resource:
+        sql, given = _overlapping(query.resource)
+        narrow(f"e.seq IN ({sql})", *given)
+    if query.needing:
+        narrow("e.seq IN (SELECT effect FROM needs WHERE needed = ?)", query.needing)
+    if query.forgettable:
+        narrow("e.kept_by <> '' AND e.forgotten = 0")
+    if query.after:
+        narrow("e.seq > ?", query.after)
+    sql = "SELECT" + _COLUMNS + ("WHERE " + " AND ".join(where) if where else "")
+    sql += " ORDER BY e.seq DESC" if query.newest else " ORDER BY e.seq"
+    if query.limit:
+        sql += " LIMIT ?"
+        values.append(query.limit)
+    return sql, values
+
+
+def _overlapping(resource: str) -> tuple[str, list[str]]:
+    around = (resource, *ancestors(resource))
+    sql = [f"SELECT effect FROM targets WHERE resource IN ({_marks(around)})"]
+    values = list(around)
+    inside = ("", "0") if resource.endswith("/") else ("/", "0")
+    # '/' is followed by '0' and '#' by '$': everything inside sorts between them.
+    for first, last in (inside, ("#", "$")):
+        sql.append("SELECT effect FROM targets WHERE resource >= ? AND resource < ?")
+        values += [
+            resource + first,
+            (resource.rstrip("/") if inside[0] == "" and last == "0" else resource) + last,
+        ]
+    return " UNION ".join(sql), values
+
+
+def _marks(values: tuple[str, ...]) -> str:
+    return ",".join("?" * len(values))

@@ -1,0 +1,201 @@
+"""A journal and leases in memory: for tests, and to keep the protocols honest."""
+
+from collections.abc import Callable, Iterator, Sequence
+from threading import RLock
+from typing import Any
+
+from takeback.errors import Blocked, KeyReused, LeaseLost, StoreBusy
+from takeback.model.effect import OPEN_STATES, Effect, State
+from takeback.model.ids import short
+from takeback.model.life import BIRTHS, OF_EFFECTS, Life, consequences, refuse_unfit_run, told, touched
+from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
+from takeback.model.resource import display, overlaps, without_fragment
+from takeback.model.run import Lease, OnDeath, Owner, RunInfo, RunState, run_state_after
+from takeback.storage.leases import Alive, held, may_take, refuse_unheld
+from takeback.storage.protocols import Query
+
+
+class MemoryLeases:
+    def __init__(self, alive: Alive) -> None:
+        self._alive = alive
+        self._leases: dict[str, Lease] = {}
+        self._lock = RLock()
+
+    def acquire(self, run: str, owner: Owner, now: int, lasts: int) -> Lease:
+        with self._lock:
+            current = self._leases.get(run)
+            if current and not may_take(current, now, self._alive):
+                raise held(current)
+            self._leases[run] = Lease(run, current.generation + 1 if current else 1, owner, now + lasts)
+            return self._leases[run]
+
+    def renew(self, lease: Lease, now: int, lasts: int) -> Lease:
+        with self._lock:
+            if not self.holds(lease):
+                raise LeaseLost(f"Run {short(lease.run)} was taken over by another process.")
+            self._leases[lease.run] = lease._replace(expires_at=now + lasts)
+            return self._leases[lease.run]
+
+    def release(self, lease: Lease) -> None:
+        with self._lock:
+            if self.holds(lease):
+                self._leases[lease.run] = lease._replace(owner=Owner("", "", 0, ""), expires_at=0)
+
+    def holder(self, run: str) -> Lease | None:
+        return self._leases.get(run)
+
+    def holds(self, lease: Lease) -> bool:
+        current = self._leases.get(lease.run)
+        return bool(current and current.generation == lease.generation and current.owner.pid)
+
+
+class MemoryJournal:
+    def __init__(self, leases: MemoryLeases, now: Callable[[], int]) -> None:
+        self._leases = leases
+        self._now = now
+        self._records: list[Record] = []
+        self._lives: dict[str, Life] = {}
+        self._runs: dict[str, RunInfo] = {}
+        self._lock = RLock()
+
+    def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:
+        with self._lock:
+            refuse_unheld(lease, drafts)
+            if lease and not self._leases.holds(lease):
+                raise LeaseLost(
+                    f"Run {short(lease.run)} was taken over by another process while this one was away."
+                )
+            saved = (list(self._records), dict(self._lives), dict(self._runs))
+            try:
+                return tuple(self._append(draft) for draft in drafts)
+            except BaseException:
+                self._records, self._lives, self._runs = saved
+                raise
+
+    def _append(self, draft: Draft) -> Record:
+        previous = self._records[-1].hash if self._records else GENESIS
+        seq, at = len(self._records) + 1, self._now()
+        body = canonical(draft.body)
+        hash = chained(previous, seq, at, draft.kind, draft.run, draft.effect, body)
+        record = Record(seq, draft.kind, draft.run, draft.effect, at, draft.body, hash)
+        info = self._runs.get(record.run)
+        refuse_unfit_run(record, info.state if info else None, self._in_flight(record.run))
+        if record.kind in BIRTHS:
+            self._refuse_reuse(record)
+            self._refuse_overlap(record)
+        self._records.append(record)
+        if record.kind in OF_EFFECTS:
+            for life in consequences(record, self._lives.get):
+                if life.seq == seq and life.run in self._runs:
+                    info = self._runs[life.run]
+                    self._runs[life.run] = info._replace(effects=info.effects + 1)
+                self._lives[life.id] = life
+        elif record.kind in (Kind.OPEN, Kind.CLOSE):
+            self._project_run(record)
+        return record
+
+    def _in_flight(self, run: str) -> bool:
+        in_hand = (State.PROPOSED, State.INTENDED)
+        return any(life.run == run and life.state in in_hand for life in self._lives.values())
+
+    def _project_run(self, record: Record) -> None:
+        info = self._runs.get(record.run)
+        outcome = record.body.get("outcome", "")
+        state = run_state_after(info.state if info else None, record.kind, outcome, f"Record {record.seq}")
+        if info is None:
+            body = record.body
+            info = RunInfo(
+                record.run, body["name"], body["agent"], state, OnDeath(body["on_death"]), record.at
+            )
+        closed_at = record.at if record.kind is Kind.CLOSE else 0
+        self._runs[record.run] = info._replace(state=state, closed_at=closed_at)
+        if state is RunState.KEPT:
+            for life in list(self._lives.values()):
+                if life.run == record.run and life.state is State.DONE and not life.kept_by:
+                    self._lives[life.id] = life._replace(kept_by="run")
+
+    def _refuse_reuse(self, record: Record) -> None:
+        key = record.body["key"]
+        for life in self._lives.values():
+            same = key and life.id != record.effect and self._body(life)["key"] == key
+            if same and life.state is not State.ABORTED:
+                raise KeyReused(f"The key {key!r} already belongs to another effect.")
+
+    def _refuse_overlap(self, record: Record) -> None:
+        wanted = [without_fragment(resource) for resource in touched(record.body)]
+        for life in self._lives.values():
+            if life.state not in OPEN_STATES or life.id == record.effect:
+                continue
+            for resource in touched(self._body(life)):
+                if any(overlaps(without_fragment(resource), one) for one in wanted):
+                    if life.state is State.STUCK:
+                        raise Blocked(
+                            f"Effect {short(life.id)} on {display(resource)} is stuck.", blockers=(life.id,)
+                        )
+                    raise StoreBusy(
+                        f"Another effect ({short(life.id)}) is being made on {display(resource)}."
+                    )
+
+    def records(
+        self, after: int = 0, kinds: tuple[Kind, ...] = (), run: str = "", effect: str = ""
+    ) -> Iterator[Record]:
+        for record in self._records[after:]:
+            if kinds and record.kind not in kinds:
+                continue
+            if (not run or record.run == run) and (not effect or record.effect == effect):
+                yield record
+
+    def effects(self, query: Query) -> Iterator[Effect]:
+        found = [life for life in self._lives.values() if self._matches(life, query)]
+        found.sort(key=lambda life: life.seq, reverse=query.newest)
+        for life in found[: query.limit or None]:
+            outcome = self._records[life.ended - 1] if life.ended else None
+            yield told(life, self._records[life.told - 1], outcome, self._agent(life))
+
+    def _matches(self, life: Life, query: Query) -> bool:
+        body = self._body(life)
+        return (
+            (not query.ids or life.id in query.ids)
+            and (not query.run or life.run == query.run)
+            and (not query.agent or self._agent(life) == query.agent)
+            and (not query.states or life.state in query.states)
+            and (not query.key or (body["key"] == query.key and life.state is not State.ABORTED))
+            and (not query.resource or any(overlaps(query.resource, one) for one in touched(body)))
+            and (not query.needing or query.needing in body.get("needs", ()))
+            and (not query.forgettable or (bool(life.kept_by) and not life.forgotten))
+            and life.seq > query.after
+        )
+
+    def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False) -> Iterator[RunInfo]:
+        for info in list(self._runs.values()):
+            if unfinished and info.state not in (RunState.OPEN, RunState.SUSPENDED):
+                continue
+            if not ids or info.id in ids:
+                yield info
+
+    def resolve(self, prefix: str) -> tuple[str, ...]:
+        return tuple(id for id in [*self._lives, *self._runs] if id.startswith(prefix))[:9]
+
+    def tally(self) -> dict[str, int]:
+        counts: dict[str, int] = {"records": len(self._records)}
+        for life in self._lives.values():
+            flags = {"kept": bool(life.kept_by), "forgotten": life.forgotten}
+            for name in (life.state.value, *(name for name, is_so in flags.items() if is_so)):
+                counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    def check(self) -> Iterator[str]:
+        previous = GENESIS
+        for record in self._records:
+            body = canonical(record.body)
+            expected = chained(previous, record.seq, record.at, record.kind, record.run, record.effect, body)
+            if expected != record.hash:
+                yield f"Record {record.seq} is not what was written: its hash does not fit."
+            previous = record.hash
+
+    def _body(self, life: Life) -> dict[str, Any]:
+        return self._records[life.told - 1].body
+
+    def _agent(self, life: Life) -> str:
+        info = self._runs.get(life.run)
+        return info.agent if info else ""

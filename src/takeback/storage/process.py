@@ -1,0 +1,41 @@
+"""Who we are, and whether someone else is still there. Exact on this machine, honest about others."""
+
+import os
+
+from takeback.model.run import Owner
+
+
+def myself() -> Owner:
+    return Owner(_boot(), _space(), os.getpid(), _started(os.getpid()))
+
+
+def alive(owner: Owner) -> bool | None:
+    """None: it lives (or lived) where we cannot look, so only its lease's expiry can tell."""
+    if not owner.boot or owner.boot != _boot() or owner.space != _space():
+        return None
+    return _started(owner.pid) == owner.started
+
+
+def _boot() -> str:
+    return _first_line("/proc/sys/kernel/random/boot_id")
+
+
+def _space() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """Field 22 of stat: a process id is used again, its start time is not. A zombie has ended."""
+    fields = _first_line(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return fields[19] if len(fields) > 19 and fields[0] not in ("Z", "X") else ""
+
+
+def _first_line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.readline().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,114 @@
+"""What a store must be able to do. Every implementation is held to the suites in `takeback.testing`."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from takeback.model.effect import Effect, State
+from takeback.model.record import Draft, Kind, Record
+from takeback.model.run import Lease, Owner, RunInfo
+
+
+class Query(NamedTuple):
+    """Which effects; every field narrows. Newest first when `newest`, else oldest first."""
+
+    ids: tuple[str, ...] = ()
+    run: str = ""
+    agent: str = ""
+    states: tuple[State, ...] = ()
+    key: str = ""
+    resource: str = ""  # effects that touch it, something in it, or something around it
+    needing: str = ""  # effects that declared they need this one
+    forgettable: bool = False  # kept, and not forgotten yet
+    after: int = 0  # only those with a greater seq
+    limit: int = 0  # 0: all
+    newest: bool = False
+
+
+class Journal(Protocol):
+    """The append-only truth."""
+
+    def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:
+        """All of them or none; durable when this returns, together with every blob put before.
+
+        In the same transaction: the lease must be the newest of its run (`LeaseLost`), a key must have no other
+        effect that is not aborted (`KeyReused`), an intent must not overlap another effect in flight
+        (`StoreBusy`), and each record must fit the state it finds (`RecordInvalid`). `lease=None` is for records
+        about settled things, which need no run to be held: keep, forget.
+        """
+        ...
+
+    def records(
+        self, after: int = 0, kinds: tuple[Kind, ...] = (), run: str = "", effect: str = ""
+    ) -> Iterator[Record]: ...
+
+    def effects(self, query: Query) -> Iterator[Effect]: ...
+
+    def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False) -> Iterator[RunInfo]:
+        """Oldest first."""
+        ...
+
+    def resolve(self, prefix: str) -> tuple[str, ...]:
+        """Ids of effects and runs that begin so; at most a handful."""
+        ...
+
+    def tally(self) -> dict[str, int]:
+        """How many effects are in each state, in constant time; and `kept`, `forgotten`, `records`."""
+        ...
+
+    def check(self) -> Iterator[str]:
+        """Everything that is wrong with it, one sentence each; nothing if it is sound."""
+        ...
+
+
+class Leases(Protocol):
+    """Who may write on a run's behalf."""
+
+    def acquire(self, run: str, owner: Owner, now: int, lasts: int) -> Lease:
+        """The next generation; `LeaseHeld` while another owner holds it and may be alive."""
+        ...
+
+    def renew(self, lease: Lease, now: int, lasts: int) -> Lease: ...
+
+    def release(self, lease: Lease) -> None: ...
+
+    def holder(self, run: str) -> Lease | None: ...
+
+
+class BlobInfo(NamedTuple):
+    digest: str
+    size: int  # of the content
+    stored: int  # bytes it takes in the store
+    base: str = ""  # the blob it is a difference to
+
+
+class Blobs(Protocol):
+    """Immutable bytes, named by their SHA-256 in hex."""
+
+    def put(self, content: bytes | Iterable[bytes], like: str = "", refs: Sequence[str] = ()) -> str:
+        """Keep these bytes. `like` names what they are a version of (a resource), so that only the difference to
+        the last version need be kept. `refs` are blobs that must live as long as this one. A put may be held in
+        memory until `sync` or the next `Journal.append` of the same store."""
+        ...
+
+    def read(self, digest: str) -> Iterator[bytes]:
+        """The bytes in pieces, checked: `BlobMissing`, or `BlobDamaged` before the last piece is handed out."""
+        ...
+
+    def has(self, digest: str) -> bool: ...
+
+    def sync(self) -> None:
+        """Everything put so far is durable when this returns, and was read back and found right."""
+        ...
+
+    def info(self, digests: Sequence[str] | None = None) -> Iterator[BlobInfo]:
+        """What is kept; all of it when nothing is named."""
+        ...
+
+    def check(self, read_data: bool) -> Iterator[str]:
+        """Everything that is wrong, one sentence each."""
+        ...
+
+    def sweep(self, live: Callable[[], Iterable[str]], grace: int) -> int:
+        """Remove what is not reachable from `live` (asked inside the transaction) and older than `grace` seconds;
+        the number of bytes freed. Never needs more than a tenth of the store as extra space."""
+        ...

@@ -1,0 +1,79 @@
+-- records: the journal itself, append-only and hash-chained. Every other table here can be made anew from it.
+CREATE TABLE records (
+  seq    INTEGER PRIMARY KEY,
+  kind   TEXT NOT NULL,
+  run    TEXT NOT NULL,
+  effect TEXT NOT NULL,     -- '' when the record is about the run
+  at     INTEGER NOT NULL,  -- microseconds since 1970, UTC
+  body   TEXT NOT NULL,     -- canonical JSON
+  hash   BLOB NOT NULL      -- SHA-256 over the hash before it and everything in this row
+) STRICT;
+CREATE INDEX records_of_effect ON records (effect) WHERE effect <> '';
+CREATE INDEX checkpoints ON records (run, seq) WHERE kind = 'checkpoint';
+CREATE TRIGGER records_are_final BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'records are final'); END;
+CREATE TRIGGER records_stay BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records stay'); END;
+
+-- runs: how each run stands.
+CREATE TABLE runs (
+  id        TEXT PRIMARY KEY,
+  name      TEXT NOT NULL,
+  agent     TEXT NOT NULL,
+  state     TEXT NOT NULL,
+  on_death  TEXT NOT NULL,
+  opened_at INTEGER NOT NULL,
+  closed_at INTEGER NOT NULL DEFAULT 0,
+  effects   INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX unfinished_runs ON runs (opened_at) WHERE state IN ('open', 'suspended');
+
+-- effects: how each effect stands; what it is stands in the record that `told` points to.
+CREATE TABLE effects (
+  seq       INTEGER PRIMARY KEY,  -- of its first record
+  id        TEXT NOT NULL UNIQUE,
+  run       TEXT NOT NULL,
+  state     TEXT NOT NULL,
+  told      INTEGER NOT NULL,
+  ended     INTEGER NOT NULL DEFAULT 0,
+  key       TEXT NOT NULL,
+  undoes    TEXT NOT NULL DEFAULT '',
+  partial   INTEGER NOT NULL DEFAULT 0,
+  undone_by TEXT NOT NULL DEFAULT '',
+  kept_by   TEXT NOT NULL DEFAULT '',
+  forgotten INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX effects_of_run ON effects (run);
+CREATE INDEX effects_in_flight ON effects (state) WHERE state IN ('proposed', 'intended', 'stuck');
+CREATE INDEX forgettable_effects ON effects (seq) WHERE kept_by <> '' AND forgotten = 0;
+-- one_effect_per_key: a key has at most one effect that is not aborted.
+CREATE UNIQUE INDEX one_effect_per_key ON effects (key) WHERE key <> '' AND state <> 'aborted';
+
+-- targets: what each effect touches, for finding what overlaps.
+CREATE TABLE targets (
+  resource TEXT NOT NULL,
+  effect   INTEGER NOT NULL,
+  PRIMARY KEY (resource, effect)
+) STRICT, WITHOUT ROWID;
+
+-- needs: what an effect said it was built on.
+CREATE TABLE needs (
+  needed TEXT NOT NULL,
+  effect INTEGER NOT NULL,
+  PRIMARY KEY (needed, effect)
+) STRICT, WITHOUT ROWID;
+
+-- tally: counts that `status` shows without reading every effect.
+CREATE TABLE tally (
+  name TEXT PRIMARY KEY,
+  n    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- leases: who may append to a run; only the newest generation.
+CREATE TABLE leases (
+  run        TEXT PRIMARY KEY,
+  generation INTEGER NOT NULL,
+  boot       TEXT NOT NULL,
+  space      TEXT NOT NULL,
+  pid        INTEGER NOT NULL,  -- 0: released
+  started    TEXT NOT NULL,
+  expires_at INTEGER NOT NULL
+) STRICT;

@@ -1,0 +1,309 @@
+"""The journal in SQLite: records, and projections kept in the same transaction."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+
+from takeback.errors import Blocked, KeyReused, LeaseLost, RecordInvalid, StoreBusy
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.life import BIRTHS, OF_EFFECTS, Life, consequences, refuse_unfit_run, told, touched
+from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
+from takeback.model.resource import display, overlaps, without_fragment
+from takeback.model.run import Lease, OnDeath, RunInfo, RunState, run_state_after
+from takeback.storage.database import Database, Row
+from takeback.storage.effects_sql import DAMAGED, select_effects
+from takeback.storage.leases import refuse_unheld
+from takeback.storage.protocols import Query
+
+_LIFE = "id, run, state, seq, told, ended, undoes, partial, undone_by, kept_by, forgotten"
+_RECORD = "seq, kind, run, effect, at, body, hash"
+_RUN = "id, name, agent, state, on_death, opened_at, closed_at, effects"
+
+
+class SqliteJournal:
+    def __init__(self, database: Database, now: Callable[[], int]) -> None:
+        self._database = database
+        self._now = now
+
+    def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:
+        refuse_unheld(lease, drafts)
+        with self._database.write() as connection:
+            if lease:
+                _fence(connection, lease)
+            seq, previous = _head(connection)
+            at = self._now()
+            records: list[Record] = []
+            for draft in drafts:
+                seq += 1
+                body = canonical(draft.body)
+                previous = chained(previous, seq, at, draft.kind, draft.run, draft.effect, body)
+                record = Record(seq, draft.kind, draft.run, draft.effect, at, draft.body, previous)
+                connection.execute(
+                    f"INSERT INTO records ({_RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (seq, draft.kind, draft.run, draft.effect, at, body.decode(), previous),
+                )
+                _project(connection, record)
+                records.append(record)
+            return tuple(records)
+
+    def records(
+        self, after: int = 0, kinds: tuple[Kind, ...] = (), run: str = "", effect: str = ""
+    ) -> Iterator[Record]:
+        where, values = ["seq > ?"], [after]
+        for column, value in (("run", run), ("effect", effect)):
+            if value:
+                where.append(f"{column} = ?")
+                values.append(value)  # pyright: ignore[reportArgumentType]
+        if kinds:
+            # Spelled out, so that SQLite sees the partial indexes apply.
+            where.append("(" + " OR ".join(f"kind = '{kind.value}'" for kind in kinds) + ")")
+        # In pages: a reader that stops half-way has not read it all, and holds no lock meanwhile.
+        while True:
+            rows = self._database.read(
+                f"SELECT {_RECORD} FROM records WHERE {' AND '.join(where)} ORDER BY seq LIMIT 1000", values
+            )
+            for row in rows:
+                yield to_record(row)
+            if len(rows) < 1000:
+                return
+            values[0] = rows[-1][0]
+
+    def effects(self, query: Query) -> Iterator[Effect]:
+        sql, values = select_effects(query)
+        for row in self._database.read(sql, values):
+            yield _to_effect(row, strict=bool(query.ids))
+
+    def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False) -> Iterator[RunInfo]:
+        where, values = "", list(ids)
+        if ids:
+            where = f"WHERE id IN ({','.join('?' * len(ids))})"
+        elif unfinished:
+            where = "WHERE state IN ('open', 'suspended')"
+        for row in self._database.read(f"SELECT {_RUN} FROM runs {where} ORDER BY opened_at, rowid", values):
+            yield _to_run(row)
+
+    def resolve(self, prefix: str) -> tuple[str, ...]:
+        span = (prefix, prefix + "~")
+        rows = self._database.read(
+            "SELECT id FROM effects WHERE id >= ? AND id < ?"
+            " UNION ALL SELECT id FROM runs WHERE id >= ? AND id < ? LIMIT 9",
+            span + span,
+        )
+        return tuple(row[0] for row in rows)
+
+    def tally(self) -> dict[str, int]:
+        counts = {
+            str(name): int(n) for name, n in self._database.read("SELECT name, n FROM tally WHERE n > 0")
+        }
+        counts["records"] = self._database.read("SELECT coalesce(max(seq), 0) FROM records")[0][0]
+        return counts
+
+    def check(self) -> Iterator[str]:
+        from takeback.storage.check_sqlite import check_journal
+
+        return check_journal(self._database)
+
+
+def to_record(row: Row) -> Record:
+    seq, kind, run, effect, at, body, hash = row
+    try:
+        return Record(seq, Kind(kind), run, effect, at, json.loads(body), hash)
+    except ValueError as error:
+        raise RecordInvalid(
+            f"Record {seq} cannot be read: {error}.", hint="Run `takeback verify`."
+        ) from error
+
+
+def _fence(connection: sqlite3.Connection, lease: Lease) -> None:
+    row = connection.execute("SELECT generation, pid FROM leases WHERE run = ?", (lease.run,)).fetchone()
+    if row is None or row[0] != lease.generation or row[1] == 0:
+        raise LeaseLost(
+            f"Run {short(lease.run)} was taken over by another process while this one was away.",
+            hint="Nothing more is written on its behalf; `takeback log --run` shows where it stands.",
+        )
+
+
+def _head(connection: sqlite3.Connection) -> tuple[int, bytes]:
+    row = connection.execute("SELECT seq, hash FROM records ORDER BY seq DESC LIMIT 1").fetchone()
+    return (row[0], row[1]) if row else (0, GENESIS)
+
+
+def _project(connection: sqlite3.Connection, record: Record) -> None:
+    if record.kind in (*BIRTHS, Kind.CLOSE):
+        _refuse_unfit_run(connection, record)
+    if record.kind in (Kind.OPEN, Kind.CLOSE):
+        _project_run(connection, record)
+    if record.kind not in OF_EFFECTS:
+        return
+    born = record.kind in BIRTHS
+    if born:
+        _refuse_overlap(connection, record)
+
+    def find(id: str) -> Life | None:
+        row = connection.execute(f"SELECT {_LIFE} FROM effects WHERE id = ?", (id,)).fetchone()
+        return _to_life(row) if row else None
+
+    for life in consequences(record, find):
+        if life.seq == record.seq:
+            _insert(connection, record, life)
+        else:
+            _update(connection, life)
+        if born:
+            _index(connection, record, life.seq)
+
+
+def _refuse_unfit_run(connection: sqlite3.Connection, record: Record) -> None:
+    row = connection.execute("SELECT state FROM runs WHERE id = ?", (record.run,)).fetchone()
+    in_flight = (
+        record.kind is Kind.CLOSE
+        and connection.execute(
+            "SELECT 1 FROM effects WHERE state IN ('proposed', 'intended') AND run = ? LIMIT 1", (record.run,)
+        ).fetchone()
+    )
+    refuse_unfit_run(record, RunState(row[0]) if row else None, bool(in_flight))
+
+
+def _insert(connection: sqlite3.Connection, record: Record, life: Life) -> None:
+    key: str = record.body["key"]
+    try:
+        connection.execute(
+            f"INSERT INTO effects ({_LIFE}, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*life, key)
+        )
+    except sqlite3.IntegrityError as error:
+        raise KeyReused(
+            f"The key {key!r} already belongs to another effect.",
+            hint="Give every change its own key, or none.",
+        ) from error
+    connection.execute("UPDATE runs SET effects = effects + 1 WHERE id = ?", (life.run,))
+    _count(connection, life.state, 1)
+
+
+def _update(connection: sqlite3.Connection, life: Life) -> None:
+    old = connection.execute(
+        "SELECT state, kept_by, forgotten FROM effects WHERE seq = ?", (life.seq,)
+    ).fetchone()
+    connection.execute(
+        "UPDATE effects SET state = ?, told = ?, ended = ?, undoes = ?, partial = ?, undone_by = ?, kept_by = ?,"
+        " forgotten = ? WHERE seq = ?",
+        (
+            life.state,
+            life.told,
+            life.ended,
+            life.undoes,
+            life.partial,
+            life.undone_by,
+            life.kept_by,
+            life.forgotten,
+            life.seq,
+        ),
+    )
+    if old[0] != life.state:
+        _count(connection, old[0], -1)
+        _count(connection, life.state, 1)
+    if not old[1] and life.kept_by:
+        _count(connection, "kept", 1)
+    if not old[2] and life.forgotten:
+        _count(connection, "forgotten", 1)
+
+
+def _count(connection: sqlite3.Connection, name: str, by: int) -> None:
+    connection.execute(
+        "INSERT INTO tally (name, n) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET n = n + excluded.n",
+        (name, by),
+    )
+
+
+def _index(connection: sqlite3.Connection, record: Record, effect: int) -> None:
+    for resource in touched(record.body):
+        connection.execute("INSERT OR IGNORE INTO targets VALUES (?, ?)", (resource, effect))
+    for needed in record.body.get("needs", ()):
+        connection.execute("INSERT OR IGNORE INTO needs VALUES (?, ?)", (needed, effect))
+
+
+def _refuse_overlap(connection: sqlite3.Connection, record: Record) -> None:
+    """One effect in flight per resource; keys of one file count as the file, because the file is replaced whole."""
+    in_flight = connection.execute(
+        "SELECT e.id, e.state, t.resource FROM effects e JOIN targets t ON t.effect = e.seq"
+        " WHERE e.state IN ('proposed', 'intended', 'stuck') AND e.id <> ?",
+        (record.effect,),
+    ).fetchall()
+    if not in_flight:
+        return
+    wanted = [without_fragment(resource) for resource in touched(record.body)]
+    for id, state, resource in in_flight:
+        if not any(overlaps(without_fragment(resource), one) for one in wanted):
+            continue
+        if state == State.STUCK:
+            raise Blocked(
+                f"Effect {short(id)} on {display(resource)} is stuck, so nothing may build on it.",
+                hint=f"See `takeback show {short(id)}`, put it right, then run `takeback recover`.",
+                blockers=(id,),
+            )
+        raise StoreBusy(
+            f"Another effect ({short(id)}) is being made on {display(resource)}.",
+            hint="Try again when it is finished.",
+        )
+
+
+def _project_run(connection: sqlite3.Connection, record: Record) -> None:
+    row = connection.execute(f"SELECT {_RUN} FROM runs WHERE id = ?", (record.run,)).fetchone()
+    outcome: str = record.body.get("outcome", "")
+    state = run_state_after(RunState(row[3]) if row else None, record.kind, outcome, f"Record {record.seq}")
+    if row is None:
+        body = record.body
+        connection.execute(
+            f"INSERT INTO runs ({_RUN}) VALUES (?, ?, ?, ?, ?, ?, 0, 0)",
+            (record.run, body["name"], body["agent"], state, body["on_death"], record.at),
+        )
+        return
+    closed_at = record.at if record.kind is Kind.CLOSE else 0
+    connection.execute(
+        "UPDATE runs SET state = ?, closed_at = ? WHERE id = ?", (state, closed_at, record.run)
+    )
+    if state is RunState.KEPT:
+        kept = connection.execute(
+            "UPDATE effects SET kept_by = 'run' WHERE run = ? AND kept_by = '' AND state = 'done'",
+            (record.run,),
+        )
+        _count(connection, "kept", kept.rowcount)
+
+
+def _to_life(row: Row) -> Life:
+    id, run, state, seq, told_at, ended, undoes, partial, undone_by, kept_by, forgotten = row
+    return Life(
+        id, run, State(state), seq, told_at, ended, undoes, bool(partial), undone_by, kept_by, bool(forgotten)
+    )
+
+
+def _to_run(row: Row) -> RunInfo:
+    id, name, agent, state, on_death, opened_at, closed_at, effects = row
+    return RunInfo(id, name, agent, RunState(state), OnDeath(on_death), opened_at, closed_at, effects)
+
+
+def _to_effect(row: Row, strict: bool) -> Effect:
+    life, agent = _to_life(row[:11]), row[11]
+    intent, before_intent, outcome, before_outcome = row[12:19], row[19], row[20:27], row[27]
+    try:
+        _vouch(intent, before_intent)
+        if life.ended:
+            _vouch(outcome, before_outcome)
+        return told(life, to_record(intent), to_record(outcome) if life.ended else None, agent)
+    except (RecordInvalid, KeyError, ValueError) as error:
+        if strict:
+            raise RecordInvalid(
+                f"The journal record of effect {short(life.id)} is damaged.",
+                hint="`takeback verify` shows the extent; other effects can still be undone.",
+                effect=life.id,
+            ) from error
+        return DAMAGED._replace(id=life.id, run=life.run, agent=agent, seq=life.seq, state=life.state)
+
+
+def _vouch(row: Row, previous: bytes | None) -> None:
+    """An effect is taken back by what its records say: they are checked each time they are read."""
+    seq, kind, run, effect, at, body, hash = row
+    if seq is None:
+        raise RecordInvalid("A record that should be there is missing.")
+    expected = chained(previous or GENESIS, seq, at, kind, run, effect, body.encode("utf-8", "surrogatepass"))
+    if expected != hash:
+        raise RecordInvalid(f"Record {seq} does not have the hash it should.")

@@ -1,0 +1,217 @@
+"""A store on disk: made whole, opened with suspicion."""
+
+import json
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnreachable
+from takeback.model.settings import Settings, settings_from
+from takeback.storage import disk
+from takeback.storage.blobs import StoredBlobs
+from takeback.storage.database import Database
+from takeback.storage.leases import SqliteLeases
+from takeback.storage.process import alive
+from takeback.storage.sqlite import SqliteJournal
+
+VERSION = 1
+FORMAT_LINE = "takeback store "
+_SCHEMAS = ("blobs.sql", "journal.sql")  # in this order: the first sets what must be set before any table
+
+
+class Store(NamedTuple):
+    path: str
+    database: Database
+    journal: SqliteJournal
+    blobs: StoredBlobs
+    leases: SqliteLeases
+    settings: Settings
+
+    def close(self) -> None:
+        self.blobs.close()
+        self.database.close()
+
+    def refuse_if_suspect(self) -> None:
+        """After a failed write to its disk a store is not trusted with anything new until `verify` has passed."""
+        if self.database.read_only:
+            raise ResourceUnreachable(
+                f"The store at {self.path} is read-only, so no way back could be kept.",
+                hint="Make it writable, or choose another with --store. Looking still works.",
+            )
+        if os.path.lexists(_suspect(self.path)):
+            raise ResourceUnreachable(
+                "The disk under the store failed earlier, so the store is not trusted with new changes.",
+                hint="Run `takeback verify --read-data`; when it finds nothing wrong, the store is trusted again.",
+            )
+        if not os.path.exists(os.path.join(self.path, "journal.db")):
+            raise ResourceUnreachable(
+                f"The store at {self.path} was deleted while in use.",
+                hint="Open it again to start a new one.",
+            )
+
+    def refuse_without_room(self, more: int) -> None:
+        """Refuse before the disk fills, so that undo and its records still fit."""
+        with disk.reachable(self.path, "looked at"):
+            disk_now = os.statvfs(self.path)
+        free = disk_now.f_bavail * disk_now.f_frsize
+        if free - more < self.settings.reserve_bytes or (disk_now.f_files and not disk_now.f_favail):
+            raise ResourceUnreachable(
+                f"The disk under the store has {free:,} bytes free, too few to keep a way back.",
+                hint="Nothing was changed. Free some space, run `takeback forget` and `takeback sweep`, or choose "
+                "another store with --store.",
+            )
+
+    def bytes_on_disk(self) -> int:
+        total = 0
+        for directory, _, names in os.walk(self.path):
+            for name in names:
+                try:
+                    total += os.lstat(os.path.join(directory, name)).st_blocks * 512
+                except FileNotFoundError:
+                    continue  # a write-ahead file that another process has just folded in
+        return total
+
+    def suspect(self) -> bool:
+        return os.path.lexists(_suspect(self.path))
+
+    def trust_again(self) -> None:
+        if self.suspect():
+            disk.remove(_suspect(self.path))
+
+
+def default_path() -> str:
+    given = os.environ.get("TAKEBACK_STORE")
+    if given:
+        return given
+    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "takeback")
+
+
+def exists(path: str) -> bool:
+    return os.path.exists(os.path.join(path, "FORMAT")) or os.path.exists(os.path.join(path, "journal.db"))
+
+
+def open_store(path: str, now: Callable[[], int]) -> Store:
+    """Made if it is not there."""
+    if path.startswith("postgresql://"):
+        raise Misuse("Stores in PostgreSQL are not there yet.", hint="Give a directory.")
+    path = os.path.abspath(path)
+    if not exists(path):
+        _create(path)
+    disk.check_private(path)
+    _check_format(path)
+    settings = _settings(path)
+    database = Database(os.path.join(path, "journal.db"), read_only=not os.access(path, os.W_OK))
+    database.on_io_error = lambda: _mark_suspect(path)
+    blobs = StoredBlobs(database, os.path.join(path, "blobs"))
+    return Store(path, database, SqliteJournal(database, now), blobs, SqliteLeases(database, alive), settings)
+
+
+def _create(path: str) -> None:
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise Misuse(f"{path} is not a directory.", hint="Give a directory for the store.")
+    disk.make_private_directory(path)
+    if os.listdir(path) and not all(
+        name in ("lock", "blobs", "held") or name.startswith("journal.db") for name in os.listdir(path)
+    ):
+        raise Refused(
+            f"{path} holds other files and is not a takeback store.", hint="Give an empty or new directory."
+        )
+    disk.check_private(path)
+    lock = _open_lock(path)
+    try:
+        disk.lock(lock)
+        if exists(path):
+            return
+        disk.make_private_directory(os.path.join(path, "blobs"))
+        disk.make_private_directory(os.path.join(path, "held"))
+        _create_database(path)
+        disk.write_file(os.path.join(path, "FORMAT"), f"{FORMAT_LINE}{VERSION}\n".encode())
+    finally:
+        os.close(lock)
+
+
+def _open_lock(path: str) -> int:
+    with disk.reachable(path, "locked"):
+        return os.open(
+            os.path.join(path, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.FILE_MODE
+        )
+
+
+def _create_database(path: str) -> None:
+    """Under another name until it is whole: a process killed in the middle leaves no half-made journal."""
+    import sqlite3
+
+    staged = os.path.join(path, "journal.db.new")
+    for leftover in (staged, f"{staged}-journal"):
+        disk.remove(leftover)
+    os.close(disk.create_private(staged))
+    try:
+        connection = sqlite3.connect(staged, isolation_level=None)
+        for name in _SCHEMAS:
+            connection.executescript(_schema(name))
+        connection.close()
+    except sqlite3.Error as error:
+        raise ResourceUnreachable(
+            f"The store could not be made: {error}.",
+            hint="Check free space and rights, or choose another with --store.",
+        ) from error
+    disk.rename(staged, os.path.join(path, "journal.db"))
+
+
+def _schema(name: str) -> str:
+    with open(os.path.join(os.path.dirname(__file__), "schema", name), encoding="utf-8") as file:
+        return file.read()
+
+
+def _check_format(path: str) -> None:
+    name = os.path.join(path, "FORMAT")
+    try:
+        with open(name, encoding="utf-8", errors="replace") as file:
+            line = file.read(100)
+    except FileNotFoundError:
+        raise Corrupt(
+            f"The store at {path} has a journal but no FORMAT file.",
+            hint="It was damaged or only partly made. If you know it is version 1: "
+            f"printf 'takeback store 1\\n' > {name}",
+        ) from None
+    except OSError as error:
+        raise disk.unreachable(name, "read", error) from error
+    version = line.removeprefix(FORMAT_LINE).strip()
+    if not line.startswith(FORMAT_LINE) or not version.isdigit():
+        raise Corrupt(f"{name} does not say that this is a takeback store.", hint="Is the path right?")
+    if int(version) > VERSION:
+        raise FormatTooNew(
+            f"The store at {path} was written by a newer takeback (format {version}, this one knows {VERSION}).",
+            hint="Upgrade takeback; nothing was touched.",
+        )
+    if not os.path.exists(os.path.join(path, "journal.db")):
+        raise Corrupt(
+            f"The store at {path} has lost its journal.",
+            hint="Restore journal.db from a backup, or move the directory away to start anew.",
+        )
+
+
+def _settings(path: str) -> Settings:
+    name = os.path.join(path, "settings.json")
+    try:
+        with open(name, encoding="utf-8") as file:
+            return settings_from(json.load(file), name)
+    except FileNotFoundError:
+        return Settings()
+    except ValueError as error:
+        raise Misuse(
+            f"{name} is not JSON: {error}.", hint="Correct it, or remove it to use the defaults."
+        ) from error
+
+
+def _suspect(path: str) -> str:
+    return os.path.join(path, "SUSPECT")
+
+
+def _mark_suspect(path: str) -> None:
+    # On a disk that fails this may fail too; the error that brought us here is raised all the same.
+    try:
+        os.close(os.open(_suspect(path), os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, disk.FILE_MODE))
+    except OSError:
+        return

@@ -1,0 +1,410 @@
+"""The laws every `Adapter` keeps. Inherit the suite in a test module and give it a `scene`:
+
+    class TestMine(AdapterSuite):
+        @pytest.fixture(params=[...])
+        def scene(self, request, tmp_path): return MyScene(tmp_path, request.param)
+
+A scene is one small world and one change of it; parametrise the fixture over every kind of change.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from takeback.adapters.protocol import Adapter
+from takeback.errors import Conflict, Drifted, Refused
+from takeback.model.change import UNDO, Change
+from takeback.model.effect import Effect, State
+from takeback.model.ids import new_id
+from takeback.model.plan import OnConflict, Outcome
+from takeback.model.record import canonical
+from takeback.model.remedy import from_json, to_json
+from takeback.model.standing import Standing
+from takeback.storage.protocols import Blobs
+
+ENOUGH = 100_000  # more points than any sweep has: a sweep that does not end is broken
+
+
+class AdapterScene(Protocol):
+    """One world and one change of it."""
+
+    @property
+    def blobs(self) -> Blobs: ...
+
+    def adapter(self) -> Adapter:
+        """A new one each time, as a fresh process would have it, over the same world and blobs."""
+        ...
+
+    def change(self) -> Change:
+        """What is asked for; the same each time while the world is the same. It changes something."""
+        ...
+
+    def world(self) -> Any:
+        """Everything the adapter promises to bring back, to be compared with `==`; scratch of any kind included."""
+        ...
+
+    def reset(self) -> None:
+        """The world as it was at first, equal in `world()`."""
+        ...
+
+    def disturb(self) -> None:
+        """Someone else changes what the change is about, so that it is neither as before nor as after."""
+        ...
+
+
+class Desk:
+    """Carries changes out as the engine does, without a journal; every step with the adapter it is given."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self.adapter = adapter
+
+    def propose(self, change: Change, of: Effect | None = None) -> Effect:
+        return Effect(
+            id=new_id(), run="run", agent="agent", seq=1, state=State.PROPOSED, change=change,
+            undoes=of.id if of else "", of=of,
+        )  # fmt: skip
+
+    def intend(self, change: Change, of: Effect | None = None, named: bool = False) -> Effect:
+        """Up to the intent: assessed, staged, captured; the remedy has been through JSON, as in the journal."""
+        effect = self.propose(change, of)
+        assessment = self.adapter.assess(change, of)
+        if self.adapter.traits.stages:
+            self.adapter.stage(effect, named)
+        remedy = self.adapter.capture(effect, assessment.offers[0])
+        return effect._replace(state=State.INTENDED, remedy=from_json(json.loads(canonical(to_json(remedy)))))
+
+    def do(self, change: Change, of: Effect | None = None, named: bool = False) -> Effect:
+        effect = self.intend(change, of, named)
+        receipt = self.adapter.apply(effect)
+        assert self.adapter.verify(effect).standing is Standing.AFTER, self.adapter.verify(effect)
+        self.adapter.tidy(effect)
+        return effect._replace(state=State.DONE, receipt=receipt.data)
+
+    def undo(self, effect: Effect, on_conflict: OnConflict = OnConflict.REFUSE) -> Effect:
+        """Take a done effect back; what comes back is the effect that did it, and taking that back is redo."""
+        return self.do(undo_of(effect, on_conflict), of=effect)
+
+
+def undo_of(effect: Effect, on_conflict: OnConflict = OnConflict.REFUSE) -> Change:
+    args = {"on_conflict": on_conflict.value}
+    return Change(effect.change.adapter, UNDO, effect.change.resource, f"undo: {effect.change.summary}", args)
+
+
+@contextmanager
+def raises(*kinds: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except kinds:
+        return
+    raise AssertionError(f"nothing of {', '.join(kind.__name__ for kind in kinds)} was raised")
+
+
+def killed_at(point: int, work: Callable[[], object]) -> bool:
+    """Do the work in a child that dies by SIGKILL at its n-th call or return; False if it ended before that.
+
+    Every system call lies between two such points, so all of them are covered, and more.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            _die_at(point)
+            work()
+        finally:
+            sys.setprofile(None)
+            os._exit(0)  # also after an exception: what counts is what the world looks like
+    status = os.waitpid(child, 0)[1]
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def _die_at(point: int) -> None:
+    left = point
+
+    def step(frame: object, event: str, argument: object) -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(step)
+
+
+def settle(adapter: Adapter, effect: Effect) -> Standing:
+    """As recovery does for an effect that has an intent and no outcome; where it ended."""
+    standing = adapter.verify(effect).standing
+    if standing is Standing.BETWEEN:
+        adapter.undo(effect)
+    adapter.tidy(effect)
+    return adapter.verify(effect).standing
+
+
+class AdapterSuite:
+    stride = 1  # between kill points; a slow adapter may take larger steps, with all points in a nightly run
+
+    def test_assess_capture_and_verify_change_nothing(self, scene: AdapterScene) -> None:
+        before = scene.world()
+        adapter = scene.adapter()
+        desk = Desk(adapter)
+        effect = desk.propose(scene.change())
+        offer = adapter.assess(effect.change).offers[0]
+        assert scene.world() == before
+        effect = effect._replace(remedy=adapter.capture(effect, offer))
+        assert scene.world() == before
+        assert adapter.verify(effect).standing is Standing.BEFORE
+        assert scene.world() == before
+        adapter.tidy(effect)
+        assert scene.world() == before
+
+    def test_a_change_that_is_done_already_changes_nothing_or_is_refused(self, scene: AdapterScene) -> None:
+        desk = Desk(scene.adapter())
+        change = scene.change()
+        desk.do(change)
+        after = scene.world()
+        try:
+            assert desk.adapter.assess(change).changes_nothing
+        except Exception as refusal:
+            assert getattr(refusal, "hint", ""), refusal
+        assert scene.world() == after
+
+    def test_staging_is_invisible(self, scene: AdapterScene) -> None:
+        adapter = scene.adapter()
+        if not adapter.traits.stages:
+            return
+        before = scene.world()
+        effect = Desk(adapter).propose(scene.change())
+        adapter.stage(effect, named=False)
+        assert scene.world() == before
+        adapter.tidy(effect)
+        assert scene.world() == before
+
+    def test_what_is_staged_under_a_name_is_gone_after_tidying_by_another_process(self, scene: AdapterScene) -> None:
+        adapter = scene.adapter()
+        if not adapter.traits.stages:
+            return
+        before = scene.world()
+        effect = Desk(adapter).propose(scene.change())
+        for staged in adapter.stage(effect, named=True):
+            assert effect.id in os.path.basename(staged.path)
+            with open(staged.path, "rb") as content:
+                assert staged.content in (None, content.read())
+        scene.adapter().tidy(effect)
+        assert scene.world() == before
+
+    def test_there_and_back_is_equal(self, scene: AdapterScene) -> None:
+        before = scene.world()
+        effect = Desk(scene.adapter()).do(scene.change())
+        assert scene.world() != before
+        Desk(scene.adapter()).undo(effect)
+        assert scene.world() == before
+
+    def test_a_named_stage_leads_to_the_same_world(self, scene: AdapterScene) -> None:
+        before = scene.world()
+        effect = Desk(scene.adapter()).do(scene.change(), named=True)
+        Desk(scene.adapter()).undo(effect)
+        assert scene.world() == before
+
+    def test_redo_is_the_undo_of_an_undo_as_often_as_you_like(self, scene: AdapterScene) -> None:
+        before = scene.world()
+        effect = Desk(scene.adapter()).do(scene.change())
+        after = scene.world()
+        for _ in range(3):
+            taken_back = Desk(scene.adapter()).undo(effect)
+            assert scene.world() == before
+            effect = Desk(scene.adapter()).undo(taken_back)
+            assert scene.world() == after
+
+    def test_apply_twice_is_once(self, scene: AdapterScene) -> None:
+        adapter = scene.adapter()
+        effect = Desk(adapter).intend(scene.change())
+        adapter.apply(effect)
+        once = scene.world()
+        adapter.apply(effect)
+        scene.adapter().apply(effect)
+        assert scene.world() == once
+        assert scene.adapter().verify(effect).standing is Standing.AFTER
+
+    def test_undo_twice_is_once(self, scene: AdapterScene) -> None:
+        before = scene.world()
+        adapter = scene.adapter()
+        effect = Desk(adapter).intend(scene.change())
+        adapter.apply(effect)
+        adapter.undo(effect)
+        assert scene.world() == before
+        scene.adapter().undo(effect)
+        scene.adapter().tidy(effect)
+        assert scene.world() == before
+        assert scene.adapter().verify(effect).standing is Standing.BEFORE
+
+    def test_apply_works_in_a_fresh_process_from_the_remedy_and_the_blobs(self, scene: AdapterScene) -> None:
+        first = scene.adapter()
+        effect = Desk(first).intend(scene.change())
+        first.tidy(effect)
+        other = scene.adapter()
+        other.apply(effect)
+        other.tidy(effect)
+        assert scene.adapter().verify(effect).standing is Standing.AFTER
+
+    def test_a_remedy_lists_every_blob_it_needs(self, scene: AdapterScene) -> None:
+        before = scene.world()
+        effect = Desk(scene.adapter()).do(scene.change())
+        assert effect.remedy is not None
+        keep_only(scene.blobs, effect.remedy.blobs)
+        Desk(scene.adapter()).undo(effect)
+        assert scene.world() == before
+
+    def test_a_change_of_what_drifted_is_refused_and_changes_nothing(self, scene: AdapterScene) -> None:
+        adapter = scene.adapter()
+        effect = Desk(adapter).intend(scene.change())
+        scene.disturb()
+        disturbed = scene.world()
+        with raises(Drifted):
+            adapter.apply(effect)
+        adapter.tidy(effect)
+        assert scene.world() == disturbed
+
+    def test_a_fresh_process_respects_drift_as_well(self, scene: AdapterScene) -> None:
+        first = scene.adapter()
+        effect = Desk(first).intend(scene.change())
+        first.tidy(effect)
+        scene.disturb()
+        disturbed = scene.world()
+        adapter = scene.adapter()
+        with raises(Drifted):
+            adapter.apply(effect)
+        adapter.tidy(effect)
+        assert scene.world() == disturbed
+
+    def test_undo_of_what_someone_changed_since_is_refused_by_name(self, scene: AdapterScene) -> None:
+        effect = Desk(scene.adapter()).do(scene.change())
+        scene.disturb()
+        disturbed = scene.world()
+        assert scene.adapter().verify(effect).standing is Standing.FOREIGN
+        adapter = scene.adapter()
+        outcomes = adapter.assess(undo_of(effect), effect).outcomes
+        assert Outcome.CONFLICT in {each.outcome for each in outcomes}
+        assert all(each.detail for each in outcomes if each.outcome is Outcome.CONFLICT)
+        with raises(Conflict):
+            Desk(adapter).undo(effect)
+        assert scene.world() == disturbed
+
+    def test_a_drifted_target_is_never_touched_by_a_late_undo(self, scene: AdapterScene) -> None:
+        adapter = scene.adapter()
+        effect = Desk(adapter).do(scene.change())
+        scene.disturb()
+        disturbed = scene.world()
+        with raises(Refused):
+            adapter.undo(effect)
+        assert scene.world() == disturbed
+
+    def test_killed_anywhere_in_apply_it_settles(self, scene: AdapterScene) -> None:
+        seen = self._sweep(scene, lambda adapter, effect: adapter.apply(effect))
+        assert seen == {Standing.BEFORE, Standing.AFTER}
+
+    def test_killed_anywhere_in_apply_it_can_be_finished(self, scene: AdapterScene) -> None:
+        before = scene.world()
+        for point in range(1, ENOUGH, self.stride):
+            scene.reset()
+            adapter = scene.adapter()
+            effect = Desk(adapter).intend(scene.change())
+            dead = killed_at(point, lambda adapter=adapter, effect=effect: adapter.apply(effect))
+            adapter.tidy(effect) if not dead else None
+            again = scene.adapter()
+            again.apply(effect)
+            again.tidy(effect)
+            assert again.verify(effect).standing is Standing.AFTER, point
+            again.undo(effect)
+            again.tidy(effect)
+            assert scene.world() == before, point
+            if not dead:
+                return
+        raise AssertionError("the sweep did not end")
+
+    def test_killed_anywhere_in_undo_it_settles(self, scene: AdapterScene) -> None:
+        """An undo is carried out by apply of an undo effect; recovery carries it on."""
+        before = scene.world()
+        for point in range(1, ENOUGH, self.stride):
+            scene.reset()
+            done = Desk(scene.adapter()).do(scene.change())
+            adapter = scene.adapter()
+            effect = Desk(adapter).intend(undo_of(done), of=done)
+            dead = killed_at(point, lambda adapter=adapter, effect=effect: adapter.apply(effect))
+            again = scene.adapter()
+            assert again.verify(effect).standing in (Standing.BEFORE, Standing.BETWEEN, Standing.AFTER), point
+            again.apply(effect)
+            again.tidy(effect)
+            assert scene.world() == before, point
+            if not dead:
+                return
+        raise AssertionError("the sweep did not end")
+
+    def test_killed_in_recovery_too_it_settles(self, scene: AdapterScene) -> None:
+        """Apply dies in the middle; taking it back dies at every point; the next one ends it."""
+        before = scene.world()
+        middle = max(1, self._points(scene) * 3 // 4)
+        for point in range(1, ENOUGH, self.stride):
+            scene.reset()
+            adapter = scene.adapter()
+            effect = Desk(adapter).intend(scene.change())
+            killed_at(middle, lambda adapter=adapter, effect=effect: adapter.apply(effect))
+            second = scene.adapter()
+            dead = killed_at(point, lambda second=second, effect=effect: (second.undo(effect), second.tidy(effect)))
+            third = scene.adapter()
+            third.undo(effect)
+            third.tidy(effect)
+            assert third.verify(effect).standing is Standing.BEFORE, point
+            assert scene.world() == before, point
+            if not dead:
+                return
+        raise AssertionError("the sweep did not end")
+
+    def _points(self, scene: AdapterScene) -> int:
+        """How many points a whole apply has, to the nearest hundred or so."""
+        low, high = 1, 2
+        while self._dies(scene, high):
+            low, high = high, high * 2
+        while high - low > 4:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._dies(scene, middle) else (low, middle)
+        return low
+
+    def _dies(self, scene: AdapterScene, point: int) -> bool:
+        scene.reset()
+        adapter = scene.adapter()
+        effect = Desk(adapter).intend(scene.change())
+        return killed_at(point, lambda: adapter.apply(effect))
+
+    def _sweep(self, scene: AdapterScene, work: Callable[[Adapter, Effect], object]) -> set[Standing]:
+        """Kill at every point; whatever is found must be exactly before or exactly after, with nothing left over."""
+        before = scene.world()
+        scene.reset()
+        Desk(scene.adapter()).do(scene.change())
+        after = scene.world()
+        ends: set[Standing] = set()
+        for point in range(1, ENOUGH, self.stride):
+            scene.reset()
+            adapter = scene.adapter()
+            effect = Desk(adapter).intend(scene.change())
+            dead = killed_at(point, lambda adapter=adapter, effect=effect: work(adapter, effect))
+            standing = settle(scene.adapter(), effect)
+            ends.add(standing)
+            expected = {Standing.BEFORE: before, Standing.AFTER: after}[standing]
+            assert without_times(scene.world()) == without_times(expected), (point, standing)
+            if not dead:
+                return ends
+        raise AssertionError("the sweep did not end")
+
+
+def without_times(world: Any) -> Any:
+    """Two runs of one change differ in when they happened."""
+    if isinstance(world, dict):
+        return {key: without_times(value) for key, value in world.items() if key != "mtime"}  # pyright: ignore
+    return world
+
+
+def keep_only(blobs: Blobs, listed: tuple[str, ...]) -> None:
+    """Forget whatever these blobs do not need."""
+    blobs.sync()
+    blobs.sweep(lambda: listed, 0)

@@ -1,0 +1,204 @@
+"""Die, or fail, at the n-th touch of the world: a process of its own that ends exactly as SIGKILL ends it.
+
+Nothing in production code knows of this. The storage protocols and the adapters are wrapped, and so are the system
+calls that Python makes; the process that was told to die at the n-th of them kills itself there. An exception would
+not do: `except` and `finally` would run, which they do not when a process is killed.
+"""
+
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.adapters.protocol import Adapter
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+
+# What counts as a boundary: whatever changes something, and `verify`, whose answer decides what is recorded.
+JOURNAL = ("append",)
+LEASES = ("acquire", "renew", "release")
+BLOBS = ("put", "sync", "sweep")
+ADAPTER = ("stage", "capture", "apply", "verify", "undo", "tidy")
+SYSTEM_CALLS = (
+    "open", "write", "pwrite", "fsync", "fdatasync", "rename", "replace", "link", "symlink", "unlink", "remove",
+    "rmdir", "mkdir", "mkfifo", "mknod", "chmod", "fchmod", "chown", "fchown", "utime", "setxattr", "removexattr",
+    "truncate", "ftruncate", "copy_file_range", "sendfile",
+)  # fmt: skip
+
+
+class Boundaries:
+    """Counts what is passed; something happens at the n-th."""
+
+    def __init__(self, at: int = 0, happens: Callable[[], None] | None = None, *, persistent: bool = False) -> None:
+        self.passed: list[str] = []
+        self._at = at
+        self._happens = happens or die
+        self._persistent = persistent
+
+    def pass_one(self, name: str) -> None:
+        self.passed.append(name)
+        if self._at and (len(self.passed) == self._at or (self._persistent and len(self.passed) > self._at)):
+            self._happens()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Wrapped:
+    """Any object; some of its methods are boundaries, before the call and after it."""
+
+    def __init__(self, inner: Any, names: tuple[str, ...], boundaries: Boundaries, label: str) -> None:
+        self._inner = inner
+        self._names = names
+        self._boundaries = boundaries
+        self._label = label
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, name)
+        if name not in self._names:
+            return value
+
+        def call(*args: Any, **options: Any) -> Any:
+            self._boundaries.pass_one(f"before {self._label}.{name}")
+            result = value(*args, **options)
+            self._boundaries.pass_one(f"after {self._label}.{name}")
+            return result
+
+        return call
+
+
+class WrappedAdapters(Mapping[str, Adapter]):
+    def __init__(self, inner: Mapping[str, Adapter], boundaries: Boundaries) -> None:
+        self._inner = inner
+        self._boundaries = boundaries
+
+    def __getitem__(self, name: str) -> Any:
+        return Wrapped(self._inner[name], ADAPTER, self._boundaries, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._inner)
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+
+def wrap(tb: "Takeback", boundaries: Boundaries) -> "Takeback":
+    """The same store, every protocol of it wrapped."""
+    store, parts = tb.store, tb.parts
+    journal: Any = Wrapped(store.journal, JOURNAL, boundaries, "journal")
+    leases: Any = Wrapped(store.leases, LEASES, boundaries, "leases")
+    blobs: Any = Wrapped(store.blobs, BLOBS, boundaries, "blobs")
+    tb.store = store._replace(journal=journal, leases=leases, blobs=blobs)
+    adapters = WrappedAdapters(parts.adapters, boundaries)
+    wrapped = parts._replace(journal=journal, leases=leases, blobs=blobs, adapters=adapters)
+    tb._parts = wrapped  # pyright: ignore[reportPrivateUsage]
+    return tb
+
+
+def open_wrapped(path: str, boundaries: Boundaries, *, recover: bool = True) -> "Takeback":
+    """As `takeback.open`, recovery included."""
+    import takeback
+
+    tb = wrap(takeback.open(path, recover=False), boundaries)
+    if recover and tb.needs_recovery():
+        tb.recovered = tb._recover(stuck_too=False)  # pyright: ignore[reportPrivateUsage]
+    return tb
+
+
+def wrap_system_calls(boundaries: Boundaries, *, reads_too: bool = False) -> None:
+    """In this process, for good: call it only in one that is thrown away. Calls made by C code are not seen."""
+    from takeback.adapters.file.kernel import Libc
+
+    for name in SYSTEM_CALLS:
+        setattr(os, name, _counted(getattr(os, name), name, boundaries, reads_too))
+    for name in ("rename", "syncfs"):
+        setattr(Libc, name, _counted(getattr(Libc, name), f"libc.{name}", boundaries, reads_too))
+
+
+def _counted(inner: Any, name: str, boundaries: Boundaries, reads_too: bool) -> Any:
+    def call(*args: Any, **options: Any) -> Any:
+        if name != "open" or reads_too or _makes_something(args, options):
+            boundaries.pass_one(name)
+        return inner(*args, **options)
+
+    return call
+
+
+def _makes_something(args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    flags = args[1] if len(args) > 1 else options.get("flags", 0)
+    return bool(flags & (os.O_CREAT | os.O_TMPFILE & ~os.O_DIRECTORY | os.O_TRUNC))
+
+
+class End(NamedTuple):
+    """How a process ended."""
+
+    killed: bool
+    passed: tuple[str, ...]  # the boundaries it passed; known only if it was not killed
+    error: str = ""  # the traceback, if it ended by an exception
+
+
+def in_a_process(action: Callable[[Boundaries], None], boundaries: Boundaries) -> End:
+    """Do it in a child of this process and tell how that ended."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        _be_the_child(action, boundaries, writer)
+    os.close(writer)
+    with open(reader, "rb") as answers:
+        answer = answers.read().decode("utf-8", "replace")
+    _, status = os.waitpid(child, 0)
+    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    if not killed and os.waitstatus_to_exitcode(status) != 0:
+        raise RuntimeError(f"The child ended with {os.waitstatus_to_exitcode(status)}:\n{answer}")
+    error, _, passed = answer.partition("\0")
+    return End(killed, tuple(passed.split("\n")) if passed else (), error)
+
+
+def _be_the_child(action: Callable[[Boundaries], None], boundaries: Boundaries, writer: int) -> None:
+    error, status = "", 1
+    try:
+        action(boundaries)
+        status = 0
+    except Exception:  # noqa: BLE001  # whatever it is, the parent decides what it means
+        error, status = traceback.format_exc(), 0
+    finally:
+        told = f"{error}\0" + "\n".join(boundaries.passed)
+        with open(writer, "wb", closefd=False) as answers:
+            answers.write(told.encode("utf-8", "replace"))
+        os._exit(status)
+
+
+def killed_everywhere(
+    prepare: Callable[[], None],
+    action: Callable[[Boundaries], None],
+    check: Callable[[int], None],
+    *,
+    first: int = 1,
+    step: int = 1,
+) -> int:
+    """Prepare, do it and die at the n-th boundary, check; for n = 1, 2, … until a pass is clean. How many deaths."""
+    deaths, at = 0, first
+    while True:
+        prepare()
+        end = in_a_process(action, Boundaries(at))
+        if end.error:
+            raise RuntimeError(f"It was to die at boundary {at} and failed instead:\n{end.error}")
+        check(at if end.killed else 0)
+        if not end.killed:
+            return deaths
+        deaths += 1
+        at += step
+
+
+def killed_again_and_again(action: Callable[[Boundaries], None], limit: int = 1000) -> int:
+    """Do the same thing over and over, dying each time one boundary later, until it gets through. How many deaths."""
+    for at in range(1, limit):
+        end = in_a_process(action, Boundaries(at))
+        if end.error:
+            raise RuntimeError(f"It was to die at boundary {at} and failed instead:\n{end.error}")
+        if not end.killed:
+            return at - 1
+    raise RuntimeError(f"Not through after {limit} deaths.")

@@ -1,0 +1,78 @@
+"""Stand-ins that a test can steer: a clock, processes that live and die, records without a story."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from takeback.model.change import UNDO, Change
+from takeback.model.effect import Effect, State, intent_body
+from takeback.model.record import Draft, Kind
+from takeback.model.remedy import Remedy, Strategy, Target, to_json
+from takeback.model.run import OnDeath, Owner, RunState
+
+SECOND = 1_000_000
+
+
+class Clock:
+    """Time stands still until the test moves it; each reading is a microsecond after the last."""
+
+    def __init__(self, start: int = 1_700_000_000 * SECOND) -> None:
+        self.now = start
+
+    def __call__(self) -> int:
+        self.now += 1
+        return self.now
+
+    def pass_seconds(self, seconds: int) -> None:
+        self.now += seconds * SECOND
+
+
+class Processes:
+    """Processes of this machine, which are known to live or to be dead, and of others, of which nothing is known."""
+
+    def __init__(self) -> None:
+        self._dead: set[int] = set()
+        self._next = 100
+
+    def start(self, elsewhere: bool = False) -> Owner:
+        self._next += 1
+        return Owner("another-boot" if elsewhere else "this-boot", "pid:[1]", self._next, f"{self._next}0")
+
+    def kill(self, owner: Owner) -> None:
+        self._dead.add(owner.pid)
+
+    def alive(self, owner: Owner) -> bool | None:
+        return None if owner.boot != "this-boot" else owner.pid not in self._dead
+
+
+def opening(run: str, *, name: str = "work", agent: str = "agent", on_death: OnDeath = OnDeath.UNDO) -> Draft:
+    return Draft(Kind.OPEN, run, "", {"name": name, "agent": agent, "on_death": on_death.value})
+
+
+def closing(run: str, outcome: RunState = RunState.KEPT) -> Draft:
+    return Draft(Kind.CLOSE, run, "", {"outcome": outcome.value})
+
+
+def intending(
+    effect: str,
+    run: str,
+    resources: str | Sequence[str] = "file:///a",
+    *,
+    kind: Kind = Kind.INTENT,
+    key: str = "",
+    needs: Sequence[str] = (),
+    undoes: str = "",
+    args: dict[str, Any] | None = None,
+    summary: str = "write something",
+) -> Draft:
+    """The intent (or proposal) of an effect that touches these resources."""
+    touched = (resources,) if isinstance(resources, str) else tuple(resources)
+    change = Change("file", UNDO if undoes else "write", touched[0], summary, args or {})
+    remedy = Remedy(
+        "file", 1, Strategy.SNAPSHOT, tuple(Target(one, {"kind": "none"}, {"kind": "file"}) for one in touched)
+    )
+    whole = Effect(effect, run, "", 0, State.PROPOSED, change, key=key, needs=tuple(needs), undoes=undoes)
+    return Draft(kind, run, effect, intent_body(whole, to_json(remedy) if kind is Kind.INTENT else None))
+
+
+def ending(effect: str, run: str, kind: Kind = Kind.DONE, **body: Any) -> Draft:
+    return Draft(kind, run, effect, body)

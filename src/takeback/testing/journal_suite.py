@@ -1,0 +1,448 @@
+"""What every `Journal` must do. Inherit `JournalSuite`, say how to make one, and all of it runs.
+
+`DurableJournalSuite` adds what only a journal that outlives its process can be asked.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from takeback.errors import Blocked, Drifted, KeyReused, LeaseLost, Misuse, RecordInvalid, StoreBusy
+from takeback.model.effect import Effect, State
+from takeback.model.record import GENESIS, Draft, Kind, canonical, chained
+from takeback.model.run import Lease, OnDeath, RunState
+from takeback.storage.protocols import Journal, Leases, Query
+from takeback.testing.fakes import SECOND, Clock, Processes, closing, ending, intending, opening
+
+LASTS = 60 * SECOND
+
+
+class Books:
+    """A journal with its leases, and short ways to say what tests say often."""
+
+    def __init__(self, journal: Journal, leases: Leases, clock: Clock, processes: Processes) -> None:
+        self.journal = journal
+        self.leases = leases
+        self.clock = clock
+        self.processes = processes
+
+    def lease(self, run: str) -> Lease:
+        return self.leases.acquire(run, self.processes.start(), self.clock(), LASTS)
+
+    def open(self, run: str, **how: Any) -> Lease:
+        lease = self.lease(run)
+        self.journal.append(lease, [opening(run, **how)])
+        return lease
+
+    def make(self, lease: Lease, effect: str, resources: str | Sequence[str] = "file:///a", **how: Any) -> None:
+        self.journal.append(lease, [intending(effect, lease.run, resources, **how)])
+        self.journal.append(lease, [ending(effect, lease.run)])
+
+    def effect(self, id: str) -> Effect:
+        (found,) = self.journal.effects(Query(ids=(id,)))
+        return found
+
+    def ids(self, **query: Any) -> list[str]:
+        return [effect.id for effect in self.journal.effects(Query(**query))]
+
+    def picture(self) -> tuple[Any, ...]:
+        """Everything that can be asked, to see that nothing has changed."""
+        return (
+            tuple(self.journal.records()),
+            tuple(self.journal.effects(Query())),
+            tuple(self.journal.runs()),
+            self.journal.tally(),
+        )
+
+
+class JournalSuite:
+    def make(self, directory: Path, clock: Clock, processes: Processes) -> tuple[Journal, Leases]:
+        """New and empty, with the leases it asks."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def books(self, tmp_path: Path) -> Books:
+        clock, processes = Clock(), Processes()
+        journal, leases = self.make(tmp_path, clock, processes)
+        return Books(journal, leases, clock, processes)
+
+    # Only who holds the run may write.
+
+    def test_an_append_with_the_newest_lease_is_taken(self, books: Books) -> None:
+        (record,) = books.journal.append(books.lease("run"), [opening("run")])
+        assert (record.seq, record.kind, record.run, record.effect) == (1, Kind.OPEN, "run", "")
+        assert list(books.journal.records()) == [record]
+
+    def test_a_holder_that_was_taken_over_cannot_append(self, books: Books) -> None:
+        old = books.open("run")
+        books.processes.kill(old.owner)
+        books.lease("run")
+        before = books.picture()
+        with pytest.raises(LeaseLost) as lost:
+            books.journal.append(old, [intending("e", "run")])
+        assert lost.value.exit_code == 5
+        assert books.picture() == before
+
+    def test_a_holder_that_wakes_after_a_takeover_cannot_even_finish(self, books: Books) -> None:
+        old = books.open("run")
+        books.journal.append(old, [intending("e", "run")])
+        books.processes.kill(old.owner)
+        books.lease("run")
+        with pytest.raises(LeaseLost):
+            books.journal.append(old, [ending("e", "run")])
+        assert books.effect("e").state is State.INTENDED
+
+    def test_a_released_lease_cannot_append(self, books: Books) -> None:
+        lease = books.open("run")
+        books.leases.release(lease)
+        with pytest.raises(LeaseLost):
+            books.journal.append(lease, [intending("e", "run")])
+
+    def test_a_lease_that_was_never_given_cannot_append(self, books: Books) -> None:
+        forged = Lease("run", 7, books.processes.start(), books.clock() + LASTS)
+        with pytest.raises(LeaseLost):
+            books.journal.append(forged, [opening("run")])
+        assert not list(books.journal.records())
+
+    def test_the_lease_of_one_run_does_not_open_another(self, books: Books) -> None:
+        mine, theirs = books.open("mine"), books.open("theirs")
+        before = books.picture()
+        with pytest.raises(Misuse):
+            books.journal.append(mine, [intending("e", theirs.run)])
+        assert books.picture() == before
+
+    @pytest.mark.parametrize("kind", [Kind.INTENT, Kind.PROPOSE, Kind.DONE, Kind.ABORT, Kind.STICK, Kind.CHECKPOINT])
+    def test_without_a_lease_nothing_can_be_said_of_work_in_progress(self, books: Books, kind: Kind) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [intending("e", "run")])
+        before = books.picture()
+        draft = intending("f", "run", "file:///b", kind=kind) if kind in (Kind.INTENT, Kind.PROPOSE) else None
+        with pytest.raises(Misuse):
+            books.journal.append(None, [draft or Draft(kind, "run", "e", {"id": "c", "label": "c"})])
+        assert books.picture() == before
+
+    def test_what_is_settled_can_be_kept_and_forgotten_without_a_lease(self, books: Books) -> None:
+        books.make(books.open("run"), "e")
+        books.journal.append(None, [ending("e", "run", Kind.KEEP), ending("e", "run", Kind.FORGET)])
+        assert books.effect("e").kept_by == "person"
+        assert books.effect("e").forgotten
+
+    # All or nothing.
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            ending("unheard of", "run"),
+            opening("run"),
+            intending("f", "run", "file:///a"),
+            intending("f", "run", "file:///b", key="taken"),
+        ],
+        ids=["no intent", "opened twice is fine but then this", "overlap", "key"],
+    )
+    def test_an_append_of_several_is_all_or_nothing(self, books: Books, bad: Draft) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [intending("e", "run", "file:///a", key="taken")])
+        before = books.picture()
+        good = intending("g", "run", "file:///other")
+        with pytest.raises((RecordInvalid, StoreBusy, KeyReused)):
+            books.journal.append(lease, [good, bad, ending("never", "run")])
+        assert books.picture() == before
+        assert not list(books.journal.check())
+
+    def test_a_body_that_is_not_our_json_is_refused_whole(self, books: Books) -> None:
+        lease = books.open("run")
+        before = books.picture()
+        with pytest.raises((ValueError, TypeError)):
+            books.journal.append(
+                lease, [intending("e", "run"), Draft(Kind.CHECKPOINT, "run", "", {"id": "c", "label": "c", "x": 0.5})]
+            )
+        assert books.picture() == before
+        books.make(lease, "e")
+        assert not list(books.journal.check())
+
+    def test_after_a_refused_append_the_next_one_is_numbered_without_a_gap(self, books: Books) -> None:
+        lease = books.open("run")
+        with pytest.raises(RecordInvalid):
+            books.journal.append(lease, [ending("unheard of", "run")])
+        (record,) = books.journal.append(lease, [intending("e", "run")])
+        assert record.seq == 2
+
+    # Transitions.
+
+    @pytest.mark.parametrize(
+        ("story", "bad"),
+        [
+            ([Kind.INTENT], Kind.INTENT),
+            ([Kind.INTENT], Kind.PROPOSE),
+            ([Kind.INTENT], Kind.DECIDE),
+            ([Kind.INTENT], Kind.KEEP),
+            ([Kind.INTENT], Kind.FORGET),
+            ([Kind.PROPOSE], Kind.DONE),
+            ([Kind.PROPOSE], Kind.STICK),
+            ([Kind.PROPOSE], Kind.PROPOSE),
+            ([Kind.PROPOSE, Kind.ABORT], Kind.INTENT),
+            ([Kind.INTENT, Kind.DONE], Kind.DONE),
+            ([Kind.INTENT, Kind.DONE], Kind.ABORT),
+            ([Kind.INTENT, Kind.DONE], Kind.STICK),
+            ([Kind.INTENT, Kind.DONE], Kind.INTENT),
+            ([Kind.INTENT, Kind.ABORT], Kind.DONE),
+            ([Kind.INTENT, Kind.ABORT], Kind.ABORT),
+            ([Kind.INTENT, Kind.ABORT], Kind.KEEP),
+            ([Kind.INTENT, Kind.ABORT], Kind.INTENT),
+            ([Kind.INTENT, Kind.STICK], Kind.STICK),
+            ([Kind.INTENT, Kind.STICK], Kind.INTENT),
+            ([Kind.INTENT, Kind.STICK, Kind.DONE], Kind.ABORT),
+        ],
+        ids=lambda value: "-".join(value) if isinstance(value, list) else f"then-{value}",  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    )
+    def test_a_record_that_does_not_fit_is_an_alarm(self, books: Books, story: list[Kind], bad: Kind) -> None:
+        lease = books.open("run")
+        for kind in story:
+            books.journal.append(lease, [_about("e", kind)])
+        before = books.picture()
+        with pytest.raises(RecordInvalid):
+            books.journal.append(lease, [_about("e", bad)])
+        assert books.picture() == before
+
+    @pytest.mark.parametrize(
+        ("story", "state"),
+        [
+            ([Kind.PROPOSE], State.PROPOSED),
+            ([Kind.PROPOSE, Kind.DECIDE], State.PROPOSED),
+            ([Kind.PROPOSE, Kind.INTENT], State.INTENDED),
+            ([Kind.PROPOSE, Kind.INTENT, Kind.DONE], State.DONE),
+            ([Kind.INTENT, Kind.ABORT], State.ABORTED),
+            ([Kind.INTENT, Kind.STICK], State.STUCK),
+            ([Kind.INTENT, Kind.STICK, Kind.DONE], State.DONE),
+            ([Kind.INTENT, Kind.STICK, Kind.ABORT], State.ABORTED),
+            ([Kind.INTENT, Kind.DONE, Kind.KEEP, Kind.FORGET], State.DONE),
+        ],
+        ids=lambda value: "-".join(value) if isinstance(value, list) else value.value,  # pyright: ignore
+    )
+    def test_a_life_that_fits_ends_in_its_state(self, books: Books, story: list[Kind], state: State) -> None:
+        lease = books.open("run")
+        for kind in story:
+            books.journal.append(lease, [_about("e", kind)])
+        assert books.effect("e").state is state
+        assert books.journal.tally()[state.value] == 1
+        assert not list(books.journal.check())
+
+    def test_the_effect_tells_what_its_records_told(self, books: Books) -> None:
+        lease = books.open("run", agent="deployer")
+        books.journal.append(lease, [intending("e", "run", ["file:///a", "file:///b"], key="k", needs=["n"])])
+        (done,) = books.journal.append(lease, [ending("e", "run", receipt={"id": 7})])
+        effect = books.effect("e")
+        assert (effect.run, effect.agent, effect.key, effect.needs) == ("run", "deployer", "k", ("n",))
+        assert [target.resource for target in effect.targets] == ["file:///a", "file:///b"]
+        assert effect.receipt == {"id": 7}
+        assert effect.seq == done.seq - 1
+
+    def test_an_abort_says_why(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [intending("e", "run")])
+        books.journal.append(lease, [ending("e", "run", Kind.ABORT, why="The disk was full.")])
+        assert books.effect("e").note == "The disk was full."
+
+    # Keys.
+
+    def test_a_key_belongs_to_one_effect(self, books: Books) -> None:
+        lease = books.open("run")
+        books.make(lease, "e", "file:///a", key="k")
+        with pytest.raises(KeyReused):
+            books.journal.append(lease, [intending("f", "run", "file:///b", key="k")])
+
+    def test_a_key_is_not_free_again_when_its_effect_was_undone(self, books: Books) -> None:
+        lease = books.open("run")
+        books.make(lease, "e", key="k")
+        books.make(lease, "u", undoes="e")
+        with pytest.raises(KeyReused):
+            books.journal.append(lease, [intending("f", "run", key="k")])
+
+    def test_a_key_is_free_again_when_its_effect_never_happened(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [intending("e", "run", key="k")])
+        books.journal.append(lease, [ending("e", "run", Kind.ABORT, why="no")])
+        books.make(lease, "f", key="k")
+        assert books.ids(key="k") == ["f"]
+
+    def test_a_key_is_one_for_all_runs(self, books: Books) -> None:
+        books.make(books.open("one"), "e", key="k")
+        with pytest.raises(KeyReused):
+            books.journal.append(books.open("other"), [intending("f", "other", "file:///b", key="k")])
+
+    def test_effects_without_a_key_do_not_share_one(self, books: Books) -> None:
+        lease = books.open("run")
+        books.make(lease, "e")
+        books.make(lease, "f")
+        assert books.ids() == ["e", "f"]
+
+    # One effect in flight per resource.
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ("file:///a", "file:///a"),
+            ("file:///d", "file:///d/f"),
+            ("file:///d/f", "file:///d"),
+            ("file:///d/e/f", "file:///d"),
+            ("file:///c.toml#/x", "file:///c.toml"),
+            ("file:///c.toml#/x", "file:///c.toml#/y"),
+            ("file:///d/c.toml#/x", "file:///d"),
+            ("file:///", "file:///anything/below"),
+        ],
+    )
+    def test_effects_in_flight_do_not_overlap(self, books: Books, one: str, other: str) -> None:
+        first, second = books.open("first"), books.open("second")
+        books.journal.append(first, [intending("e", "first", one)])
+        with pytest.raises(StoreBusy) as busy:
+            books.journal.append(second, [intending("f", "second", other)])
+        assert busy.value.exit_code == 5
+        books.journal.append(first, [ending("e", "first")])
+        books.make(second, "f", other)
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [("file:///a", "file:///ab"), ("file:///d/f", "file:///d/g"), ("file:///c#/x", "file:///c2#/x")],
+    )
+    def test_effects_in_flight_on_different_things_do_not_wait(self, books: Books, one: str, other: str) -> None:
+        first, second = books.open("first"), books.open("second")
+        books.journal.append(first, [intending("e", "first", one)])
+        books.journal.append(second, [intending("f", "second", other)])
+        assert books.ids(states=(State.INTENDED,)) == ["e", "f"]
+
+    def test_any_of_many_targets_is_enough_to_overlap(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [intending("e", "run", ["file:///a", "file:///d/f"])])
+        with pytest.raises(StoreBusy):
+            books.journal.append(lease, [intending("f", "run", ["file:///x", "file:///d"])])
+
+    def test_a_proposal_counts_as_in_flight(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [intending("e", "run", kind=Kind.PROPOSE)])
+        with pytest.raises(StoreBusy):
+            books.journal.append(lease, [intending("f", "run")])
+
+    def test_nothing_may_build_on_what_is_stuck(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [intending("e", "run", "file:///d/f")])
+        books.journal.append(lease, [ending("e", "run", Kind.STICK, why="odd")])
+        with pytest.raises(Blocked) as blocked:
+            books.journal.append(lease, [intending("f", "run", "file:///d")])
+        assert blocked.value.blockers == ("e",)
+
+    # Undo and redo.
+
+    def test_a_done_undo_takes_its_target_back_and_redo_brings_it_again(self, books: Books) -> None:
+        lease = books.open("run")
+        books.make(lease, "e")
+        books.journal.append(lease, [intending("u", "run", undoes="e")])
+        assert books.effect("e").state is State.DONE
+        books.journal.append(lease, [ending("u", "run")])
+        assert (books.effect("e").state, books.effect("e").undone_by) == (State.UNDONE, "u")
+        books.make(lease, "r", undoes="u")
+        assert (books.effect("e").state, books.effect("e").undone_by) == (State.DONE, "")
+        assert (books.effect("u").state, books.effect("u").undone_by) == (State.UNDONE, "r")
+        assert books.journal.tally() | {"records": 0} == {"done": 2, "undone": 1, "records": 0}
+
+    def test_an_undo_that_left_something_out_leaves_its_target_done(self, books: Books) -> None:
+        lease = books.open("run")
+        books.make(lease, "e", ["file:///a", "file:///b"])
+        books.make(lease, "u", undoes="e", args={"partial": True})
+        assert books.effect("e").state is State.DONE
+
+    def test_an_aborted_undo_changes_nothing(self, books: Books) -> None:
+        lease = books.open("run")
+        books.make(lease, "e")
+        books.journal.append(lease, [intending("u", "run", undoes="e")])
+        books.journal.append(lease, [ending("u", "run", Kind.ABORT, why="no")])
+        assert books.effect("e").state is State.DONE
+
+    def test_what_is_undone_cannot_be_undone_by_a_second_effect(self, books: Books) -> None:
+        lease = books.open("run")
+        books.make(lease, "e")
+        books.make(lease, "u", undoes="e")
+        before = books.picture()
+        with pytest.raises(Drifted):
+            books.make(lease, "v", undoes="e")
+        # The intent already is refused: the world was not touched.
+        assert books.picture() == before
+
+    # The chain.
+
+    def test_each_record_is_tied_to_all_before_it(self, books: Books) -> None:
+        lease = books.open("run")
+        books.make(lease, "e")
+        previous = GENESIS
+        for number, record in enumerate(books.journal.records(), 1):
+            assert record.seq == number
+            body = canonical(record.body)
+            previous = chained(previous, record.seq, record.at, record.kind, record.run, record.effect, body)
+            assert record.hash == previous
+        assert not list(books.journal.check())
+
+    # Runs.
+
+    def test_a_run_that_ended_well_keeps_what_it_did(self, books: Books) -> None:
+        lease = books.open("run")
+        books.make(lease, "e", "file:///a")
+        books.make(lease, "f", "file:///b")
+        books.make(lease, "u", "file:///b", undoes="f")
+        books.journal.append(lease, [closing("run")])
+        assert [books.effect(id).kept_by for id in ("e", "f", "u")] == ["run", "", "run"]
+        assert books.journal.tally()["kept"] == 2
+
+    def test_a_run_that_was_taken_back_keeps_nothing(self, books: Books) -> None:
+        lease = books.open("run")
+        books.make(lease, "e")
+        books.journal.append(lease, [closing("run", RunState.UNDONE)])
+        assert not books.effect("e").kept
+
+    def test_an_ended_run_is_not_opened_or_closed_again(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [closing("run")])
+        for draft in (opening("run"), closing("run")):
+            with pytest.raises(RecordInvalid):
+                books.journal.append(lease, [draft])
+
+    def test_an_ended_run_gets_no_new_effects(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [closing("run")])
+        with pytest.raises(RecordInvalid):
+            books.journal.append(lease, [intending("e", "run")])
+
+    def test_a_run_that_was_never_opened_gets_no_effects(self, books: Books) -> None:
+        with pytest.raises(RecordInvalid):
+            books.journal.append(books.lease("run"), [intending("e", "run")])
+
+    def test_a_run_does_not_end_while_an_effect_of_it_is_in_flight(self, books: Books) -> None:
+        """It would be nobody's: recovery looks at runs that have not ended."""
+        lease = books.open("run")
+        books.journal.append(lease, [intending("e", "run")])
+        for outcome in (RunState.KEPT, RunState.UNDONE):
+            with pytest.raises(RecordInvalid):
+                books.journal.append(lease, [closing("run", outcome)])
+        books.journal.append(lease, [ending("e", "run")])
+        books.journal.append(lease, [closing("run")])
+
+    def test_a_suspended_run_is_unfinished_and_can_go_on(self, books: Books) -> None:
+        lease = books.open("run", name="deploy", agent="a", on_death=OnDeath.LEAVE)
+        books.journal.append(lease, [closing("run", RunState.SUSPENDED)])
+        (info,) = books.journal.runs(unfinished=True)
+        assert (info.name, info.agent, info.state, info.on_death) == ("deploy", "a", RunState.SUSPENDED, OnDeath.LEAVE)
+        books.journal.append(lease, [Draft(Kind.OPEN, "run", "", {"resumed": True})])
+        (info,) = books.journal.runs(("run",))
+        assert (info.state, info.name, info.closed_at) == (RunState.OPEN, "deploy", 0)
+
+    def test_runs_are_listed_oldest_first_with_their_number_of_effects(self, books: Books) -> None:
+        for name in ("c", "a", "b"):
+            books.make(books.open(name), f"effect-{name}", f"file:///{name}")
+        assert [(info.id, info.effects) for info in books.journal.runs()] == [("c", 1), ("a", 1), ("b", 1)]
+        assert [info.id for info in books.journal.runs(("b", "c"))] == ["c", "b"]
+
+
+def _about(effect: str, kind: Kind) -> Draft:
+    if kind in (Kind.INTENT, Kind.PROPOSE):
+        return intending(effect, "run", kind=kind)
+    return ending(effect, "run", kind)

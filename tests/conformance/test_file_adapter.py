@@ -1,0 +1,159 @@
+"""The file adapter keeps every law, for every kind of change."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from takeback.adapters.file import changes
+from takeback.adapters.file.adapter import FileAdapter
+from takeback.adapters.file.changes import NewFile
+from takeback.model.change import Change
+from takeback.storage.memory_blobs import MemoryBlobs
+from takeback.testing.adapter_suite import AdapterSuite
+from tests.world import Picture, World
+
+
+class Story(NamedTuple):
+    """A world to begin with, a change, and what someone else does to it."""
+
+    name: str
+    begin: Callable[["FileScene"], None]
+    change: Callable[["FileScene"], Change]
+    disturb: Callable[["FileScene"], None]
+
+
+class FileScene:
+    def __init__(self, directory: Path, story: Story) -> None:
+        self.root = directory / "world"
+        self.held = directory / "held"
+        self.blobs = MemoryBlobs()
+        self.story = story
+        self.reset()
+
+    def __truediv__(self, name: str) -> Path:
+        return self.root / name
+
+    def adapter(self) -> FileAdapter:
+        return FileAdapter(self.blobs, held=str(self.held))
+
+    def change(self) -> Change:
+        return self.story.change(self)
+
+    def put(self, content: bytes) -> tuple[str, int]:
+        return self.blobs.put(content), len(content)
+
+    def world(self) -> Picture:
+        return World(self.root).picture()
+
+    def reset(self) -> None:
+        for directory in (self.root, self.held):
+            if directory.exists():
+                shutil.rmtree(directory)
+            directory.mkdir()
+        self.story.begin(self)
+        for path in [*self.root.rglob("*"), self.root]:
+            os.utime(path, ns=(10**18, 10**18 + 123_456_789), follow_symlinks=False)
+
+    def disturb(self) -> None:
+        self.story.disturb(self)
+
+
+def a_file(scene: FileScene) -> None:
+    (scene / "file").write_bytes(b"before\n")
+    (scene / "file").chmod(0o640)
+    (scene / "bystander").write_bytes(b"not mine\n")
+
+
+def three_files(scene: FileScene) -> None:
+    for name in ("a", "b"):
+        (scene / name).write_bytes(b"before " + name.encode())
+
+
+def two_names(scene: FileScene) -> None:
+    a_file(scene)
+    os.link(scene / "file", scene / "other name")
+
+
+def a_tree(scene: FileScene) -> None:
+    (scene / "tree" / "deep" / "deeper").mkdir(parents=True)
+    (scene / "tree" / "empty").mkdir()
+    (scene / "tree" / "one").write_bytes(b"1")
+    (scene / "tree" / "deep" / "two").write_bytes(b"22")
+    os.link(scene / "tree" / "one", scene / "tree" / "deep" / "one again")
+    os.symlink("nowhere", scene / "tree" / "link")
+    os.mkfifo(scene / "tree" / "deep" / "fifo")
+    (scene / "tree" / "deep").chmod(0o2750)
+
+
+def write(scene: FileScene) -> Change:
+    return changes.write_change(scene / "file", *scene.put(b"after\n"))
+
+
+def edit(scene: FileScene, name: str = "file") -> None:
+    (scene / name).unlink(missing_ok=True)
+    (scene / name).write_bytes(b"someone else's\n")
+
+
+def edit_in_place(scene: FileScene, name: str = "file") -> None:
+    with (scene / name).open("r+b") as file:
+        file.write(b"SOME")
+
+
+def new_tree_entry(scene: FileScene) -> None:
+    (scene / "tree" / "deep").mkdir(parents=True, exist_ok=True)
+    (scene / "tree" / "deep" / "mine").write_bytes(b"someone else's\n")
+
+
+def two_of_three(scene: FileScene) -> Change:
+    files = [NewFile(scene / name, *scene.put(b"after " + name.encode()), None) for name in ("a", "b", "new")]
+    return changes.write_all_change(files)
+
+
+STORIES = [
+    Story("write over a file", a_file, write, edit),
+    Story("write over a file, edited in place", a_file, write, edit_in_place),
+    Story("write a new file", lambda scene: None, write, edit),
+    Story("write over a file of two names", two_names, write, edit),
+    Story("write the same bytes with another mode", a_file,
+          lambda scene: changes.write_change(scene / "file", *scene.put(b"before\n"), 0o755), edit),
+    Story("write several", three_files, two_of_three, lambda scene: edit(scene, "b")),
+    Story("delete a file", a_file, lambda scene: changes.delete_change(scene / "file"), edit),
+    Story("delete one of two names", two_names, lambda scene: changes.delete_change(scene / "file"), edit),
+    Story("delete a tree", a_tree, lambda scene: changes.delete_change(scene / "tree"), new_tree_entry),
+    Story("delete a link", a_tree, lambda scene: changes.delete_change(scene / "tree" / "link"),
+          lambda scene: edit(scene, "tree/link")),
+    Story("delete a FIFO", a_tree, lambda scene: changes.delete_change(scene / "tree" / "deep" / "fifo"),
+          lambda scene: edit(scene, "tree/deep/fifo")),
+    Story("move a file", a_file, lambda scene: changes.move_change(scene / "file", scene / "moved"),
+          lambda scene: (edit(scene, "moved"), (scene / "file").unlink(missing_ok=True))[0]),
+    Story("move a directory", a_tree, lambda scene: changes.move_change(scene / "tree", scene / "moved"),
+          lambda scene: (shutil.rmtree(scene / "tree", ignore_errors=True),
+                         shutil.rmtree(scene / "moved", ignore_errors=True), edit(scene, "moved"))[0]),
+    Story("move over a file", a_file,
+          lambda scene: changes.move_change(scene / "file", scene / "bystander", replace=True),
+          lambda scene: edit(scene, "bystander")),
+    Story("move a tree over a file", lambda scene: (a_tree(scene), a_file(scene))[0],
+          lambda scene: changes.move_change(scene / "tree", scene / "file", replace=True),
+          lambda scene: (shutil.rmtree(scene / "file") if (scene / "file").is_dir() else None, edit(scene))[0]),
+    Story("make a directory", a_file, lambda scene: changes.mkdir_change(scene / "tree"), new_tree_entry),
+    Story("make directories", a_file,
+          lambda scene: changes.mkdir_change(scene / "tree" / "x" / "y", 0o711, parents=True), new_tree_entry),
+    Story("make a link", a_file, lambda scene: changes.symlink_change(scene / "link", b"to\xff"),
+          lambda scene: edit(scene, "link")),
+    Story("change a mode", a_file, lambda scene: changes.chmod_change(scene / "file", 0o4711),
+          lambda scene: (scene / "file").chmod(0o600)),
+    Story("change a directory's mode", a_tree, lambda scene: changes.chmod_change(scene / "tree", 0o1700),
+          lambda scene: (scene / "tree").chmod(0o711)),
+]  # fmt: skip
+
+
+class TestFileAdapter(AdapterSuite):
+    stride = 1
+
+    @pytest.fixture(params=STORIES, ids=[story.name for story in STORIES])
+    def scene(self, request: pytest.FixtureRequest, tmp_path: Path) -> FileScene:
+        return FileScene(tmp_path, request.param)

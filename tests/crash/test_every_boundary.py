@@ -1,0 +1,134 @@
+"""Killed before and after every call of every protocol, and at every system call Python makes: it settles."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import takeback
+from takeback.testing.crash import Boundaries, killed_everywhere, open_wrapped, wrap_system_calls
+from tests.crash.scenes import Known, Scene, assert_settled, in_session, settle, side
+
+Work = Callable[[Scene, takeback.Run], Any]
+
+CHANGES: dict[str, Work] = {
+    "write new": lambda s, run: run.write(s / "new", b"new\n"),
+    "write over": lambda s, run: run.write(s / "run.sh", b"#!/bin/bash\n", mode=0o700),
+    "write with a named check": lambda s, run: run.write(
+        s / "data.json", b'{"a": 2}', checks=[takeback.checks.command("test -s {staged}")]
+    ),
+    "write over one of two names": lambda s, run: run.write(s / "twin", b"apart\n"),
+    "write all": lambda s, run: run.write_all({s / "new": b"n", s / "run.sh": b"r", s / "twin": b"o"}),
+    "delete file": lambda s, run: run.delete(s / "run.sh"),
+    "delete link": lambda s, run: run.delete(s / "link"),
+    "delete directory": lambda s, run: run.delete(s / "tree"),
+    "move file": lambda s, run: run.move(s / "run.sh", s / "moved.sh"),
+    "move over": lambda s, run: run.move(s / "run.sh", s / "data.json", replace=True),
+    "move directory": lambda s, run: run.move(s / "tree", s / "forest"),
+    "mkdir": lambda s, run: run.mkdir(s / "made/up/path", parents=True),
+    "symlink": lambda s, run: run.symlink(s / "shortcut", "tree"),
+    "chmod": lambda s, run: run.chmod(s / "run.sh", 0o600),
+    "edit toml": lambda s, run: run.edit_config(s / "conf.toml", {"/port": 8080}, ["/tls/on"]),
+    "edit json": lambda s, run: run.edit_config(s / "data.json", {"/a": 5, "/c": {"d": []}}),
+}
+
+
+Prepare = Callable[[], Known]
+Action = Callable[[Boundaries], None]
+
+
+def sweep(scene: Scene, prepare: Prepare, action: Action, *, dying: bool) -> int:
+    """Every death ends in one of the two worlds."""
+    deaths = 0
+    worlds: set[str] = set()
+    known = prepare()
+
+    def again() -> None:
+        nonlocal known
+        known = prepare()
+
+    def check(at: int) -> None:
+        nonlocal deaths
+        where = f"killed at boundary {at}" if at else "not killed"
+        deaths += settle(scene, dying=dying and bool(at))
+        seen = side(scene.picture(), known)
+        assert seen in ("before", "after"), f"{where}: {seen}"
+        worlds.add(seen)
+        assert_settled(scene, where)
+
+    deaths += killed_everywhere(again, action, check)
+    assert worlds == {"before", "after"}, "the sweep saw only one side"
+    return deaths
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_killed_at_any_boundary_is_whole_or_not_there(scene: Scene, name: str) -> None:
+    def action(boundaries: Boundaries) -> None:
+        wrap_system_calls(boundaries)
+        with open_wrapped(str(scene.store), boundaries) as tb:
+            in_session(tb, lambda run: CHANGES[name](scene, run))
+
+    assert sweep(scene, before_a_change(scene, name), action, dying=False) > 20
+
+
+def prepared(scene: Scene) -> None:
+    """A store with a little history, so that nothing is special about being the first."""
+    scene.build()
+    scene.in_session(lambda run: run.chmod(scene / "twin", 0o640))
+
+
+def before_a_change(scene: Scene, name: str) -> Prepare:
+    """What it will look like afterwards is found by doing it once."""
+    prepared(scene)
+    before = scene.picture()
+    scene.in_session(lambda run: CHANGES[name](scene, run))
+    after = scene.picture()
+    assert after != before
+
+    def prepare() -> Known:
+        prepared(scene)
+        return Known(scene.picture(), after, exact=False)
+
+    return prepare
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_recovery_that_is_killed_again_and_again_still_comes_to_the_same_end(scene: Scene, name: str) -> None:
+    def action(boundaries: Boundaries) -> None:
+        with open_wrapped(str(scene.store), boundaries) as tb:
+            in_session(tb, lambda run: CHANGES[name](scene, run))
+
+    assert sweep(scene, before_a_change(scene, name), action, dying=True) > 10
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_an_undo_killed_at_any_boundary_is_carried_out_or_never_began(scene: Scene, name: str) -> None:
+    def prepare() -> Known:
+        prepared(scene)
+        original = scene.picture()
+        scene.in_session(lambda run: CHANGES[name](scene, run))
+        return Known(scene.picture(), original, exact=True)
+
+    def action(boundaries: Boundaries) -> None:
+        wrap_system_calls(boundaries)
+        with open_wrapped(str(scene.store), boundaries) as tb:
+            tb.undo("@")
+
+    assert sweep(scene, prepare, action, dying=False) > 20
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_redo_killed_again_and_again_is_carried_out_or_never_began(scene: Scene, name: str) -> None:
+    def prepare() -> Known:
+        prepared(scene)
+        scene.in_session(lambda run: CHANGES[name](scene, run))
+        done = scene.picture()
+        with scene.open() as tb:
+            tb.undo("@")
+        return Known(scene.picture(), done, exact=True)
+
+    def action(boundaries: Boundaries) -> None:
+        with open_wrapped(str(scene.store), boundaries) as tb:
+            tb.redo()
+
+    assert sweep(scene, prepare, action, dying=True) > 10

@@ -1,0 +1,107 @@
+"""Run the examples of a page the way a reader would: one after the other, in one directory, with one store."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.docs.pages import Block
+
+_ID = re.compile(r"\b(?=[a-z]*\d)(?=\d*[a-z])[0-9a-hjkmnp-tv-z]{8}\b")
+_HOME = "/home/you"
+
+
+class Reader:
+    """A reader with an empty home directory, standing in ~/project."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.project = home / "project"
+        self.project.mkdir(parents=True)
+        self.names: dict[str, Any] = {"__name__": "__main__"}
+        self.ids: dict[str, str] = {}  # as the page writes it: as it really is
+        programs = home / ".programs"
+        programs.mkdir()
+        shim = programs / "takeback"
+        code = "import sys; from takeback.frontends.cli.main import main; sys.exit(main())"
+        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}" "$@"\n')
+        shim.chmod(0o755)
+        (programs / "python").symlink_to(sys.executable)
+        self.environment = os.environ | {
+            "HOME": str(home),
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+
+    def read(self, page: Path, block: Block) -> None:
+        if block.language == "python":
+            # Padded, so that a failing line has the number it has in the page.
+            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True)
+            exec(code, self.names)  # the page is ours
+        elif block.language == "console":
+            for number, command, expected in commands(block):
+                self.type(f"{page.name}:{number}", command, expected)
+
+    def type(self, where: str, command: str, expected: list[str]) -> None:
+        for written, real in self.ids.items():
+            command = command.replace(written, real)
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.project,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        printed = done.stdout.replace(str(self.home), _HOME).rstrip("\n").split("\n")
+        printed = [] if printed == [""] else [line.rstrip() for line in printed]
+        assert self._fits(expected, printed), _difference(where, command, expected, printed)
+
+    def _fits(self, expected: list[str], printed: list[str]) -> bool:
+        """Line by line; a line that is only `…` stands for any number of lines."""
+        if not expected:
+            return not printed
+        if expected[0] == "…":
+            return any(self._fits(expected[1:], printed[skipped:]) for skipped in range(len(printed) + 1))
+        return bool(printed) and self._line_fits(expected[0], printed[0]) and self._fits(expected[1:], printed[1:])
+
+    def _line_fits(self, expected: str, printed: str) -> bool:
+        """`…` is anything; an id is the one that this name stood for before, or a new one."""
+        pattern, written_ids, place = "", list[str](), 0
+        for found in _ID.finditer(expected):
+            pattern += _wild(expected[place : found.start()])
+            known = self.ids.get(found.group())
+            pattern += re.escape(known) if known else r"([0-9a-hjkmnp-tv-z]{8})"
+            if not known:
+                written_ids.append(found.group())
+            place = found.end()
+        matched = re.fullmatch(pattern + _wild(expected[place:]), printed)
+        if matched:
+            self.ids.update(zip(written_ids, matched.groups(), strict=True))
+        return bool(matched)
+
+
+def _wild(text: str) -> str:
+    return re.escape(text).replace("…", ".*")
+
+
+def commands(block: Block) -> list[tuple[int, str, list[str]]]:
+    """Each `$ ` line with its `> ` continuations, and the lines that should follow."""
+    found: list[tuple[int, str, list[str]]] = []
+    for number, line in enumerate(block.text.splitlines(), block.line):
+        if line.startswith("$ "):
+            found.append((number, line[2:], []))
+        elif line.startswith("> ") and found and not found[-1][2]:
+            found[-1] = (found[-1][0], f"{found[-1][1]}\n{line[2:]}", [])
+        else:
+            found[-1][2].append(line.rstrip())
+    return found
+
+
+def _difference(where: str, command: str, expected: list[str], printed: list[str]) -> str:
+    return "\n".join([f"{where}: $ {command}", "-- the page says:", *expected, "-- it prints:", *printed])

@@ -1,0 +1,264 @@
+"""Print the parts of the documents that come from the code: `python -m tests.docs.generate`.
+
+A part stands between `<!-- generated: NAME -->` and `<!-- end -->`; a test compares every one of them.
+"""
+
+import ast
+import re
+from argparse import SUPPRESS, Action, ArgumentParser
+from collections.abc import Callable, Iterable
+
+from tests.docs.pages import ROOT, generated, name_of, pages, with_generated
+
+SOURCE = ROOT / "src" / "takeback"
+INTERNAL = ("parts", "lease")  # for our own front ends
+
+
+def rows(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:
+    names = list(head)
+    lines = [names, ["---"] * len(names), *body]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+# -- the life of an effect
+
+
+def transitions() -> str:
+    from takeback.model.effect import TRANSITIONS
+
+    return rows(
+        ("state", "then", "state after"),
+        ((f"`{state.value}`" if state else "(none)", str(event), f"`{after.value}`") for (state, event), after in TRANSITIONS.items()),
+    )  # fmt: skip
+
+
+def recovery() -> str:
+    from takeback.engine.recover import RECOVERY
+    from takeback.model.standing import Standing
+
+    def cell(row: str, standing: Standing) -> str:
+        step = RECOVERY.get((row, standing))
+        if step is None:
+            return "stays stuck"
+        acts = [step.act] if step.act else []
+        if step.record != "stick" and step.act != "tidy":
+            acts.append("tidy")
+        return ", ".join([*acts, step.record])
+
+    kinds = list(dict.fromkeys(row for row, _ in RECOVERY))
+    return rows(
+        ("open effect", *(standing.value for standing in Standing)),
+        ((f"**{row}**", *(cell(row, standing) for standing in Standing)) for row in kinds),
+    )
+
+
+# -- the store
+
+
+def tables() -> str:
+    found: list[tuple[str, str, str]] = []
+    for file in sorted((SOURCE / "storage" / "schema").glob("*.sql")):
+        text = file.read_text()
+        meanings = dict(re.findall(r"^-- (\w+): (.+)$", text, re.MULTILINE))
+        for name, body in re.findall(r"^CREATE TABLE (\w+) \((.*?)^\)", text, re.MULTILINE | re.DOTALL):
+            columns = [word for word in re.findall(r"^  (\w+)", body, re.MULTILINE) if word != "PRIMARY"]
+            found.append((f"`{name}`", ", ".join(f"`{column}`" for column in columns), meanings[name]))
+    return rows(("table", "columns", "what"), found)
+
+
+# -- errors
+
+
+def errors() -> str:
+    from takeback.errors import TakebackError
+
+    def below(kind: type[TakebackError], depth: int) -> Iterable[tuple[str, str, str]]:
+        indent = "&emsp;" * depth
+        yield f"{indent}`{kind.__name__}`", str(kind.exit_code), (kind.__doc__ or "").split("\n")[0]
+        for inner in kind.__subclasses__():
+            if inner.__module__ == "takeback.errors":
+                yield from below(inner, depth + 1)
+
+    return rows(("error", "exit code", "what we know"), below(TakebackError, 0))
+
+
+# -- the command line
+
+
+def cli() -> str:
+    from takeback.frontends.cli.main import COMMANDS, command_named, parser_of
+
+    text: list[str] = []
+    group = ""
+    for name, entry in COMMANDS.items():
+        if not entry.group:
+            continue
+        if entry.group != group:
+            group = entry.group
+            text.append(f"## {group}\n")
+        text.append(_command(parser_of(name, command_named(name)), entry.help, entry.example, name))
+    return "\n".join(text)
+
+
+def _command(parser: ArgumentParser, help: str, example: str, name: str) -> str:
+    own = [action for action in _actions(parser) if not _is_global(action)]
+    usage = " ".join([f"takeback {name}", *(_usage(action) for action in own)])
+    lines = [f"### takeback {name}\n", f"{help[:1].upper()}{help[1:]}.\n", f"```text\n{usage}\n```\n"]
+    if own:
+        lines.append(rows(("option", "meaning"), ((_spelled(action), action.help or "") for action in own)))
+    lines.append(f"Example: `{example}`\n")
+    return "\n".join(lines)
+
+
+def global_options() -> str:
+    from takeback.frontends.cli.main import COMMANDS, command_named, parser_of
+
+    first = next(iter(COMMANDS))
+    shared = [action for action in _actions(parser_of(first, command_named(first))) if _is_global(action)]
+    return rows(("option", "meaning"), ((_spelled(action), action.help or "") for action in shared))
+
+
+_GLOBAL = ("--store", "--json", "--quiet", "--no-color")
+
+
+def _actions(parser: ArgumentParser) -> list[Action]:
+    return [
+        action
+        for action in parser._actions  # argparse has no other way to ask
+        if action.dest != "help" and action.help != SUPPRESS
+    ]
+
+
+def _is_global(action: Action) -> bool:
+    return any(name in action.option_strings for name in _GLOBAL)
+
+
+def _value(action: Action) -> str:
+    if action.nargs == 0:
+        return ""
+    if action.choices is not None:
+        return "{" + ",".join(map(str, action.choices)) + "}"
+    metavar = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
+    return metavar if isinstance(metavar, str) else " ".join(metavar)
+
+
+def _spelled(action: Action) -> str:
+    value = _value(action)
+    if not action.option_strings:
+        return f"`{value}`"
+    return ", ".join(f"`{option} {value}`" if value else f"`{option}`" for option in action.option_strings)
+
+
+def _usage(action: Action) -> str:
+    value = _value(action)
+    if action.option_strings:
+        longest = max(action.option_strings, key=len)
+        word = f"{longest} {value}" if value else longest
+        word += "…" if type(action).__name__ in ("_AppendAction", "_ExtendAction") else ""
+        return word if action.required else f"[{word}]"
+    return {"?": f"[{value}]", "*": f"[{value}…]", "+": f"{value}…"}.get(str(action.nargs), value)
+
+
+# -- Python
+
+
+def python_takeback() -> str:
+    return _methods("api.py", "Takeback")
+
+
+def python_run() -> str:
+    return _methods("runs/run.py", "Run")
+
+
+def python_open() -> str:
+    return "".join(_function(node) for node in _tree("api.py").body if _named(node, "open"))
+
+
+def python_checks() -> str:
+    public = [node for node in _tree("policy/checks.py").body if isinstance(node, ast.FunctionDef)]
+    asked = [node for node in public if node.returns is not None and ast.unparse(node.returns) == "Check"]
+    return "".join(_function(node) for node in asked if not node.name.startswith("_"))
+
+
+def _tree(file: str) -> ast.Module:
+    return ast.parse((SOURCE / file).read_text())
+
+
+def _named(node: ast.stmt, name: str) -> bool:
+    return isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name
+
+
+def _methods(file: str, name: str) -> str:
+    found = next(node for node in _tree(file).body if _named(node, name))
+    assert isinstance(found, ast.ClassDef)
+    methods = [node for node in found.body if isinstance(node, ast.FunctionDef)]
+    return "".join(_function(node) for node in methods if not node.name.startswith("_") and node.name not in INTERNAL)
+
+
+class _Unquoted(ast.NodeTransformer):
+    """`"Effect | str"` is written `Effect | str`."""
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = _unquoted(node.annotation)
+        return node
+
+
+def _unquoted(annotation: ast.expr | None) -> ast.expr | None:
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return ast.parse(annotation.value, mode="eval").body
+    return annotation
+
+
+def _function(node: ast.stmt) -> str:
+    assert isinstance(node, ast.FunctionDef)
+    is_property = any(ast.unparse(mark) == "property" for mark in node.decorator_list)
+    arguments = ast.unparse(_Unquoted().visit(node.args)).removeprefix("self").removeprefix(", ")
+    returns = ast.unparse(result) if (result := _unquoted(node.returns)) else "None"
+    head = f"{node.name}: {returns}" if is_property else f"{node.name}({arguments}) -> {returns}"
+    meaning = " ".join((ast.get_docstring(node) or "").split())
+    return f"- `{head}`" + (f"  \n  {meaning}" if meaning else "") + "\n"
+
+
+def public_names() -> str:
+    import takeback
+
+    listed = [f"`{name}`" for name in takeback.__all__ if not _is_error(name)]
+    return ", ".join(listed) + ", and every [error](errors.md).\n"
+
+
+def _is_error(name: str) -> bool:
+    import takeback
+
+    found = getattr(takeback, name)
+    return isinstance(found, type) and issubclass(found, takeback.TakebackError)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "transitions": transitions,
+    "recovery": recovery,
+    "tables": tables,
+    "errors": errors,
+    "cli": cli,
+    "global-options": global_options,
+    "python-open": python_open,
+    "python-takeback": python_takeback,
+    "python-run": python_run,
+    "python-checks": python_checks,
+    "python-names": public_names,
+}
+
+
+def main() -> None:
+    for page in pages():
+        wanted = [name for name, _ in generated(page)]
+        if not wanted:
+            continue
+        old = page.read_text()
+        new = with_generated(old, {name: PARTS[name]() for name in wanted})
+        if new != old:
+            page.write_text(new)
+            print(f"wrote {name_of(page)}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

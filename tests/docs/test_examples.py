@@ -1,0 +1,44 @@
+"""Every Python and console example in the documents runs, and prints what the page says."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.examples import Reader
+from tests.docs.pages import DOCS, ROOT, blocks, name_of, pages
+
+RUNNABLE = ("python", "console")
+WITH_EXAMPLES = [page for page in pages() if any(block.language in RUNNABLE for block in blocks(page))]
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=name_of)
+def test_the_examples_of_a_page_work_one_after_the_other(page: Path, tmp_path: Path) -> None:
+    reader = Reader(tmp_path / "you")
+    os.chdir(reader.project)
+
+    for block in blocks(page):
+        reader.read(page, block)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "tutorial.md", DOCS / "reference" / "python.md"], ids=name_of)
+def test_the_pages_a_new_user_reads_have_examples_that_run(page: Path) -> None:
+    assert page in WITH_EXAMPLES
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_every_code_block_says_what_it_is(page: Path) -> None:
+    """Only blocks of these kinds: what looks like an example and is not run would rot."""
+    assert {block.language for block in blocks(page)} <= {*RUNNABLE, "sh", "text", "json", "sql", ""}
+
+
+def test_every_make_target_that_a_page_names_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    for page in pages():
+        named = set(re.findall(r"`make ([a-z-]+)", page.read_text()))
+        for block in blocks(page):
+            if block.language == "sh":
+                named |= set(re.findall(r"^make ([a-z-]+)", block.text, re.MULTILINE))
+        assert named <= targets, f"{name_of(page)} names {sorted(named - targets)}"

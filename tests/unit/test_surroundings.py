@@ -1,0 +1,112 @@
+"""The frame that the other tests stand on: it must keep them away from the user, and see every difference."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.world import World
+
+
+def test_no_test_can_reach_the_store_or_home_of_the_user(private_surroundings: Path) -> None:
+    for name in ("HOME", "XDG_STATE_HOME", "TAKEBACK_STORE"):
+        assert os.environ[name].startswith(f"{private_surroundings}/")
+
+
+def test_a_picture_of_an_untouched_world_is_the_same_again(world: World) -> None:
+    (world / "a").write_text("one")
+    os.symlink("a", world / "link")
+
+    assert world.picture() == world.picture()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "printf two > file; touch -d 2000-01-01 file",
+        "chmod 600 file",
+        "touch -d '2001-01-01 00:00:00.000000001' file",
+        "cp -p file other",
+        "ln file third",
+        "ln -sfn elsewhere link",
+        "rm twin && cp -p file twin",
+        "mkdir empty",
+        "mkfifo pipe",
+        "dd if=/dev/zero of=hole bs=1M count=1 conv=notrunc status=none; touch -d 2000-01-01 hole",
+        "rm file",
+    ],
+)
+def test_a_picture_shows(world: World, change: str) -> None:
+    prepare = (
+        "printf one > file; ln file twin; ln -s file link; truncate -s 1M hole; touch -d 2000-01-01 file hole"
+    )
+    subprocess.run(prepare, shell=True, check=True, cwd=world.root)
+    before = world.picture()
+
+    subprocess.run(change, shell=True, check=True, cwd=world.root)
+
+    assert world.picture() != before
+
+
+def test_a_picture_shows_extended_attributes(world: World) -> None:
+    (world / "file").touch()
+    before = world.picture()
+
+    os.setxattr(world / "file", "user.note", b"x")
+
+    assert world.picture() != before
+
+
+def run_pytest(
+    directory: Path, test: str, *options: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A small session of its own, under this project's conftest."""
+    (directory / "test_it.py").write_text(f"import pytest\n\n{test}\n")
+    (directory / "test_other.py").write_text("def test_that_passes(): pass\n")
+    (directory / "conftest.py").write_text("from tests.conftest import *\n")
+    (directory / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n    root\n    slow\n    needs(*tools)\n    may_skip(why)\n"
+    )
+    inherited = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")}
+    own = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, str(directory)],
+        check=False, capture_output=True, text=True, cwd=directory,
+        env=inherited | own | environment,
+    )  # fmt: skip
+
+
+SKIPS = "@pytest.mark.needs('no-such-tool')\ndef test_tool(): pass"
+
+
+def test_a_skipped_test_is_named_with_its_reason(tmp_path: Path) -> None:
+    session = run_pytest(tmp_path, SKIPS)
+
+    assert session.returncode == 0, session.stdout + session.stderr
+    assert "needs no-such-tool:\n    test_it.py::test_tool\n" in session.stdout
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_in_ci_a_skipped_test_fails_the_session(tmp_path: Path, processes: str) -> None:
+    session = run_pytest(tmp_path, SKIPS, "-n", processes, CI="true")
+
+    assert session.returncode == 1
+    assert "1 skipped where nothing may be skipped" in session.stdout
+
+
+@pytest.mark.root
+def test_in_ci_a_module_that_skips_itself_fails_the_session(tmp_path: Path) -> None:
+    session = run_pytest(tmp_path, "pytest.importorskip('no_such_module')\ndef test_it(): pass", CI="true")
+
+    assert session.returncode == 1
+    assert "no_such_module" in session.stdout
+
+
+def test_a_test_that_may_skip_fails_nothing(tmp_path: Path) -> None:
+    session = run_pytest(tmp_path, "@pytest.mark.may_skip('no loop devices')\n" + SKIPS, CI="true")
+
+    assert session.returncode == 0, session.stdout + session.stderr
+    assert "needs no-such-tool" in session.stdout
