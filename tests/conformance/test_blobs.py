@@ -17,7 +17,8 @@ from takeback.storage.blobs import StoredBlobs, create
 from takeback.storage.database import Database
 from takeback.storage.memory_blobs import MemoryBlobs
 from takeback.storage.protocols import Blobs
-from takeback.testing.blobs_suite import BlobsSuite, DurableBlobsSuite, name, noise, text, whole
+from takeback.testing.blobs_durable_suite import DurableBlobsSuite
+from takeback.testing.blobs_suite import BlobsSuite, name, noise, text, whole
 
 
 class Clock:
@@ -82,8 +83,11 @@ class StoredScene:
 
     def damage(self, digest: str) -> None:
         connection = sqlite3.connect(f"{self.directory}/journal.db")
-        row = "SELECT blobs.id, form, data, pack, position FROM blobs LEFT JOIN blob_places USING (id) WHERE digest = ?"
-        id, form, data, pack, position = connection.execute(row, (bytes.fromhex(digest),)).fetchone()
+        id, form, data, pack, position = connection.execute(
+            "SELECT blobs.id, form, data, pack, position FROM blobs LEFT JOIN blob_places USING (id) "
+            "WHERE digest = ?",
+            (bytes.fromhex(digest),),
+        ).fetchone()
         if form == 3:
             connection.close()
             return self.damage(data[32:64].hex())
@@ -147,7 +151,7 @@ CONTENTS = st.one_of(
 
 
 class Histories(RuleBasedStateMachine):
-    """Whatever order they come in: what was committed and is live can be read, and the store is always sound."""
+    """In whatever order: what was committed and is live can be read, and the store is always sound."""
 
     put_before = Bundle("put_before")
 
@@ -210,7 +214,11 @@ class Histories(RuleBasedStateMachine):
     def sweep(self, data: st.DataObject, elsewhere: bool) -> None:
         if not elsewhere:
             self.commit()
-        live = set(data.draw(st.lists(st.sampled_from(sorted(self.committed)), unique=True))) if self.committed else set()
+        live = (
+            set(data.draw(st.lists(st.sampled_from(sorted(self.committed)), unique=True)))
+            if self.committed
+            else set()
+        )
         blobs: Any = self.scene.other() if elsewhere else self.scene.blobs
         blobs.sweep(lambda: live, 0)
         waiting, needed = list(live), set[str]()
@@ -235,6 +243,6 @@ class Histories(RuleBasedStateMachine):
 
 
 Histories.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestHistories = Histories.TestCase

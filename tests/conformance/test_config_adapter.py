@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
+from takeback.adapters.config import formats
 from takeback.adapters.config.adapter import ConfigAdapter
 from takeback.adapters.config.changes import edit_change
+from takeback.adapters.config.keys import same
 from takeback.adapters.file.adapter import FileAdapter
-from takeback.errors import Conflict, Drifted, Misuse, NoRemedy, Refused, ValidationFailed
+from takeback.errors import Conflict, Drifted, Misuse, Refused, ValidationFailed
 from takeback.model.change import Change
 from takeback.model.plan import OnConflict, Outcome
 from takeback.model.record import canonical
@@ -58,7 +60,7 @@ STORIES = [
           lambda text: text.replace("nginx:1.25", "caddy").replace("nginx:2", "caddy")),
     Story("delete a key of YAML", "c.yml", COMPOSE, {}, ["/services/web"],
           lambda text: "services: {web: 1}\n"),
-    Story("a list that grows", "c.yml", COMPOSE, {"/services/web/ports/-": "8080:80"}, [],
+    Story("a list that grows", "c.yml", COMPOSE, {"/services/web/ports/2": "8080:80"}, [],
           lambda text: text.replace('"80:80"', '"81:81"')),
     Story("a secret", "c.yml", COMPOSE, {"/services/db/password": "correct horse"}, [],
           lambda text: text.replace("hunter2", "other").replace("correct horse", "other")),
@@ -108,11 +110,17 @@ class ConfigScene:
 
 
 class TestConfigAdapter(AdapterSuite):
-    stride = 7
+    stride = 60
 
     @pytest.fixture(params=STORIES, ids=lambda story: story.name)
     def scene(self, request: pytest.FixtureRequest, tmp_path: Path) -> ConfigScene:
         return ConfigScene(tmp_path, request.param)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+class TestConfigAdapterAtEveryPoint(TestConfigAdapter):
+    stride = 3
 
 
 # -- key by key
@@ -195,7 +203,11 @@ def test_a_foreign_edit_elsewhere_is_no_conflict_and_stays(compose):
     compose.undo(effect)
 
     assert compose.text.startswith("# edited by hand\n# the shop\n")
-    assert '"8443:8443"' in compose.text and "nginx:1.25   # pinned" in compose.text and "postgres:16" in compose.text
+    assert (
+        '"8443:8443"' in compose.text
+        and "nginx:1.25   # pinned" in compose.text
+        and "postgres:16" in compose.text
+    )
 
 
 def test_a_foreign_edit_of_the_key_is_a_conflict_named_by_key(compose):
@@ -266,6 +278,15 @@ def test_the_comment_of_a_deleted_key_comes_back_with_it(compose):
     assert compose.text == COMPOSE
 
 
+def test_the_comment_comes_back_even_if_another_key_changed_since(compose):
+    effect = compose.edit("/services/web")
+    compose.edit(services__db__image="postgres:17")
+
+    compose.undo(effect)
+
+    assert compose.text == COMPOSE.replace("postgres:16", "postgres:17")
+
+
 def test_the_comment_comes_back_even_if_the_mode_changed_since(compose):
     effect = compose.edit("/services/web")
     compose.file.chmod(0o600)
@@ -314,11 +335,7 @@ def test_what_json_has_no_word_for_comes_back_exactly_by_key(tmp_path, name, tex
     bench.undo(effect)
     bench.undo(other)
 
-    adapter = bench.adapter()
-    assert adapter.verify(effect).standing is Standing.BEFORE
-    from takeback.adapters.config import formats
-    from takeback.adapters.config.keys import same
-
+    assert bench.standing(effect) is Standing.BEFORE
     kind = name.rpartition(".")[2].replace("yml", "yaml")
     assert same(formats.read(kind, bench.text.encode()), formats.read(kind, text.encode()))
 
@@ -403,7 +420,9 @@ def test_what_is_staged_is_the_edited_document(compose):
 
     (staged,) = adapter.stage(effect, named=True)
 
-    assert staged.content == Path(staged.path).read_bytes() == COMPOSE.replace("nginx:1.25", "nginx:2").encode()
+    assert (
+        staged.content == Path(staged.path).read_bytes() == COMPOSE.replace("nginx:1.25", "nginx:2").encode()
+    )
     adapter.tidy(effect)
     assert os.listdir(compose.file.parent) == [compose.file.name]
 
@@ -441,7 +460,9 @@ def test_what_looks_secret_or_is_long_stays_out_of_the_journal(compose):
             blobs=compose.blobs,
         )
     )
-    record = canonical(to_json(effect.remedy)) + canonical(effect.change.args) + effect.change.summary.encode()
+    record = (
+        canonical(to_json(effect.remedy)) + canonical(effect.change.args) + effect.change.summary.encode()
+    )
 
     assert not any(word in record for word in (b"hunter2", b"correct horse", b"battery", b"very long"))
     compose.file.write_text("# moved on\n" + compose.text)
@@ -480,7 +501,6 @@ def test_a_number_with_a_fraction_can_stand_in_a_record(package):
         ("a.toml", b"a = 1\n", {"/a": None}, Misuse),
         ("a.conf", b"a = 1\n", {"/a": 2}, Misuse),
         ("a.json", b'{"a": 1}', {}, Misuse),
-        ("a.yml", b"a: &x 1\nb: *x\n", {"/a": {"deep": [1]}}, None),
         ("a.yml", b"a: &x {b: 1}\nc: *x\n", {"/c/b": 2}, Refused),
     ],
 )
@@ -489,9 +509,6 @@ def test_what_cannot_be_edited_is_said_in_one_sentence_with_a_hint(tmp_path, nam
     file.write_bytes(content)
     blobs = MemoryBlobs()
     adapter = ConfigAdapter(FileAdapter(blobs), blobs)
-    if error is None:
-        adapter.assess(edit_change(file, set))
-        return
 
     with pytest.raises(error) as caught:
         adapter.assess(edit_change(file, set))
@@ -534,7 +551,3 @@ def test_a_link_is_followed_to_the_file_it_names(tmp_path):
 
     assert (tmp_path / "link.json").is_symlink() and '"name": "x"' in bench.text
     assert effect.change.resource == f"file://{bench.file}"
-
-
-def test_an_unreadable_owner_is_the_file_adapters_business(tmp_path):
-    assert issubclass(NoRemedy, Refused)

@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -151,9 +152,14 @@ STORIES = [
 ]  # fmt: skip
 
 
-class TestFileAdapter(AdapterSuite):
-    stride = 1
+@pytest.fixture
+def quick_place() -> Iterator[Path]:
+    """In memory where possible: a sweep syncs thousands of times, and a kill is not a power cut."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as place:
+        yield Path(place)
 
+
+class TestFileAdapter(AdapterSuite):
     @pytest.fixture(params=STORIES, ids=[story.name for story in STORIES])
-    def scene(self, request: pytest.FixtureRequest, tmp_path: Path) -> FileScene:
-        return FileScene(tmp_path, request.param)
+    def scene(self, request: pytest.FixtureRequest, quick_place: Path) -> FileScene:
+        return FileScene(quick_place, request.param)

@@ -2,18 +2,18 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 import takeback
 from takeback.model.effect import OPEN_STATES
 from takeback.model.standing import Standing
-from takeback.testing.crash import Boundaries, in_a_process, open_wrapped
+from takeback.testing.crash import Boundaries, in_a_process, killed_everywhere, open_wrapped
 from tests.world import Picture, picture
-
-Action = Callable[["Scene", takeback.Takeback], Any]
 
 
 class Scene:
@@ -32,9 +32,21 @@ class Scene:
         del seen[b"."]["mtime"]
         return seen
 
+    def prepare(self) -> None:
+        """A new world, and a store with a little history, so that nothing is special about being the first."""
+        self.build()
+        template = self.directory / "template"
+        if not template.exists():
+            (self.directory / "elsewhere").write_bytes(b"0")
+            self.in_session(lambda run: run.write(self.directory / "elsewhere", b"1"))
+            shutil.copytree(self.store, template)
+            return
+        shutil.copytree(template, self.store)
+
     def build(self) -> None:
         """Files of every kind, with properties that a careless restore would lose."""
-        shutil.rmtree(self.directory, ignore_errors=True)
+        for directory in (self.world, self.store):
+            shutil.rmtree(directory, ignore_errors=True)
         self.world.mkdir(parents=True)
         (self.world / "conf.toml").write_text('# mind the gap\nport = 80\n\n[tls]\non = false\n')
         (self.world / "data.json").write_text('{\n  "a": 1,\n  "b": [1, 2]\n}\n')
@@ -160,6 +172,39 @@ def _overlapped_later(effect: takeback.Effect, effects: tuple[takeback.Effect, .
         for mine in effect.targets
         for theirs in later.targets
     )
+
+
+Prepare = Callable[[], Known]
+Action = Callable[[Boundaries], None]
+
+
+def some_quick(names: Iterable[str], *quick: str) -> list[Any]:
+    """The others are left to the long sweeps."""
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
+
+
+def sweep(scene: Scene, prepare: Prepare, action: Action, *, dying: bool) -> int:
+    """Every death ends in one of the two worlds."""
+    deaths = 0
+    worlds: set[str] = set()
+    known = prepare()
+
+    def again() -> None:
+        nonlocal known
+        known = prepare()
+
+    def check(at: int) -> None:
+        nonlocal deaths
+        where = f"killed at boundary {at}" if at else "not killed"
+        deaths += settle(scene, dying=dying and bool(at))
+        seen = side(scene.picture(), known)
+        assert seen in ("before", "after"), f"{where}: {seen}"
+        worlds.add(seen)
+        assert_settled(scene, where)
+
+    outer = killed_everywhere(again, action, check)
+    assert worlds == {"before", "after"}, "the sweep saw only one side"
+    return outer + deaths
 
 
 @contextmanager

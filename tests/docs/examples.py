@@ -25,21 +25,22 @@ class Reader:
         programs = home / ".programs"
         programs.mkdir()
         shim = programs / "takeback"
-        code = "import sys; from takeback.frontends.cli.main import main; sys.exit(main())"
-        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}" "$@"\n')
+        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m takeback "$@"\n')
         shim.chmod(0o755)
         (programs / "python").symlink_to(sys.executable)
-        self.environment = os.environ | {
-            "HOME": str(home),
-            "PATH": f"{programs}:{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        }
+        # The fixture `private_surroundings` puts all of this back. A reader has the default store.
+        for name in ("TAKEBACK_STORE", "XDG_STATE_HOME"):
+            os.environ.pop(name, None)
+        os.environ["HOME"] = str(home)
+        os.environ["PATH"] = f"{programs}:{os.environ['PATH']}"
+        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        os.chdir(self.project)
 
     def read(self, page: Path, block: Block) -> None:
         if block.language == "python":
             # Padded, so that a failing line has the number it has in the page.
             code = compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True)
-            exec(code, self.names)  # the page is ours
+            exec(code, self.names)  # noqa: S102, the page is ours
         elif block.language == "console":
             for number, command, expected in commands(block):
                 self.type(f"{page.name}:{number}", command, expected)
@@ -49,8 +50,6 @@ class Reader:
             command = command.replace(written, real)
         done = subprocess.run(
             ["bash", "-c", command],
-            cwd=self.project,
-            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -60,30 +59,33 @@ class Reader:
         )
         printed = done.stdout.replace(str(self.home), _HOME).rstrip("\n").split("\n")
         printed = [] if printed == [""] else [line.rstrip() for line in printed]
-        assert self._fits(expected, printed), _difference(where, command, expected, printed)
+        ids = fitting(expected, printed, self.ids)
+        assert ids is not None, _difference(where, command, expected, printed)
+        self.ids = ids
 
-    def _fits(self, expected: list[str], printed: list[str]) -> bool:
-        """Line by line; a line that is only `…` stands for any number of lines."""
-        if not expected:
-            return not printed
-        if expected[0] == "…":
-            return any(self._fits(expected[1:], printed[skipped:]) for skipped in range(len(printed) + 1))
-        return bool(printed) and self._line_fits(expected[0], printed[0]) and self._fits(expected[1:], printed[1:])
 
-    def _line_fits(self, expected: str, printed: str) -> bool:
-        """`…` is anything; an id is the one that this name stood for before, or a new one."""
-        pattern, written_ids, place = "", list[str](), 0
-        for found in _ID.finditer(expected):
-            pattern += _wild(expected[place : found.start()])
-            known = self.ids.get(found.group())
-            pattern += re.escape(known) if known else r"([0-9a-hjkmnp-tv-z]{8})"
-            if not known:
-                written_ids.append(found.group())
-            place = found.end()
-        matched = re.fullmatch(pattern + _wild(expected[place:]), printed)
-        if matched:
-            self.ids.update(zip(written_ids, matched.groups(), strict=True))
-        return bool(matched)
+def fitting(expected: list[str], printed: list[str], ids: dict[str, str]) -> dict[str, str] | None:
+    """The ids known afterwards; None if it does not fit. A line that is only `…` stands for any number of lines."""
+    if not expected:
+        return None if printed else ids
+    if expected[0] == "…":
+        tries = (fitting(expected[1:], printed[skipped:], ids) for skipped in range(len(printed) + 1))
+        return next((found for found in tries if found is not None), None)
+    known = fitting_line(expected[0], printed[0], ids) if printed else None
+    return None if known is None else fitting(expected[1:], printed[1:], known)
+
+
+def fitting_line(expected: str, printed: str, ids: dict[str, str]) -> dict[str, str] | None:
+    """`…` is anything; an id is the one that this name stood for before, or a new one."""
+    pattern, new, place = "", list[str](), 0
+    for found in _ID.finditer(expected):
+        pattern += _wild(expected[place : found.start()])
+        known = ids.get(found.group())
+        pattern += re.escape(known) if known else "([0-9a-hjkmnp-tv-z]{8})"
+        new += [] if known else [found.group()]
+        place = found.end()
+    matched = re.fullmatch(pattern + _wild(expected[place:]), printed)
+    return ids | dict(zip(new, matched.groups(), strict=True)) if matched else None
 
 
 def _wild(text: str) -> str:

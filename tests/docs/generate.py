@@ -26,10 +26,11 @@ def rows(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:
 def transitions() -> str:
     from takeback.model.effect import TRANSITIONS
 
-    return rows(
-        ("state", "then", "state after"),
-        ((f"`{state.value}`" if state else "(none)", str(event), f"`{after.value}`") for (state, event), after in TRANSITIONS.items()),
-    )  # fmt: skip
+    body = (
+        (f"`{state.value}`" if state else "(none)", str(event), f"`{after.value}`")
+        for (state, event), after in TRANSITIONS.items()
+    )
+    return rows(("state", "then", "state after"), body)
 
 
 def recovery() -> str:
@@ -86,7 +87,7 @@ def errors() -> str:
 
 
 def cli() -> str:
-    from takeback.frontends.cli.main import COMMANDS, command_named, parser_of
+    from takeback.frontends.cli.commands import COMMANDS, command_named, parser_of
 
     text: list[str] = []
     group = ""
@@ -103,7 +104,8 @@ def cli() -> str:
 def _command(parser: ArgumentParser, help: str, example: str, name: str) -> str:
     own = [action for action in _actions(parser) if not _is_global(action)]
     usage = " ".join([f"takeback {name}", *(_usage(action) for action in own)])
-    lines = [f"### takeback {name}\n", f"{help[:1].upper()}{help[1:]}.\n", f"```text\n{usage}\n```\n"]
+    sentence = f"{help[:1].upper()}{help[1:]}" + ("" if help.endswith("?") else ".")
+    lines = [f"### takeback {name}\n", f"{sentence}\n", f"```text\n{usage}\n```\n"]
     if own:
         lines.append(rows(("option", "meaning"), ((_spelled(action), action.help or "") for action in own)))
     lines.append(f"Example: `{example}`\n")
@@ -111,7 +113,7 @@ def _command(parser: ArgumentParser, help: str, example: str, name: str) -> str:
 
 
 def global_options() -> str:
-    from takeback.frontends.cli.main import COMMANDS, command_named, parser_of
+    from takeback.frontends.cli.commands import COMMANDS, command_named, parser_of
 
     first = next(iter(COMMANDS))
     shared = [action for action in _actions(parser_of(first, command_named(first))) if _is_global(action)]
@@ -138,7 +140,7 @@ def _value(action: Action) -> str:
         return ""
     if action.choices is not None:
         return "{" + ",".join(map(str, action.choices)) + "}"
-    metavar = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
+    metavar = action.metavar or action.dest.upper()
     return metavar if isinstance(metavar, str) else " ".join(metavar)
 
 
@@ -192,7 +194,9 @@ def _methods(file: str, name: str) -> str:
     found = next(node for node in _tree(file).body if _named(node, name))
     assert isinstance(found, ast.ClassDef)
     methods = [node for node in found.body if isinstance(node, ast.FunctionDef)]
-    return "".join(_function(node) for node in methods if not node.name.startswith("_") and node.name not in INTERNAL)
+    return "".join(
+        _function(node) for node in methods if not node.name.startswith("_") and node.name not in INTERNAL
+    )
 
 
 class _Unquoted(ast.NodeTransformer):

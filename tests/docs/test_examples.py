@@ -1,6 +1,5 @@
 """Every Python and console example in the documents runs, and prints what the page says."""
 
-import os
 import re
 from pathlib import Path
 
@@ -16,13 +15,14 @@ WITH_EXAMPLES = [page for page in pages() if any(block.language in RUNNABLE for 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=name_of)
 def test_the_examples_of_a_page_work_one_after_the_other(page: Path, tmp_path: Path) -> None:
     reader = Reader(tmp_path / "you")
-    os.chdir(reader.project)
 
     for block in blocks(page):
         reader.read(page, block)
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "tutorial.md", DOCS / "reference" / "python.md"], ids=name_of)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", DOCS / "tutorial.md", DOCS / "reference" / "python.md"], ids=name_of
+)
 def test_the_pages_a_new_user_reads_have_examples_that_run(page: Path) -> None:
     assert page in WITH_EXAMPLES
 

@@ -1,5 +1,6 @@
 """What the documents say about the code is what the code says."""
 
+import json
 import re
 from enum import EnumType
 from pathlib import Path
@@ -7,19 +8,22 @@ from pathlib import Path
 import pytest
 
 import takeback
+from takeback.audit.views import effect_json
 from takeback.model.plan import Outcome
 from takeback.model.record import Kind
 from takeback.model.run import OnDeath
-from takeback.model.settings import Settings
+from takeback.model.settings import Settings, settings_from
 from takeback.model.standing import Standing
 from tests.docs.generate import PARTS, SOURCE
-from tests.docs.pages import DOCS, ROOT, anchors, generated, links, name_of, pages, table
+from tests.docs.pages import DOCS, ROOT, anchors, blocks, generated, links, name_of, pages, table
 
 GENERATED = [(page, name, text) for page in pages() for name, text in generated(page)]
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [(name, text) for _, name, text in GENERATED], ids=[f"{name_of(p)}:{n}" for p, n, _ in GENERATED]
+    ("name", "text"),
+    [(name, text) for _, name, text in GENERATED],
+    ids=[f"{name_of(p)}:{n}" for p, n, _ in GENERATED],
 )
 def test_a_part_that_is_printed_from_the_code_is_up_to_date(name: str, text: str) -> None:
     assert text == PARTS[name](), "Run `python -m tests.docs.generate`."
@@ -57,8 +61,43 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 
 def test_the_settings_page_has_every_setting_and_its_default() -> None:
-    written = {name: int(default.replace(",", "")) for name, default, *_ in table(DOCS / "reference/settings.md", "All settings")}
+    written = {
+        name: int(default.replace(",", ""))
+        for name, default, *_ in table(DOCS / "reference/settings.md", "All settings")
+    }
     assert written == Settings()._asdict()
+
+
+def test_json_examples_are_json_and_the_settings_among_them_are_accepted() -> None:
+    for page in pages():
+        for block in blocks(page):
+            if block.language == "json":
+                data = json.loads(block.text)
+                if page.name == "settings.md":
+                    settings_from(data, "the page")
+
+
+def test_the_settings_page_names_every_environment_variable() -> None:
+    named = {row[0] for row in table(DOCS / "reference/settings.md", "Environment variables")}
+    read = re.compile(r"environ(?:\.get\(|\[)\"([A-Z_]+)\"")
+    used = {
+        name
+        for file in SOURCE.rglob("*.py")
+        if "testing" not in file.parts
+        for name in read.findall(file.read_text())
+    }
+    assert used - {"TERM"} <= named
+    assert {name for name in named if name.startswith("TAKEBACK_")} <= used
+
+
+def test_the_json_page_lists_every_field_of_an_effect(tmp_path: Path, store: Path) -> None:
+    with takeback.open(store) as tb, tb.run("one") as run:
+        effect = run.write(tmp_path / "file", "text")
+    assert effect
+    listed = [
+        name.strip() for row in table(DOCS / "reference/json.md", "An effect") for name in row[0].split(",")
+    ]
+    assert listed == list(effect_json(effect))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +127,9 @@ def test_the_architecture_page_lists_every_room() -> None:
 
 
 def test_the_format_page_lists_every_file_that_a_store_has(store: Path, tmp_path: Path) -> None:
-    listed = {name.strip() for row in table(DOCS / "internals/format.md", "Files") for name in row[0].split(",")}
+    listed = {
+        name.strip() for row in table(DOCS / "internals/format.md", "Files") for name in row[0].split(",")
+    }
     (tmp_path / "two-names").write_bytes(b"x")
     (tmp_path / "second").hardlink_to(tmp_path / "two-names")
     with takeback.open(store) as tb:

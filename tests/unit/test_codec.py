@@ -23,7 +23,9 @@ def test_whatever_is_encoded_is_decoded_again(content: bytes, base: bytes | None
 
 
 @given(st.lists(st.binary(max_size=50)), st.integers(1, 40))
-def test_cutting_changes_no_byte_and_makes_all_pieces_but_the_last_equally_long(pieces: list[bytes], length: int) -> None:
+def test_cutting_changes_no_byte_and_makes_all_pieces_but_the_last_equally_long(
+    pieces: list[bytes], length: int
+) -> None:
     whole = b"".join(pieces)
     for content in (pieces, iter(pieces), whole, bytearray(whole), memoryview(whole)):
         made = list(cut(content, length))

@@ -1,4 +1,4 @@
-"""Pack files: self-describing, locked while something in them is not committed, never trusted after a failure."""
+"""Packs: self-describing, locked while something in them is not committed, never trusted after a failure."""
 
 import errno
 import os
@@ -115,7 +115,9 @@ def test_the_same_pack_goes_on_after_a_commit(packs: Packs) -> None:
     assert packs.append([entry(b"y")])[0].pack == first.pack
 
 
-def test_a_failed_fsync_is_not_tried_again(packs: Packs, alarms: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_fsync_is_not_tried_again(
+    packs: Packs, alarms: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (place,) = packs.append([entry(b"x")])
     asked: list[int] = []
 
@@ -151,7 +153,9 @@ def test_short_writes_are_completed(packs: Packs, monkeypatch: pytest.MonkeyPatc
     assert packs.read(place, check=True).data == content
 
 
-def test_a_full_disk_is_named_with_a_way_out(packs: Packs, alarms: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named_with_a_way_out(
+    packs: Packs, alarms: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(handle: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "no")
 
@@ -165,7 +169,7 @@ def test_links_fifos_and_open_modes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(b"x")
     (tmp_path / "real").chmod(0o600)
     (tmp_path / "link").symlink_to("real")
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="symbolic links"):
         disk.open_private(str(tmp_path / "link"))
     os.close(disk.open_private(str(tmp_path / "real")))
     (tmp_path / "real").chmod(0o640)
@@ -180,7 +184,9 @@ def test_links_fifos_and_open_modes_are_refused(tmp_path: Path) -> None:
         disk.check_private(str(tmp_path / "link"))
 
 
-def test_a_small_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_file_is_replaced_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "FORMAT"
     disk.write_file(str(path), b"one")
     for call in ("write", "fsync", "rename"):

@@ -62,7 +62,7 @@ def status_json(status: Status) -> dict[str, Any]:
         "effects": {
             "pending": status.states[State.PROPOSED],
             "open": status.open,
-            **{state: count for state, count in status.states.items()},
+            **status.states,
             "kept": status.kept,
             "forgettable": status.forgettable,
             "forgotten": status.forgotten,

@@ -44,7 +44,9 @@ def effect_json(effect: Effect) -> dict[str, Any]:
         "key": effect.key,
         "note": effect.note,
         "at": iso(effect.at),
-        "targets": [{"resource": one.resource, "before": one.before, "after": one.after} for one in effect.targets],
+        "targets": [
+            {"resource": one.resource, "before": one.before, "after": one.after} for one in effect.targets
+        ],
     }
 
 
@@ -96,7 +98,12 @@ def undo_json(result: "UndoResult") -> dict[str, Any]:
         "outcome": result.outcome,
         "effects": [{"id": one.id, "state": one.state.value} for one in result.effects],
         "targets": [
-            {"resource": one.resource, "outcome": one.outcome.value, "detail": one.detail, "effect": one.effect}
+            {
+                "resource": one.resource,
+                "outcome": one.outcome.value,
+                "detail": one.detail,
+                "effect": one.effect,
+            }
             for one in result.targets
         ],
         "undo": [one.id for one in result.undo],

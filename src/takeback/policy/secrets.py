@@ -27,9 +27,7 @@ _TOKENS: tuple[tuple[str, str], ...] = (
     ("an npm token", r"\bnpm_[A-Za-z0-9]{36}"),
     ("a PyPI token", r"\bpypi-AgE[A-Za-z0-9_-]{50,}"),
 )
-_WORDS = (
-    r"pass(?:word|wd|phrase)?|pwd|secret|token|credentials?|(?:api|access|secret|private|auth|account)[_-]?key"
-)
+_WORDS = r"pass(?:word|wd|phrase)?|pwd|secret|token|credentials?|(?:api|access|secret|private|auth|account)[_-]?key"
 _ASSIGNED = re.compile(
     rf"(?i:(?<![a-z])(?:\w*[_.-])?(?:[a-z]*(?:{_WORDS})))[\"']?\s*(?:=>|:=|[:=])\s*"
     r"(?:(?P<quote>[\"'])(?P<quoted>(?:(?!(?P=quote)).)+)(?P=quote)|(?P<bare>[^\s\"'#,;]+)\s*(?:[#;].*)?$)"

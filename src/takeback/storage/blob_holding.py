@@ -1,4 +1,4 @@
-"""Blobs that were put but are in no commit yet: the store's next transaction, whoever's, writes them first."""
+"""Blobs put but not committed yet: the store's next transaction, whoever's it is, writes them first."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -40,6 +40,8 @@ class Holding:
         self.held: dict[bytes, Held] = {}
         self.committing: dict[bytes, Held] = {}
         self.newest: dict[int, bytes] = {}  # by origin
+        self._committing_newest: dict[int, bytes] = {}
+        self._weighing: list[bytes] = []  # those of `held` that take memory for data or content
         self._data = 0  # bytes in `held`
         self._content = 0
         self._in_transaction: Callable[[], bool] = lambda: False
@@ -73,18 +75,23 @@ class Holding:
             self.newest[origin] = held.stored.digest
 
     def _weigh(self, held: Held) -> None:
+        if held.content is not None or held.stored.data is not None:
+            self._weighing.append(held.stored.digest)
         self._data += 0 if held.known else len(held.stored.data or b"")
         self._content += len(held.content or b"")
 
     def _spill(self) -> None:
         """Too much for memory: data goes to a pack; content, which only spares a retry, is given up."""
+        weighing = [self.held[digest] for digest in dict.fromkeys(self._weighing)]
         if self._data > MOST_DATA:
-            inline = [held for held in self.held.values() if not held.known and held.stored.place is None]
+            inline = [held for held in weighing if not held.known and held.stored.data is not None]
             for held in self._placed(inline):
                 self.held[held.stored.digest] = held
             self._data = 0
-        for digest, held in self.held.items():
-            self.held[digest] = held._replace(content=None)
+            self._weighing = []
+        for held in weighing:
+            digest = held.stored.digest
+            self.held[digest] = self.held[digest]._replace(content=None)
         self._content = 0
 
     def _placed(self, helds: list[Held]) -> list[Held]:
@@ -106,20 +113,23 @@ class Holding:
             self.settle()
 
     def discard(self) -> None:
-        self.held, self.newest = {}, {}
-        self._data = self._content = 0
+        self._empty()
         self.settle()
+
+    def _empty(self) -> None:
+        self.held, self.newest, self._weighing = {}, {}, []
+        self._data = self._content = 0
 
     def settle(self) -> None:
         """A transaction that is over and was not rolled back has made its blobs durable."""
         if self.committing and not self._in_transaction():
-            self.committing = {}
+            self.committing, self._committing_newest = {}, {}
         if not self.committing and not self.held:
             self._packs.release()
 
     def _begin(self) -> None:
         """Called first thing in every transaction, so the one before is over, and was not rolled back."""
-        self.committing = {}
+        self.committing, self._committing_newest = {}, {}
         self._write()
 
     def _write(self) -> None:
@@ -140,8 +150,8 @@ class Holding:
             for origin, digest in self.newest.items():
                 rows.set_newest(connection, origin, ids[digest])
             self.committing |= self.held
-            self.held, self.newest = {}, {}
-            self._data = self._content = 0
+            self._committing_newest |= self.newest
+            self._empty()
 
     def _write_row(self, connection: Connection, ask: Ask, held: Held, at: int) -> int:
         stored = held.stored
@@ -176,9 +186,10 @@ class Holding:
 
     def _take_back(self) -> None:
         """The transaction failed: nothing of it is durable, so all of it is held again."""
-        self.held = self.committing | self.held
-        self.committing = {}
-        self._data = self._content = 0
+        held, newest = self.committing | self.held, self._committing_newest | self.newest
+        self.committing, self._committing_newest = {}, {}
+        self._empty()
+        self.held, self.newest = held, newest
         for held in self.held.values():
             self._weigh(held)
 

@@ -82,9 +82,7 @@ def origin_of(like: str) -> int:
 
 
 def newest(ask: Ask, origin: int) -> bytes | None:
-    rows = ask(
-        "SELECT digest FROM blob_origins JOIN blobs ON blobs.id = newest WHERE origin = ?", (origin,)
-    )
+    rows = ask("SELECT digest FROM blob_origins JOIN blobs ON blobs.id = newest WHERE origin = ?", (origin,))
     return rows[0][0] if rows else None
 
 

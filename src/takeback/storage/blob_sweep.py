@@ -20,7 +20,8 @@ from takeback.storage.database import BUSY_SECONDS, Database
 from takeback.storage.pack_tidy import tidy_packs
 from takeback.storage.packs import CAP, HEADER, Packs
 
-ROUND = CAP  # bytes of content encoded anew in one round; also what a round may need as extra space
+ROUND = CAP // 4  # bytes of content encoded anew in one round, while others wait for the database
+ROUNDS = 4  # after which packs are copied as well; before, most entries of a pack may be about to go
 
 
 class Marks(NamedTuple):
@@ -43,8 +44,9 @@ class Sweeper:
         freed = 0
         with self._alone():
             in_use = {row[0] for row in self._database.read("SELECT DISTINCT pack FROM blob_places")}
-            more = True
+            more, rounds = True, 0
             while more:
+                rounds += 1
                 with self._database.write() as connection:
                     marks = self._mark(connection, live())
                     freed += self._delete(connection, marks)
@@ -52,7 +54,8 @@ class Sweeper:
                     freed += gained
                     self._packs.sync()
                 settle()
-                tidy_packs(self._database, self._packs, in_use, self._now - self._grace)
+                copying = not more or rounds % ROUNDS == 0
+                tidy_packs(self._database, self._packs, in_use, self._now - self._grace, copying)
             self._shrink()
         return freed
 

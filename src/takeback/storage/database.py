@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-import threading
+from _thread import RLock  # the same lock as threading.RLock, without two milliseconds of start-up
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +20,7 @@ class Database:
     def __init__(self, path: str, *, read_only: bool = False) -> None:
         self.path = path
         self.read_only = read_only
-        self.lock = threading.RLock()
+        self.lock = RLock()
         # What others hold back until the next commit (blobs put but not yet written) is written first, inside it.
         self.before_commit: list[Callable[[], None]] = []
         self.after_rollback: list[Callable[[], None]] = []
@@ -69,9 +69,12 @@ class Database:
                 self._depth = 0
 
     def read(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[Row]:
-        with self.lock, self._translated():
+        with self.lock:
             self._refuse_after_fork()
-            return self._connection.execute(sql, values).fetchall()
+            try:
+                return self._connection.execute(sql, values).fetchall()
+            except sqlite3.Error as error:
+                raise self._in_our_words(error) from error
 
     def script(self, sql: str) -> None:
         with self.lock, self._translated():

@@ -9,7 +9,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from takeback.errors import Refused, ResourceUnreachable
 
@@ -186,14 +186,16 @@ def write_file(path: str, data: bytes) -> None:
             pass
     handle = create_private(staged)
     try:
-        write_fully(handle, data, staged)
-        sync_file(handle, staged)
+        try:
+            write_fully(handle, data, staged)
+            sync_file(handle, staged)
+        finally:
+            os.close(handle)
+        rename(staged, path)
     except ResourceUnreachable:
-        os.close(handle)
-        os.unlink(staged)
+        with suppress(OSError):  # gone already if only the directory could not be synced
+            os.unlink(staged)
         raise
-    os.close(handle)
-    rename(staged, path)
 
 
 def try_lock(handle: int) -> bool:

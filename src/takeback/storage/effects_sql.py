@@ -3,7 +3,7 @@
 from typing import Any
 
 from takeback.model.change import Change
-from takeback.model.effect import Effect, State
+from takeback.model.effect import OPEN_STATES, Effect, State
 from takeback.model.resource import ancestors
 from takeback.storage.protocols import Query
 
@@ -34,7 +34,8 @@ DAMAGED = Effect(
 )
 
 
-def select_effects(query: Query) -> tuple[str, list[Any]]:
+def select_effects(query: Query, beyond: int = 0) -> tuple[str, list[Any]]:
+    """`beyond` is where the page before ended: in the order asked for, what comes after it."""
     where: list[str] = []
     values: list[Any] = []
 
@@ -49,8 +50,7 @@ def select_effects(query: Query) -> tuple[str, list[Any]]:
     if query.agent:
         narrow("r.agent = ?", query.agent)
     if query.states:
-        # Spelled out, so that SQLite sees the partial index on effects in flight applies.
-        narrow("e.state IN (" + ", ".join(f"'{state.value}'" for state in query.states) + ")")
+        narrow(_in_states(query.states))
     if query.key:
         narrow("e.key = ? AND e.key <> '' AND e.state <> 'aborted'", query.key)
     if query.resource:
@@ -62,12 +62,22 @@ def select_effects(query: Query) -> tuple[str, list[Any]]:
         narrow("e.kept_by <> '' AND e.forgotten = 0")
     if query.after:
         narrow("e.seq > ?", query.after)
+    if beyond:
+        narrow("e.seq < ?" if query.newest else "e.seq > ?", beyond)
     sql = "SELECT" + _COLUMNS + ("WHERE " + " AND ".join(where) if where else "")
-    sql += " ORDER BY e.seq DESC" if query.newest else " ORDER BY e.seq"
-    if query.limit:
-        sql += " LIMIT ?"
-        values.append(query.limit)
-    return sql, values
+    return sql + _in_order(query), values
+
+
+def _in_states(states: tuple[State, ...]) -> str:
+    # Spelled out, and again in the words of the schema, so that SQLite sees its index of those in flight applies.
+    sql = "e.state IN (" + ", ".join(f"'{state.value}'" for state in states) + ")"
+    in_flight = " AND e.state IN ('proposed', 'intended', 'stuck')"
+    return sql + in_flight if set(states).issubset(OPEN_STATES) else sql
+
+
+def _in_order(query: Query) -> str:
+    order = " ORDER BY e.seq DESC" if query.newest else " ORDER BY e.seq"
+    return f"{order} LIMIT {query.limit}" if query.limit else order
 
 
 def _overlapping(resource: str) -> tuple[str, list[str]]:

@@ -14,6 +14,7 @@ from takeback.storage.database import Database
 from takeback.storage.packs import CAP, HEADER, EntryDamaged, Packs, Place, pack_path, packs_in, read_entry
 
 SMALL = CAP // 4
+TOGETHER = CAP * 3 // 4  # bytes copied before the packs they come from are removed
 MANY = 4  # small packs that are worth putting together
 
 
@@ -22,12 +23,13 @@ class Victim(NamedTuple):
     needed: int  # bytes
 
 
-def tidy_packs(database: Database, packs: Packs, in_use: set[int], oldest: int) -> None:
-    """`in_use` had rows when the sweep began; another pack without rows goes only if older than `oldest`."""
+def tidy_packs(database: Database, packs: Packs, in_use: set[int], oldest: int, copying: bool) -> None:
+    """`in_use` had rows during this sweep; another pack without rows goes only if older than `oldest`."""
     packs.forget_handles()
     needed: dict[int, int] = dict(
         database.read("SELECT pack, sum(length + ?) FROM blob_places GROUP BY pack", (HEADER.size,))
     )
+    in_use.update(needed)
     victims: list[Victim] = []
     small: list[Victim] = []
     for pack in packs_in(packs.directory):
@@ -42,12 +44,14 @@ def tidy_packs(database: Database, packs: Packs, in_use: set[int], oldest: int) 
             victims.append(Victim(pack, needed[pack]))
         elif needed[pack] < SMALL:
             small.append(Victim(pack, needed[pack]))
+    if not copying:
+        return
     if len(small) >= MANY:
         victims += small
     group: list[int] = []
     weight = 0
     for victim in victims:
-        if group and weight + victim.needed > CAP:
+        if group and weight + victim.needed > TOGETHER:
             _rewrite(database, packs, group)
             group, weight = [], 0
         group.append(victim.pack)
@@ -70,7 +74,7 @@ def _rewrite(database: Database, packs: Packs, group: list[int]) -> None:
             old = Place(pack, position, length)
             try:
                 entry = read_entry(handles[pack], position, length)
-            except EntryDamaged:
+            except (EntryDamaged, OSError):
                 continue
             moves.append((id, old, fresh.append([entry])[0]))
         fresh.sync()

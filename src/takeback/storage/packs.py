@@ -47,9 +47,7 @@ def to_bytes(entry: Entry) -> bytes:
 
 
 def _head(entry: Entry) -> bytes:
-    full = HEADER.pack(
-        MARK, entry.form, entry.size, len(entry.data), entry.digest, entry.base or NOTHING, 0
-    )
+    full = HEADER.pack(MARK, entry.form, entry.size, len(entry.data), entry.digest, entry.base or NOTHING, 0)
     return full[:-4]
 
 

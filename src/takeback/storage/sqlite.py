@@ -3,9 +3,10 @@
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from takeback.errors import Blocked, KeyReused, LeaseLost, RecordInvalid, StoreBusy
-from takeback.model.effect import Effect, State
+from takeback.model.effect import OPEN_STATES, Effect, State
 from takeback.model.ids import short
 from takeback.model.life import BIRTHS, OF_EFFECTS, Life, consequences, refuse_unfit_run, told, touched
 from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
@@ -19,6 +20,15 @@ from takeback.storage.protocols import Query
 _LIFE = "id, run, state, seq, told, ended, undoes, partial, undone_by, kept_by, forgotten"
 _RECORD = "seq, kind, run, effect, at, body, hash"
 _RUN = "id, name, agent, state, on_death, opened_at, closed_at, effects"
+# The first record, the one that tells what it is and the newest outcome are pointed to; the others are few.
+_OF_EFFECT = (
+    "SELECT seq FROM effects WHERE id = ? UNION SELECT told FROM effects WHERE id = ?"
+    " UNION SELECT ended FROM effects WHERE id = ?"
+    " UNION SELECT seq FROM records WHERE effect = ? AND effect <> '' AND kind NOT IN ('intent', 'done')"
+)
+_PAGE = 500
+# Exactly as in the schema, so that SQLite sees that the partial index applies.
+_IN_FLIGHT = "state IN ('proposed', 'intended', 'stuck')"
 
 
 class SqliteJournal:
@@ -50,29 +60,39 @@ class SqliteJournal:
     def records(
         self, after: int = 0, kinds: tuple[Kind, ...] = (), run: str = "", effect: str = ""
     ) -> Iterator[Record]:
-        where, values = ["seq > ?"], [after]
-        for column, value in (("run", run), ("effect", effect)):
-            if value:
-                where.append(f"{column} = ?")
-                values.append(value)  # pyright: ignore[reportArgumentType]
+        where: list[str] = ["seq > ?"]
+        values: list[Any] = [after]
+        if run:
+            where.append("run = ?")
+            values.append(run)
+        if effect:
+            where.append(f"seq IN ({_OF_EFFECT})")
+            values += [effect] * 4
         if kinds:
             # Spelled out, so that SQLite sees the partial indexes apply.
             where.append("(" + " OR ".join(f"kind = '{kind.value}'" for kind in kinds) + ")")
+        # SQLite would rather read every record in order than the few of this index and sort them.
+        index = "INDEXED BY checkpoints" if kinds == (Kind.CHECKPOINT,) else ""
+        sql = f"SELECT {_RECORD} FROM records {index} WHERE {' AND '.join(where)} ORDER BY seq LIMIT {_PAGE}"
         # In pages: a reader that stops half-way has not read it all, and holds no lock meanwhile.
         while True:
-            rows = self._database.read(
-                f"SELECT {_RECORD} FROM records WHERE {' AND '.join(where)} ORDER BY seq LIMIT 1000", values
-            )
+            rows = self._database.read(sql, values)
             for row in rows:
                 yield to_record(row)
-            if len(rows) < 1000:
+            if len(rows) < _PAGE:
                 return
             values[0] = rows[-1][0]
 
     def effects(self, query: Query) -> Iterator[Effect]:
-        sql, values = select_effects(query)
-        for row in self._database.read(sql, values):
-            yield _to_effect(row, strict=bool(query.ids))
+        sql, values = select_effects(query if query.limit or query.ids else query._replace(limit=_PAGE))
+        while True:
+            rows = self._database.read(sql, values)
+            for row in rows:
+                yield _to_effect(row, strict=bool(query.ids))
+            if query.limit or query.ids or len(rows) < _PAGE:
+                return
+            last = rows[-1][3]
+            sql, values = select_effects(query._replace(limit=_PAGE), beyond=last)
 
     def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False) -> Iterator[RunInfo]:
         where, values = "", list(ids)
@@ -96,6 +116,9 @@ class SqliteJournal:
         counts = {
             str(name): int(n) for name, n in self._database.read("SELECT name, n FROM tally WHERE n > 0")
         }
+        # What is in flight is counted by its index: few at any time, and two writes less for each effect.
+        in_flight = f"SELECT state, count(*) FROM effects WHERE {_IN_FLIGHT} GROUP BY state"
+        counts |= {str(state): int(n) for state, n in self._database.read(in_flight)}
         counts["records"] = self._database.read("SELECT coalesce(max(seq), 0) FROM records")[0][0]
         return counts
 
@@ -140,15 +163,19 @@ def _project(connection: sqlite3.Connection, record: Record) -> None:
     if born:
         _refuse_overlap(connection, record)
 
+    known: dict[str, Life] = {}
+
     def find(id: str) -> Life | None:
         row = connection.execute(f"SELECT {_LIFE} FROM effects WHERE id = ?", (id,)).fetchone()
-        return _to_life(row) if row else None
+        if row:
+            known[id] = _to_life(row)
+        return known.get(id)
 
     for life in consequences(record, find):
         if life.seq == record.seq:
             _insert(connection, record, life)
         else:
-            _update(connection, life)
+            _update(connection, known[life.id], life)
         if born:
             _index(connection, record, life.seq)
 
@@ -158,7 +185,8 @@ def _refuse_unfit_run(connection: sqlite3.Connection, record: Record) -> None:
     in_flight = (
         record.kind is Kind.CLOSE
         and connection.execute(
-            "SELECT 1 FROM effects WHERE state IN ('proposed', 'intended') AND run = ? LIMIT 1", (record.run,)
+            f"SELECT 1 FROM effects WHERE {_IN_FLIGHT} AND state <> 'stuck' AND run = ? LIMIT 1",
+            (record.run,),
         ).fetchone()
     )
     refuse_unfit_run(record, RunState(row[0]) if row else None, bool(in_flight))
@@ -176,13 +204,9 @@ def _insert(connection: sqlite3.Connection, record: Record, life: Life) -> None:
             hint="Give every change its own key, or none.",
         ) from error
     connection.execute("UPDATE runs SET effects = effects + 1 WHERE id = ?", (life.run,))
-    _count(connection, life.state, 1)
 
 
-def _update(connection: sqlite3.Connection, life: Life) -> None:
-    old = connection.execute(
-        "SELECT state, kept_by, forgotten FROM effects WHERE seq = ?", (life.seq,)
-    ).fetchone()
+def _update(connection: sqlite3.Connection, old: Life, life: Life) -> None:
     connection.execute(
         "UPDATE effects SET state = ?, told = ?, ended = ?, undoes = ?, partial = ?, undone_by = ?, kept_by = ?,"
         " forgotten = ? WHERE seq = ?",
@@ -198,12 +222,17 @@ def _update(connection: sqlite3.Connection, life: Life) -> None:
             life.seq,
         ),
     )
-    if old[0] != life.state:
-        _count(connection, old[0], -1)
-        _count(connection, life.state, 1)
-    if not old[1] and life.kept_by:
+    if life.state is State.ABORTED:
+        # Its key is free again; only here, so that no other update has to touch the index of keys.
+        connection.execute("UPDATE effects SET key = '' WHERE seq = ?", (life.seq,))
+    if old.state is not life.state:
+        if old.state not in OPEN_STATES:
+            _count(connection, old.state, -1)
+        if life.state not in OPEN_STATES:
+            _count(connection, life.state, 1)
+    if not old.kept_by and life.kept_by:
         _count(connection, "kept", 1)
-    if not old[2] and life.forgotten:
+    if not old.forgotten and life.forgotten:
         _count(connection, "forgotten", 1)
 
 
@@ -224,14 +253,15 @@ def _index(connection: sqlite3.Connection, record: Record, effect: int) -> None:
 def _refuse_overlap(connection: sqlite3.Connection, record: Record) -> None:
     """One effect in flight per resource; keys of one file count as the file, because the file is replaced whole."""
     in_flight = connection.execute(
-        "SELECT e.id, e.state, t.resource FROM effects e JOIN targets t ON t.effect = e.seq"
-        " WHERE e.state IN ('proposed', 'intended', 'stuck') AND e.id <> ?",
-        (record.effect,),
+        f"SELECT id, state, seq, told FROM effects WHERE {_IN_FLIGHT} AND id <> ?", (record.effect,)
     ).fetchall()
     if not in_flight:
         return
     wanted = [without_fragment(resource) for resource in touched(record.body)]
-    for id, state, resource in in_flight:
+    theirs = [
+        (id, state, one) for id, state, seq, told_at in in_flight for one in _held(connection, seq, told_at)
+    ]
+    for id, state, resource in theirs:
         if not any(overlaps(without_fragment(resource), one) for one in wanted):
             continue
         if state == State.STUCK:
@@ -244,6 +274,17 @@ def _refuse_overlap(connection: sqlite3.Connection, record: Record) -> None:
             f"Another effect ({short(id)}) is being made on {display(resource)}.",
             hint="Try again when it is finished.",
         )
+
+
+def _held(connection: sqlite3.Connection, effect: int, told_at: int) -> Sequence[str]:
+    """The resources of an effect in flight, as its own record names them: `targets` cannot be asked by effect."""
+    row = connection.execute("SELECT body FROM records WHERE seq = ?", (told_at,)).fetchone()
+    try:
+        return touched(json.loads(row[0]))
+    except (TypeError, KeyError, ValueError):
+        # A damaged record: then all targets are looked through.
+        rows = connection.execute("SELECT resource FROM targets WHERE effect = ?", (effect,)).fetchall()
+        return [resource for (resource,) in rows]
 
 
 def _project_run(connection: sqlite3.Connection, record: Record) -> None:

@@ -3,32 +3,46 @@
 import json
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnreachable
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk
-from takeback.storage.blobs import StoredBlobs
 from takeback.storage.database import Database
 from takeback.storage.leases import SqliteLeases
 from takeback.storage.process import alive
 from takeback.storage.sqlite import SqliteJournal
+
+if TYPE_CHECKING:
+    from takeback.storage.blobs import StoredBlobs
 
 VERSION = 1
 FORMAT_LINE = "takeback store "
 _SCHEMAS = ("blobs.sql", "journal.sql")  # in this order: the first sets what must be set before any table
 
 
-class Store(NamedTuple):
-    path: str
-    database: Database
-    journal: SqliteJournal
-    blobs: StoredBlobs
-    leases: SqliteLeases
-    settings: Settings
+class Store:
+    def __init__(self, path: str, database: Database, settings: Settings, now: Callable[[], int]) -> None:
+        self.path = path
+        self.database = database
+        self.settings = settings
+        self.journal = SqliteJournal(database, now)
+        self.leases = SqliteLeases(database, alive)
+        self._blobs: StoredBlobs | None = None
+
+    @property
+    def blobs(self) -> "StoredBlobs":
+        """Made when first needed: looking at the journal needs none, and loading them takes a sixth of `log`."""
+        if self._blobs is None:
+            from takeback.storage.blobs import StoredBlobs
+
+            with self.database.lock:
+                self._blobs = self._blobs or StoredBlobs(self.database, os.path.join(self.path, "blobs"))
+        return self._blobs
 
     def close(self) -> None:
-        self.blobs.close()
+        if self._blobs:
+            self._blobs.close()
         self.database.close()
 
     def refuse_if_suspect(self) -> None:
@@ -103,8 +117,7 @@ def open_store(path: str, now: Callable[[], int]) -> Store:
     settings = _settings(path)
     database = Database(os.path.join(path, "journal.db"), read_only=not os.access(path, os.W_OK))
     database.on_io_error = lambda: _mark_suspect(path)
-    blobs = StoredBlobs(database, os.path.join(path, "blobs"))
-    return Store(path, database, SqliteJournal(database, now), blobs, SqliteLeases(database, alive), settings)
+    return Store(path, database, settings, now)
 
 
 def _create(path: str) -> None:

@@ -1,8 +1,8 @@
 """What every `Blobs` must do. Inherit a suite in a test module and give it a `scene`:
 
-    class TestMine(DurableBlobsSuite):
-        @pytest.fixture
-        def scene(self, tmp_path): return MyScene(tmp_path)
+class TestMine(DurableBlobsSuite):
+    @pytest.fixture
+    def scene(self, tmp_path): return MyScene(tmp_path)
 """
 
 import hashlib
@@ -15,7 +15,23 @@ from takeback.storage.protocols import Blobs
 
 MEGABYTE = 1 << 20
 SEGMENT = 4 * MEGABYTE
-EDGES = (0, 1, 7, 8, 31, 32, 4096, 65535, 65536, 65537, 262144, SEGMENT - 1, SEGMENT, SEGMENT + 1, 2 * SEGMENT)
+EDGES = (
+    0,
+    1,
+    7,
+    8,
+    31,
+    32,
+    4096,
+    65535,
+    65536,
+    65537,
+    262144,
+    SEGMENT - 1,
+    SEGMENT,
+    SEGMENT + 1,
+    2 * SEGMENT,
+)
 
 
 class BlobsScene(Protocol):
@@ -45,16 +61,6 @@ class BlobsScene(Protocol):
         ...
 
 
-class DurableScene(BlobsScene, Protocol):
-    def die(self) -> None:
-        """The process ends without a word; the store is opened again."""
-        ...
-
-    def size(self) -> int:
-        """Bytes on disk."""
-        ...
-
-
 def noise(length: int, seed: int = 0) -> bytes:
     """Incompressible, the same every time."""
     return random.Random(seed).randbytes(length)
@@ -62,7 +68,9 @@ def noise(length: int, seed: int = 0) -> bytes:
 
 def text(length: int, seed: int = 0) -> bytes:
     lines = random.Random(seed)
-    made = b"".join(b"option_%d = %d  # how long to wait\n" % (n, lines.randrange(10**6)) for n in range(length // 30))
+    made = b"".join(
+        b"option_%d = %d  # how long to wait\n" % (n, lines.randrange(10**6)) for n in range(length // 30)
+    )
     return made[:length]
 
 
@@ -157,7 +165,15 @@ class BlobsSuite:
             assert whole(other, name(version)) == version
 
     def test_versions_that_have_nothing_in_common_come_back_too(self, scene: BlobsScene) -> None:
-        versions = [noise(3000, 1), b"", b"x", noise(SEGMENT + 9, 2), text(500), noise(70_000, 3), bytes(90_000)]
+        versions = [
+            noise(3000, 1),
+            b"",
+            b"x",
+            noise(SEGMENT + 9, 2),
+            text(500),
+            noise(70_000, 3),
+            bytes(90_000),
+        ]
         for version in versions * 2:
             scene.blobs.put(version, like="file:///odd")
             scene.commit()
@@ -207,7 +223,9 @@ class BlobsSuite:
         assert len(handed_out) < len(content)
 
     def test_sweep_keeps_what_is_live_and_removes_the_rest(self, scene: BlobsScene) -> None:
-        contents = [noise(2000, seed) for seed in range(20)] + [noise(SEGMENT + 2000, seed) for seed in range(4)]
+        contents = [noise(2000, seed) for seed in range(20)] + [
+            noise(SEGMENT + 2000, seed) for seed in range(4)
+        ]
         digests = [scene.blobs.put(content) for content in contents]
         scene.commit()
         live = digests[::2]
@@ -256,7 +274,9 @@ class BlobsSuite:
         assert whole(scene.other(), large) == noise(SEGMENT + 1)
 
     def test_what_a_live_blob_refers_to_lives_with_it(self, scene: BlobsScene) -> None:
-        leaves = [scene.blobs.put(noise(300, seed)) for seed in range(5)] + [scene.blobs.put(noise(SEGMENT + 1))]
+        leaves = [scene.blobs.put(noise(300, seed)) for seed in range(5)] + [
+            scene.blobs.put(noise(SEGMENT + 1))
+        ]
         inner = scene.blobs.put(b"a directory", refs=leaves)
         outer = scene.blobs.put(b"a tree", refs=[inner])
         loose = scene.blobs.put(noise(300, 99))
@@ -309,122 +329,3 @@ class BlobsSuite:
         scene.commit()
         (info,) = scene.blobs.info([digest])
         assert (info.digest, info.size) == (digest, 5000) and 5000 <= info.stored <= 5200
-
-
-class DurableBlobsSuite(BlobsSuite):
-    """For those that outlive their process and keep versions as differences."""
-
-    def test_after_sync_everything_survives_the_process(self, scene: DurableScene) -> None:
-        contents = [b"", b"small", noise(100_000), noise(SEGMENT + 1)]
-        digests = [scene.blobs.put(content) for content in contents]
-        scene.blobs.sync()
-        scene.die()
-        assert [whole(scene.blobs, digest) for digest in digests] == contents
-
-    def test_a_process_that_dies_before_the_commit_leaves_a_sound_store(self, scene: DurableScene) -> None:
-        kept = scene.blobs.put(text(9000), like="file:///a")
-        scene.commit()
-        lost = [scene.blobs.put(content) for content in (b"small", noise(100_000), noise(SEGMENT + 1))]
-        scene.die()
-        assert not any(scene.blobs.has(digest) for digest in lost)
-        assert whole(scene.blobs, kept) == text(9000)
-        assert list(scene.blobs.check(True)) == []
-        scene.wait(10)
-        before = scene.size()
-        scene.blobs.sweep(lambda: [kept], 5)
-        assert scene.size() < before - SEGMENT
-
-    def test_fifty_edits_of_ten_kilobytes_cost_no_more_than_ten(self, scene: DurableScene) -> None:
-        digests = [scene.blobs.put(version, like="file:///a") for version in edits(text(10_240), 50)]
-        scene.commit()
-        scene.blobs.sweep(lambda: digests, 0)
-        assert sum(info.stored for info in scene.blobs.info()) <= 10_240
-
-    def test_an_insertion_into_a_long_file_costs_about_its_length_in_each_piece(self, scene: DurableScene) -> None:
-        first = noise(3 * SEGMENT)
-        scene.blobs.put(first, like="file:///a")
-        scene.commit()
-        before = sum(info.stored for info in scene.blobs.info())
-        second = first[:1000] + noise(4096, 1) + first[1000:]
-        scene.blobs.put(second, like="file:///a")
-        scene.commit()
-        assert sum(info.stored for info in scene.blobs.info()) - before < 4 * 8192
-        assert whole(scene.other(), name(second)) == second
-
-    def test_a_difference_outlives_what_it_is_a_difference_to(self, scene: DurableScene) -> None:
-        for start in (text(10_000), noise(300_000), noise(2 * SEGMENT)):
-            versions = [start, *edits(start, 12)]
-            digests = [scene.blobs.put(version, like="file:///a") for version in versions]
-            scene.commit()
-            for live in (digests[3:], digests[6::3], digests[-1:]):
-                scene.blobs.sweep(lambda live=live: live, 0)
-                for digest, version in zip(digests, versions, strict=True):
-                    if digest in live:
-                        assert whole(scene.other(), digest) == version
-                assert list(scene.blobs.check(True)) == []
-            assert len(list(scene.blobs.info())) <= 4
-            scene.blobs.sweep(lambda: (), 0)
-
-    def test_a_damaged_base_is_named_by_what_stands_on_it(self, scene: DurableScene) -> None:
-        first, *_, last = (scene.blobs.put(one, like="file:///a") for one in edits(text(10_000), 5))
-        scene.commit()
-        scene.damage(first)
-        other = scene.other()
-        error = raised(lambda: whole(other, last))
-        assert isinstance(error, BlobDamaged) and first in str(error) and last in str(error)
-        assert len(list(other.check(True))) == 5
-
-    def test_sweep_gives_the_space_back(self, scene: DurableScene) -> None:
-        keep = scene.blobs.put(noise(50_000, 1))
-        for seed in range(2, 40):
-            scene.blobs.put(noise(50_000, seed))
-            scene.commit()
-        for seed in range(100, 104):
-            scene.blobs.put(noise(SEGMENT + 1000, seed))
-            scene.commit()
-        scene.blobs.sweep(lambda: [keep], 0)
-        assert scene.size() < 300_000
-        assert whole(scene.other(), keep) == noise(50_000, 1)
-
-    def test_a_sweep_elsewhere_between_put_and_commit_takes_nothing_away(self, scene: DurableScene) -> None:
-        scene.blobs.put(text(10_000), like="file:///a")
-        scene.blobs.put(noise(5000))
-        scene.commit()
-        elsewhere = scene.other()
-        again = scene.blobs.put(noise(5000))
-        difference = scene.blobs.put(text(10_000) + b"more", like="file:///a")
-        large = scene.blobs.put(noise(SEGMENT + 1))
-        elsewhere.sweep(lambda: (), 0)
-        scene.commit()
-        assert whole(scene.other(), again) == noise(5000)
-        assert whole(scene.other(), difference) == text(10_000) + b"more"
-        assert whole(scene.other(), large) == noise(SEGMENT + 1)
-        assert list(scene.other().check(True)) == []
-
-    def test_what_cannot_be_saved_from_a_sweep_elsewhere_fails_loudly_until_put_again(self, scene: DurableScene) -> None:
-        content = noise(2 * SEGMENT)
-        scene.blobs.put(content)
-        scene.commit()
-        digest = scene.blobs.put(content)
-        scene.other().sweep(lambda: (), 0)
-        assert isinstance(raised(scene.commit), TakebackError)
-        assert isinstance(raised(scene.commit), TakebackError)
-        assert scene.blobs.put(content) == digest
-        scene.commit()
-        assert whole(scene.other(), digest) == content
-
-    def test_sweep_spares_what_this_process_has_put_and_not_committed(self, scene: DurableScene) -> None:
-        digests = [scene.blobs.put(content) for content in (b"small", noise(100_000), noise(SEGMENT + 1))]
-        scene.blobs.sweep(lambda: (), 0)
-        scene.commit()
-        assert all(scene.other().has(digest) for digest in digests)
-        assert list(scene.other().check(True)) == []
-
-    def test_two_writers_of_the_same_content_agree(self, scene: DurableScene) -> None:
-        other = scene.other()
-        for content in (b"small", noise(100_000), noise(SEGMENT + 1)):
-            assert scene.blobs.put(content) == other.put(content)
-        other.sync()
-        scene.commit()
-        assert len({info.digest for info in scene.blobs.info()}) == len(list(scene.blobs.info())) == 5
-        assert list(scene.other().check(True)) == []

@@ -91,7 +91,7 @@ def wrap(tb: "Takeback", boundaries: Boundaries) -> "Takeback":
     journal: Any = Wrapped(store.journal, JOURNAL, boundaries, "journal")
     leases: Any = Wrapped(store.leases, LEASES, boundaries, "leases")
     blobs: Any = Wrapped(store.blobs, BLOBS, boundaries, "blobs")
-    tb.store = store._replace(journal=journal, leases=leases, blobs=blobs)
+    store.journal, store.leases, store._blobs = journal, leases, blobs  # pyright: ignore[reportPrivateUsage]
     adapters = WrappedAdapters(parts.adapters, boundaries)
     wrapped = parts._replace(journal=journal, leases=leases, blobs=blobs, adapters=adapters)
     tb._parts = wrapped  # pyright: ignore[reportPrivateUsage]

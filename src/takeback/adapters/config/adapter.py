@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.config import formats
 from takeback.adapters.config.changes import requested
-from takeback.adapters.config.keys import neighbours
+from takeback.adapters.config.keys import Tagged, neighbours
 from takeback.adapters.config.restore import Choice, choices, remedy_of, restoration
 from takeback.adapters.config.states import (
     View,
@@ -33,6 +33,9 @@ from takeback.model.standing import Sighting, Standing, TargetSighting, together
 from takeback.storage.protocols import Blobs
 
 
+_WHY = "each key's earlier value is known, so it is taken back by itself; the whole file is kept as well"
+
+
 class Prepared(NamedTuple):
     """An edit or an undo worked out on the bytes that are there now."""
 
@@ -40,7 +43,7 @@ class Prepared(NamedTuple):
     base: str  # digest of those bytes; "" when there is no file
     result: str  # digest of the new ones
     targets: tuple[Target, ...]
-    places: list[list[Any]]  # for each target: the key before it, and the key itself where it is not plain text
+    places: list[list[Any]]  # per target: the key before it, and the key itself where it is not plain text
     made: tuple[str, ...]
     change: Change  # the inner one
     of: Effect | None = None  # for an inner undo
@@ -62,7 +65,8 @@ class ConfigAdapter:
         if change.kind == UNDO:
             if of is None or of.remedy is None:
                 raise Misuse(
-                    "There is nothing to take back: the effect has no remedy.", hint="Name an effect that was done."
+                    "There is nothing to take back: the effect has no remedy.",
+                    hint="Name an effect that was done.",
                 )
             outcomes = tuple(choice.outcome for choice in self._choices(change, of, self._seen(of)))
         prepared = self._prepare(change, of)
@@ -70,7 +74,8 @@ class ConfigAdapter:
         if not prepared.targets:
             return Assessment(resources, (Offer(Strategy.SNAPSHOT),), changes_nothing=True, outcomes=outcomes)
         inner = self._file.assess(prepared.change, prepared.of)
-        return Assessment(resources, inner.offers, lost=inner.lost, outcomes=outcomes)
+        offers = tuple(offer._replace(why=_WHY) for offer in inner.offers)
+        return Assessment(resources, offers, lost=inner.lost, outcomes=outcomes)
 
     def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
         prepared = self._prepared[effect.id] = self._prepare(effect.change, effect.of)
@@ -173,7 +178,11 @@ class ConfigAdapter:
         """Someone may have come between assess and now."""
         if change.args.get("on_conflict") == OnConflict.SKIP:
             return
-        odd = [c.outcome for c in self._choices(change, of, self._seen(of)) if c.outcome.outcome is Outcome.CONFLICT]
+        odd = [
+            c.outcome
+            for c in self._choices(change, of, self._seen(of))
+            if c.outcome.outcome is Outcome.CONFLICT
+        ]
         if odd:
             details = "; ".join(f"{display(each.resource)}: {each.detail}" for each in odd)
             raise Conflict(
@@ -199,14 +208,17 @@ class ConfigAdapter:
         data = read_bytes(change.resource)
         if data is None:
             raise Refused(
-                f"{display(change.resource)} does not exist, so it has no keys.", hint="Create it with write() first."
+                f"{display(change.resource)} does not exist, so it has no keys.",
+                hint="Create it with write() first.",
             )
         sets, deletes = requested(change, self._blobs)
         now = View(data, formats.read(format, data))
         outcome = with_changes(now.document, sets, deletes)
         new = formats.rewritten(format, data, outcome.on_the_way, outcome.wanted)
         inner = self._write(change, new)
-        return self._prepared_with(inner, format, now, View(new, outcome.wanted), outcome.touched, outcome.made)
+        return self._prepared_with(
+            inner, format, now, View(new, outcome.wanted), outcome.touched, outcome.made
+        )
 
     def _prepare_undo(self, change: Change, of: Effect) -> Prepared:
         format = remedy_of(of).payload["format"]
@@ -220,7 +232,9 @@ class ConfigAdapter:
         if done.is_whole and self._file.verify(before).standing is Standing.AFTER:
             # Nobody touched the file since: mode, times and all come back with the bytes.
             inner = Change("file", UNDO, of.change.resource, change.summary, {"on_conflict": "refuse"})
-            return self._prepared_with(inner, format, seen, done.then, pointers, done.made)._replace(of=before)
+            return self._prepared_with(inner, format, seen, done.then, pointers, done.made)._replace(
+                of=before
+            )
         if done.then.data is None:
             inner = Change("file", "delete", of.change.resource, change.summary)
         else:
@@ -228,7 +242,13 @@ class ConfigAdapter:
         return self._prepared_with(inner, format, seen, done.then, pointers, done.made)
 
     def _prepared_with(
-        self, inner: Change, format: str, now: View, then: View, pointers: tuple[str, ...], made: tuple[str, ...]
+        self,
+        inner: Change,
+        format: str,
+        now: View,
+        then: View,
+        pointers: tuple[str, ...],
+        made: tuple[str, ...],
     ) -> Prepared:
         targets: list[Target] = []
         places: list[list[Any]] = []
@@ -238,7 +258,7 @@ class ConfigAdapter:
                 continue
             targets.append(Target(key_resource(inner.resource, pointer), before, after))
             previous, key = neighbours(now.document, pointer)
-            places.append([previous, None if isinstance(key, str | None) else formats.to_journal(format, key)])
+            places.append([previous, list(key) if isinstance(key, Tagged) else None])
         return Prepared(format, now.digest, then.digest, tuple(targets), places, made, inner)
 
     def _write(self, change: Change, data: bytes) -> Change:

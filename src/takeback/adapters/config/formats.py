@@ -5,9 +5,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from takeback.adapters.config import json_edit, toml_edit, yaml_edit
 from takeback.adapters.config.keys import SpelledFloat, SpelledInt, Tagged, find, same
-from takeback.adapters.config.steps import Step, steps, with_changes
+from takeback.adapters.config.steps import Step, Unhandled, steps, with_changes
 from takeback.errors import Misuse, Refused, ValidationFailed
 
 FORMATS = ("json", "jsonc", "yaml", "toml")
@@ -97,8 +96,6 @@ def rewritten(format: str, data: bytes, *stages: Any) -> bytes:
 
 def writable(format: str, value: Any) -> Any:
     """The value as the format will read it back; `Misuse` if it cannot be written there."""
-    import datetime
-
     if isinstance(value, dict):
         entries = cast("dict[Any, Any]", value)
         bad = next((key for key in entries if not isinstance(key, (str, Tagged))), None)
@@ -109,17 +106,18 @@ def writable(format: str, value: Any) -> Any:
         return [writable(format, held) for held in cast("list[Any]", value)]
     if isinstance(value, float) and not math.isfinite(value) and not isinstance(value, SpelledFloat):
         raise Misuse(f"{value} is not a value that a configuration can hold.", hint="Give a finite number.")
-    if format == "yaml" and isinstance(value, (datetime.date, datetime.time)):
-        return Tagged("timestamp", value.isoformat())
+    if format == "yaml" and value is not None and not isinstance(value, (str, int, float, Tagged)):
+        import datetime
+
+        if isinstance(value, datetime.date):
+            return Tagged("timestamp", value.isoformat())
     notation(format, value)
     return value
 
 
 def notation(format: str, value: Any) -> str:
     """The value on one line, in the words of the format."""
-    if format == "yaml":
-        return yaml_edit.render(value)
-    return toml_edit.render(value) if format == "toml" else json_edit.render(value)
+    return _editor(format).render(value)
 
 
 def to_journal(format: str, value: Any) -> Any:
@@ -161,23 +159,37 @@ def _text(data: bytes) -> str:
         ) from None
 
 
+def _editor(format: str) -> Any:
+    """The module that knows the format; one that is not used is not loaded."""
+    if format == "yaml":
+        from takeback.adapters.config import yaml_edit
+
+        return yaml_edit
+    if format == "toml":
+        from takeback.adapters.config import toml_edit
+
+        return toml_edit
+    from takeback.adapters.config import json_edit
+
+    return json_edit
+
+
 def _parse(format: str, text: str) -> Any:
     text = text.removeprefix("\ufeff")
-    if format == "yaml":
-        return yaml_edit.parse(text)
-    if format == "toml":
-        return toml_edit.parse(text)
-    return json_edit.parse(text, comments=format == "jsonc")
+    editor = _editor(format)
+    return editor.parse(text, comments=True) if format == "jsonc" else editor.parse(text)
 
 
 def _ways(format: str) -> tuple[Callable[[str, Step], str], ...]:
+    """How to carry out a step, the gentlest way first."""
+    editor = _editor(format)
     if format == "toml":
-        return (toml_edit.change, toml_edit.change_inline)
+        return (editor.change, editor.change_inline)
     if format == "yaml":
         from takeback.adapters.config import yaml_round_trip
 
-        return (yaml_edit.change, yaml_round_trip.change)
-    return (lambda text, step: json_edit.change(text, step, comments=format == "jsonc"),)
+        return (editor.change, yaml_round_trip.change)
+    return (lambda text, step: editor.change(text, step, comments=format == "jsonc"),)
 
 
 def _carried_out(text: str, plan: tuple[Step, ...], change: Callable[[str, Step], str]) -> str | None:
@@ -185,6 +197,6 @@ def _carried_out(text: str, plan: tuple[Step, ...], change: Callable[[str, Step]
     try:
         for step in plan:
             text = change(text, step)
-    except yaml_edit.Unhandled:
+    except Unhandled:
         return None
     return text

@@ -1,8 +1,10 @@
 """Taking keys back: what would happen to each, and the bytes that come of it."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from takeback.adapters.config import formats
+from takeback.adapters.config.keys import Tagged, same
+from takeback.adapters.config.lines import taken_back
 from takeback.adapters.config.states import (
     State,
     View,
@@ -43,7 +45,9 @@ def choices(of: Effect, seen: View, on_conflict: OnConflict, blobs: Blobs) -> tu
     )
 
 
-def _choice(of: Effect, target: Target, place: int, seen: View, on_conflict: OnConflict, blobs: Blobs) -> Choice:
+def _choice(
+    of: Effect, target: Target, place: int, seen: View, on_conflict: OnConflict, blobs: Blobs
+) -> Choice:
     remedy = remedy_of(of)
     format, pointer = remedy.payload["format"], pointer_in(target.resource)
     now = key_state(seen, format, pointer)
@@ -87,7 +91,24 @@ def restoration(of: Effect, chosen: list[Choice], seen: View, blobs: Blobs) -> R
         return Restoration(View(None) if data is None else view_of(data, format), is_whole=True)
     keys = [_restored(remedy, choice.target, choice.place, blobs) for choice in chosen]
     outcome = with_restored(seen.document, keys, remedy.payload.get("made", ()))
-    return Restoration(View(formats.rewritten(format, seen.data, outcome.wanted), outcome.wanted), outcome.made)
+    data = _by_lines(remedy, seen.data, outcome.wanted, blobs)
+    if data is None:
+        data = formats.rewritten(format, seen.data, outcome.wanted)
+    return Restoration(View(data, outcome.wanted), outcome.made)
+
+
+def _by_lines(remedy: Remedy, now: bytes, wanted: Any, blobs: Blobs) -> bytes | None:
+    """Where the lines of the edit are still as it left them, they come back as they were, comments and all."""
+    format = remedy.payload["format"]
+    earlier, left = (b"".join(blobs.read(digest)) if digest else b"" for digest in remedy.payload["whole"])
+    try:
+        text = taken_back(earlier.decode(), left.decode(), now.decode())
+    except UnicodeDecodeError:
+        return None
+    if text is None:
+        return None
+    then = view_of(text.encode(), format)
+    return then.data if not then.trouble and same(then.document, wanted) else None
 
 
 def _restored(remedy: Remedy, target: Target, place: int, blobs: Blobs) -> Restored:
@@ -97,7 +118,7 @@ def _restored(remedy: Remedy, target: Target, place: int, blobs: Blobs) -> Resto
         return Restored(pointer, present=False)
     after, key = remedy.payload["places"][place]
     value = value_of(before, format, pointer, blobs)
-    return Restored(pointer, True, value, after, None if key is None else formats.from_journal(key))
+    return Restored(pointer, True, value, after, None if key is None else Tagged(*key))
 
 
 def remedy_of(effect: Effect) -> Remedy:

@@ -23,7 +23,9 @@ NO_FILE: State = {"type": "absent"}
 
 _LONG = 300
 _LARGEST = 64 << 20
-_SECRET = re.compile(r"pass(?:word|wd|phrase)?$|pwd|secret|token|credential|(?:api|access|private|auth)[_-]?key", re.I)
+_SECRET = re.compile(
+    r"pass(?:word|wd|phrase)?$|pwd|secret|token|credential|(?:api|access|private|auth)[_-]?key", re.I
+)
 
 
 class View(NamedTuple):
@@ -67,7 +69,8 @@ def read_bytes(resource: str) -> bytes | None:
                 raise Refused("This is not a regular file, so it has no keys.", hint="Name a file.")
             if status.st_size > _LARGEST:
                 raise Refused(
-                    f"{status.st_size:,} bytes are too many to edit by key.", hint="Use write() to replace the file."
+                    f"{status.st_size:,} bytes are too many to edit by key.",
+                    hint="Use write() to replace the file.",
                 )
             return file_bytes(place.fd, place.name, status.st_size)
 

@@ -226,6 +226,10 @@ class Drop(NamedTuple):
 Step = Put | Add | Drop
 
 
+class Unhandled(Exception):
+    """The text around a step is laid out in a way that this editor does not know."""
+
+
 def steps(now: Any, wanted: Any, path: tuple[Any, ...] = ()) -> Iterator[Step]:
     """The smallest steps, in an order in which each finds its place as named."""
     if same(now, wanted):

@@ -1,6 +1,5 @@
 """TOML, changed through tomlkit, which keeps comments, order and spelling."""
 
-import datetime
 from typing import Any, cast
 
 from takeback.adapters.config.keys import spelled_float
@@ -35,12 +34,31 @@ def change(text: str, step: Step, inline: bool = False) -> str:
         ) from error
     if "\r\n" in text and "\n" not in text.replace("\r\n", ""):
         new = new.replace("\r\n", "\n").replace("\n", "\r\n")
-    return new
+    return _with_next_comment(text, new) if isinstance(step, Drop) else new
 
 
 def change_inline(text: str, step: Step) -> str:
     """New objects in braces: a section cannot be added below a dotted key."""
     return change(text, step, inline=True)
+
+
+def _with_next_comment(text: str, new: str) -> str:
+    """A comment between two sections is taken for the end of the first; when that goes, the comment stays."""
+    old_lines, new_lines = text.splitlines(keepends=True), new.splitlines(keepends=True)
+    gone = len(old_lines) - len(new_lines)
+    start = next(
+        (n for n, (a, b) in enumerate(zip(old_lines, new_lines, strict=False)) if a != b), len(new_lines)
+    )
+    if gone <= 0 or new_lines[start:] != old_lines[start + gone :]:
+        return new
+    end = first = start + gone
+    while first > start and (not old_lines[first - 1].strip() or old_lines[first - 1].startswith("#")):
+        first -= 1
+    while first < end and old_lines[first].startswith("#"):  # right below the last key: about that one
+        first += 1
+    if not any(line.startswith("#") for line in old_lines[first:end]):
+        return new
+    return "".join(old_lines[:start] + old_lines[first:])
 
 
 def render(value: Any) -> str:
@@ -55,10 +73,12 @@ def render(value: Any) -> str:
         return "{" + inner + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(render, cast("list[Any]", value))) + "]"
-    if isinstance(value, (datetime.date, datetime.time)):
-        return value.isoformat()
     if isinstance(value, (int, float)):
         return repr(value)
+    import datetime
+
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
     raise Misuse(
         "TOML has no null." if value is None else f"TOML has no way to write a {type(value).__name__}.",
         hint="Delete the key instead." if value is None else "Give it as text, number, date, list or object.",

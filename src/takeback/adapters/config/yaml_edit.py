@@ -5,16 +5,13 @@ import re
 from typing import Any, NamedTuple, cast
 
 from takeback.adapters.config.keys import Tagged
-from takeback.adapters.config.steps import Add, Drop, Put, Step
+from takeback.adapters.config.steps import Add, Drop, Put, Step, Unhandled
 from takeback.adapters.config.yaml_tree import ALIAS, PLAIN, TIMESTAMP, Entry, Node, read, resolved
 from takeback.errors import Misuse
 
 _PLAIN_TEXT = re.compile(r"[A-Za-z0-9_/.](?:[\w./@+=%()~^-]|:(?=\S)| (?=[^\s#:-]))*", re.ASCII)
+_PROPERTIES = re.compile(r"^(?:\s*[&!][^\s,\[\]{}]*)+")
 _UNPRINTABLE = re.compile(r"[\x7f-\x9f\ufeff\u2028\u2029\ud800-\udfff\ufffe\uffff]")
-
-
-class Unhandled(Exception):
-    """This place is laid out in a way that line surgery does not know."""
 
 
 class Style(NamedTuple):
@@ -206,39 +203,41 @@ def _put(text: str, root: Node, path: tuple[Any, ...], value: Any, style: Style)
         head = _kept_anchor(text, node)
         space = " " if text[node.start - 1 : node.start] in (":", "-") or node.start == node.end else ""
         return text[: node.start] + space + head + new + text[node.end :]
-    if node.start != node.body and text[node.start : node.body].strip():
-        raise Unhandled  # anchors on whole blocks
-    first_line = text[entry.gap : min(_line_end(text, entry.gap), node.body)]
-    comment = first_line.rstrip() if first_line.strip() else ""
-    return text[: entry.gap] + " " + new + comment + text[node.end :]
+    comment = _PROPERTIES.sub("", _key_line_rest(text, entry))
+    return text[: entry.gap] + " " + _kept_anchor(text, node) + new + comment.rstrip() + text[node.end :]
 
 
 def _put_block(text: str, parent: Node, entry: Entry, value: Any, style: Style) -> str:
     node = entry.value
-    if text[node.start : node.body].strip() or parent.flow:
-        raise Unhandled
+    anchor = _kept_anchor(text, node).strip()
+    anchor = " " + anchor if anchor else ""
     column = _column(text, entry.start)
     is_item = parent.kind == "sequence"
     comment = text[node.end : _line_end(text, node.end)]
     is_block = (node.kind != "scalar" and not node.flow) or node.style in ("|", ">")
     if is_block:
-        comment = text[entry.gap : min(_line_end(text, entry.gap), node.body)]
+        comment = _PROPERTIES.sub("", _key_line_rest(text, entry))
     if _is_literal(value):
         if comment.strip():
             raise Unhandled
         indent = column + (2 if is_item else style.unit)
         lines = _behind("", value, indent)
         end = node.end if is_block else _line_end(text, node.end)
-        return text[: entry.gap] + style.newline.join(lines) + text[end:]
+        return text[: entry.gap] + anchor + style.newline.join(lines) + text[end:]
     stop = node.end if is_block else _line_end(text, node.end)
     if is_item:
-        if comment.strip():
+        if comment.strip() or anchor:
             raise Unhandled
         lines = _block(value, column + 2, style)
         return text[: entry.gap] + " " + style.newline.join(lines).lstrip(" ") + text[stop:]
     deeper = column + (style.dash if isinstance(value, list) else style.unit)
-    lines = [comment.rstrip(), *_block(value, deeper, style)]
+    lines = [anchor + comment.rstrip(), *_block(value, deeper, style)]
     return text[: entry.gap] + style.newline.join(lines) + text[stop:]
+
+
+def _key_line_rest(text: str, entry: Entry) -> str:
+    """What stands between the colon and the end of its line, if the value begins below."""
+    return text[entry.gap : min(_line_end(text, entry.gap), entry.value.body)]
 
 
 def _kept_anchor(text: str, node: Node) -> str:

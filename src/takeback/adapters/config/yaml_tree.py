@@ -24,6 +24,7 @@ _DISPUTED = re.compile(
     r"|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?|[-+]?[0-9][0-9_]*_[0-9_]*(\.[0-9_]*)?([e][-+]?[0-9]+)?",
     re.IGNORECASE,
 )
+_DEEPEST = 500
 _CORE_TAGS = "tag:yaml.org,2002:"
 
 
@@ -49,6 +50,8 @@ def read(text: str) -> Node:
     """The one document of the text; `Refused` if it is not valid, or not one."""
     if "\x00" in text:
         raise _invalid("it contains a null character")
+    if _depth(text) > _DEEPEST:
+        raise _invalid("it is nested too deeply")
     try:
         events = list(_events(text))
         documents = [event for event in events if type(event).__name__ == "DocumentStartEvent"]
@@ -82,6 +85,15 @@ def resolved(text: str) -> Any:
     if _DISPUTED.fullmatch(text):
         return Tagged(PLAIN, text)
     return text
+
+
+def _depth(text: str) -> int:
+    """How deep the brackets go; the scanner's time grows with the square of it."""
+    depth = deepest = 0
+    for bracket in re.finditer(r"[\[{\]}]", text):
+        depth = depth + 1 if bracket.group() in "[{" else max(depth - 1, 0)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _invalid(why: str) -> Refused:

@@ -21,13 +21,13 @@ from takeback.adapters.file.swap import bring
 from takeback.adapters.file.tree import Scope, Seen
 from takeback.adapters.file.trouble import CannotCapture, in_our_words, translated
 from takeback.adapters.protocol import Assessment, Receipt, Staged, Traits
-from takeback.errors import Misuse, NoRemedy, Stuck, TakebackError
+from takeback.errors import Drifted, Misuse, NoRemedy, Stuck, TakebackError
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.resource import display
-from takeback.model.standing import Sighting
+from takeback.model.standing import Sighting, Standing
 from takeback.storage.protocols import Blobs
 
 
@@ -103,6 +103,8 @@ class FileAdapter:
             return
         changed: list[tuple[int, Target]] = []
         targets = list(enumerate(effect.targets))
+        if len(targets) > 1 and not forward:
+            self._refuse_drifted(effect)
         for index, target in targets if forward else reversed(targets):
             try:
                 if self._bring(effect, index, target, forward):
@@ -113,6 +115,12 @@ class FileAdapter:
                     self._take_back(effect, changed, trouble)
                 raise
         self._sync({target.resource for _, target in changed})
+
+    def _refuse_drifted(self, effect: Effect) -> None:
+        """Before the first of several is touched, all are looked at."""
+        sighting = self.verify(effect)
+        if sighting.standing in (Standing.FOREIGN, Standing.UNKNOWN):
+            raise Drifted(f"{sighting.detail}.", hint="Nothing was changed.", effect=effect.id)
 
     def _bring(self, effect: Effect, index: int, target: Target, forward: bool) -> bool:
         start, goal = (target.before, target.after) if forward else (target.after, target.before)

@@ -13,6 +13,8 @@ RESOLVE_NO_SYMLINKS = 4
 RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2
 
+AT_ROOT = -100  # AT_FDCWD; given with absolute paths only
+
 _OPENAT2 = 437  # the same number on every architecture
 _RENAMEAT2 = {"x86_64": 316, "aarch64": 276, "riscv64": 276}
 _NO_FOLLOW = 0x100  # AT_SYMLINK_NOFOLLOW
@@ -97,8 +99,8 @@ def open_strictly(dir_fd: int, path: bytes, flags: int, cross_mounts: bool) -> i
 
 def _open_by_component(dir_fd: int, path: bytes, flags: int, cross_mounts: bool) -> int:
     names = [name for name in path.split(b"/") if name and name != b"."]
-    device = os.fstat(dir_fd).st_dev
-    fd = os.dup(dir_fd)
+    fd = os.open(b"/", os.O_PATH | os.O_DIRECTORY) if dir_fd == AT_ROOT else os.dup(dir_fd)
+    device = os.fstat(fd).st_dev
     try:
         for place, name in enumerate(names):
             wanted = flags if place == len(names) - 1 else os.O_PATH | os.O_DIRECTORY

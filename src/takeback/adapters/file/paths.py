@@ -6,7 +6,7 @@ import stat
 from collections import deque
 from types import TracebackType
 
-from takeback.adapters.file.kernel import open_strictly
+from takeback.adapters.file.kernel import AT_ROOT, open_strictly
 from takeback.errors import Misuse
 from takeback.model.resource import display, file_resource, path_of
 
@@ -49,19 +49,11 @@ def open_place(resource: str) -> Place:
     parent, _, name = path.rpartition(b"/")
     if not name:
         raise Misuse("The root directory cannot be a target.", hint="Name something inside it.")
-    root = os.open(b"/", os.O_PATH | os.O_DIRECTORY)
     try:
-        return Place(open_directory(root, parent.lstrip(b"/")), name, resource)
-    finally:
-        os.close(root)
-
-
-def open_directory(fd: int, path: bytes, cross_mounts: bool = True) -> int:
-    """A directory below a handle, without following links; readable if we may, so that it can be synced."""
-    try:
-        return open_below(fd, path, os.O_RDONLY | os.O_DIRECTORY, cross_mounts)
+        # Readable if we may, so that it can be synced.
+        return Place(open_below(AT_ROOT, parent or b"/", os.O_RDONLY | os.O_DIRECTORY), name, resource)
     except PermissionError:
-        return open_below(fd, path, os.O_PATH | os.O_DIRECTORY, cross_mounts)
+        return Place(open_below(AT_ROOT, parent or b"/", os.O_PATH | os.O_DIRECTORY), name, resource)
 
 
 def open_below(fd: int, path: bytes, flags: int, cross_mounts: bool = True) -> int:
@@ -159,15 +151,7 @@ class _Walk:
             self._go([])
 
     def _go(self, names: list[bytes]) -> None:
-        root = os.open(b"/", os.O_PATH | os.O_DIRECTORY)
-        if not names:
-            os.close(self.fd)
-            self.fd = root
-            return
-        try:
-            fd = open_below(root, b"/".join(names), os.O_PATH | os.O_DIRECTORY)
-        finally:
-            os.close(root)
+        fd = open_below(AT_ROOT, b"/" + b"/".join(names), os.O_PATH | os.O_DIRECTORY)
         os.close(self.fd)
         self.fd = fd
 

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 
 from takeback.api import Takeback, now
-from takeback.frontends.cli.main import Asked, Command
+from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened
 from takeback.frontends.cli.output import clean, counted, local_time
 from takeback.model.effect import Effect, State
@@ -16,7 +16,9 @@ _HAPPENED = tuple(state for state in State if state is not State.ABORTED)
 def _log_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-n", type=int, default=20, metavar="N", dest="number", help="at most N (20; 0: all)")
     parser.add_argument("--run", metavar="R", help="of this run: its name, id, or the beginning of its id")
-    parser.add_argument("--path", metavar="P", help="that touch this path, something in it, or a directory around it")
+    parser.add_argument(
+        "--path", metavar="P", help="that touch this path, something in it, or a directory around it"
+    )
     parser.add_argument("--agent", metavar="A", default="", help="of this agent")
     parser.add_argument("--all", action="store_true", help="also what was aborted and never happened")
 
@@ -52,9 +54,7 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
         return
     runs = {info.id: info for info in tb.store.journal.runs(tuple({effect.run for effect in effects}))}
     today = now()
-    rows = [
-        (local_time(effect.at, today), _doer(effect, runs.get(effect.run)), effect) for effect in effects
-    ]
+    rows = [(local_time(effect.at, today), _doer(effect, runs.get(effect.run)), effect) for effect in effects]
     time_width = max(len(row[0]) for row in rows)
     doer_width = min(32, max(len(row[1]) for row in rows))
     for when, doer, effect in rows:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import takeback.api
 from takeback.api import Takeback
-from takeback.errors import Misuse
-from takeback.frontends.cli.main import Asked
+from takeback.errors import Misuse, Refused
+from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.output import clean, warn
+from takeback.model.ids import SHORT, short
+from takeback.model.run import OnDeath
 from takeback.storage.store import default_path, exists
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 SESSION = "command line"
 AGENT = "cli"
+WAIT_SECONDS = 10  # for another command that is at work in the same run
 
 
 def store_path(asked: Asked) -> str:
@@ -57,7 +60,7 @@ def tell_recovered(tb: Takeback) -> None:
             warn(f"Recovered from a crash: {clean(in_words(one))}")
 
 
-def give(asked: Asked, tb: Takeback, data: Any) -> None:
+def give(asked: Asked, tb: Takeback, data: "dict[str, Any] | list[dict[str, Any]]") -> None:
     """The JSON answer, with what was recovered on the way; a list has no room for it, stderr has it anyway."""
     if asked.screen.json and tb.recovered and isinstance(data, dict):
         from takeback.audit.views import settled_json
@@ -75,12 +78,41 @@ def agent_of(asked: Asked) -> str:
 def session(asked: Asked, tb: Takeback) -> "Iterator[Run]":
     """The run that commands join one after the other. It is left open at the end, also when a command fails:
     what other commands did in it stays. A signal leaves it suspended, at a checkpoint."""
-    agent = agent_of(asked)
-    own = SESSION if agent == AGENT else f"{SESSION} of {agent}"
-    with tb.session(asked.options.run or own, agent) as run:
+    with _joined(asked, tb) as run:
         try:
             yield run
         except Exception:
             run.leave()
             raise
         run.leave()
+
+
+def _joined(asked: Asked, tb: Takeback) -> "Run":
+    """The run named by --run (or a new one of that name), else the one of this agent."""
+    agent = agent_of(asked)
+    given: str = asked.options.run or ""
+    if not given:
+        return tb.session(SESSION if agent == AGENT else f"{SESSION} of {agent}", agent)
+    named = [info for info in tb.store.journal.runs(unfinished=True) if info.name == given]
+    ids = tb.store.journal.resolve(given.lower()) if not named and len(given) >= SHORT // 2 else ()
+    for info in named or (tb.store.journal.runs(ids) if ids else ()):
+        if info.on_death is OnDeath.LEAVE:
+            return tb.resume(info, wait=WAIT_SECONDS)
+        raise Refused(
+            f"Run {short(info.id)} ({info.name}) belongs to a program, so commands cannot join it.",
+            hint="Give another name to --run, or none.",
+        )
+    return tb.session(given, agent)
+
+
+@contextmanager
+def rehearsal(asked: Asked) -> Iterator[Takeback]:
+    """For a dry run: a store that is not there yet is not made, a temporary one does."""
+    if not nothing_yet(asked):
+        with opened(asked) as tb:
+            yield tb
+        return
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="takeback-dry-run-") as place, takeback.api.open(place) as tb:
+        yield tb

@@ -142,4 +142,6 @@ def local_time(at: int, now: int) -> str:
 
 
 def full_time(at: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at // 1_000_000)) + f".{at % 1_000_000 // 1000:03d}"
+    return (
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at // 1_000_000)) + f".{at % 1_000_000 // 1000:03d}"
+    )

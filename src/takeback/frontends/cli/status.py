@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 
 from takeback.api import now
 from takeback.audit.status import Status, look, status_json
-from takeback.frontends.cli.main import Asked, Command
+from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened, store_path
 from takeback.frontends.cli.output import Screen, bytes_in_words, clean, counted, local_time, seconds_in_words
 from takeback.model.effect import State
@@ -39,7 +39,11 @@ def _tell(screen: Screen, status: Status) -> None:
         f"Store    {clean(status.path)}: {bytes_in_words(status.size)} of {bytes_in_words(cap)}, "
         f"{counted(status.blobs, 'blob')}, {counted(status.records, 'record')}"
     )
-    counts = [f"{states[State.DONE]:,} done", f"{states[State.UNDONE]:,} undone", f"{states[State.ABORTED]:,} aborted"]
+    counts = [
+        f"{states[State.DONE]:,} done",
+        f"{states[State.UNDONE]:,} undone",
+        f"{states[State.ABORTED]:,} aborted",
+    ]
     if status.open:
         pending = f" ({states[State.PROPOSED]:,} proposed)" if states[State.PROPOSED] else ""
         counts.append(screen.paint(f"{status.open:,} open{pending}", "yellow"))
@@ -69,9 +73,13 @@ def _tell_runs(screen: Screen, status: Status) -> None:
 
 def _retention(status: Status) -> str:
     settings = status.settings
-    rules = (
-        f"what is not kept: for ever; what is kept: {seconds_in_words(settings.kept_seconds)}, then it may be forgotten; "
-        f"records: {counted(settings.audit_days, 'day')} at least; {counted(settings.versions_per_file, 'version')} a file"
+    rules = "; ".join(
+        (
+            "what is not kept: for ever",
+            f"what is kept: {seconds_in_words(settings.kept_seconds)}, then it may be forgotten",
+            f"records: {counted(settings.audit_days, 'day')} at least",
+            f"{counted(settings.versions_per_file, 'version')} a file",
+        )
     )
     if status.forgettable:
         return f"{rules}. `takeback forget` would look at {counted(status.forgettable, 'kept effect')}"
@@ -81,13 +89,23 @@ def _retention(status: Status) -> str:
 def _tell_troubles(screen: Screen, status: Status) -> None:
     if status.suspect:
         screen.say(screen.paint("The disk under the store failed earlier: new changes are refused.", "red"))
-        screen.hint("Run `takeback verify --read-data`; when it finds nothing wrong, the store is trusted again.")
+        screen.hint(
+            "Run `takeback verify --read-data`; when it finds nothing wrong, the store is trusted again."
+        )
     if status.read_only:
-        screen.say(screen.paint("The store is read-only: looking works, changes and undo are refused.", "yellow"))
+        screen.say(
+            screen.paint("The store is read-only: looking works, changes and undo are refused.", "yellow")
+        )
     if status.states[State.STUCK]:
-        screen.hint("`takeback log` shows what is stuck, `takeback show ID` why; put it right, then `takeback recover`.")
+        screen.hint(
+            "`takeback log` shows what is stuck, `takeback show ID` why; put it right, then `takeback recover`."
+        )
     if status.size > status.settings.store_bytes:
-        screen.say(screen.paint(f"The store is over its cap of {bytes_in_words(status.settings.store_bytes)}.", "yellow"))
+        screen.say(
+            screen.paint(
+                f"The store is over its cap of {bytes_in_words(status.settings.store_bytes)}.", "yellow"
+            )
+        )
         screen.hint("`takeback forget`, then `takeback sweep` make room.")
 
 

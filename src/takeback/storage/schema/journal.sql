@@ -8,7 +8,8 @@ CREATE TABLE records (
   body   TEXT NOT NULL,     -- canonical JSON
   hash   BLOB NOT NULL      -- SHA-256 over the hash before it and everything in this row
 ) STRICT;
-CREATE INDEX records_of_effect ON records (effect) WHERE effect <> '';
+-- further_records: those of an effect that its row in `effects` does not point to.
+CREATE INDEX further_records ON records (effect) WHERE effect <> '' AND kind NOT IN ('intent', 'done');
 CREATE INDEX checkpoints ON records (run, seq) WHERE kind = 'checkpoint';
 CREATE TRIGGER records_are_final BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'records are final'); END;
 CREATE TRIGGER records_stay BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records stay'); END;
@@ -44,8 +45,8 @@ CREATE TABLE effects (
 CREATE INDEX effects_of_run ON effects (run);
 CREATE INDEX effects_in_flight ON effects (state) WHERE state IN ('proposed', 'intended', 'stuck');
 CREATE INDEX forgettable_effects ON effects (seq) WHERE kept_by <> '' AND forgotten = 0;
--- one_effect_per_key: a key has at most one effect that is not aborted.
-CREATE UNIQUE INDEX one_effect_per_key ON effects (key) WHERE key <> '' AND state <> 'aborted';
+-- one_effect_per_key: a key has at most one effect that is not aborted; those that are have given theirs up.
+CREATE UNIQUE INDEX one_effect_per_key ON effects (key) WHERE key <> '';
 
 -- targets: what each effect touches, for finding what overlaps.
 CREATE TABLE targets (
@@ -61,7 +62,7 @@ CREATE TABLE needs (
   PRIMARY KEY (needed, effect)
 ) STRICT, WITHOUT ROWID;
 
--- tally: counts that `status` shows without reading every effect.
+-- tally: counts, but of what is in flight, that `status` shows without reading every effect.
 CREATE TABLE tally (
   name TEXT PRIMARY KEY,
   n    INTEGER NOT NULL

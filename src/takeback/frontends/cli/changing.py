@@ -1,0 +1,169 @@
+"""The frame of every command that changes the world: join the run, make one change, tell what happened or would."""
+
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from takeback.audit.views import effect_json
+from takeback.errors import Misuse, Refused
+from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.opening import give, opened, rehearsal, session
+from takeback.frontends.cli.output import bytes_in_words, clean, took
+from takeback.model.ids import short
+from takeback.model.resource import display
+from takeback.storage.protocols import Query
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.model.change import Change
+    from takeback.model.effect import Effect
+    from takeback.policy.checks import Check
+    from takeback.runs.run import Run
+
+
+def changing_arguments(parser: ArgumentParser, inexact: bool = False) -> None:
+    """What every command that changes the world takes."""
+    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+    parser.add_argument(
+        "--run", metavar="NAME", help="make it part of this run (it is opened if it is not there)"
+    )
+    parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
+    parser.add_argument(
+        "--key", metavar="K", default="", help="done once: the same key again changes nothing"
+    )
+    parser.add_argument("--needs", metavar="ID", action="append", default=[], help="it builds on this effect")
+    if inexact:
+        parser.add_argument(
+            "--allow-inexact", action="store_true", help="even if not all of it could be brought back"
+        )
+
+
+def wishes(asked: Asked, tb: "Takeback") -> dict[str, Any]:
+    needs = [tb.effect(id).id for id in asked.options.needs]
+    return {"key": asked.options.key, "needs": needs}
+
+
+def one_change(
+    asked: Asked, planned: "Callable[[Takeback], Change]", do: "Callable[[Takeback, Run], Effect | None]"
+) -> int:
+    if asked.options.dry_run:
+        with rehearsal(asked) as tb:
+            return tell_plan(asked, tb, [planned(tb)])
+    with opened(asked) as tb:
+        earlier = _of_key(asked, tb)
+        with session(asked, tb) as run:
+            started = time.perf_counter()
+            effect = do(tb, run)
+        tell_effect(asked, tb, effect, earlier, started)
+    return 0
+
+
+def _of_key(asked: Asked, tb: "Takeback") -> str:
+    """The effect that has been made with this key before."""
+    key: str = asked.options.key
+    return next((effect.id for effect in tb.store.journal.effects(Query(key=key))), "") if key else ""
+
+
+def tell_effect(asked: Asked, tb: "Takeback", effect: "Effect | None", earlier: str, started: float) -> None:
+    changed = effect is not None and effect.id != earlier
+    give(asked, tb, {"changed": changed, **(effect_json(tb.effect(effect.id)) if effect else {"id": None})})
+    if effect is None:
+        asked.screen.say("Changed nothing: it is like that already.")
+    elif not changed:
+        asked.screen.say(f"Done before under this key, so nothing was done now: {short(effect.id)}")
+    else:
+        say_effect(asked, effect, started)
+
+
+def say_effect(asked: Asked, effect: "Effect", started: float) -> None:
+    screen = asked.screen
+    screen.say(f"{past_tense(effect)} in {took(started)}: {screen.paint(short(effect.id), 'cyan')}")
+    if effect.remedy and effect.remedy.residue:
+        screen.say(screen.paint(f"Undo would leave behind: {clean(effect.remedy.residue)}", "yellow"))
+
+
+def past_tense(effect: "Effect") -> str:
+    change = effect.change
+    name = display(change.resource)
+    if change.kind == "write":
+        return f"Wrote {name} ({bytes_in_words(change.args.get('size', 0))})"
+    if change.kind == "delete":
+        return f"Removed {name}{_what(effect.targets[0].before) if effect.targets else ''}"
+    if change.kind == "move":
+        return f"Moved {name} to {display(change.args['to'])}"
+    done = {
+        "mkdir": f"Made directory {name}",
+        "symlink": f"Linked {name}",
+        "chmod": f"Set the mode of {name}",
+    }
+    return done.get(change.kind) or f"Done: {clean(change.summary)}"
+
+
+def _what(state: dict[str, Any]) -> str:
+    if state.get("type") == "dir" and "entries" in state:
+        return f" ({state['entries']:,} {'entry' if state['entries'] == 1 else 'entries'})"
+    return f" ({bytes_in_words(state['size'])})" if "size" in state else ""
+
+
+def tell_plan(asked: Asked, tb: "Takeback", changes: "Sequence[Change]") -> int:
+    """What would happen, found by looking; exits as the real thing would if it had to refuse."""
+    from takeback.engine.parts import adapter_of
+
+    told: list[dict[str, Any]] = []
+    refused = False
+    for change in changes:
+        assessment = adapter_of(tb.parts, change.adapter).assess(change)
+        lost = list(assessment.lost) if not change.args.get("allow_inexact") else []
+        possible = bool(assessment.offers) and not lost
+        refused = refused or not possible
+        best = assessment.offers[0] if assessment.offers else None
+        told.append(
+            {
+                "summary": change.summary,
+                "resources": list(assessment.resources),
+                "changes_nothing": assessment.changes_nothing,
+                "possible": possible,
+                "lost": list(assessment.lost),
+                "strategy": best.strategy.value if best else None,
+                "exact": best.exact if best else None,
+                "residue": best.residue if best else "",
+            }
+        )
+        _say_plan(asked, told[-1])
+    give(asked, tb, {"dry_run": True, "changes": told})
+    return Refused.exit_code if refused else 0
+
+
+def _say_plan(asked: Asked, plan: dict[str, Any]) -> None:
+    screen, summary = asked.screen, clean(plan["summary"])
+    if plan["changes_nothing"]:
+        screen.say(f"Would change nothing: {summary}.")
+        return
+    if not plan["possible"]:
+        screen.say(screen.paint(f"Would be refused: {summary}.", "red"))
+    else:
+        exact = "undo would be exact" if plan["exact"] else "undo would not be exact"
+        screen.say(f"Would {summary}; {exact}.")
+    for one in plan["lost"]:
+        screen.say(f"  cannot be brought back: {clean(one)}")
+    if plan["residue"]:
+        screen.say(f"  undo would leave behind: {clean(plan['residue'])}")
+
+
+def mode_of(text: str) -> int:
+    try:
+        mode = int(text, 8)
+    except ValueError:
+        mode = -1
+    if not 0 <= mode <= 0o7777:
+        raise Misuse(f"{text!r} is not a file mode.", hint="Use three or four octal digits, such as 644.")
+    return mode
+
+
+def checks_of(asked: Asked) -> "list[Check]":
+    if not asked.options.check:
+        return []
+    from takeback.policy.checks import command
+
+    return [command(line) for line in asked.options.check]

@@ -1,0 +1,268 @@
+"""The command line: finds the command, builds the parser of that one alone, and turns errors into exit codes."""
+
+import gc
+import os
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from takeback.errors import Misuse, TakebackError
+from takeback.frontends.cli.output import Screen, complain, screen_for, warn
+
+
+class Entry(NamedTuple):
+    """Where a command lives; loaded only when it is asked for, so that `log` does not pay for `undo`."""
+
+    group: str
+    module: str
+    help: str
+    example: str
+
+
+class Asked(NamedTuple):
+    """What a command gets."""
+
+    options: Namespace
+    screen: Screen
+
+
+class Command(NamedTuple):
+    """What the module of a command gives for it."""
+
+    arguments: Callable[[ArgumentParser], None]
+    carry_out: Callable[[Asked], int]
+
+
+COMMANDS: dict[str, Entry] = {
+    "write": Entry(
+        "Change",
+        "files",
+        "put what comes on standard input into a file",
+        "takeback write app.conf --check 'nginx -t -c {staged}' < new.conf",
+    ),
+    "rm": Entry("Change", "files", "remove files or whole directories", "takeback rm old.conf build/"),
+    "mv": Entry("Change", "files", "move or rename", "takeback mv app.conf app.conf.bak"),
+    "edit": Entry(
+        "Change",
+        "edit",
+        "set or delete keys of a JSON, YAML or TOML file",
+        "takeback edit config.yaml --set /tls/on=true --delete /legacy",
+    ),
+    "mkdir": Entry("Change", "files", "make a directory", "takeback mkdir -p conf.d/sites"),
+    "ln": Entry("Change", "files", "make a symbolic link", "takeback ln releases/42 current"),
+    "chmod": Entry("Change", "files", "set the mode of a file", "takeback chmod 755 run.sh"),
+    "log": Entry("Look", "look", "list effects, newest first", "takeback log -n 5 --path src/"),
+    "show": Entry("Look", "show", "everything that is known of one effect", "takeback show @"),
+    "diff": Entry("Look", "show", "what an effect changed, before to after", "takeback diff @~1"),
+    "status": Entry(
+        "Look",
+        "status",
+        "what is open, done, kept, undone or stuck; the size of the store",
+        "takeback status",
+    ),
+    "runs": Entry("Look", "look", "list runs, newest first", "takeback runs -n 5"),
+    "undo": Entry(
+        "Take back",
+        "back",
+        "take effects back (the newest, if none is named)",
+        "takeback undo k3f9a2bq --cascade",
+    ),
+    "redo": Entry("Take back", "back", "bring back what was undone", "takeback redo"),
+    "keep": Entry("Take back", "back", "say that effects stay", "takeback keep @ @~1"),
+    "checkpoint": Entry(
+        "Points", "points", "name this point, to come back to it", "takeback checkpoint before-migrate"
+    ),
+    "checkpoints": Entry("Points", "points", "list the named points", "takeback checkpoints"),
+    "recover": Entry(
+        "Upkeep", "upkeep", "settle what a crash left; look again at what is stuck", "takeback recover"
+    ),
+    "verify": Entry("Upkeep", "upkeep", "is the store sound?", "takeback verify --read-data"),
+    "doctor": Entry("Upkeep", "doctor", "is this machine able?", "takeback doctor"),
+    "forget": Entry(
+        "Upkeep", "upkeep", "give up the power to undo, by policy or by name", "takeback forget --dry-run"
+    ),
+    "sweep": Entry("Upkeep", "upkeep", "delete the bytes that nothing needs any more", "takeback sweep"),
+    "completion": Entry(
+        "Upkeep", "completion", "print the completion script of a shell", 'eval "$(takeback completion bash)"'
+    ),
+    "_complete": Entry("", "completion", "", ""),
+}
+
+
+class _Formatter(RawDescriptionHelpFormatter):
+    """With a width of its own: argparse would import shutil at every start to ask for one."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=_width())
+
+
+def _width() -> int:
+    try:
+        return min(os.get_terminal_size(1).columns - 2, 110)
+    except OSError:
+        return 100
+
+
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Misuse(f"{message[0].upper()}{message[1:]}.", hint=f"`{self.prog} --help` shows an example.")
+
+
+def answer(argv: Sequence[str]) -> int:
+    """Carry out one command line; its exit code."""
+    words = list(argv)
+    _print_anything()
+    try:
+        code = _guarded(words)
+        if sys.stdout:
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _swallow_output()
+        return 141  # as a program killed by SIGPIPE: whoever read us has had enough
+    except KeyboardInterrupt:
+        _swallow_output()
+        return 130
+    except OSError as error:
+        _swallow_output()
+        warn(f"error: The answer could not be printed: {error.strerror}.")
+        return 1
+
+
+def _guarded(words: list[str]) -> int:
+    try:
+        return _run(words)
+    except TakebackError as error:
+        complain(error, "--json" in words)
+        return error.exit_code
+    except (BrokenPipeError, KeyboardInterrupt):
+        raise
+    # The one place that catches everything: a person must never be left with a traceback instead of an answer.
+    except Exception as error:
+        if os.environ.get("TAKEBACK_DEBUG"):
+            raise
+        sentence = f"{type(error).__name__}: {error}".rstrip(".")
+        bug = TakebackError(
+            f"{sentence}; this is a bug in takeback.",
+            hint="TAKEBACK_DEBUG=1 shows where. `takeback status` tells where things stand.",
+        )
+        complain(bug, "--json" in words)
+        return 1
+
+
+def _run(words: list[str]) -> int:
+    place = _place_of_command(words)
+    if place is None:
+        return _without_command(words)
+    name = words.pop(place)
+    if name == "help":
+        return _run([*words, "--help"])
+    if name not in COMMANDS:
+        raise Misuse(f"There is no command {name!r}.", hint=_suggestion(name))
+    command = command_named(name)
+    parser = parser_of(name, command)
+    options = parser.parse_args(words)
+    gc.enable()
+    return command.carry_out(Asked(options, screen_for(options.json, options.quiet, options.no_color)))
+
+
+def _place_of_command(words: list[str]) -> int | None:
+    place = 0
+    while place < len(words):
+        word = words[place]
+        if not word.startswith("-"):
+            return place
+        place += 2 if word == "--store" else 1
+    return None
+
+
+def command_named(name: str) -> Command:
+    import importlib
+
+    module: Any = importlib.import_module(f"takeback.frontends.cli.{COMMANDS[name].module}")
+    return module.COMMANDS[name]
+
+
+def parser_of(name: str, command: Command) -> ArgumentParser:
+    entry = COMMANDS[name]
+    parser = _Parser(
+        prog=f"takeback {name}",
+        description=f"{entry.help[:1].upper()}{entry.help[1:]}.",
+        epilog=f"example:\n  {entry.example}",
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    command.arguments(parser)
+    _add_global_options(parser)
+    return parser
+
+
+def _add_global_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("everywhere")
+    group.add_argument(
+        "--store", metavar="PATH", help="the store; else TAKEBACK_STORE, else ~/.local/state/takeback"
+    )
+    group.add_argument("--json", action="store_true", help="the answer as JSON")
+    group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    group.add_argument("--no-color", action="store_true", help="no colour, even on a terminal")
+
+
+def _without_command(words: list[str]) -> int:
+    parser = _Parser(
+        prog="takeback",
+        usage="takeback COMMAND [options]",
+        description="Undo for what AI agents do: every change gets a way back before it is made.",
+        epilog=_overview(),
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version")
+    _add_global_options(parser)
+    options = parser.parse_args(words)
+    if options.version:
+        import takeback
+
+        print(f"takeback {takeback.__version__}")
+        return 0
+    parser.print_help(sys.stderr)
+    return Misuse.exit_code
+
+
+def _overview() -> str:
+    lines: list[str] = []
+    group = ""
+    for name, entry in COMMANDS.items():
+        if not entry.group:
+            continue
+        if entry.group != group:
+            group = entry.group
+            lines.append(f"{group}:" if not lines else f"\n{group}:")
+        lines.append(f"  {name:<12} {entry.help}")
+    lines.append("\n`takeback COMMAND --help` shows the options of a command and an example.")
+    lines.append(
+        "An effect is named by its id, any unique beginning of it, @ (the newest) or @~2 (the second before it)."
+    )
+    return "\n".join(lines)
+
+
+def _suggestion(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, [known for known in COMMANDS if not known.startswith("_")], 1)
+    return f"Did you mean `takeback {close[0]}`?" if close else "`takeback --help` lists them."
+
+
+def _print_anything() -> None:
+    """A name that the terminal's encoding lacks is printed escaped, not refused."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(errors="backslashreplace")
+
+
+def _swallow_output() -> None:
+    """What is still waiting to be printed goes nowhere, and Python does not complain about it on its way out."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)

@@ -1,0 +1,49 @@
+"""`doctor`: is this machine able?"""
+
+import os
+from argparse import ArgumentParser
+
+import takeback.api
+from takeback.audit.doctor import BAD, GOOD, WEAK, Finding, at_work, examine, trouble
+from takeback.errors import Failed, TakebackError
+from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.opening import nothing_yet, store_path
+from takeback.frontends.cli.output import clean, counted
+
+_STYLES = {GOOD: "green", WEAK: "yellow", BAD: "red"}
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    del parser  # nothing but the options that every command has
+
+
+def _doctor(asked: Asked) -> int:
+    screen = asked.screen
+    findings = [*examine(store_path(asked), os.getcwd()), *_inside(asked)]
+    bad = [one for one in findings if one.level == BAD]
+    screen.give({"able": not bad, "findings": [one._asdict() for one in findings]})
+    width = max(len(one.name) for one in findings)
+    for one in findings:
+        screen.say(
+            f"{screen.paint(f'{one.level:<4}', _STYLES[one.level])}  {one.name:<{width}}  {clean(one.detail)}"
+        )
+        if one.hint and one.level != GOOD:
+            screen.hint(clean(one.hint))
+    weak = sum(1 for one in findings if one.level == WEAK)
+    answer = "This machine is able" if not bad else f"{counted(len(bad), 'thing')} must be put right"
+    screen.say(f"{answer}; {counted(weak, 'weak point')}.")
+    return Failed.exit_code if bad else 0
+
+
+def _inside(asked: Asked) -> list[Finding]:
+    """What only the opened store can tell; nothing is recovered or made here."""
+    if nothing_yet(asked):
+        return []
+    try:
+        with takeback.api.open(store_path(asked), recover=False) as tb:
+            return list(at_work(tb.store))
+    except TakebackError as error:
+        return [trouble(error)]
+
+
+COMMANDS = {"doctor": Command(_arguments, _doctor)}

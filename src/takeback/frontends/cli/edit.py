@@ -1,0 +1,66 @@
+"""`edit`: keys of a JSON, YAML or TOML file."""
+
+import json
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING, Any
+
+from takeback.errors import Misuse
+from takeback.frontends.cli.changing import changing_arguments, checks_of, one_change, wishes
+from takeback.frontends.cli.commands import Asked, Command
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.model.change import Change
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("path", metavar="FILE")
+    parser.add_argument(
+        "--set", metavar="/KEY=JSON", action="append", default=[], dest="sets",
+        help="""such as /tls/on=true, /ports/0=8080, /name='"x"'""",
+    )  # fmt: skip
+    parser.add_argument(
+        "--delete", metavar="/KEY", action="append", default=[], help="such as /legacy/option"
+    )
+    parser.add_argument(
+        "--format", metavar="F", default="", help="json, yaml or toml (else by the name of the file)"
+    )
+    parser.add_argument(
+        "--check", metavar="CMD", action="append", default=[], help="must succeed first, as in `write`"
+    )
+    changing_arguments(parser)
+
+
+def _edit(asked: Asked) -> int:
+    options = asked.options
+    sets = dict(_assignment(text) for text in options.sets)
+    checks = checks_of(asked)
+
+    def planned(tb: "Takeback") -> "Change":
+        from takeback.adapters.config.changes import edit_change
+
+        return edit_change(options.path, sets, options.delete, options.format, tb.parts.blobs)
+
+    return one_change(
+        asked,
+        planned,
+        lambda tb, run: run.edit_config(
+            options.path, sets, options.delete, format=options.format, checks=checks, **wishes(asked, tb)
+        ),
+    )
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    pointer, equals, value = text.partition("=")
+    if not equals or (pointer and not pointer.startswith("/")):
+        raise Misuse(f"{text!r} does not set a key.", hint="Write --set /key/inner=VALUE, the value as JSON.")
+    try:
+        return pointer, json.loads(value)
+    except ValueError:
+        raise Misuse(
+            f"The value {value!r} for {pointer} is not JSON.",
+            hint=f"Text needs quotes of its own: --set '{pointer}={json.dumps(value)}'.",
+        ) from None
+
+
+COMMANDS = {"edit": Command(_arguments, _edit)}

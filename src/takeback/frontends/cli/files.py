@@ -1,0 +1,237 @@
+"""`write rm mv mkdir ln chmod`: guarded changes of files, each one effect of the command line's run."""
+
+import os
+import time
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from takeback.audit.views import effect_json
+from takeback.errors import Misuse, TakebackError
+from takeback.frontends.cli.changing import (
+    changing_arguments,
+    checks_of,
+    mode_of,
+    one_change,
+    say_effect,
+    tell_plan,
+    wishes,
+)
+from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.opening import give, opened, rehearsal, session
+from takeback.frontends.cli.output import complain, error_json
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.model.change import Change
+    from takeback.model.effect import Effect
+
+
+# write
+
+
+def _write_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("path", help="the file; what it becomes is read from standard input")
+    parser.add_argument(
+        "--check", metavar="CMD", action="append", default=[],
+        help="must succeed first; {staged} stands for the new file, {target} for its place",
+    )  # fmt: skip
+    parser.add_argument("--mode", metavar="M", help="octal, such as 644 (else: as it was, or by the umask)")
+    changing_arguments(parser, inexact=True)
+
+
+def _write(asked: Asked) -> int:
+    from takeback.frontends.cli.content import digest_of, read_input
+
+    options = asked.options
+    mode = mode_of(options.mode) if options.mode is not None else None
+    checks = checks_of(asked)
+    content = read_input()
+
+    def planned(tb: "Takeback") -> "Change":
+        from takeback.adapters.file.changes import write_change
+
+        digest, size = digest_of(content)
+        return write_change(options.path, digest, size, mode, allow_inexact=options.allow_inexact)
+
+    return one_change(
+        asked,
+        planned,
+        lambda tb, run: run.write(
+            options.path,
+            content,
+            mode=mode,
+            checks=checks,
+            allow_inexact=options.allow_inexact,
+            **wishes(asked, tb),
+        ),
+    )
+
+
+# rm
+
+
+def _rm_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="a file, a link, or a directory with all that is in it"
+    )
+    parser.add_argument(
+        "-r", "-R", "--recursive", action="store_true", help="accepted; directories go whole anyway"
+    )
+    parser.add_argument("-f", "--force", action="store_true", help="what is not there is no error")
+    changing_arguments(parser, inexact=True)
+
+
+def _rm(asked: Asked) -> int:
+    options = asked.options
+    paths = [path for path in options.paths if not options.force or os.path.lexists(path)]
+    if options.key and len(paths) > 1:
+        raise Misuse("One key cannot stand for several effects.", hint="Remove the paths one by one.")
+    if options.dry_run:
+        from takeback.adapters.file.changes import delete_change
+
+        with rehearsal(asked) as tb:
+            return tell_plan(
+                asked, tb, [delete_change(path, allow_inexact=options.allow_inexact) for path in paths]
+            )
+    effects: list[Effect] = []
+    errors: list[TakebackError] = []
+    with opened(asked) as tb:
+        with session(asked, tb) as run:
+            for path in paths:
+                started = time.perf_counter()
+                try:
+                    effect = run.delete(path, allow_inexact=options.allow_inexact, **wishes(asked, tb))
+                except TakebackError as error:
+                    errors.append(error)
+                    continue
+                if effect:
+                    effects.append(effect)
+                    say_effect(asked, effect, started)
+        return _tell_removed(asked, tb, effects, errors)
+
+
+def _tell_removed(asked: Asked, tb: "Takeback", effects: "list[Effect]", errors: list[TakebackError]) -> int:
+    made = [effect_json(tb.effect(effect.id)) for effect in effects]
+    if len(asked.options.paths) == 1:
+        if errors:
+            raise errors[0]
+        give(asked, tb, {"changed": bool(made), **(made[0] if made else {"id": None})})
+        return 0
+    give(asked, tb, {"effects": made, "errors": [error_json(error) for error in errors]})
+    if not asked.screen.json:
+        for error in errors:
+            complain(error, as_json=False)
+    return exit_code(bool(effects), errors)
+
+
+def exit_code(some_done: bool, errors: Sequence[TakebackError]) -> int:
+    """Of several changes: "refused" promises an untouched world, so a mixture is "failed", unless it is worse."""
+    if not errors:
+        return 0
+    worst = max(error.exit_code for error in errors)
+    return worst if worst in (4, 6) or not some_done else 1
+
+
+# mv
+
+
+def _mv_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("source", metavar="A")
+    parser.add_argument("target", metavar="B", help="the new name, or a directory to move it into")
+    parser.add_argument("-f", "--replace", action="store_true", help="replace what is there (it is captured)")
+    changing_arguments(parser)
+
+
+def _mv(asked: Asked) -> int:
+    options = asked.options
+    target: str = options.target
+    if os.path.isdir(target) and not os.path.islink(target):
+        target = os.path.join(target, os.path.basename(options.source.rstrip("/")))
+    elif target.endswith("/"):
+        raise Misuse(f"{target} is not a directory.", hint="Make it first with `takeback mkdir`.")
+
+    def planned(tb: "Takeback") -> "Change":
+        from takeback.adapters.file.changes import move_change
+
+        return move_change(options.source, target, replace=options.replace)
+
+    return one_change(
+        asked,
+        planned,
+        lambda tb, run: run.move(options.source, target, replace=options.replace, **wishes(asked, tb)),
+    )
+
+
+# mkdir, ln, chmod
+
+
+def _mkdir_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("path")
+    parser.add_argument("-p", "--parents", action="store_true", help="also the directories around it")
+    parser.add_argument("--mode", metavar="M", help="octal, such as 750")
+    changing_arguments(parser)
+
+
+def _mkdir(asked: Asked) -> int:
+    options = asked.options
+    mode = mode_of(options.mode) if options.mode is not None else None
+
+    def planned(tb: "Takeback") -> "Change":
+        from takeback.adapters.file.changes import mkdir_change
+
+        return mkdir_change(options.path, mode, parents=options.parents)
+
+    return one_change(
+        asked,
+        planned,
+        lambda tb, run: run.mkdir(options.path, mode, parents=options.parents, **wishes(asked, tb)),
+    )
+
+
+def _ln_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("-s", "--symbolic", action="store_true", help="accepted; links are always symbolic")
+    parser.add_argument("target", metavar="TARGET", help="what the link says, as it is")
+    parser.add_argument("path", metavar="LINK")
+    changing_arguments(parser)
+
+
+def _ln(asked: Asked) -> int:
+    options = asked.options
+
+    def planned(tb: "Takeback") -> "Change":
+        from takeback.adapters.file.changes import symlink_change
+
+        return symlink_change(options.path, options.target)
+
+    return one_change(
+        asked, planned, lambda tb, run: run.symlink(options.path, options.target, **wishes(asked, tb))
+    )
+
+
+def _chmod_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("mode", metavar="MODE", help="octal, such as 755")
+    parser.add_argument("path")
+    changing_arguments(parser)
+
+
+def _chmod(asked: Asked) -> int:
+    options = asked.options
+    mode = mode_of(options.mode)
+
+    def planned(tb: "Takeback") -> "Change":
+        from takeback.adapters.file.changes import chmod_change
+
+        return chmod_change(options.path, mode)
+
+    return one_change(asked, planned, lambda tb, run: run.chmod(options.path, mode, **wishes(asked, tb)))
+
+
+COMMANDS = {
+    "write": Command(_write_arguments, _write),
+    "rm": Command(_rm_arguments, _rm),
+    "mv": Command(_mv_arguments, _mv),
+    "mkdir": Command(_mkdir_arguments, _mkdir),
+    "ln": Command(_ln_arguments, _ln),
+    "chmod": Command(_chmod_arguments, _chmod),
+}

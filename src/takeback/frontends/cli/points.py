@@ -1,0 +1,91 @@
+"""`checkpoint checkpoints`: named points to come back to."""
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from takeback.api import now
+from takeback.audit.views import checkpoint_json
+from takeback.errors import Misuse
+from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened, session
+from takeback.frontends.cli.output import clean, local_time
+from takeback.model.ids import short
+
+
+def _checkpoint_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("label", metavar="LABEL")
+    parser.add_argument("--run", metavar="R", help="in this run (else the one of the command line)")
+    parser.add_argument("--state", metavar="FILE", help="the agent's own state, JSON; - for standard input")
+    parser.add_argument(
+        "--summary", metavar="TEXT", default="", help="what happened so far, for whoever comes back"
+    )
+    parser.add_argument("--agent", metavar="A", help="whose run (else TAKEBACK_AGENT, else cli)")
+
+
+def _checkpoint(asked: Asked) -> int:
+    options = asked.options
+    if not options.label.strip():
+        raise Misuse("A checkpoint needs a name.", hint="takeback checkpoint before-migrate")
+    state = _state(options.state) if options.state else None
+    with opened(asked) as tb:
+        with session(asked, tb) as run:
+            point = run.checkpoint(options.label, state, summary=options.summary)
+        give(asked, tb, checkpoint_json(point))
+        asked.screen.say(
+            f"Named this point {clean(point.label)!r} ({short(point.id)}) in run {clean(run.name)!r}."
+        )
+        asked.screen.hint(f"`takeback undo --to {clean(point.label)}` comes back to it.")
+    return 0
+
+
+def _state(name: str) -> Any:
+    try:
+        if name == "-":
+            import sys
+
+            return json.load(sys.stdin)
+        with open(name, encoding="utf-8") as file:
+            return json.load(file)
+    except OSError as error:
+        raise Misuse(
+            f"{name} cannot be read: {error.strerror}.", hint="Give a file with the state as JSON."
+        ) from error
+    except ValueError as error:
+        raise Misuse(
+            f"The state in {name} is not JSON: {error}.", hint="Correct it and try again."
+        ) from error
+
+
+def _checkpoints_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--run", metavar="R", help="only of this run")
+
+
+def _checkpoints(asked: Asked) -> int:
+    screen = asked.screen
+    if nothing_yet(asked):
+        screen.say(nothing_recorded(asked))
+        screen.give([])
+        return 0
+    with opened(asked) as tb:
+        points = tuple(reversed(tb.checkpoints(asked.options.run)))
+        give(asked, tb, [checkpoint_json(point) for point in points])
+        if not points:
+            screen.say("No checkpoints yet.")
+        today = now()
+        for point in points:
+            marks = [
+                mark for mark, holds in (("automatic", point.automatic), ("with state", point.state)) if holds
+            ]
+            told = screen.paint(f"  ({', '.join(marks)})", "dim") if marks else ""
+            screen.say(
+                f"{screen.paint(short(point.id), 'cyan')}  {local_time(point.at, today):<12}  run {short(point.run)}  "
+                f"{clean(point.label)}{told}"
+            )
+    return 0
+
+
+COMMANDS = {
+    "checkpoint": Command(_checkpoint_arguments, _checkpoint),
+    "checkpoints": Command(_checkpoints_arguments, _checkpoints),
+}

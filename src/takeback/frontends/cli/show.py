@@ -1,0 +1,164 @@
+"""`show diff`: one effect, closely."""
+
+import sys
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING
+
+from takeback.audit.diff import Part, difference, in_words
+from takeback.audit.views import effect_json, record_json
+from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.opening import existing, give
+from takeback.frontends.cli.output import Screen, clean, clean_line, counted, full_time
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.record import Record
+from takeback.model.resource import display
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+
+_MOST_TARGETS = 20
+
+
+def _show_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="an effect: its id, the beginning of it, @, @~2")
+
+
+def _show(asked: Asked) -> int:
+    screen = asked.screen
+    with existing(asked) as tb:
+        effect = tb.effect(asked.options.id)
+        records = tuple(tb.store.journal.records(effect=effect.id))
+        blockers = _blockers(tb, effect)
+        run = next(tb.store.journal.runs((effect.run,)), None)
+        give(
+            asked,
+            tb,
+            {
+                **effect_json(effect),
+                "run_name": run.name if run else "",
+                "receipt": effect.receipt,
+                "records": [record_json(record) for record in records],
+                "blocked_by": [one.id for one in blockers],
+            },
+        )
+        where = f"{short(effect.run)} {clean(run.name)} ({run.state.value})" if run else short(effect.run)
+        facts = [
+            ("Effect", screen.paint(effect.id, "cyan")),
+            ("What", clean(effect.change.summary)),
+            ("State", _state(screen, effect)),
+            ("Run", where + (f", agent {clean(effect.agent)}" if effect.agent else "")),
+            ("When", full_time(effect.at)),
+            ("Way back", _way_back(effect)),
+            ("Leaves", clean(effect.remedy.residue) if effect.remedy else ""),
+            ("Undoes", short(effect.undoes)),
+            ("Needs", ", ".join(short(id) for id in effect.needs)),
+            ("Key", clean(effect.key)),
+        ]
+        for name, fact in facts:
+            if fact:
+                screen.say(f"{name:<9}{fact}")
+        _say_targets(screen, effect)
+        screen.say("History")
+        for record in records:
+            screen.say(f"  {record.seq:>6}  {full_time(record.at)}  {_record(record)}")
+        if blockers:
+            screen.say("Blocked by later effects that stand on it (undo --cascade takes them too)")
+            for one in blockers:
+                screen.say(f"  {screen.paint(short(one.id), 'cyan')}  {clean(one.change.summary)}")
+    return 0
+
+
+def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:
+    from takeback.engine.plan import dependents
+
+    if effect.state is not State.DONE or effect.forgotten:
+        return ()
+    found = {one.id: one for one in dependents(tb.parts, effect)}
+    return tuple(sorted(found.values(), key=lambda one: -one.seq))
+
+
+def _state(screen: Screen, effect: Effect) -> str:
+    told = screen.state(effect.state.value)
+    if effect.undone_by:
+        told += f", by {short(effect.undone_by)}"
+    if effect.kept:
+        told += ", kept" + (" with its run" if effect.kept_by == "run" else "")
+    if effect.forgotten:
+        told += ", forgotten: it can no longer be undone"
+    return f"{told}: {clean(effect.note)}" if effect.note else told
+
+
+def _way_back(effect: Effect) -> str:
+    if not effect.remedy:
+        return ""
+    exact = "exact" if effect.remedy.exact else "not exact"
+    return f"{clean(effect.reason) or effect.remedy.strategy.value} ({exact})"
+
+
+def _say_targets(screen: Screen, effect: Effect) -> None:
+    for target in effect.targets[:_MOST_TARGETS]:
+        before, after = in_words(effect, target.before), in_words(effect, target.after)
+        screen.say(f"Target   {display(target.resource)}: {clean(before)} → {clean(after)}")
+    if len(effect.targets) > _MOST_TARGETS:
+        screen.say(f"         and {counted(len(effect.targets) - _MOST_TARGETS, 'target')} more")
+
+
+def _record(record: Record) -> str:
+    why = record.body.get("why")
+    return f"{record.kind.value}: {clean(str(why))}" if why else record.kind.value
+
+
+def _diff_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="an effect: its id, the beginning of it, @, @~2")
+    parser.add_argument("path", nargs="?", metavar="PATH", help="only this path")
+
+
+def _diff(asked: Asked) -> int:
+    from takeback.api import resource_of
+
+    options, screen = asked.options, asked.screen
+    with existing(asked) as tb:
+        effect = tb.effect(options.id)
+        parts = difference(tb.store.blobs, effect, resource_of(options.path) if options.path else "")
+        give(
+            asked,
+            tb,
+            {
+                "id": effect.id,
+                "parts": [
+                    {
+                        "resource": part.resource,
+                        "words": list(part.words),
+                        "diff": "".join(
+                            f"{line.decode('utf-8', 'backslashreplace')}\n" for line in part.lines
+                        ),
+                    }
+                    for part in parts
+                ],
+            },
+        )
+        if not parts:
+            screen.say("It touched nothing that can be compared.")
+        for part in parts:
+            _say_part(screen, part)
+    return 0
+
+
+def _say_part(screen: Screen, part: Part) -> None:
+    for words in part.words:
+        screen.say(f"{screen.paint(display(part.resource), 'bold')}: {clean(words)}")
+    if screen.json or screen.quiet:
+        return
+    if not screen.terminal:
+        # For a program: the bytes as they are, so that `patch` can use them.
+        sys.stdout.flush()
+        sys.stdout.buffer.writelines(line + b"\n" for line in part.lines)
+        return
+    styles = {b"+": "green", b"-": "red", b"@": "cyan"}
+    for place, line in enumerate(part.lines):
+        style = "bold" if place < 2 else styles.get(line[:1], "")
+        screen.say(screen.paint(clean_line(line), style))
+
+
+COMMANDS = {"show": Command(_show_arguments, _show), "diff": Command(_diff_arguments, _diff)}

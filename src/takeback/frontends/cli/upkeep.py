@@ -1,0 +1,157 @@
+"""`recover verify forget sweep`: keeping the store in order."""
+
+import time
+from argparse import ArgumentParser
+
+import takeback.api
+from takeback.audit.views import settled_json
+from takeback.errors import Corrupt, Misuse, Stuck
+from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.opening import existing, give, nothing_recorded, nothing_yet, opened, store_path
+from takeback.frontends.cli.output import bytes_in_words, clean, counted, took
+from takeback.model.ids import short
+
+
+def _no_arguments(parser: ArgumentParser) -> None:
+    del parser  # nothing but the options that every command has
+
+
+def _recover(asked: Asked) -> int:
+    screen = asked.screen
+    if nothing_yet(asked):
+        screen.say(nothing_recorded(asked))
+        screen.give({"settled": []})
+        return 0
+    started = time.perf_counter()
+    # Not settled on the way in, so that the answer tells all of it.
+    with takeback.api.open(store_path(asked), recover=False) as tb:
+        settled = tb.recover()
+        screen.give({"settled": [settled_json(one) for one in settled]})
+        if not settled:
+            screen.say("Nothing to recover: every effect is settled.")
+            return 0
+        from takeback.engine.recover import in_words
+
+        for one in settled:
+            screen.say(clean(in_words(one)))
+        stuck = sum(1 for one in settled if one.outcome == "stuck")
+        screen.say(f"Settled {counted(len(settled) - stuck, 'effect')} in {took(started)}; {stuck} stuck.")
+        if stuck:
+            screen.hint(
+                "`takeback show ID` tells what is known; put it right, then run `takeback recover` again."
+            )
+            return Stuck.exit_code
+    return 0
+
+
+def _verify_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--read-data", action="store_true", help="read every blob again (slow, complete)")
+
+
+def _verify(asked: Asked) -> int:
+    screen = asked.screen
+    if nothing_yet(asked):
+        screen.say(nothing_recorded(asked))
+        screen.give({"sound": True, "findings": [], "records": 0, "blobs": 0})
+        return 0
+    started = time.perf_counter()
+    with takeback.api.open(store_path(asked), recover=False) as tb:
+        found = tb.verify(read_data=asked.options.read_data)
+        screen.give(
+            {
+                "sound": found.sound,
+                "findings": list(found.findings),
+                "records": found.records,
+                "blobs": found.blobs,
+                "read_data": asked.options.read_data,
+            }
+        )
+        for finding in found.findings:
+            screen.say(screen.paint(f"damaged: {clean(finding)}", "red"))
+        how = "read" if asked.options.read_data else "looked at"
+        what = f"{counted(found.records, 'record')} checked and {counted(found.blobs, 'blob')} {how} in {took(started)}"
+        screen.say(f"{'Sound' if found.sound else counted(len(found.findings), 'finding')}: {what}.")
+        if found.sound and not asked.options.read_data:
+            screen.hint("--read-data also reads every blob again.")
+    return 0 if found.sound else Corrupt.exit_code
+
+
+def _forget_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "ids", nargs="*", metavar="ID", help="these effects; none: by policy, what was kept long enough ago"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only explain each decision")
+
+
+def _forget(asked: Asked) -> int:
+    options, screen = asked.options, asked.screen
+    if nothing_yet(asked) and not options.ids:
+        screen.say(nothing_recorded(asked))
+        screen.give({"dry_run": options.dry_run, "forgotten": 0, "decisions": []})
+        return 0
+    with existing(asked) as tb:
+        decisions = tb.forget(options.ids or None, dry_run=options.dry_run)
+        going = [one for one in decisions if one.forget]
+        give(
+            asked,
+            tb,
+            {
+                "dry_run": options.dry_run,
+                "forgotten": 0 if options.dry_run else len(going),
+                "decisions": [
+                    {
+                        "id": one.effect.id,
+                        "summary": one.effect.change.summary,
+                        "forget": one.forget,
+                        "why": one.why,
+                    }
+                    for one in decisions
+                ],
+            },
+        )
+        for one in decisions if options.dry_run else going:
+            id = screen.paint(short(one.effect.id), "cyan")
+            screen.say(f"{id}  {clean(one.effect.change.summary)}: {clean(one.why)}")
+        verb = "Would forget" if options.dry_run else "Forgot"
+        screen.say(
+            f"{verb} {counted(len(going), 'effect')}; {counted(len(decisions) - len(going), 'effect')} stay."
+        )
+        if going and not options.dry_run:
+            screen.hint("`takeback sweep` deletes the bytes that nothing needs any more.")
+    return 0
+
+
+def _sweep_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--grace",
+        type=int,
+        metavar="S",
+        help="leave what is younger than S seconds (else the setting grace_seconds)",
+    )
+
+
+def _sweep(asked: Asked) -> int:
+    screen = asked.screen
+    if asked.options.grace is not None and asked.options.grace < 0:
+        raise Misuse("The grace period cannot be negative.", hint="Give a number of seconds from 0.")
+    if nothing_yet(asked):
+        screen.say(nothing_recorded(asked))
+        screen.give({"freed": 0, "size": 0})
+        return 0
+    started = time.perf_counter()
+    with opened(asked) as tb:
+        freed = tb.sweep(asked.options.grace)
+        size = tb.size()
+        give(asked, tb, {"freed": freed, "size": size})
+        screen.say(
+            f"Freed {bytes_in_words(freed)} in {took(started)}; the store takes {bytes_in_words(size)}."
+        )
+    return 0
+
+
+COMMANDS = {
+    "recover": Command(_no_arguments, _recover),
+    "verify": Command(_verify_arguments, _verify),
+    "forget": Command(_forget_arguments, _forget),
+    "sweep": Command(_sweep_arguments, _sweep),
+}

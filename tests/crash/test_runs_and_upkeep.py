@@ -1,0 +1,175 @@
+"""Whole runs, undo of many, keep, forget and sweep: killed anywhere, nothing is lost and nothing is half."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+import takeback
+from takeback.testing.crash import Boundaries, killed_everywhere, open_wrapped, wrap_system_calls
+from tests.crash.scenes import Known, Scene, assert_settled, settle, sweep
+
+
+def three_changes(scene: Scene, run: takeback.Run) -> None:
+    run.write(scene / "run.sh", b"first\n")
+    run.delete(scene / "tree")
+    run.write(scene / "run.sh", b"second\n")
+
+
+def after_three(scene: Scene) -> Known:
+    """A run that ended well; what undoing it must bring back, exactly."""
+    scene.prepare()
+    original = scene.picture()
+    with scene.open() as tb, tb.run("three", agent="a") as run:
+        three_changes(scene, run)
+    return Known(scene.picture(), original, exact=True)
+
+
+recovery = pytest.mark.parametrize(
+    "dying",
+    [pytest.param(False, id="recovery lives"), pytest.param(True, id="recovery is killed too", marks=pytest.mark.slow)],
+)
+
+
+@recovery
+def test_a_run_killed_anywhere_is_taken_back_unless_it_had_ended_well(scene: Scene, dying: bool) -> None:
+    known = after_three(scene)
+
+    def prepare() -> Known:
+        scene.prepare()
+        return Known(scene.picture(), known.before, exact=False)
+
+    def action(boundaries: Boundaries) -> None:
+        with open_wrapped(str(scene.store), boundaries) as tb, tb.run("three", agent="a") as run:
+            three_changes(scene, run)
+
+    assert sweep(scene, prepare, action, dying=dying) > 40
+
+
+@recovery
+def test_undo_of_a_whole_run_killed_anywhere_is_carried_to_its_end(scene: Scene, dying: bool) -> None:
+    def action(boundaries: Boundaries) -> None:
+        with open_wrapped(str(scene.store), boundaries) as tb:
+            tb.undo(tb.find_run("three"))
+
+    assert sweep(scene, lambda: after_three(scene), action, dying=dying) > 40
+
+
+def test_a_failing_run_killed_while_it_takes_itself_back_is_still_taken_back(scene: Scene) -> None:
+    scene.prepare()
+    before = scene.picture()
+
+    def action(boundaries: Boundaries) -> None:
+        with open_wrapped(str(scene.store), boundaries) as tb:
+            try:
+                with tb.run("fails") as run:
+                    three_changes(scene, run)
+                    raise ZeroDivisionError
+            except ZeroDivisionError:
+                pass
+
+    def check(at: int) -> None:
+        settle(scene)
+        assert scene.picture() == before, f"killed at boundary {at}"
+        assert_settled(scene, f"killed at boundary {at}")
+
+    assert killed_everywhere(scene.prepare, action, check, step=2) > 30
+
+
+def test_what_was_kept_stays_when_its_run_is_killed(scene: Scene) -> None:
+    outcomes: set[str] = set()
+
+    def action(boundaries: Boundaries) -> None:
+        with open_wrapped(str(scene.store), boundaries) as tb, tb.run("keeps one") as run:
+            effect = run.write(scene / "kept", b"kept")
+            assert effect
+            run.keep(effect)
+            run.write(scene / "not kept", b"not")
+            raise SystemExit
+
+    def check(at: int) -> None:
+        with scene.open() as tb:
+            kept = [effect for effect in tb.effects(path=scene / "kept") if effect.kept_by == "person"]
+        assert (scene.world / "kept").exists() == bool(kept), f"killed at boundary {at}"
+        assert not (scene.world / "not kept").exists(), f"killed at boundary {at}"
+        outcomes.add("kept" if kept else "gone")
+        assert_settled(scene, f"killed at boundary {at}")
+
+    def action_that_ends(boundaries: Boundaries) -> None:
+        try:
+            action(boundaries)
+        except SystemExit:
+            return
+
+    assert killed_everywhere(scene.prepare, action_that_ends, check, step=2) > 10
+    assert outcomes == {"kept", "gone"}
+
+
+def with_history(scene: Scene) -> list[str]:
+    """Ten effects of which the first five may be forgotten; contents small and large."""
+    scene.prepare()
+    with scene.open() as tb:
+        with tb.run("old") as run:
+            for number in range(5):
+                write(run, scene, f"old {number}", number)
+            old = [effect.id for effect in run.effects()][::-1]
+        with tb.run("new") as run:
+            for number in range(5):
+                write(run, scene, f"new {number}", number)
+    return old
+
+
+def write(run: takeback.Run, scene: Scene, name: str, number: int) -> None:
+    large = Random(name).randbytes(300_000)  # incompressible: goes to a pack, not into the journal's database
+    run.write(scene / name, large if number % 2 else name.encode() * 300)
+    run.write(scene / name, large[::-1] if number % 2 else name.encode() * 400)
+
+
+@pytest.mark.parametrize("dying", [False, True], ids=["once", "again and again"])
+def test_forget_and_sweep_killed_anywhere_never_lose_what_a_listed_effect_needs(scene: Scene, dying: bool) -> None:
+    def prepare() -> None:
+        nonlocal forgettable
+        forgettable = with_history(scene)
+
+    def action(boundaries: Boundaries) -> None:
+        wrap_system_calls(boundaries)
+        with open_wrapped(str(scene.store), boundaries) as tb:
+            tb.forget([id for id in forgettable if not tb.effect(id).forgotten])
+            tb.sweep(grace=0)
+
+    def check(at: int) -> None:
+        where = f"killed at boundary {at}"
+        if dying and at:
+            from takeback.testing.crash import killed_again_and_again
+
+            killed_again_and_again(lambda boundaries: sweep_only(boundaries))
+        world = scene.picture()
+        assert_settled(scene, where)
+        with scene.open() as tb:
+            run = tb.find_run("new")
+            tb.undo(run)
+            assert not list(scene.world.glob("new *")), where
+            for effect in tb.effects(run=run, state="undone", newest=True)[::-1]:
+                tb.redo(effect)
+            assert scene.picture() == world, where
+            for id in forgettable:
+                if not tb.effect(id).forgotten:
+                    tb.undo(id)
+
+    def sweep_only(boundaries: Boundaries) -> None:
+        wrap_system_calls(boundaries)
+        with open_wrapped(str(scene.store), boundaries) as tb:
+            tb.sweep(grace=0)
+
+    forgettable: list[str] = []
+    assert killed_everywhere(prepare, action, check, first=1 if not dying else 2, step=1 if not dying else 4) >= 4
+
+
+def test_a_sweep_frees_what_was_forgotten(scene: Scene) -> None:
+    """Else the test above would pass for a sweep that does nothing."""
+    forgettable = with_history(scene)
+    with scene.open() as tb:
+        before: Any = tb.size()
+        tb.forget(forgettable)
+        assert tb.sweep(grace=0) > 0
+        assert tb.size() < before

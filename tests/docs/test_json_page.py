@@ -1,0 +1,89 @@
+"""The JSON page says what the commands print."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from takeback.frontends.cli.commands import COMMANDS as ENTRIES
+from tests.docs.pages import DOCS, table
+
+PAGE = DOCS / "reference" / "json.md"
+COMMANDS = {
+    "write": "write file",
+    "edit": "edit c.json --set /a=2",
+    "mkdir": "mkdir d",
+    "ln": "ln file link",
+    "chmod": "chmod 600 file",
+    "mv": "mv file moved",
+    "rm": "rm moved",
+    "log": "log",
+    "show": "show @",
+    "diff": "diff @",
+    "status": "status",
+    "runs": "runs",
+    "undo": "undo",
+    "redo": "redo",
+    "keep": "keep @~1",
+    "checkpoint": "checkpoint here",
+    "checkpoints": "checkpoints",
+    "recover": "recover",
+    "verify": "verify",
+    "doctor": "doctor",
+    "forget": "forget --dry-run",
+    "sweep": "sweep",
+}
+
+
+def answer(command: str) -> Any:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "takeback", *command.split(), "--json"],
+        env=environment,
+        input="text\n",
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def written() -> dict[str, str]:
+    """What the page says of each command."""
+    text = PAGE.read_text()
+    rows = re.findall(
+        r"^\| ((?:`\w+`(?:, )?)+) \| (.+) \|$", text[text.index("## What each command gives") :], re.MULTILINE
+    )
+    return {name: fields for names, fields in rows for name in re.findall(r"`(\w+)`", names)}
+
+
+def test_the_page_has_every_command_that_prints_json() -> None:
+    visible = {name for name, entry in ENTRIES.items() if entry.group}
+    assert set(COMMANDS) == visible - {"completion"}
+    assert set(COMMANDS) <= set(written())
+
+
+def test_each_command_gives_the_fields_the_page_lists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.json").write_text('{"a": 1}\n')
+    effect = [name.strip() for row in table(PAGE, "An effect") for name in row[0].split(",")]
+    checkpoint = re.findall(r"`(\w+)`", written()["checkpoint"])
+    undo = ["outcome", "effects", "targets", "undo"]
+
+    for name, command in COMMANDS.items():
+        given = answer(command)
+        fields = written()[name]
+        listed = re.findall(r"`(\w+)`", fields.partition(";")[0].partition(":")[0])
+        if "an effect" in fields:
+            listed = [*listed[:1], *effect] if listed[0] == "changed" else [*effect, *listed]
+        if "list of" in fields and isinstance(given, list):
+            listed = listed or (checkpoint if "checkpoints" in fields else effect)
+            given = given[0]
+        assert list(given) == (undo if "undo result" in fields else listed), name

@@ -1,0 +1,176 @@
+"""A plain model of what takeback promises: what each path looks like, and what each effect found and left."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from takeback.model.effect import State
+
+Look = dict[bytes, dict[str, Any]]  # everything at and below one path; empty if there is nothing
+
+
+class Change(NamedTuple):
+    kind: str  # write, write_all, delete, move
+    paths: tuple[str, ...]
+    contents: tuple[bytes, ...] = ()
+
+
+class Known:
+    """An effect as the model knows it."""
+
+    def __init__(self, id: str, run: str, seq: int, before: dict[str, Look], after: dict[str, Look], undoes: str = "") -> None:
+        self.id = id
+        self.run = run
+        self.seq = seq
+        self.before = before
+        self.after = after
+        self.undoes = undoes
+        self.state = State.DONE
+        self.kept = False
+
+    @property
+    def paths(self) -> Iterable[str]:
+        return self.before.keys()
+
+
+class Model:
+    def __init__(self, world: Look) -> None:
+        self.world = world
+        self.effects: dict[str, Known] = {}
+        self.seq = 0
+
+    def copy(self) -> "Model":
+        twin = Model(dict(self.world))
+        twin.seq = self.seq
+        for id, effect in self.effects.items():
+            twin.effects[id] = Known(effect.id, effect.run, effect.seq, effect.before, effect.after, effect.undoes)
+            twin.effects[id].state, twin.effects[id].kept = effect.state, effect.kept
+        return twin
+
+    # The world.
+
+    def at(self, path: str) -> Look:
+        return {name: seen for name, seen in self.world.items() if _within(name, path.encode())}
+
+    def put(self, path: str, look: Look) -> None:
+        for name in self.at(path):
+            del self.world[name]
+        self.world |= look
+
+    def exists(self, path: str) -> bool:
+        return path.encode() in self.world
+
+    def is_directory(self, path: str) -> bool:
+        return self.exists(path) and self.world[path.encode()]["mode"].startswith("d")
+
+    # What a change would do.
+
+    def possible(self, change: Change) -> bool:
+        parents = [path.rpartition("/")[0] for path in change.paths]
+        if not all(self.is_directory(parent) for parent in parents if parent):
+            return False
+        if change.kind in ("write", "write_all"):
+            return not any(self.is_directory(path) for path in change.paths)
+        if change.kind == "delete":
+            return self.exists(change.paths[0])
+        source, target = change.paths
+        return self.exists(source) and not self.exists(target) and not _within(target.encode(), source.encode())
+
+    def changes_nothing(self, change: Change) -> bool:
+        return change.kind in ("write", "write_all") and all(
+            self.exists(path) and self.at(path)[path.encode()].get("content") == digest(content)
+            for path, content in zip(change.paths, change.contents, strict=True)
+        )
+
+    def expected(self, change: Change) -> dict[bytes, str | None]:
+        """What must be at each touched path afterwards: the digest of its content, or None for nothing."""
+        if change.kind in ("write", "write_all"):
+            return {path.encode(): digest(content) for path, content in zip(change.paths, change.contents, strict=True)}
+        gone: dict[bytes, str | None] = {name: None for name in self.at(change.paths[0])}
+        if change.kind == "delete":
+            return gone
+        source, target = (path.encode() for path in change.paths)
+        there = {target + name[len(source) :]: seen.get("content") for name, seen in self.at(change.paths[0]).items()}
+        return gone | there
+
+    def done(self, id: str, run: str, paths: Iterable[str], world: Look, undoes: str = "") -> Known:
+        """It happened: what the world looks like now is what the effect left."""
+        before = {path: self.at(path) for path in paths}
+        self.world = dict(world)
+        self.seq += 1
+        effect = Known(id, run, self.seq, before, {path: self.at(path) for path in before}, undoes)
+        self.effects[id] = effect
+        return effect
+
+    # Undo.
+
+    def blockers(self, effect: Known, chosen: Iterable[str] = ()) -> list[Known]:
+        return [
+            later
+            for later in self.effects.values()
+            if later.seq > effect.seq
+            and later.state is State.DONE
+            and not later.undoes
+            and later.id not in (effect.id, effect.undoes, *chosen)
+            and any(overlap(mine, theirs) for mine in effect.paths for theirs in later.paths)
+        ]
+
+    def closure(self, effect: Known) -> list[Known]:
+        """With everything that stands on it, newest first."""
+        chosen = {effect.id: effect}
+        unseen = [effect]
+        while unseen:
+            for later in self.blockers(unseen.pop(), chosen):
+                chosen[later.id] = later
+                unseen.append(later)
+        return sorted(chosen.values(), key=lambda one: -one.seq)
+
+    def outcomes(self, effect: Known) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for path in effect.paths:
+            now = self.at(path)
+            found[path] = "undone" if now == effect.after[path] else "already" if now == effect.before[path] else "conflict"
+        return found
+
+    def undo(self, effect: Known, by: str, run: str, *, skip: bool = False) -> bool:
+        """False if someone's work is in the way. Nothing is recorded when there is nothing to do."""
+        outcomes = self.outcomes(effect)
+        conflicts = [path for path, outcome in outcomes.items() if outcome == "conflict"]
+        if conflicts and not skip:
+            return False
+        restored = [path for path, outcome in outcomes.items() if outcome == "undone"]
+        if not restored:
+            return not conflicts
+        world = self.copy()
+        for path in restored:
+            world.put(path, effect.before[path])
+        made = self.done(by, run, restored, world.world, undoes=effect.id)
+        if not conflicts:
+            self._taken_back(effect)
+        else:
+            made.undoes = f"part of {effect.id}"
+        return True
+
+    def _taken_back(self, effect: Known) -> None:
+        effect.state = State.UNDONE
+        if effect.undoes in self.effects:
+            self.effects[effect.undoes].state = State.DONE
+
+    def roll_back(self, run: str, by: Mapping[str, str]) -> None:
+        """A run that failed: newest first, what others stand on or changed stays."""
+        mine = [one for one in self.effects.values() if one.run == run and one.state is State.DONE]
+        for effect in sorted(mine, key=lambda one: -one.seq):
+            if not effect.undoes and not effect.kept and not self.blockers(effect):
+                self.undo(effect, by.get(effect.id, f"undo of {effect.id}"), run, skip=True)
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def overlap(one: str, other: str) -> bool:
+    return _within(one.encode(), other.encode()) or _within(other.encode(), one.encode())
+
+
+def _within(name: bytes, path: bytes) -> bool:
+    return name == path or name.startswith(path + b"/")
