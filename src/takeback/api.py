@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from takeback.errors import LeaseHeld, Misuse, Refused
 from takeback.model.effect import Effect, State
 from takeback.model.ids import LENGTH, new_id, short
-from takeback.model.plan import OnConflict, UndoResult
+from takeback.model.plan import UndoResult, on_conflict_named
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, OnDeath, RunInfo, RunState
@@ -167,7 +167,7 @@ class Takeback:
         from takeback.engine.plan import Wishes, plan_undo
         from takeback.engine.undo import carry_out, refuse_blocked, refuse_conflicts
 
-        wishes = Wishes(cascade, with_needs, _on_conflict(on_conflict))
+        wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
         plan = plan_undo(self.parts, wanted, wishes)
         refuse_blocked(plan)
         refuse_conflicts(plan, wishes)
@@ -403,13 +403,6 @@ def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True) 
 
 def now() -> int:
     return time.time_ns() // 1000
-
-
-def _on_conflict(name: str) -> OnConflict:
-    try:
-        return OnConflict(name)
-    except ValueError:
-        raise Misuse(f"on_conflict cannot be {name!r}.", hint="It is refuse, merge, skip or force.") from None
 
 
 def resource_of(path: "Path") -> str:

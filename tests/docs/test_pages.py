@@ -114,6 +114,24 @@ def test_a_table_of_values_lists_each_of_them(page: str, heading: str, values: E
     assert [row[0] for row in table(DOCS / page, heading)] == [str(value) for value in values]
 
 
+def test_the_errors_page_says_which_errors_nothing_raises_yet() -> None:
+    page = (DOCS / "reference/errors.md").read_text()
+    sentence = page[page.index("Not raised by anything today") :].partition("\n\n")[0]
+    said = set(re.findall(r"`([A-Z]\w+)`", sentence.replace("`ApplyFailed`", "").replace("`Stuck`", "")))
+    elsewhere = "".join(
+        file.read_text() for file in SOURCE.rglob("*.py") if file.name not in ("errors.py", "__init__.py")
+    )
+    leaves = {name for name in takeback.__all__ if _is_leaf(name)}
+    assert said == {name for name in leaves if not re.search(rf"\b{name}\b", elsewhere)}
+
+
+def _is_leaf(name: str) -> bool:
+    found = getattr(takeback, name)
+    return (
+        isinstance(found, type) and issubclass(found, takeback.TakebackError) and not found.__subclasses__()
+    )
+
+
 def test_exit_codes_are_those_of_the_error_families() -> None:
     families = {kind.exit_code for kind in takeback.TakebackError.__subclasses__()}
     written = {int(row[0]) for row in table(DOCS / "reference/cli.md", "Exit codes")}

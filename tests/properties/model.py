@@ -141,6 +141,8 @@ class Model:
         restored = [path for path, outcome in outcomes.items() if outcome == "undone"]
         if not restored:
             return not conflicts
+        if not conflicts and not self._fits(effect):
+            return False
         world = self.copy()
         for path in restored:
             world.put(path, effect.before[path])
@@ -151,10 +153,21 @@ class Model:
             made.undoes = f"part of {effect.id}"
         return True
 
+    def _fits(self, effect: Known) -> bool:
+        """Whether everything that would come and go with it is where it would come or go from."""
+        brought_back = self.effects.get(effect.undoes)
+        if effect.state is not State.DONE or (brought_back and brought_back.state is not State.UNDONE):
+            return False
+        taken_back = self.effects.get(brought_back.undoes) if brought_back else None
+        return taken_back is None or self._fits(taken_back)
+
     def _taken_back(self, effect: Known) -> None:
         effect.state = State.UNDONE
-        if effect.undoes in self.effects:
-            self.effects[effect.undoes].state = State.DONE
+        brought_back = self.effects.get(effect.undoes)
+        if brought_back:
+            brought_back.state = State.DONE
+            if brought_back.undoes in self.effects:
+                self._taken_back(self.effects[brought_back.undoes])
 
     def roll_back(self, run: str, by: Mapping[str, str]) -> None:
         """A run that failed: newest first, what others stand on or changed stays."""

@@ -22,7 +22,9 @@ contents = st.integers(0, 4).map(lambda number: b"content %d\n" % number * (numb
 changes = st.one_of(
     st.builds(lambda path, content: Change("write", (path,), (content,)), paths, contents),
     st.builds(lambda path: Change("delete", (path,)), st.sampled_from([*PATHS, "d"])),
-    st.builds(lambda one, two: Change("move", (one, two)), st.sampled_from([*PATHS, "d"]), st.sampled_from([*PATHS, "e"])),
+    st.tuples(st.sampled_from([*PATHS, "d"]), st.sampled_from([*PATHS, "e"]))
+    .filter(lambda names: names[0] != names[1])
+    .map(lambda names: Change("move", names)),
     st.builds(
         lambda one, two, three, four: Change("write_all", (one, two), (three, four)),
         st.sampled_from(PATHS[:2]), st.sampled_from(PATHS[2:]), contents, contents,

@@ -144,6 +144,8 @@ def test_json_with_comments_that_is_not_said_to_be_is_refused_with_the_way_out()
         ("a: 2001-12-14\n", {"/a": datetime.date(2002, 1, 1)}, [], "a: 2002-01-01\n"),
         ("a: 0o755\nb: 1\n", {"/b": 2}, [], "a: 0o755\nb: 2\n"),
         ('a: "x"   # c\n', {"/a": [1]}, [], "a:   # c\n  - 1\n"),
+        ("a:\n- x # c\n- z\n", {"/a/0": {"k": [1]}}, [], "a:\n- {k: [1]} # c\n- z\n"),
+        ("a: x # c\n", {"/a": "one\ntwo"}, [], 'a: "one\\ntwo" # c\n'),
     ],
 )
 def test_yaml_is_changed_where_it_must_be(text, set, delete, expected):

@@ -67,7 +67,13 @@ def made(files: Files, name: str = "file", content: bytes = b"before\n") -> Path
 
 def acl(mask: int, user: int = 12345) -> bytes:
     """user::rw- user:12345:rwx group::r-- mask::… other::---, as the kernel keeps it."""
-    entries = [(0x01, 6, 0xFFFFFFFF), (0x02, 7, user), (0x04, 4, 0xFFFFFFFF), (0x10, mask, 0xFFFFFFFF), (0x20, 0, 0xFFFFFFFF)]
+    entries = [
+        (0x01, 6, 0xFFFFFFFF),
+        (0x02, 7, user),
+        (0x04, 4, 0xFFFFFFFF),
+        (0x10, mask, 0xFFFFFFFF),
+        (0x20, 0, 0xFFFFFFFF),
+    ]
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
@@ -134,15 +140,17 @@ def empty(path: Path) -> None:
 
 
 PROPERTIES = [
-    with_mode, with_owner, with_suid_and_owner, with_user_xattr, with_trusted_xattr, with_acl, with_capability, with_holes,
-    with_many_holes, as_one_hole, with_garbage, empty,
+    with_mode, with_owner, with_suid_and_owner, with_user_xattr, with_trusted_xattr, with_acl, with_capability,
+    with_holes, with_many_holes, as_one_hole, with_garbage, empty,
 ]  # fmt: skip
 
 
 @pytest.mark.root
 @pytest.mark.parametrize("dress", PROPERTIES)
 @pytest.mark.parametrize("how", ["overwrite", "delete", "delete its directory"])
-def test_a_file_comes_back_with_everything_it_had(files: Files, dress: Callable[[Path], None], how: str) -> None:
+def test_a_file_comes_back_with_everything_it_had(
+    files: Files, dress: Callable[[Path], None], how: str
+) -> None:
     (files / "d").mkdir()
     path = made(files, "d/file")
     dress(path)
@@ -170,7 +178,9 @@ def test_a_directory_comes_back_with_times_modes_and_attributes_of_its_own(files
     os.setxattr(files / "d/inner", "system.posix_acl_default", acl(mask=7))
     for name in ("d/inner/empty", "d/inner", "d"):
         os.utime(files / name, ns=(OLD, OLD - len(name)))
-    before = {path: value for path, value in files.world.picture(directory_times=True).items() if path != b"."}
+    before = {
+        path: value for path, value in files.world.picture(directory_times=True).items() if path != b"."
+    }
 
     effect = files.delete("d")
     files.undo(effect)
@@ -204,7 +214,18 @@ def test_every_kind_of_entry_in_a_tree_comes_back(files: Files) -> None:
     assert files.world.picture() == before
 
 
-NAMES = [b"plain", b"with space", b"new\nline", b"\xff\xfe not utf-8", b"%41", b"#frag", b"quo\"te\\", b"-rf", b"n" * 255, b"\x01"]
+NAMES = [
+    b"plain",
+    b"with space",
+    b"new\nline",
+    b"\xff\xfe not utf-8",
+    b"%41",
+    b"#frag",
+    b'quo"te\\',
+    b"-rf",
+    b"n" * 255,
+    b"\x01",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -467,7 +488,11 @@ class TestWhatAWriteKeeps:
         files.write("new")
         files.do(changes.mkdir_change(files / "d" / "e", parents=True))
         assert stat.S_IMODE((files / "new").stat().st_mode) == 0o640
-        assert stat.S_IMODE((files / "d").stat().st_mode) == stat.S_IMODE((files / "d/e").stat().st_mode) == 0o750
+        assert (
+            stat.S_IMODE((files / "d").stat().st_mode)
+            == stat.S_IMODE((files / "d/e").stat().st_mode)
+            == 0o750
+        )
 
 
 @pytest.mark.needs("cp")

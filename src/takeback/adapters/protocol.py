@@ -27,6 +27,7 @@ class Assessment(NamedTuple):
     changes_nothing: bool = False
     lost: tuple[str, ...] = ()  # what could not be captured, each with its reason
     outcomes: tuple[TargetOutcome, ...] = ()  # for an undo: what would happen to each target
+    together: bool = False  # for an undo: its targets hang together (a move), none can be judged without the others
 
 
 class Receipt(NamedTuple):

@@ -34,7 +34,8 @@ def examine(path: str, here: str) -> Iterator[Finding]:
     whole = os.path.abspath(path)
     yield _store(whole)
     yield from _filesystem("store", _nearest(whole))
-    yield from _filesystem("here", here)
+    if here:
+        yield from _filesystem("here", here)
     yield _protection()
 
 

@@ -1,10 +1,12 @@
 """How things stand, in numbers. Costs the same for a hundred effects as for a hundred thousand."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from takeback.model.effect import State
-from takeback.model.run import RunInfo, RunState
+from takeback.model.effect import Effect, State
+from takeback.model.run import OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
+from takeback.storage.protocols import Query
 from takeback.storage.store import Store
 
 
@@ -50,6 +52,32 @@ def look(store: Store, size: int) -> Status:
         suspect=store.suspect(),
         read_only=store.database.read_only,
     )
+
+
+class Unsettled(NamedTuple):
+    """An effect that recovery would look at."""
+
+    effect: Effect
+    what: str
+
+
+def unsettled(store: Store, now: int) -> Iterator[Unsettled]:
+    """What dead processes left, and what is stuck; what a living one is working on is its own business."""
+    from takeback.storage.leases import may_take
+    from takeback.storage.process import alive
+
+    for info in store.journal.runs(unfinished=True):
+        lease = store.leases.holder(info.id)
+        if lease and not may_take(lease, now, alive):
+            continue
+        for effect in store.journal.effects(Query(run=info.id, states=(State.PROPOSED, State.INTENDED))):
+            yield Unsettled(effect, "would be finished or taken back, by where its target stands")
+        if info.on_death is OnDeath.UNDO and info.state is RunState.OPEN:
+            for effect in store.journal.effects(Query(run=info.id, states=(State.DONE,), newest=True)):
+                if not effect.kept and not effect.is_undo:
+                    yield Unsettled(effect, "would be taken back with its run, which died")
+    for effect in store.journal.effects(Query(states=(State.STUCK,))):
+        yield Unsettled(effect, "is stuck; its target would be looked at again")
 
 
 def status_json(status: Status) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from takeback.errors import (
     Refused,
     StoreBusy,
     TakebackError,
+    UndoFailed,
     VerifyFailed,
 )
 from takeback.model.change import Change, intent
@@ -197,7 +198,8 @@ def _carry_out(
     except BaseException as error:
         take_back(parts, lease, adapter, effect, _sentence(error))
         if isinstance(error, OSError):
-            raise ApplyFailed(
+            kind = UndoFailed if effect.is_undo else ApplyFailed
+            raise kind(
                 f"{effect.change.summary}: {error.strerror or error}.",
                 hint="It was taken back; nothing has changed.",
                 effect=effect.id,

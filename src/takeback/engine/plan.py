@@ -135,6 +135,7 @@ def _outcomes(
     undone_before: list[Target] = []
     for effect in newest_first:
         assessment: Assessment | None = None
+        touched_later = any(overlaps(one.resource, t.resource) for one in undone_before for t in effect.targets)
         for target in effect.targets:
             later = [other for other in undone_before if overlaps(other.resource, target.resource)]
             if later:
@@ -143,6 +144,9 @@ def _outcomes(
             if assessment is None:
                 change = undo_change(effect, on_conflict)
                 assessment = adapter_of(parts, effect.change.adapter).assess(change, effect)
+            if assessment.together and touched_later:
+                yield TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
+                continue
             for outcome in assessment.outcomes:
                 if outcome.resource == target.resource:
                     yield outcome._replace(effect=effect.id)

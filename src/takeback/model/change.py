@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 UNDO = "undo"
+EDIT = "edit"  # of some keys of a document, whatever else is in it
 
 
 class Change(NamedTuple):

@@ -56,24 +56,27 @@ def consequences(record: Record, find: Find) -> tuple[Life, ...]:
 def _born(record: Record, life: Life | None, find: Find, where: str) -> Life:
     state = moved(life.state if life else None, record.kind, where)
     undoes: str = record.body.get("undoes", "")
-    if undoes:
-        _refuse_undo_of_unfit(undoes, find(undoes), where)
     partial = bool(record.body.get("args", {}).get("partial")) and record.body["kind"] == UNDO
-    if life:
-        return life._replace(state=state, told=record.seq, undoes=undoes, partial=partial)
-    return Life(record.effect, record.run, state, record.seq, record.seq, undoes=undoes, partial=partial)
+    born = Life(record.effect, record.run, state, record.seq, record.seq, undoes=undoes, partial=partial)
+    if undoes:
+        _refuse_undo_of_unfit(born, find, where)
+    return life._replace(state=state, told=record.seq, undoes=undoes, partial=partial) if life else born
 
 
-def _refuse_undo_of_unfit(id: str, target: Life | None, where: str) -> None:
-    """Asked before the world is touched: another process may have taken it back since the plan was made."""
+def _refuse_undo_of_unfit(undo: Life, find: Find, where: str) -> None:
+    """Asked before the world is touched: another process may have taken it back since the plan was made, or it is a
+    redo of something that has been taken back since in another way."""
+    target = find(undo.undoes)
     if target is None:
-        raise RecordInvalid(f"{where}: it undoes {id!r}, which is not in the journal.")
-    if target.state is not State.DONE:
+        raise RecordInvalid(f"{where}: it undoes {undo.undoes!r}, which is not in the journal.")
+    try:
+        _undone(undo, find, where)
+    except RecordInvalid as unfit:
         raise Drifted(
-            f"Effect {short(id)} is {target.state.value} by now, so there is nothing to take back.",
-            hint=f"Nothing was changed. `takeback show {short(id)}` tells how it stands.",
-            effect=id,
-        )
+            f"Effect {short(undo.undoes)} is not in force any more, so there is nothing to take back.",
+            hint=f"Nothing was changed. `takeback show {short(undo.undoes)}` tells how it stands.",
+            effect=undo.undoes,
+        ) from unfit
 
 
 def _undone(undo: Life, find: Find, where: str) -> tuple[Life, ...]:
@@ -87,7 +90,11 @@ def _undone(undo: Life, find: Find, where: str) -> tuple[Life, ...]:
     original = find(target.undoes)
     if original is None:
         raise RecordInvalid(f"{where}: it brings back {target.undoes!r}, which is not in the journal.")
-    return (target, original._replace(state=moved(original.state, BROUGHT_BACK, where), undone_by=""))
+    original = original._replace(state=moved(original.state, BROUGHT_BACK, where), undone_by="")
+    if not original.undoes or original.partial:
+        return (target, original)
+    # That one is an undo as well (the redo of it was undone): what it had taken back is taken back once more.
+    return (target, original, *_undone(original, find, where))
 
 
 def refuse_unfit_run(record: Record, run: RunState | None, in_flight: bool) -> None:

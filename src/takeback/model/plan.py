@@ -3,6 +3,7 @@
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from takeback.errors import Misuse
 from takeback.model.effect import Effect
 
 
@@ -11,6 +12,13 @@ class OnConflict(StrEnum):
     MERGE = "merge"
     SKIP = "skip"
     FORCE = "force"
+
+
+def on_conflict_named(name: str) -> OnConflict:
+    try:
+        return OnConflict(name)
+    except ValueError:
+        raise Misuse(f"on_conflict cannot be {name!r}.", hint="It is refuse, merge, skip or force.") from None
 
 
 class Outcome(StrEnum):

@@ -14,7 +14,6 @@ class Settings(NamedTuple):
     audit_days: int = 7  # records are shown at least this long; 183 for six months
     versions_per_file: int = 50
     store_bytes: int = 500 * MB
-    large_bytes: int = 100 * MB  # from here on only differences are kept
     max_capture_bytes: int = 0  # a change that needs more than this is refused; 0: no cap
     reserve_bytes: int = 8 * MB  # free space that must remain after a capture
     checkpoint_every: int = 10

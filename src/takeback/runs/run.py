@@ -15,11 +15,11 @@ from takeback.engine.do import Terms, do
 from takeback.engine.parts import Parts
 from takeback.engine.plan import Wishes, plan_undo
 from takeback.engine.undo import carry_out, not_kept, refuse_blocked, refuse_conflicts, roll_back
-from takeback.errors import Misuse, StoreBusy
-from takeback.model.change import Change, intent
+from takeback.errors import Drifted, Misuse, StoreBusy
+from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import OnConflict, UndoResult
+from takeback.model.plan import UndoResult, on_conflict_named
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
@@ -106,7 +106,7 @@ class Run:
 
         def build() -> Change:
             file = self._new_file(path, content, mode)
-            return changes.write_change(file.path, file.digest, file.size, file.mode)
+            return changes.write_change(file.path, file.digest, file.size, file.mode, resource=file.resource)
 
         return self._change(build, options)
 
@@ -132,10 +132,11 @@ class Run:
 
     def _new_file(self, path: Path, content: Content, mode: int | None = None) -> changes.NewFile:
         """The content goes into the store first; a change is plain data and names it by digest."""
-        like = resolve(os.fspath(path), follow=True)
+        resource = resolve(os.fspath(path), follow=True)
         data = content.encode() if isinstance(content, str) else content
         if isinstance(data, (bytes, bytearray)):
-            return changes.NewFile(path, self._parts.blobs.put(bytes(data), like), len(data), mode)
+            digest = self._parts.blobs.put(bytes(data), like=resource)
+            return changes.NewFile(path, digest, len(data), mode, resource)
         size = 0
 
         def counted() -> Iterator[bytes]:
@@ -144,7 +145,8 @@ class Run:
                 size += len(piece)
                 yield piece
 
-        return changes.NewFile(path, self._parts.blobs.put(counted(), like), size, mode)
+        digest = self._parts.blobs.put(counted(), like=resource)
+        return changes.NewFile(path, digest, size, mode, resource)
 
     def delete(
         self, path: Path, *, key: str = "", needs: "Sequence[str | Effect]" = (), allow_inexact: bool = False
@@ -235,8 +237,10 @@ class Run:
             try:
                 with self._uninterrupted():
                     return do(self._parts, self._lease, change, terms)
-            except StoreBusy:
-                if time.monotonic() > until:
+            except (StoreBusy, Drifted) as error:
+                # Setting a key means the same whatever else is in the file; other content may rest on what was read.
+                again = isinstance(error, StoreBusy) or change.kind == EDIT
+                if not again or time.monotonic() > until:
                     raise
             if not self._settle_the_dead():
                 time.sleep(0.01)
@@ -290,7 +294,7 @@ class Run:
         on_conflict: str = "refuse",
     ) -> UndoResult:
         """Take back one effect of this run, everything after a checkpoint, or everything not kept."""
-        wishes = Wishes(cascade, with_needs, OnConflict(on_conflict))
+        wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
         with self._lock:
             self._refuse_ended()
             point = checkpoints.find(self._parts.journal, to, self.id) if to is not None else None

@@ -52,16 +52,17 @@ class StoredBlobs:
             raise ResourceUnreachable("The store is open for reading only.", hint="Open it for writing.")
         needed = tuple(self._existing(ref) for ref in dict.fromkeys(refs))
         origin = rows.origin_of(like) if like else None
-        past = self._past(origin)
         cut = codec.cut(content)
         first, second = next(cut, b""), next(cut, None)
         if second is None:
-            return self._put_piece(first, past[:1], needed, origin).hex()
+            return self._put_piece(first, lambda: self._past(origin), needed, origin).hex()
+        past = self._past(origin)
         whole, size, names = hashlib.sha256(), 0, list[bytes]()
         for number, piece in enumerate(chain((first, second), cut)):
             whole.update(piece)
             size += len(piece)
-            names.append(self._put_piece(piece, past[number : number + 1], part=True))
+            before = past[number : number + 1]
+            names.append(self._put_piece(piece, lambda before=before: before, part=True))
         digest = whole.digest()
         recipe = Stored(digest, size, Form.RECIPE, b"", 0, codec.seal(names, digest))
         with self._lock:
@@ -96,7 +97,7 @@ class StoredBlobs:
     def _put_piece(
         self,
         content: bytes,
-        past: list[bytes],
+        past: Callable[[], list[bytes]],  # asked for only if the content is new
         refs: tuple[bytes, ...] = (),
         origin: int | None = None,
         part: bool = False,
@@ -113,7 +114,7 @@ class StoredBlobs:
                 if not part:
                     self._holding.add(Held(stored, content, known=True, refs=refs), origin)
                 return digest
-            fresh = self._encoded(digest, content, past)
+            fresh = self._encoded(digest, content, past())
             self._holding.add(Held(fresh, content, heals=stored is not None, refs=refs), origin)
             return digest
 

@@ -346,6 +346,16 @@ class JournalSuite:
         assert (books.effect("u").state, books.effect("u").undone_by) == (State.UNDONE, "r")
         assert books.journal.tally() | {"records": 0} == {"done": 2, "undone": 1, "records": 0}
 
+    def test_undo_of_a_redo_takes_back_what_the_redo_brought_and_so_on(self, books: Books) -> None:
+        lease = books.open("run")
+        books.make(lease, "e")
+        done = {0: {"e"}, 1: {"1"}, 2: {"e", "2"}, 3: {"1", "3"}, 4: {"e", "2", "4"}, 5: {"1", "3", "5"}}
+        for number in range(1, 6):
+            books.make(lease, str(number), undoes=str(number - 1) if number > 1 else "e")
+            assert set(books.ids(states=(State.DONE,))) == done[number]
+        assert books.effect("e").undone_by == "1"
+        assert not list(books.journal.check())
+
     def test_an_undo_that_left_something_out_leaves_its_target_done(self, books: Books) -> None:
         lease = books.open("run")
         books.make(lease, "e", ["file:///a", "file:///b"])

@@ -32,7 +32,6 @@ from takeback.model.staged import Staged
 from takeback.model.standing import Sighting, Standing, TargetSighting, together
 from takeback.storage.protocols import Blobs
 
-
 _WHY = "each key's earlier value is known, so it is taken back by itself; the whole file is kept as well"
 
 

@@ -16,10 +16,12 @@ from takeback.errors import Misuse, Refused
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _SCALAR = re.compile(r"[^\s,\]}]+")
 _SPACE = re.compile(r"[ \t\r\n]*")
+_BLANKS = re.compile(r"[ \t]*")
 _COMMA = re.compile(r"\s*,")
 _COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\r\n]*|/\*.*?\*/', re.DOTALL)
 _LAST_COMMA = re.compile(r'"(?:[^"\\\n]|\\.)*"|,(?=[ \t\r\n]*[\]}])', re.DOTALL)
 _REST = re.compile(r"[ \t]*(?://[^\r\n]*|/\*[^\r\n]*?\*/[ \t]*)?(?=\r?\n|\Z)")
+_ENOUGH = 200  # nodes to look at for how the file is laid out
 
 
 class Entry(NamedTuple):
@@ -161,8 +163,8 @@ def _line_start(text: str, position: int) -> int:
 
 
 def _indent_at(text: str, position: int) -> str:
-    start = _line_start(text, position)
-    return text[start : start + len(text[start:]) - len(text[start:].lstrip(" \t"))]
+    found = _BLANKS.match(text, _line_start(text, position))
+    return found.group() if found else ""
 
 
 def _opens_line(text: str, position: int) -> bool:
@@ -171,13 +173,12 @@ def _opens_line(text: str, position: int) -> bool:
 
 def _style(text: str, root: Node) -> Style:
     unit, item, colon = "", ", ", ": "
-    pending = [root]
-    while pending:
-        node = pending.pop(0)
-        for entry in node.entries or ():
-            pending.append(entry.value)
+    nodes = [root]
+    for node in nodes:
         if not node.entries:
             continue
+        if len(nodes) < _ENOUGH:
+            nodes.extend(entry.value for entry in node.entries)
         first = node.entries[0]
         if not unit and _opens_line(text, first.start):
             inner, outer = _indent_at(text, first.start), _indent_at(text, node.start)

@@ -133,12 +133,11 @@ def _behind(label: str, value: Any, indent: int) -> list[str]:
 
 def _style(text: str, root: Node) -> Style:
     unit = dash = None
-    pending = [root]
-    while pending:
-        node = pending.pop(0)
+    nodes = [root]
+    for node in nodes:
         for entry in node.entries:
             inner = entry.value
-            pending.append(inner)
+            nodes.append(inner)
             if node.kind != "mapping" or node.flow or inner.flow or not inner.entries:
                 continue
             deeper = _column(text, inner.entries[0].start) - _column(text, entry.start)
@@ -197,7 +196,10 @@ def _put(text: str, root: Node, path: tuple[Any, ...], value: Any, style: Style)
     flow = _in_flow(root, path[:-1])
     is_block = node.kind != "scalar" and not node.flow
     if (_is_block(value) or _is_literal(value)) and not flow:
-        return _put_block(text, parent, entry, value, style)
+        try:
+            return _put_block(text, parent, entry, value, style)
+        except Unhandled:
+            flow = True  # no room for lines of its own: on one line, in brackets or quotes
     new = render(value, node.style if node.style in ("'", '"') else "", flow)
     if not is_block:
         head = _kept_anchor(text, node)

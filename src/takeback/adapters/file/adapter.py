@@ -16,7 +16,7 @@ from takeback.adapters.file.remove import remove_built, remove_file, remove_what
 from takeback.adapters.file.scratch import scratch
 from takeback.adapters.file.sighting import manner_of, sight
 from takeback.adapters.file.staging import Ready, make_ready, wanted_files
-from takeback.adapters.file.states import State, same
+from takeback.adapters.file.states import same
 from takeback.adapters.file.swap import bring
 from takeback.adapters.file.tree import Scope, Seen
 from takeback.adapters.file.trouble import CannotCapture, in_our_words, translated
@@ -48,16 +48,26 @@ class FileAdapter:
         if change.kind != UNDO:
             return assess_change(change, self._tools)
         if of is None or of.remedy is None:
-            raise Misuse("There is nothing to take back: the effect has no remedy.", hint="Name an effect that was done.")
+            raise Misuse(
+                "There is nothing to take back: the effect has no remedy.",
+                hint="Name an effect that was done.",
+            )
         on_conflict = OnConflict(change.args.get("on_conflict", "refuse"))
         steps = plan_undo(of, on_conflict, self._tools, Scope())
         targets = [step.target for step in steps if step.target is not None]
         cost = sum(target.before.get("size", target.before.get("bytes", 0)) for target in targets)
         return Assessment(
             resources=tuple(target.resource for target in of.targets),
-            offers=(Offer(Strategy.SNAPSHOT, cost=cost, why="what is there now is kept, so that redo can bring it back"),),
+            offers=(
+                Offer(
+                    Strategy.SNAPSHOT,
+                    cost=cost,
+                    why="what is there now is kept, so that redo can bring it back",
+                ),
+            ),
             changes_nothing=not targets,
             outcomes=tuple(step.outcome._replace(effect=of.id) for step in steps),
+            together=move_of(of) is not None,
         )
 
     def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
@@ -114,7 +124,8 @@ class FileAdapter:
                 if forward:
                     self._take_back(effect, changed, trouble)
                 raise
-        self._sync({target.resource for _, target in changed})
+        if len(targets) > 1:
+            self._sync({target.resource for _, target in changed})
 
     def _refuse_drifted(self, effect: Effect) -> None:
         """Before the first of several is touched, all are looked at."""
@@ -125,12 +136,11 @@ class FileAdapter:
     def _bring(self, effect: Effect, index: int, target: Target, forward: bool) -> bool:
         start, goal = (target.before, target.after) if forward else (target.after, target.before)
         seen = self._seen.get(effect.id, {}).get(index) if forward else None
-        with translated(target.resource), self._open(target, goal) as place:
+        with translated(target.resource), place_of(target.resource) as place:
             names = scratch(effect.id, index, place.name)
-            return bring(place, names, start, goal, self._tools, self._ready_fd(effect.id, index, forward), seen)
-
-    def _open(self, target: Target, goal: State) -> Place:
-        return place_of(target.resource)
+            return bring(
+                place, names, start, goal, self._tools, self._ready_fd(effect.id, index, forward), seen
+            )
 
     def _ready_fd(self, effect: str, index: int, forward: bool) -> int:
         ready = self._ready.get(effect, []) if forward else []
@@ -142,7 +152,7 @@ class FileAdapter:
                 self._bring(effect, index, target, forward=False)
             except (TakebackError, OSError) as worse:
                 raise Stuck(
-                    f"A change of several files failed ({trouble}), and {display(target.resource)} could not be put back.",
+                    f"A write of several files failed ({trouble}), and {display(target.resource)} is not back.",
                     hint=f"{worse} Run `takeback show` on the effect to see what belongs there.",
                     effect=effect.id,
                 ) from trouble
@@ -150,7 +160,7 @@ class FileAdapter:
 
     def _move(self, effect: Effect, move: Move, go_there: bool) -> None:
         seen = self._seen.get(effect.id, {}).get(0)
-        with translated(move.old), place_of(move.old) as old, translated(move.new), place_of(move.new) as new:
+        with place_of(move.old) as old, place_of(move.new) as new, translated(move.old):
             names = scratch(effect.id, 0, old.name)
             if go_there:
                 go(old, new, names, move, self._tools, seen)
@@ -170,7 +180,10 @@ class FileAdapter:
             self._tidy_staged(effect)
             return
         for index, target in enumerate(effect.targets):
-            self._at(target.resource, lambda place, index=index, target=target: self._tidy_target(place, effect.id, index, target))
+            self._at(
+                target.resource,
+                lambda place, index=index, target=target: self._tidy_target(place, effect.id, index, target),
+            )
         move = move_of(effect)
         if move is not None:
             removed = Target(move.old, move.replaced, move.what)
@@ -181,7 +194,9 @@ class FileAdapter:
             for index, wanted in enumerate(wanted_files(effect.change)):
                 self._at(
                     wanted.resource,
-                    lambda place, index=index: remove_built(place.beside(scratch(effect.id, index, place.name).building)),
+                    lambda place, index=index: remove_built(
+                        place.beside(scratch(effect.id, index, place.name).building)
+                    ),
                 )
 
     def _at(self, resource: str, work: Callable[[Place], None]) -> None:

@@ -39,12 +39,16 @@ def assess_change(change: Change, tools: Tools) -> Assessment:
         "chmod": _chmod,
     }
     if change.kind not in kind:
-        raise Misuse(f"Files know no change of kind {change.kind!r}.", hint="See the reference of file changes.")
+        raise Misuse(
+            f"Files know no change of kind {change.kind!r}.", hint="See the reference of file changes."
+        )
     with translated(change.resource):
         return kind[change.kind](change, tools)
 
 
-def _assessment(resources: tuple[str, ...], surveys: list[Survey], nothing: bool = False, why: str = "") -> Assessment:
+def _assessment(
+    resources: tuple[str, ...], surveys: list[Survey], nothing: bool = False, why: str = ""
+) -> Assessment:
     residue = "; ".join(dict.fromkeys(survey.residue for survey in surveys if survey.residue))
     lost = tuple(each for survey in surveys for each in survey.lost)
     offer = Offer(
@@ -59,12 +63,14 @@ def _assessment(resources: tuple[str, ...], surveys: list[Survey], nothing: bool
 
 def place_of(resource: str) -> Place:
     """For a change: the directory must be there."""
-    try:
-        return open_place(resource)
-    except FileNotFoundError:
-        raise Misuse(
-            f"The directory of {display(resource)} does not exist.", hint="Make it first, or check the path."
-        ) from None
+    with translated(resource):
+        try:
+            return open_place(resource)
+        except FileNotFoundError:
+            raise Misuse(
+                f"The directory of {display(resource)} does not exist.",
+                hint="Make it first, or check the path.",
+            ) from None
 
 
 def _write(change: Change, tools: Tools) -> Assessment:
@@ -87,11 +93,15 @@ def _write(change: Change, tools: Tools) -> Assessment:
 def _must_be_a_file(resource: str, status: os.stat_result) -> None:
     kind = TYPES[stat.S_IFMT(status.st_mode)]
     if kind == "symlink":
-        raise Drifted(f"{display(resource)} is now a symbolic link.", hint="Name the path again to follow it.")
+        raise Drifted(
+            f"{display(resource)} is now a symbolic link.", hint="Name the path again to follow it."
+        )
     if kind == "dir":
         raise Misuse(f"{display(resource)} is a directory.", hint="Name a file inside it.")
     if kind != "file":
-        raise Misuse(f"{display(resource)} is not a regular file.", hint="FIFOs, sockets and devices are not written.")
+        raise Misuse(
+            f"{display(resource)} is not a regular file.", hint="FIFOs, sockets and devices are not written."
+        )
 
 
 def _is_there(place: Place, status: os.stat_result, wanted: Wanted) -> bool:
@@ -139,8 +149,8 @@ def _survey_directory(place: Place, tools: Tools) -> Survey:
         raise NoRemedy(f"{display(place.resource)} is not readable.", hint="Check its mode and owner.")
     root = open_below(place.fd, place.name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
     total, lost, checks = 0, list[str](), os.geteuid() != 0
+    hidden: list[CannotCapture] = []
     try:
-        hidden = list[CannotCapture]()
         for fd, path, entries in listing(root, place.resource, hidden.append):
             for entry in entries:
                 status = entry.stat(follow_symlinks=False)
@@ -148,9 +158,13 @@ def _survey_directory(place: Place, tools: Tools) -> Survey:
                 regular = stat.S_ISREG(status.st_mode)
                 total += status.st_size if regular else 0
                 if tools.limit and regular and status.st_size > tools.limit:
-                    lost.append(f"{display(name)}{entry.name}: its {status.st_size:,} bytes are over the limit")
+                    lost.append(
+                        f"{display(name)}{entry.name}: its {status.st_size:,} bytes are over the limit"
+                    )
                 if checks and not may_own(status):
-                    lost.append(f"{display(name)}{entry.name}: its owner cannot be restored without being root")
+                    lost.append(
+                        f"{display(name)}{entry.name}: its owner cannot be restored without being root"
+                    )
                 if checks and regular and not os.access(entry.name, os.R_OK, dir_fd=fd, effective_ids=True):
                     lost.append(f"{display(name + quote(os.fsencode(entry.name)))}: it is not readable")
     finally:
@@ -215,7 +229,8 @@ def topmost_missing(resource: str, parents: bool) -> tuple[str, os.stat_result |
         except FileNotFoundError:
             if not parents:
                 raise Misuse(
-                    f"The directory of {display(resource)} does not exist.", hint="Make it first, or ask for parents."
+                    f"The directory of {display(resource)} does not exist.",
+                    hint="Make it first, or ask for parents.",
                 ) from None
             top = file_resource(path_of(top).rpartition(b"/")[0])
 
@@ -223,7 +238,9 @@ def topmost_missing(resource: str, parents: bool) -> tuple[str, os.stat_result |
 def _symlink(change: Change, tools: Tools) -> Assessment:
     with place_of(change.resource) as place:
         if place.stat() is not None:
-            raise Misuse(f"{display(change.resource)} exists already.", hint="Delete it first, or choose another name.")
+            raise Misuse(
+                f"{display(change.resource)} exists already.", hint="Delete it first, or choose another name."
+            )
     return _assessment((change.resource,), [])
 
 

@@ -6,7 +6,20 @@ from typing import NamedTuple
 
 from takeback.adapters.file.content import write_content
 from takeback.adapters.file.kernel import flush_filesystem
-from takeback.adapters.file.manifest import EXTRA, FIRST, GID, MODE, MTIME, PATH, TYPE, UID, WHAT, Row, extra, read_manifest
+from takeback.adapters.file.manifest import (
+    EXTRA,
+    FIRST,
+    GID,
+    MODE,
+    MTIME,
+    PATH,
+    TYPE,
+    UID,
+    WHAT,
+    Row,
+    extra,
+    read_manifest,
+)
 from takeback.adapters.file.paths import Place, open_below
 from takeback.adapters.file.states import SPECIAL, State
 from takeback.adapters.file.xattrs import write_xattrs
@@ -178,7 +191,9 @@ class _Restoring:
         fd = os.open(name, _CREATE, 0o600, dir_fd=self.fd)
         try:
             more: State = row[EXTRA] if len(row) > EXTRA else {}
-            write_content(fd, {"size": row[WHAT], "digest": row[7], "holes": more.get("holes")}, self.tools.blobs)
+            write_content(
+                fd, {"size": row[WHAT], "digest": row[7], "holes": more.get("holes")}, self.tools.blobs
+            )
             if self.owners and (row[UID], row[GID]) != self.me:
                 os.fchown(fd, row[UID], row[GID])
             if "xattrs" in more:
@@ -217,7 +232,13 @@ class _Restoring:
 
 
 def node_state(row: Row) -> State:
-    state: State = {"type": row[TYPE], "mode": row[MODE], "uid": row[UID], "gid": row[GID], "mtime": row[MTIME]}
+    state: State = {
+        "type": row[TYPE],
+        "mode": row[MODE],
+        "uid": row[UID],
+        "gid": row[GID],
+        "mtime": row[MTIME],
+    }
     if row[TYPE] == "symlink":
         state["target"] = row[WHAT]
     elif row[TYPE] in ("char", "block"):

@@ -68,7 +68,7 @@ def _captured(targets: list[Target], saved: list[_Saved], payload: dict[str, str
     needed = dict.fromkeys(blob for target in targets for blob in blobs_of(target.before))
     for target in targets:
         # What the change leaves is kept while small: it is the base of a later merge.
-        if target.after.get("size", 0) <= PIECE or payload and "undo" in payload:
+        if target.after.get("size", 0) <= PIECE or (payload and "undo" in payload):
             needed.update(dict.fromkeys(blobs_of(target.after)))
     residue = "; ".join(dict.fromkeys(words for each in saved for words in each.residue))
     remedy = Remedy(
@@ -93,11 +93,13 @@ def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
     holds = f"{effect.id}-{index}" if grouped and can_hold(tools, place) else ""
     owners = not inexact or _owners_last(place, status)
     scope = Scope(tools.blobs, tools.limit, owners, lost if inexact else None, holds)
-    sight = look_closely(place, ABSENT, scope)
+    sight = look_closely(place, ABSENT, scope, status)
     residue = [f"{display(trouble.resource)} was not captured: {trouble.reason}" for trouble in lost]
     if not owners:
         residue.append(f"owners in {display(place.resource)} are not restored")
-    if not holds and (sight.state.get("nlink", 1) > 1 or sight.seen and with_names_elsewhere(sight.seen.rows)):
+    if not holds and (
+        sight.state.get("nlink", 1) > 1 or (sight.seen and with_names_elsewhere(sight.seen.rows))
+    ):
         residue.append(NOT_HELD.format(name=display(place.resource)))
     return _Saved(sight.state, sight.seen, residue)
 
@@ -147,7 +149,9 @@ def _mkdir(effect: Effect, tools: Tools) -> Target:
     names = [quote(name) for name in below.split(b"/") if name]
     more = [{"xattrs": xattrs}] if xattrs else []
     # Directories on the way must let us in, whatever the umask says.
-    modes = [shell["mode"] | stat.S_IWUSR | stat.S_IXUSR for _ in names] + [change.args.get("mode", shell["mode"])]
+    modes = [shell["mode"] | stat.S_IWUSR | stat.S_IXUSR for _ in names] + [
+        change.args.get("mode", shell["mode"])
+    ]
     rows: list[Row] = [
         ["dir", "/".join(names[: depth + 1]), modes[depth + 1], shell["uid"], shell["gid"], now, 0, "", *more]
         for depth in range(len(names))
@@ -166,7 +170,7 @@ def _mkdir(effect: Effect, tools: Tools) -> Target:
 
 
 def _new_directory(place: Place) -> tuple[State, dict[str, str]]:
-    """What the kernel would make of mkdir here: a nameless file shows umask, group and inherited ACL without a trace."""
+    """What the kernel would make of mkdir here: a nameless file shows umask, group and ACL without a trace."""
     parent = os.fstat(place.fd)
     fd = nameless_file(place, 0o777)
     if fd >= 0:
@@ -216,7 +220,9 @@ def capture_undo(effect: Effect, tools: Tools) -> Captured:
     """An undo's own remedy: what is there now, and what it will leave; so redo is the undo of the undo."""
     of = effect.of
     if of is None or of.remedy is None:
-        raise Misuse("There is nothing to take back: the effect has no remedy.", hint="Name an effect that was done.")
+        raise Misuse(
+            "There is nothing to take back: the effect has no remedy.", hint="Name an effect that was done."
+        )
     on_conflict = OnConflict(effect.change.args.get("on_conflict", "refuse"))
     steps = plan_undo(of, on_conflict, tools, Scope(tools.blobs, hold=effect.id if tools.held else ""))
     odd = [step.outcome for step in steps if step.outcome.outcome in (Outcome.CONFLICT, Outcome.FAILED)]
@@ -234,4 +240,3 @@ def capture_undo(effect: Effect, tools: Tools) -> Captured:
         payload["move"] = "there" if of.remedy.payload["move"] == "back" else "back"
     saved = [_Saved(step.target.before, step.seen, []) for step in moving if step.target is not None]
     return _captured(targets, saved, payload)
-

@@ -22,12 +22,19 @@ class NewFile(NamedTuple):
     digest: str
     size: int
     mode: int | None = None
+    resource: str = ""  # what the path means, where that was found out already
 
 
 def write_change(
-    path: Path, digest: str, size: int, mode: int | None = None, *, allow_inexact: bool = False
+    path: Path,
+    digest: str,
+    size: int,
+    mode: int | None = None,
+    *,
+    allow_inexact: bool = False,
+    resource: str = "",
 ) -> Change:
-    resource = resolve(os.fspath(path), follow=True)
+    resource = resource or resolve(os.fspath(path), follow=True)
     args: dict[str, Any] = {"content": digest, "size": size} | _mode(mode) | _inexact(allow_inexact)
     return Change(ADAPTER, "write", resource, f"write {display(resource)} ({size:,} bytes)", args)
 
@@ -36,13 +43,15 @@ def write_all_change(files: Iterable[NewFile], *, allow_inexact: bool = False) -
     """Several files, all or nothing."""
     listed: list[dict[str, Any]] = []
     for file in files:
-        resource = resolve(os.fspath(file.path), follow=True)
+        resource = file.resource or resolve(os.fspath(file.path), follow=True)
         listed.append({"resource": resource, "content": file.digest, "size": file.size} | _mode(file.mode))
     if not listed:
         raise Misuse("A write of no files was asked for.", hint="Name at least one file.")
     first = display(listed[0]["resource"])
     summary = f"write {first}" if len(listed) == 1 else f"write {len(listed)} files: {first}, …"
-    return Change(ADAPTER, "write_all", listed[0]["resource"], summary, {"files": listed} | _inexact(allow_inexact))
+    return Change(
+        ADAPTER, "write_all", listed[0]["resource"], summary, {"files": listed} | _inexact(allow_inexact)
+    )
 
 
 def delete_change(path: Path, *, allow_inexact: bool = False) -> Change:

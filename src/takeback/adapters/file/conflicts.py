@@ -27,17 +27,25 @@ class Step(NamedTuple):
 
 
 def plan_undo(of: Effect, on_conflict: OnConflict, tools: Tools, scope: Scope) -> list[Step]:
-    """Asks the world and changes nothing; what is there goes to `scope.keep`, so that undo of the undo can bring it back."""
+    """Asks the world and changes nothing; what is there goes to `scope.keep`, for redo."""
     move = move_of(of)
     if move is not None:
         return _undo_move(move, on_conflict)
     return [
-        _undo_target(target, of.id, on_conflict, tools, scope._replace(hold=f"{scope.hold}-{index}" if scope.hold else ""))
+        _undo_target(
+            target,
+            of.id,
+            on_conflict,
+            tools,
+            scope._replace(hold=f"{scope.hold}-{index}" if scope.hold else ""),
+        )
         for index, target in enumerate(of.targets)
     ]
 
 
-def _step(target: Target, outcome: Outcome, detail: str, change: Target | None = None, seen: Seen | None = None) -> Step:
+def _step(
+    target: Target, outcome: Outcome, detail: str, change: Target | None = None, seen: Seen | None = None
+) -> Step:
     return Step(TargetOutcome(target.resource, outcome, detail), change, seen)
 
 
@@ -55,7 +63,9 @@ def _undo_target(target: Target, of: str, on_conflict: OnConflict, tools: Tools,
             try:
                 return _undo_at(place, target, of, on_conflict, tools, scope)
             except CannotCapture as trouble:
-                return _step(target, Outcome.FAILED, f"what is there now cannot be captured: {trouble.reason}")
+                return _step(
+                    target, Outcome.FAILED, f"what is there now cannot be captured: {trouble.reason}"
+                )
 
 
 def _undo_at(
@@ -83,7 +93,11 @@ def _undo_at(
 
 def restored(before: State, after: State, now: State) -> State:
     """What undo aims at: the earlier state, without what only the lost inode had."""
-    return lasting(before) if "meta" not in before else {"type": now["type"], "meta": True, "mode": before["mode"]}
+    return (
+        lasting(before)
+        if "meta" not in before
+        else {"type": now["type"], "meta": True, "mode": before["mode"]}
+    )
 
 
 def _back_to(before: State) -> str:
@@ -144,7 +158,10 @@ def _undo_move(move: Move, on_conflict: OnConflict) -> list[Step]:
     if not same(_full(there, waiting), waiting):
         return _both(targets, Outcome.CONFLICT, f"something else is now at {display(there)}")
     goal = move._replace(what=moved, replaced=lasting(move.replaced), back=not move.back)
-    steps = [Step(TargetOutcome(t.resource, Outcome.UNDONE, f"moved back to {display(there)}"), t) for t in move_targets(goal)]
+    steps = [
+        Step(TargetOutcome(t.resource, Outcome.UNDONE, f"moved back to {display(there)}"), t)
+        for t in move_targets(goal)
+    ]
     return steps
 
 

@@ -83,7 +83,9 @@ def _read_once(fd: int, resource: str, keep: Blobs | None, limit: int, owners: b
     if xattrs := read_xattrs(fd):
         state["xattrs"] = xattrs
     if last.st_blocks * 512 < size and (holes := _holes(fd, size)):
-        state["holes"] = holes if len(holes) <= _MANY_HOLES or not keep else keep.put(json.dumps(holes).encode())
+        state["holes"] = (
+            holes if len(holes) <= _MANY_HOLES or not keep else keep.put(json.dumps(holes).encode())
+        )
     return state
 
 

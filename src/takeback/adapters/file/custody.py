@@ -14,7 +14,9 @@ from takeback.adapters.file.trouble import CannotCapture
 from takeback.model.resource import quote
 from takeback.storage.protocols import Blobs
 
-_CHEAP_TO_READ = 64 << 10  # below this, reading is as quick as being clever and also sees stores through a mapping
+_CHEAP_TO_READ = (
+    64 << 10
+)  # below this, reading is as quick as being clever and also sees stores through a mapping
 
 
 class Custody:
@@ -102,7 +104,7 @@ def is_captured(place: Place, expected: State, blobs: Blobs, seen: Seen | None) 
     if expected["type"] == "dir" and seen is not None and "manifest" in expected:
         return _same_tree(place, status, expected, Custody(expected, blobs, seen))
     try:
-        return same(look(place, expected), expected)
+        return same(look(place, expected, status=status), expected)
     except CannotCapture:
         return False
 

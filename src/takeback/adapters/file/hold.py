@@ -35,7 +35,10 @@ def can_hold(tools: Tools, place: Place) -> bool:
 def _mount_of(fd: int) -> bytes:
     try:
         with open(f"/proc/self/fdinfo/{fd}", "rb") as lines:
-            return next((line for line in lines if line.startswith(b"mnt_id:")), b"") + b"%d" % os.fstat(fd).st_dev
+            return (
+                next((line for line in lines if line.startswith(b"mnt_id:")), b"")
+                + b"%d" % os.fstat(fd).st_dev
+            )
     except OSError:
         return b""
 
@@ -50,6 +53,7 @@ def hold(tools: Tools, name: str, place: Place) -> bool:
         # Renaming one name of an inode over another of its names does nothing at all: then ours is still there.
         if place.stat() is not None:
             os.unlink(place.name, dir_fd=place.fd)
+        os.fsync(fd)
         return True
     except OSError:
         return False

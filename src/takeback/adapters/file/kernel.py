@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 import struct
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 RESOLVE_NO_XDEV = 1
@@ -32,6 +32,7 @@ class Libc:
         self.get_errno = ctypes.get_errno
         self.has_openat2 = True
         self.has_renameat2 = True
+        self._hows: dict[tuple[int, int], bytes] = {}
         self._open = self.library.syscall
         self._open.restype = ctypes.c_long
         self._rename = self._renameat2(ctypes)
@@ -46,11 +47,13 @@ class Libc:
         if number is None:
             self.has_renameat2 = False
             return None
-        return lambda *args: self.library.syscall(number, *args)  # pyright: ignore[reportUnknownLambdaType]
+        return partial(self.library.syscall, number)
 
     def openat2(self, dir_fd: int, path: bytes, flags: int, resolve: int) -> int:
-        how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)
-        fd: int = self._open(_OPENAT2, dir_fd, path, how, len(how))
+        how = self._hows.get((flags, resolve))
+        if how is None:
+            how = self._hows[flags, resolve] = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)
+        fd: int = self._open(_OPENAT2, dir_fd, path, how, 24)
         if fd < 0:
             self._fail(path)
         return fd

@@ -20,13 +20,18 @@ class Sight(NamedTuple):
     seen: Seen | None = None  # of a directory
 
 
-def look(place: Place, manner: State = ABSENT, scope: Scope | None = None) -> State:
-    return look_closely(place, manner, scope or Scope()).state
+def look(
+    place: Place,
+    manner: State = ABSENT,
+    scope: Scope | None = None,
+    status: os.stat_result | None = None,
+) -> State:
+    return look_closely(place, manner, scope or Scope(), status).state
 
 
-def look_closely(place: Place, manner: State, scope: Scope) -> Sight:
+def look_closely(place: Place, manner: State, scope: Scope, status: os.stat_result | None = None) -> Sight:
     """`manner` is a state this one will be compared with; reduced states need no reading."""
-    status = place.stat()
+    status = status or place.stat()
     if status is None:
         return Sight(ABSENT)
     if "meta" in manner:

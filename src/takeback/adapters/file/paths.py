@@ -43,6 +43,11 @@ class Place:
             return None
 
 
+    def is_link(self) -> bool:
+        status = self.stat()
+        return status is not None and stat.S_ISLNK(status.st_mode)
+
+
 def open_place(resource: str) -> Place:
     """The directory that holds the resource, opened without following any symbolic link."""
     path = path_of(resource)
@@ -64,7 +69,9 @@ def open_below(fd: int, path: bytes, flags: int, cross_mounts: bool = True) -> i
     opened = -1
     try:
         for chunk in chunks:
-            inner = open_strictly(opened if opened >= 0 else fd, chunk, os.O_PATH | os.O_DIRECTORY, cross_mounts)
+            inner = open_strictly(
+                opened if opened >= 0 else fd, chunk, os.O_PATH | os.O_DIRECTORY, cross_mounts
+            )
             if opened >= 0:
                 os.close(opened)
             opened = inner
@@ -90,13 +97,39 @@ def resolve(path: str | bytes, follow: bool = False, missing: bool = False) -> s
     """
     raw = os.fsencode(path)
     if not raw or b"\0" in raw:
-        raise Misuse("An empty path, or one with a zero byte, names nothing.", hint="Give the path of a file.")
+        raise Misuse(
+            "An empty path, or one with a zero byte, names nothing.", hint="Give the path of a file."
+        )
     if not raw.startswith(b"/"):
         raw = os.getcwdb() + b"/" + raw
+    if quick := _by_the_kernel(raw, follow):
+        return quick
     names = _Walk(raw).to_the_end(follow, missing)
     if not names:
         raise Misuse("The root directory cannot be a target.", hint="Name something inside it.")
     return file_resource(b"/" + b"/".join(names))
+
+
+def _by_the_kernel(path: bytes, follow: bool) -> str:
+    """What the kernel calls the directory; empty where its answer is not to be trusted, and we walk ourselves."""
+    parent, _, name = path.rpartition(b"/")
+    if name in (b"", b".", b"..") or len(path) > _CHUNK:
+        return ""
+    try:
+        fd = os.open(parent or b"/", os.O_PATH | os.O_DIRECTORY)
+    except OSError:
+        return ""
+    try:
+        found = os.readlink(b"/proc/self/fd/%d" % fd)
+        if not found.startswith(b"/") or found.endswith(b" (deleted)"):
+            return ""
+        if follow and Place(fd, name, "").is_link():
+            return ""
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
+    return file_resource((found if found != b"/" else b"") + b"/" + name)
 
 
 class _Walk:
@@ -159,14 +192,20 @@ class _Walk:
         shown = display(file_resource(self.path))
         reached = display(file_resource(b"/" + b"/".join(self.done)))
         if error.errno == errno.ENOENT:
-            return Misuse(f"The directory of {shown} does not exist.", hint=f"It exists up to {reached}; make the rest.")
+            return Misuse(
+                f"The directory of {shown} does not exist.", hint=f"It exists up to {reached}; make the rest."
+            )
         if error.errno == errno.ENOTDIR:
             return Misuse(f"{reached} on the way to {shown} is not a directory.", hint="Check the path.")
         if error.errno == errno.ELOOP:
-            return Misuse(f"{shown} leads in circles through symbolic links.", hint="Check them with `ls -l`.")
+            return Misuse(
+                f"{shown} leads in circles through symbolic links.", hint="Check them with `ls -l`."
+            )
         if error.errno == errno.ENAMETOOLONG:
             return Misuse(f"A name in {shown} is longer than 255 bytes.", hint="Use a shorter name.")
-        return Misuse(f"{shown} cannot be resolved: {os.strerror(error.errno or 0)}.", hint="Check its directories.")
+        return Misuse(
+            f"{shown} cannot be resolved: {os.strerror(error.errno or 0)}.", hint="Check its directories."
+        )
 
 
 def mounts_below(resource: str) -> list[bytes]:
@@ -178,7 +217,9 @@ def mounts_below(resource: str) -> list[bytes]:
             for line in table:
                 point = line.split(b" ", 5)[4]
                 if b"\\" in point:
-                    point = point.decode("latin-1").encode("latin-1").decode("unicode_escape").encode("latin-1")
+                    point = (
+                        point.decode("latin-1").encode("latin-1").decode("unicode_escape").encode("latin-1")
+                    )
                 if point.startswith(inside) or point == inside[:-1]:
                     found.append(point)
     except FileNotFoundError:

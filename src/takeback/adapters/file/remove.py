@@ -26,10 +26,14 @@ def remove_built(place: Place) -> None:
     if status is None:
         return
     if stat.S_ISDIR(status.st_mode):
-        _empty(place, lambda *_: True, None, None)
+        _empty(place, _of_our_making, None, None)
         os.rmdir(place.name, dir_fd=place.fd)
     else:
         os.unlink(place.name, dir_fd=place.fd)
+
+
+def _of_our_making(fd: int, name: str, path: str) -> bool:
+    return True
 
 
 def remove_file(place: Place, state: State, tools: Tools) -> None:
@@ -72,7 +76,9 @@ def _empty(place: Place, ours: Ours, custody: Custody | None, tools: Tools | Non
                 if not ours(fd, entry.name, name):
                     raise Intruder(name)
                 held = custody.held_name(name) if custody else ""
-                if not (held and tools and hold(tools, held, Place(fd, os.fsencode(entry.name), place.resource))):
+                if not (
+                    held and tools and hold(tools, held, Place(fd, os.fsencode(entry.name), place.resource))
+                ):
                     os.unlink(entry.name, dir_fd=fd)
         _remove_directories(root, directories)
     finally:

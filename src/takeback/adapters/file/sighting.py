@@ -33,7 +33,9 @@ def _sight_target(effect: str, index: int, target: Target) -> TargetSighting:
     with place:
         try:
             judged = _judged(target, look(place, manner_of(target)), effect)
-            if judged.standing in (Standing.BEFORE, Standing.AFTER) and _foreign_aside(place, effect, index, target):
+            if judged.standing in (Standing.BEFORE, Standing.AFTER) and _foreign_aside(
+                place, effect, index, target
+            ):
                 detail = f"{display(target.resource)}: the effect was interrupted and what it displaced was not ours"
                 return judged._replace(standing=Standing.BETWEEN, detail=detail)
             return judged

@@ -111,14 +111,21 @@ def _inherit(fd: int, place: Place, mode: int | None, inexact: bool) -> bool:
             mode = stat.S_IMODE(old.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
     if mode is not None:
         os.fchmod(fd, mode)
+        if not mode & stat.S_IRUSR and os.geteuid() != 0:
+            raise CannotCapture(
+                place.resource, "with a mode that lets nobody read it, it could not be verified"
+            )
     return owner_lost
 
 
 def _xattrs_at(place: Place) -> dict[str, str]:
     try:
+        # One call where there are none, which is nearly always.
+        if not os.listxattr(b"/proc/self/fd/%d/%b" % (place.fd, place.name), follow_symlinks=False):
+            return {}
         old = open_below(place.fd, place.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except PermissionError:
-        return {}
+    except OSError:
+        return {}  # not readable, or a filesystem without attributes
     try:
         return read_xattrs(old)
     finally:
@@ -142,5 +149,3 @@ def _state_of(fd: int, digest: str) -> State:
     if xattrs := read_xattrs(fd):
         state["xattrs"] = xattrs
     return state
-
-

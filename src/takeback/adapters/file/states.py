@@ -118,7 +118,9 @@ def words(state: State) -> str:
         if "entries" in state:
             return f"a directory of {state['entries']:,} entries"
         return "a directory"
-    return {"fifo": "a FIFO", "socket": "a socket", "char": "a device", "block": "a device"}.get(kind, "a file")
+    return {"fifo": "a FIFO", "socket": "a socket", "char": "a device", "block": "a device"}.get(
+        kind, "a file"
+    )
 
 
 def _changed(state: State) -> str:
@@ -130,7 +132,12 @@ def _changed(state: State) -> str:
 def difference(expected: State, found: State) -> str:
     """Half a sentence: what was expected and what is there."""
     if expected["type"] == found["type"] == "file" and expected.get("digest") == found.get("digest"):
-        for key, word in (("mode", "mode"), ("uid", "owner"), ("gid", "group"), ("xattrs", "extended attributes")):
+        for key, word in (
+            ("mode", "mode"),
+            ("uid", "owner"),
+            ("gid", "group"),
+            ("xattrs", "extended attributes"),
+        ):
             if expected.get(key) != found.get(key):
                 if key == "mode":
                     return f"expected mode {expected['mode']:04o}, found {found['mode']:04o}"

@@ -11,20 +11,27 @@ from takeback.adapters.file.custody import Custody, is_captured, unchanged_at_a_
 from takeback.adapters.file.hold import link_held
 from takeback.adapters.file.kernel import exchange, rename_new
 from takeback.adapters.file.look import look
+from takeback.adapters.file.manifest import extra
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.remove import Intruder, remove_built, remove_file, remove_tree
 from takeback.adapters.file.scratch import Scratch
 from takeback.adapters.file.states import ABSENT, State, difference, same, same_inode_will_do
 from takeback.adapters.file.tree import Seen
 from takeback.adapters.file.trouble import CannotCapture
-from takeback.errors import Drifted, Stuck
+from takeback.errors import Drifted, Stuck, TakebackError
 from takeback.model.resource import display
 
 AGAIN = "Nothing was changed. Look at it, then try again."
 
 
 def bring(
-    place: Place, names: Scratch, start: State, goal: State, tools: Tools, ready: int = -1, seen: Seen | None = None
+    place: Place,
+    names: Scratch,
+    start: State,
+    goal: State,
+    tools: Tools,
+    ready: int = -1,
+    seen: Seen | None = None,
 ) -> bool:
     """From `start` to `goal`; False if it was there already. `ready` is the goal as a file without a name."""
     if place.beside(names.swapping).stat() is not None:
@@ -45,7 +52,9 @@ def bring(
 
 
 def drifted(place: Place, expected: State, found: State) -> Drifted:
-    return Drifted(f"{display(place.resource)} is not what it was: {difference(expected, found)}.", hint=AGAIN)
+    return Drifted(
+        f"{display(place.resource)} is not what it was: {difference(expected, found)}.", hint=AGAIN
+    )
 
 
 def _now(place: Place, start: State, goal: State) -> State:
@@ -53,7 +62,9 @@ def _now(place: Place, start: State, goal: State) -> State:
     try:
         return look(place, manner)
     except CannotCapture as trouble:
-        raise Drifted(f"{display(place.resource)} is not what it was: {trouble.reason}.", hint=AGAIN) from trouble
+        raise Drifted(
+            f"{display(place.resource)} is not what it was: {trouble.reason}.", hint=AGAIN
+        ) from trouble
 
 
 def _adjust(place: Place, start: State, goal: State) -> None:
@@ -75,11 +86,17 @@ def _displace(place: Place, names: Scratch, start: State, tools: Tools, seen: Se
     """Away: first aside, then looked at, then gone."""
     aside = place.beside(names.swapping)
     rename_new(place.fd, place.name, place.fd, aside.name)
-    if not is_captured(aside, start, tools.blobs, seen):
-        found = _describe(aside, start)
+    try:
+        _demand_captured(place, aside, start, tools, seen)
+    except (TakebackError, OSError):
         _back(aside, place)
-        raise drifted(place, start, found)
+        raise
     _remove(place, aside, names, start, tools, seen)
+
+
+def _demand_captured(place: Place, aside: Place, start: State, tools: Tools, seen: Seen | None) -> None:
+    if not is_captured(aside, start, tools.blobs, seen):
+        raise drifted(place, start, _describe(aside, start))
 
 
 def _back(aside: Place, place: Place) -> None:
@@ -93,7 +110,13 @@ def _back(aside: Place, place: Place) -> None:
 
 
 def _remove(
-    place: Place, aside: Place, names: Scratch, start: State, tools: Tools, seen: Seen | None
+    place: Place,
+    aside: Place,
+    names: Scratch,
+    start: State,
+    tools: Tools,
+    seen: Seen | None,
+    goal: State = ABSENT,
 ) -> None:
     if start["type"] != "dir":
         remove_file(aside, start, tools)
@@ -103,25 +126,28 @@ def _remove(
     custody = Custody(start, tools.blobs, seen)
     try:
         remove_tree(going, custody, tools)
-    except (Intruder, OSError) as trouble:
-        # Someone is still at work inside (or it cannot be removed): make it whole again and give it back.
-        fd = os.open(going.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=going.fd)
-        try:
-            rows = [row for row in custody.rows().values() if not _left_out(row)]
-            restore_entries(fd, rows, tools, owners=not start.get("owner_lost"), existing=True)
-            dress(fd, start)
-        finally:
-            os.close(fd)
-        _back(going, place)
-        if isinstance(trouble, OSError):
+    except (Intruder, TakebackError, OSError) as trouble:
+        # Someone is still at work inside, or it cannot be removed: make it whole again and give it back.
+        _make_whole(going, start, custody, tools)
+        if goal["type"] == "absent":
+            _back(going, place)
+        else:
+            exchange(place.fd, going.name, place.fd, place.name)
+            _discard_ours(going, start, goal, tools)
+        if not isinstance(trouble, Intruder):
             raise
         where = f"{display(place.resource)}/{trouble}".rstrip("/")
         raise Drifted(f"Someone changed {where} while it was being removed.", hint=AGAIN) from trouble
 
 
-def _left_out(row: list[object]) -> bool:
-    more = row[8] if len(row) > 8 else None
-    return isinstance(more, dict) and "excluded" in more
+def _make_whole(going: Place, start: State, custody: Custody, tools: Tools) -> None:
+    fd = os.open(going.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=going.fd)
+    try:
+        rows = [row for row in custody.rows().values() if "excluded" not in extra(row)]
+        restore_entries(fd, rows, tools, owners=not start.get("owner_lost"), existing=True)
+        dress(fd, start)
+    finally:
+        os.close(fd)
 
 
 def _replace(
@@ -190,13 +216,14 @@ def _swap_in(
         raise
     if not swapped:
         _swap_in_two_steps(place, names, start, goal, tools, seen)
-    elif is_captured(aside, start, tools.blobs, seen):
-        _remove(place, aside, names, start, tools, seen)
-    else:
-        found = _describe(aside, start)
+        return
+    try:
+        _demand_captured(place, aside, start, tools, seen)
+    except (TakebackError, OSError):
         exchange(place.fd, aside.name, place.fd, place.name)
         _discard_ours(aside, start, goal, tools)
-        raise drifted(place, start, found)
+        raise
+    _remove(place, aside, names, start, tools, seen, goal)
 
 
 def _swap_in_two_steps(
@@ -204,10 +231,11 @@ def _swap_in_two_steps(
 ) -> None:
     """Where a filesystem cannot exchange: look, then rename over; a change in between would be lost, so look late."""
     aside = place.beside(names.swapping)
-    if not is_captured(place, start, tools.blobs, seen):
-        found = _describe(place, start)
+    try:
+        _demand_captured(place, place, start, tools, seen)
+    except (TakebackError, OSError):
         remove_built(aside)
-        raise drifted(place, start, found)
+        raise
     if start["type"] == "dir" or goal["type"] == "dir" or "held" in start:
         old = place.beside(names.going)
         os.rename(place.name, old.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)

@@ -9,7 +9,16 @@ from typing import NamedTuple
 
 from takeback.adapters.file.content import read_file
 from takeback.adapters.file.manifest import (
-    DIGEST, EXTRA, FIRST, PATH, TYPE, Row, blobs_in, content_digest, encoded, extra
+    DIGEST,
+    EXTRA,
+    FIRST,
+    PATH,
+    TYPE,
+    Row,
+    blobs_in,
+    content_digest,
+    encoded,
+    extra,
 )  # fmt: skip
 from takeback.adapters.file.paths import open_below
 from takeback.adapters.file.states import TYPES, State
@@ -84,7 +93,9 @@ def _name(entry: os.DirEntry[str]) -> str:
 
 def read_tree(root_fd: int, resource: str, scope: Scope) -> Seen:
     reading = _Reading(resource, scope)
-    for fd, path, entries in listing(root_fd, resource, scope.lost.append if scope.lost is not None else None):
+    for fd, path, entries in listing(
+        root_fd, resource, scope.lost.append if scope.lost is not None else None
+    ):
         inside = path + "/" if path else ""
         for entry in entries:
             reading.take(fd, entry, inside + quote(os.fsencode(entry.name)))
@@ -174,7 +185,17 @@ class _Reading:
         kind = TYPES[stat.S_IFMT(seen.st_mode)]
         self.signatures[path] = sign(seen, time.time_ns())
         mode = stat.S_IMODE(seen.st_mode)
-        row = [kind, path, mode, seen.st_uid, seen.st_gid, seen.st_mtime_ns, seen.st_size, "", {"excluded": reason}]
+        row = [
+            kind,
+            path,
+            mode,
+            seen.st_uid,
+            seen.st_gid,
+            seen.st_mtime_ns,
+            seen.st_size,
+            "",
+            {"excluded": reason},
+        ]
         self.rows.append(row)
 
 

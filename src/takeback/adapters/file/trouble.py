@@ -27,7 +27,8 @@ class CannotCapture(NoRemedy):
 
 def mounted(resource: str) -> NoRemedy:
     return NoRemedy(
-        f"{display(resource)} is a mount point inside what would be changed.", hint="Unmount it first; nothing was changed."
+        f"{display(resource)} is a mount point inside what would be changed.",
+        hint="Unmount it first; nothing was changed.",
     )
 
 
@@ -57,14 +58,18 @@ def in_our_words(error: OSError, resource: str) -> TakebackError:
             f"There is no space left for {name}.", hint="Free some space on its filesystem and try again."
         )
     if code == errno.EROFS:
-        return ResourceUnreachable(f"{name} is on a read-only filesystem.", hint="Remount it, or change it elsewhere.")
+        return ResourceUnreachable(
+            f"{name} is on a read-only filesystem.", hint="Remount it, or change it elsewhere."
+        )
     if code == errno.ELOOP:
         return Drifted(
             f"A directory on the way to {name} is now a symbolic link.",
             hint="Someone changed it since the path was resolved; name the path again to use the new one.",
         )
     if code == errno.EXDEV:
-        return NoRemedy(f"{name} contains a mount point.", hint="Unmount it first, or change what is around it.")
+        return NoRemedy(
+            f"{name} contains a mount point.", hint="Unmount it first, or change what is around it."
+        )
     if code == errno.EBUSY:
         return ResourceUnreachable(f"{name} is in use as a mount point.", hint="Unmount it first.")
     if code == errno.ENAMETOOLONG:
@@ -78,7 +83,9 @@ def in_our_words(error: OSError, resource: str) -> TakebackError:
     if code == errno.ENOTDIR:
         return Misuse(f"Something on the way to {name} is not a directory.", hint="Check the path.")
     if code == errno.ENOENT:
-        return Drifted(f"{name}, or a directory on the way to it, vanished.", hint="Look again, then try again.")
+        return Drifted(
+            f"{name}, or a directory on the way to it, vanished.", hint="Look again, then try again."
+        )
     if code in (errno.EMFILE, errno.ENFILE):
         return ResourceUnreachable("Too many files are open.", hint="Close some, or raise `ulimit -n`.")
     return ResourceUnreachable(f"{name}: {os.strerror(code)}.", hint="Check the filesystem, then try again.")
@@ -89,7 +96,8 @@ def _not_permitted(resource: str) -> TakebackError:
     name = display(resource)
     if flag:
         return ResourceUnreachable(
-            f"{name} cannot be changed: {flag}.", hint="As root, `chattr -i -a` on it takes the protection away."
+            f"{name} cannot be changed: {flag}.",
+            hint="As root, `chattr -i -a` on it takes the protection away.",
         )
     return ResourceUnreachable(
         f"The system does not permit a change of {name}.",

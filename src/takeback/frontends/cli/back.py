@@ -155,9 +155,16 @@ def _tell(
 
         screen.say(f"The agent's state at that point: {clean(json.dumps(result.state))}")
     if result.outcome == "done" and result.undo:
-        screen.hint(f"`takeback redo {short(result.undo[-1].id)}` brings it back." if words[0] == "Took back" else
-                    "`takeback undo` takes it back again.")  # fmt: skip
+        screen.hint(_way_on(result, words[0]))
     return EXIT_CODES[result.outcome]
+
+
+def _way_on(result: UndoResult, verb: str) -> str:
+    if verb != "Took back":
+        return "`takeback undo` takes it back again."
+    if len(result.undo) == 1:
+        return f"`takeback redo {short(result.undo[0].id)}` brings it back."
+    return "`takeback redo` brings back one effect at a time, the oldest first."
 
 
 def _amount(result: UndoResult, noun: str) -> str:

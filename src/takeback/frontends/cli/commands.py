@@ -142,13 +142,26 @@ def _guarded(words: list[str]) -> int:
     except Exception as error:
         if os.environ.get("TAKEBACK_DEBUG"):
             raise
-        sentence = f"{type(error).__name__}: {error}".rstrip(".")
-        bug = TakebackError(
-            f"{sentence}; this is a bug in takeback.",
-            hint="TAKEBACK_DEBUG=1 shows where. `takeback status` tells where things stand.",
-        )
-        complain(bug, "--json" in words)
-        return 1
+        told = _in_our_words(error)
+        complain(told, "--json" in words)
+        return told.exit_code
+
+
+def _in_our_words(error: Exception) -> TakebackError:
+    if isinstance(error, FileNotFoundError) and not here():
+        return Misuse("The current directory does not exist any more.", hint="Go to one that does: cd /")
+    return TakebackError(
+        f"{type(error).__name__}: {error}".rstrip(".") + "; this is a bug in takeback.",
+        hint="TAKEBACK_DEBUG=1 shows where. `takeback status` tells where things stand.",
+    )
+
+
+def here() -> str:
+    """The current directory; "" when it was removed under our feet."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
 
 
 def _run(words: list[str]) -> int:
@@ -188,7 +201,7 @@ def parser_of(name: str, command: Command) -> ArgumentParser:
     entry = COMMANDS[name]
     parser = _Parser(
         prog=f"takeback {name}",
-        description=f"{entry.help[:1].upper()}{entry.help[1:]}.",
+        description=entry.help[:1].upper() + entry.help[1:] + ("" if entry.help.endswith("?") else "."),
         epilog=f"example:\n  {entry.example}",
         formatter_class=_Formatter,
         allow_abbrev=False,

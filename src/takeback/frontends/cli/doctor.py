@@ -1,12 +1,11 @@
 """`doctor`: is this machine able?"""
 
-import os
 from argparse import ArgumentParser
 
 import takeback.api
 from takeback.audit.doctor import BAD, GOOD, WEAK, Finding, at_work, examine, trouble
 from takeback.errors import Failed, TakebackError
-from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.commands import Asked, Command, here
 from takeback.frontends.cli.opening import nothing_yet, store_path
 from takeback.frontends.cli.output import clean, counted
 
@@ -19,7 +18,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 def _doctor(asked: Asked) -> int:
     screen = asked.screen
-    findings = [*examine(store_path(asked), os.getcwd()), *_inside(asked)]
+    findings = [*examine(store_path(asked), here()), *_inside(asked)]
     bad = [one for one in findings if one.level == BAD]
     screen.give({"able": not bad, "findings": [one._asdict() for one in findings]})
     width = max(len(one.name) for one in findings)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out one command line; its exit code. Without arguments it is that of the process, which ends with it."""
-    # Nothing becomes garbage while modules load, so nobody need look for any meanwhile.
-    gc.disable()
+    if argv is None:
+        # Nothing becomes garbage while modules load, so nobody need look for any meanwhile.
+        gc.disable()
     from takeback.frontends.cli.commands import answer
 
     if argv is not None:

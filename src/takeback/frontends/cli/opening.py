@@ -81,10 +81,9 @@ def session(asked: Asked, tb: Takeback) -> "Iterator[Run]":
     with _joined(asked, tb) as run:
         try:
             yield run
-        except Exception:
-            run.leave()
+        except (KeyboardInterrupt, SystemExit) as signal:
+            run.suspend(f"interrupted: {type(signal).__name__}")
             raise
-        run.leave()
 
 
 def _joined(asked: Asked, tb: Takeback) -> "Run":

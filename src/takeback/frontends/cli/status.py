@@ -51,7 +51,7 @@ def _tell(screen: Screen, status: Status) -> None:
         counts.append(screen.paint(f"{states[State.STUCK]:,} stuck", "red"))
     screen.say(f"Effects  {', '.join(counts)}; {status.kept:,} kept, {status.forgotten:,} forgotten")
     _tell_runs(screen, status)
-    screen.say(f"Keeping  {_retention(status)}")
+    _tell_retention(screen, status)
     _tell_troubles(screen, status)
 
 
@@ -71,19 +71,19 @@ def _tell_runs(screen: Screen, status: Status) -> None:
         screen.say(f"           and {len(status.unfinished) - _MOST_RUNS:,} more")
 
 
-def _retention(status: Status) -> str:
+def _tell_retention(screen: Screen, status: Status) -> None:
     settings = status.settings
-    rules = "; ".join(
-        (
-            "what is not kept: for ever",
-            f"what is kept: {seconds_in_words(settings.kept_seconds)}, then it may be forgotten",
-            f"records: {counted(settings.audit_days, 'day')} at least",
-            f"{counted(settings.versions_per_file, 'version')} a file",
-        )
+    rules = (
+        "not kept: for ever",
+        f"kept: {seconds_in_words(settings.kept_seconds)}, then it may be forgotten",
+        f"records: {counted(settings.audit_days, 'day')} at least",
+        f"at most {counted(settings.versions_per_file, 'version')} a file",
     )
+    screen.say(f"Keeping  {'; '.join(rules)}")
     if status.forgettable:
-        return f"{rules}. `takeback forget` would look at {counted(status.forgettable, 'kept effect')}"
-    return f"{rules}. Nothing to forget"
+        screen.say(
+            f"         {counted(status.forgettable, 'kept effect')}; `takeback forget --dry-run` tells which may go"
+        )
 
 
 def _tell_troubles(screen: Screen, status: Status) -> None:

@@ -12,8 +12,8 @@ from takeback.frontends.cli.output import bytes_in_words, clean, counted, took
 from takeback.model.ids import short
 
 
-def _no_arguments(parser: ArgumentParser) -> None:
-    del parser  # nothing but the options that every command has
+def _recover_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only list what would be settled")
 
 
 def _recover(asked: Asked) -> int:
@@ -25,6 +25,8 @@ def _recover(asked: Asked) -> int:
     started = time.perf_counter()
     # Not settled on the way in, so that the answer tells all of it.
     with takeback.api.open(store_path(asked), recover=False) as tb:
+        if asked.options.dry_run:
+            return _tell_unsettled(asked, tb)
         settled = tb.recover()
         screen.give({"settled": [settled_json(one) for one in settled]})
         if not settled:
@@ -41,6 +43,27 @@ def _recover(asked: Asked) -> int:
                 "`takeback show ID` tells what is known; put it right, then run `takeback recover` again."
             )
             return Stuck.exit_code
+    return 0
+
+
+def _tell_unsettled(asked: Asked, tb: takeback.api.Takeback) -> int:
+    from takeback.audit.status import unsettled
+
+    found = list(unsettled(tb.store, takeback.api.now()))
+    asked.screen.give(
+        {
+            "dry_run": True,
+            "unsettled": [
+                {"effect": one.effect.id, "summary": one.effect.change.summary, "what": one.what}
+                for one in found
+            ],
+        }
+    )
+    for one in found:
+        id = asked.screen.paint(short(one.effect.id), "cyan")
+        asked.screen.say(f"{id}  {clean(one.effect.change.summary)}: {one.what}")
+    if not found:
+        asked.screen.say("Nothing to recover: every effect is settled.")
     return 0
 
 
@@ -150,7 +173,7 @@ def _sweep(asked: Asked) -> int:
 
 
 COMMANDS = {
-    "recover": Command(_no_arguments, _recover),
+    "recover": Command(_recover_arguments, _recover),
     "verify": Command(_verify_arguments, _verify),
     "forget": Command(_forget_arguments, _forget),
     "sweep": Command(_sweep_arguments, _sweep),

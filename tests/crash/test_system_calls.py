@@ -1,0 +1,141 @@
+"""SIGKILL at every system call of the real commands that touches the disk; the next command settles it."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from takeback.testing.crash import Boundaries, in_a_process, open_wrapped
+from tests.crash.scenes import Known, Scene, assert_settled, in_session, side
+from tests.crash.tracing import KILLED, killed_at, known_calls, points, run
+
+SETTLED_WITHIN = 2  # seconds
+SAMPLE = 9  # points of each command that every commit pays for
+
+
+class Case(NamedTuple):
+    words: Callable[[Scene], list[str]]
+    prepare: Callable[[Scene], Known]
+    text: str = ""
+
+
+def fresh(scene: Scene) -> Known:
+    """Before a change; what comes after is found by the first pass."""
+    scene.prepare()
+    return Known(scene.picture(), {}, exact=False)
+
+
+def done(scene: Scene) -> Known:
+    scene.prepare()
+    original = scene.picture()
+    with scene.open() as tb, tb.run("two") as run:
+        run.write(scene / "run.sh", b"changed\n")
+        run.delete(scene / "tree")
+    return Known(scene.picture(), original, exact=True)
+
+
+def one_undone(scene: Scene) -> Known:
+    known = last_done(scene)
+    with scene.open() as tb:
+        tb.undo("@")
+    return Known(known.after, known.before, exact=True)
+
+
+def last_done(scene: Scene) -> Known:
+    scene.prepare()
+    with scene.open() as tb, tb.run("two") as run:
+        run.write(scene / "run.sh", b"changed\n")
+        original = scene.picture()
+        run.delete(scene / "tree")
+    return Known(scene.picture(), original, exact=True)
+
+
+def unchanging(scene: Scene) -> Known:
+    done(scene)
+    return Known(scene.picture(), scene.picture(), exact=True)
+
+
+def died(scene: Scene) -> Known:
+    """Someone was killed in the middle of removing a directory."""
+    scene.prepare()
+    before = scene.picture()
+
+    def action(boundaries: Boundaries) -> None:
+        with open_wrapped(str(scene.store), boundaries) as tb:
+            in_session(tb, lambda run: run.delete(scene / "tree"))
+
+    passed = _passed(scene, action)
+    end = in_a_process(action, Boundaries(passed.index("after file.apply") + 1))
+    assert end.killed
+    return Known(before, {}, exact=False)
+
+
+def _passed(scene: Scene, action: Callable[[Boundaries], None]) -> tuple[str, ...]:
+    end = in_a_process(action, Boundaries())
+    assert not end.error, end.error
+    scene.prepare()
+    return end.passed
+
+
+CASES = {
+    "write": Case(lambda s: ["write", s / "run.sh"], fresh, "new\n"),
+    "write with check": Case(lambda s: ["write", "--check", "test -s {staged}", s / "new"], fresh, "new\n"),
+    "rm": Case(lambda s: ["rm", s / "tree"], fresh),
+    "mv": Case(lambda s: ["mv", s / "run.sh", s / "moved"], fresh),
+    "edit": Case(lambda s: ["edit", s / "conf.toml", "--set", "/port=8080"], fresh),
+    "undo": Case(lambda s: ["undo", "@"], last_done),
+    "undo run": Case(lambda s: ["undo", "--run", "two"], done),
+    "redo": Case(lambda s: ["redo"], one_undone),
+    "keep": Case(lambda s: ["keep", "@"], unchanging),
+    "forget": Case(lambda s: ["forget", "@"], unchanging),
+    "sweep": Case(lambda s: ["sweep", "--grace", "0"], unchanging),
+    "recover": Case(lambda s: ["recover"], died),
+}
+
+
+def sweep(scene: Scene, case: Case, sample: int) -> int:
+    case.prepare(scene)
+    words = case.words(scene)
+    found = points(words, scene.store, case.text, known_calls(), scene.directory)
+    after = scene.picture()
+    # The beginning, the end, and evenly between.
+    step = max(1, len(found) // sample) if sample else 1
+    chosen = [point for place, point in enumerate(found) if place % step == 0 or place == len(found) - 1]
+    for point in chosen:
+        known = case.prepare(scene)
+        if not known.exact:
+            known = known._replace(after=after)
+        killed = killed_at(point, words, scene.store, case.text)
+        assert killed.status == KILLED, f"not killed at {point}: {killed}"
+        check(scene, known, f"killed at {point}")
+    return len(chosen)
+
+
+def check(scene: Scene, known: Known, where: str) -> None:
+    """The next command, whatever it is, brings order; and it does not take long."""
+    settled = run(["log", "-n", "1"], scene.store)
+    assert settled.status == 0, f"{where}: {settled}"
+    assert settled.seconds < SETTLED_WITHIN, f"{where}: {settled.seconds} s"
+    seen = side(scene.picture(), known)
+    assert seen in ("before", "after"), f"{where}: {seen}"
+    assert_settled(scene, where)
+
+
+@pytest.mark.needs("strace")
+@pytest.mark.parametrize("name", CASES)
+def test_a_command_killed_at_a_system_call_is_settled_by_the_next_one(
+    scene: Scene, name: str, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("kill points", sweep(scene, CASES[name], SAMPLE))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.needs("strace")
+@pytest.mark.parametrize("name", CASES)
+def test_a_command_killed_at_any_system_call_is_settled_by_the_next_one(
+    scene: Scene, name: str, record_property: Callable[[str, object], None]
+) -> None:
+    killed = sweep(scene, CASES[name], 0)
+    record_property("kill points", killed)
+    assert killed >= (10 if name in ("keep", "forget") else 25), "too few points to be a sweep"

@@ -1,0 +1,106 @@
+"""The real commands under strace: killed or failed at one system call."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import takeback
+
+# Whatever changes a file or a name. `openat` counts only where it makes or may write something.
+CALLS = (
+    "openat", "openat2", "write", "pwrite64", "fsync", "fdatasync", "renameat", "renameat2", "rename", "unlinkat",
+    "unlink", "mkdirat", "mkdir", "linkat", "symlinkat", "mknodat", "ftruncate", "fchmod", "fchmodat", "chmod",
+    "fchown", "fchownat", "utimensat", "fsetxattr", "setxattr", "copy_file_range", "sendfile",
+)  # fmt: skip
+_LINE = re.compile(r"^(\d+) (\w+)\((.*)$")
+_MAKES = re.compile(r"O_(CREAT|TMPFILE|WRONLY|RDWR|TRUNC)")
+KILLED = 137
+
+
+class Point(NamedTuple):
+    call: str
+    number: int  # strace counts each call of the main thread by itself
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.call} {self.number} ({self.text[:90]})"
+
+
+class Ran(NamedTuple):
+    status: int
+    out: str
+    error: str
+    seconds: float
+
+
+def known_calls() -> tuple[str, ...]:
+    """Of those above the ones this machine has: on aarch64 there is no `rename`."""
+    return tuple(call for call in CALLS if _run(["strace", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "true"]).status == 0)
+
+
+def command(*words: str) -> list[str]:
+    """The interpreter itself: a shim would be killed in its place, and nothing would be tested."""
+    with open(os.path.realpath(sys.executable), "rb") as file:
+        assert file.read(4) == b"\x7fELF", f"{sys.executable} is not a program"
+    return [sys.executable, "-m", "takeback", *words]
+
+
+def environment(store: Path) -> dict[str, str]:
+    source = str(Path(takeback.__file__).parent.parent)
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LC_ALL", "TZ")}
+    # Nothing that changes the number of calls from one time to the next.
+    fixed = {"PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "TAKEBACK_STORE": str(store)}
+    return kept | fixed
+
+
+def run(words: list[str], store: Path, text: str = "", cwd: Path | None = None) -> Ran:
+    return _run(command(*words), environment(store), text, cwd)
+
+
+def points(words: list[str], store: Path, text: str, calls: tuple[str, ...], into: Path) -> list[Point]:
+    """Every call of the main thread that matters, in order; the command is carried out for it."""
+    log = into / "trace"
+    done = _run(
+        ["strace", "-f", "-qq", "-o", str(log), "-e", f"trace={','.join(calls)}", *command(*words)], environment(store), text
+    )
+    assert done.status == 0, done
+    found: list[Point] = []
+    counts: Counter[str] = Counter()
+    main = ""
+    for line in log.read_text(errors="replace").splitlines():
+        match = _LINE.match(line)
+        if not match:
+            continue
+        thread, call, rest = match.groups()
+        main = main or thread
+        if thread != main:
+            continue
+        counts[call] += 1
+        if call not in ("openat", "open") or _MAKES.search(rest):
+            found.append(Point(call, counts[call], rest))
+    return found
+
+
+def killed_at(point: Point, words: list[str], store: Path, text: str = "") -> Ran:
+    return injected(f"{point.call}:signal=KILL:when={point.number}", point.call, words, store, text)
+
+
+def injected(what: str, call: str, words: list[str], store: Path, text: str = "") -> Ran:
+    # Not --seccomp-bpf: with it signals are silently not injected.
+    trace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={what}"]
+    return _run([*trace, *command(*words)], environment(store), text)
+
+
+def _run(words: list[str], variables: dict[str, str] | None = None, text: str = "", cwd: Path | None = None) -> Ran:
+    began = time.monotonic()
+    done = subprocess.run(
+        words, env=variables, input=text, capture_output=True, text=True, errors="replace", cwd=cwd, timeout=120
+    )
+    # strace ends itself with the signal that ended what it traced.
+    status = 128 - done.returncode if done.returncode < 0 else done.returncode
+    return Ran(status, done.stdout, done.stderr, time.monotonic() - began)

@@ -1,0 +1,219 @@
+"""log show diff status runs, as a user types them."""
+
+import os
+import subprocess
+
+import pytest
+
+from tests.e2e.conftest import CommandLine
+from tests.world import World
+
+
+@pytest.mark.parametrize(
+    "command", ["log", "status", "runs", "checkpoints", "recover", "verify", "forget", "sweep"]
+)
+def test_looking_where_nothing_was_recorded_says_so_and_makes_no_store(
+    takeback: CommandLine, command: str
+) -> None:
+    said = takeback.done(command)
+    as_json = takeback.done(command, "--json")
+
+    assert said.out.startswith("Nothing recorded yet")
+    assert as_json.json is not None
+    assert not os.path.exists(os.environ["TAKEBACK_STORE"])
+
+
+@pytest.mark.parametrize("words", [("show", "@"), ("diff", "@"), ("undo", "@"), ("redo", "@"), ("keep", "@")])
+def test_naming_an_effect_where_nothing_was_recorded_is_misuse(
+    takeback: CommandLine, words: tuple[str, ...]
+) -> None:
+    assert takeback(*words).code == 2
+    assert not os.path.exists(os.environ["TAKEBACK_STORE"])
+
+
+def test_log_lists_newest_first_one_line_each(takeback: CommandLine) -> None:
+    ids = [takeback.write(f"f{n}", "1")["id"][:8] for n in range(3)]
+
+    lines = takeback.done("log").out.splitlines()
+
+    assert [line.split()[0] for line in lines] == ids[::-1]
+    assert all(" done " in line and "cli/command line" in line for line in lines)
+
+
+def test_log_n_takes_the_newest_and_tells_that_there_are_more(takeback: CommandLine) -> None:
+    for n in range(3):
+        takeback.write(f"f{n}", "1")
+
+    said = takeback.done("log", "-n", "2")
+
+    assert len(takeback.done("log", "-n", "2", "--json").json) == 2
+    assert "3 effects in all" in said.out
+    assert len(takeback.done("log", "-n", "0", "--json").json) == 3
+
+
+def test_log_can_be_narrowed_by_path_run_and_agent(takeback: CommandLine, world: World) -> None:
+    (world / "d").mkdir()
+    inside = takeback.write("d/a", "1", "--run", "deploy")
+    other = takeback.write("b", "1", "--agent", "robot")
+
+    def ids(*words: str) -> list[str]:
+        return [effect["id"] for effect in takeback.done("log", "--json", *words).json]
+
+    assert ids("--path", "d") == [inside["id"]]
+    assert ids("--path", "d/a") == [inside["id"]]
+    assert ids("--run", "deploy") == [inside["id"]]
+    assert ids("--run", inside["run"][:8]) == [inside["id"]]
+    assert ids("--agent", "robot") == [other["id"]]
+    assert ids("--path", "nowhere") == []
+    assert takeback("log", "--run", "nosuchrun").code == 2
+
+
+def test_log_leaves_out_what_never_happened_unless_asked(takeback: CommandLine) -> None:
+    takeback.write("a", "1")
+    takeback("write", "a", "--check", "test -x {staged}", input="2")
+
+    assert [one["state"] for one in takeback.done("log", "--json").json] == ["done"]
+    assert [one["state"] for one in takeback.done("log", "--all", "--json").json] == ["aborted", "done"]
+
+
+def test_show_tells_everything_that_is_known(takeback: CommandLine, world: World) -> None:
+    first = takeback.write("a", "1")
+    second = takeback.write("a", "22")
+
+    said = takeback.done("show", first["id"][:6])
+    told = takeback.effect(first["id"])
+
+    assert f"{world / 'a'}: nothing → 1 bytes" in said.out
+    assert "Blocked by later effects" in said.out
+    assert told["blocked_by"] == [second["id"]]
+    assert [record["kind"] for record in told["records"]] == ["intent", "done"]
+    assert told["run_name"] == "command line"
+
+
+def test_show_tells_by_what_it_was_undone(takeback: CommandLine) -> None:
+    effect = takeback.write("a", "1")
+    takeback.done("undo")
+
+    told = takeback.effect(effect["id"])
+
+    assert told["state"] == "undone"
+    assert f"undone, by {told['undone_by'][:8]}" in takeback.done("show", effect["id"]).out
+
+
+def test_names_count_back_from_the_newest(takeback: CommandLine) -> None:
+    ids = [takeback.write(f"f{n}", "1")["id"] for n in range(3)]
+
+    assert [takeback.effect(name)["id"] for name in ("@", "@~1", "@~2")] == ids[::-1]
+
+
+@pytest.mark.needs("patch")
+def test_diff_is_a_real_diff_that_patch_understands(takeback: CommandLine, world: World) -> None:
+    lines = [f"line {n}\n" for n in range(50)]
+    takeback.write("a", "".join(lines))
+    takeback.write("a", "".join([*lines[:10], "new\n", *lines[11:40], *lines[41:], "no end"]))
+
+    said = takeback.done("diff", "@")
+    subprocess.run(
+        ["patch", "-R", "-p1", "-d", "/", "--no-backup-if-mismatch"], input=said.out.encode(), check=True
+    )
+
+    assert (world / "a").read_text() == "".join(lines)
+
+
+def test_diff_shows_both_sides(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "one\ntwo\n")
+    takeback.write("a", "one\n2\n")
+
+    assert takeback.done("diff", "@").out.splitlines() == [
+        f"--- a{world / 'a'}", f"+++ b{world / 'a'}", "@@ -1,2 +1,2 @@", " one", "-two", "+2",
+    ]  # fmt: skip
+
+
+def test_diff_of_binary_modes_links_moves_and_directories_is_a_summary(
+    takeback: CommandLine, world: World
+) -> None:
+    (world / "d").mkdir()
+    (world / "d" / "inner.txt").write_text("inside\n")
+    takeback.write("bin", b"\0\1\2")
+    told = [takeback.done("diff", "@").out]
+    for words in (("chmod", "600", "bin"), ("ln", "bin", "l"), ("mv", "bin", "bin2"), ("rm", "d")):
+        takeback.done(*words)
+        told.append(takeback.done("diff", "@").out)
+
+    assert "binary, nothing → 3 bytes" in told[0]
+    assert "mode 0644 → 0600" in told[1]
+    assert "a symbolic link to bin" in told[2]
+    assert "moved away from here" in told[3]
+    assert "moved here" in told[3]
+    assert "- inner.txt (7 bytes)" in told[4]
+    assert "-inside" in takeback.done("diff", "@", "d/inner.txt").out
+
+
+def test_diff_of_edited_keys_names_the_values(takeback: CommandLine, world: World) -> None:
+    (world / "c.json").write_text('{"a": 1}\n')
+    takeback.done("edit", "c.json", "--set", "/a=2")
+
+    said = takeback.done("diff", "@")
+    parts = takeback.done("diff", "@", "--json").json["parts"]
+
+    assert "c.json [/a]: 1 → 2" in said.out
+    assert '+{"a": 2}' in said.out
+    assert parts[0]["words"] == ["1 → 2"]
+
+
+def test_diff_of_a_path_that_was_not_touched_is_misuse(takeback: CommandLine) -> None:
+    takeback.write("a", "1")
+
+    assert takeback("diff", "@", "b").code == 2
+
+
+def test_diff_says_when_one_side_is_gone(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1\n")
+    effect = takeback.write("a", "2\n")
+    takeback.done("keep", effect["id"])
+    takeback.done("forget", effect["id"])
+    takeback.done("sweep", "--grace", "0")
+    (world / "a").write_text("3\n")
+
+    said = takeback.done("diff", effect["id"])
+
+    assert "neither in the store nor on disk" in said.out
+
+
+def test_status_counts_and_shows_the_open_run(takeback: CommandLine) -> None:
+    first = takeback.write("a", "1")
+    takeback.write("b", "1")
+    takeback.done("undo")
+    takeback.done("keep", first["id"])
+
+    told = takeback.done("status", "--json").json
+    said = takeback.done("status")
+
+    assert (told["effects"]["done"], told["effects"]["undone"], told["effects"]["stuck"]) == (2, 1, 0)
+    assert told["runs"] == {"open": 1, "suspended": 0}
+    assert told["size"] > 0
+    assert told["settings"]["kept_seconds"] == 3600
+    assert told["suspect"] is False
+    assert "1 open, 0 suspended" in said.out
+    assert "1 undone" in said.out
+
+
+def test_status_tells_of_a_suspect_store(takeback: CommandLine) -> None:
+    takeback.write("a", "1")
+    open(os.path.join(os.environ["TAKEBACK_STORE"], "SUSPECT"), "w").close()
+
+    said = takeback.done("status")
+    refused = takeback("write", "b", input="1")
+    takeback.done("verify", "--read-data")
+
+    assert "new changes are refused" in said.out
+    assert refused.code == 5
+    takeback.done("write", "b", input="1")
+
+
+def test_the_store_can_be_named_before_or_after_the_command(takeback: CommandLine, world: World) -> None:
+    takeback.done("--store", str(world / "s"), "write", "a", input="1")
+
+    assert len(takeback.done("log", "--json", "--store", str(world / "s")).json) == 1
+    assert len(takeback.done("--json", f"--store={world / 's'}", "log").json) == 1
+    assert takeback.done("log").out.startswith("Nothing recorded yet")

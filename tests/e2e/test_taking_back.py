@@ -1,0 +1,314 @@
+"""undo redo keep checkpoint checkpoints, as a user types them."""
+
+import json
+
+import pytest
+
+from tests.e2e.conftest import CommandLine
+from tests.world import World
+
+
+def test_undo_without_a_name_takes_back_the_newest_and_then_the_one_before(
+    takeback: CommandLine, world: World
+) -> None:
+    takeback.write("a", "1")
+    takeback.write("a", "2")
+
+    takeback.done("undo")
+    assert (world / "a").read_text() == "1"
+    takeback.done("undo")
+
+    assert not (world / "a").exists()
+    nothing = takeback("undo")
+    assert (nothing.code, "nothing to undo" in nothing.err) == (3, True)
+
+
+def test_undo_says_how_many_files_it_took_back_and_how_to_redo(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1")
+
+    said = takeback.done("undo")
+
+    assert said.out.startswith("Took back 1 file in ")
+    assert "hint: `takeback redo " in said.out
+
+
+def test_redo_brings_back_what_was_undone_last(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1")
+    takeback.done("undo")
+
+    said = takeback.done("redo")
+
+    assert said.out.startswith("Brought back 1 file in ")
+    assert (world / "a").read_text() == "1"
+    assert takeback.effect()["state"] == "done"
+
+
+def test_redo_after_redo_brings_back_an_undo_of_several(takeback: CommandLine, world: World) -> None:
+    first = takeback.write("a", "1")
+    takeback.write("a", "2")
+    takeback.done("undo", first["id"], "--cascade")
+
+    takeback.done("redo")
+    assert (world / "a").read_text() == "1"
+    takeback.done("redo")
+
+    assert (world / "a").read_text() == "2"
+
+
+def test_redo_by_the_id_of_what_was_undone(takeback: CommandLine, world: World) -> None:
+    first = takeback.write("a", "1")
+    takeback.write("b", "1")
+    takeback.done("undo", first["id"][:8])
+    takeback.done("undo")
+
+    takeback.done("redo", first["id"][:8])
+
+    assert ((world / "a").exists(), (world / "b").exists()) == (True, False)
+
+
+def test_redo_of_what_was_not_undone_is_refused(takeback: CommandLine) -> None:
+    takeback.write("a", "1")
+
+    assert takeback("redo").code == 3
+    assert takeback("redo", "@").code == 3
+
+
+def test_the_result_of_an_undo_as_json(takeback: CommandLine, world: World) -> None:
+    effect = takeback.write("a", "1")
+
+    result = takeback.done("undo", "@", "--json").json
+
+    assert result["outcome"] == "done"
+    assert result["effects"] == [{"id": effect["id"], "state": "undone"}]
+    (target,) = result["targets"]
+    assert (target["resource"], target["outcome"]) == (f"file://{world / 'a'}", "undone")
+
+
+def test_undo_of_an_early_effect_leaves_later_independent_ones(takeback: CommandLine, world: World) -> None:
+    first = takeback.write("a", "1")
+    takeback.write("b", "1")
+
+    takeback.done("undo", first["id"])
+
+    assert ((world / "a").exists(), (world / "b").exists()) == (False, True)
+
+
+def test_undo_of_what_later_effects_stand_on_is_refused_and_names_them(
+    takeback: CommandLine, world: World
+) -> None:
+    first = takeback.write("a", "1")
+    second = takeback.write("a", "2")
+
+    refused = takeback("undo", first["id"], "--json")
+    assert (refused.code, refused.json["outcome"]) == (3, "refused")
+    assert refused.json["blocked_by"] == [second["id"]]
+    assert second["id"][:8] in takeback("undo", first["id"]).err
+    takeback.done("undo", first["id"], "--cascade")
+
+    assert not (world / "a").exists()
+
+
+def test_undo_of_something_edited_since_is_refused_and_names_the_path(
+    takeback: CommandLine, world: World
+) -> None:
+    takeback.write("a", "1\n")
+    (world / "a").write_text("mine\n")
+
+    said = takeback("undo")
+    as_json = takeback("undo", "--json")
+
+    assert said.code == 3
+    assert str(world / "a") in said.err
+    assert (as_json.code, as_json.json["outcome"]) == (3, "refused")
+    assert [target["outcome"] for target in as_json.json["targets"]] == ["conflict"]
+    assert (world / "a").read_text() == "mine\n"
+
+
+def test_force_overwrites_and_redo_brings_the_foreign_edit_back(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1\n")
+    takeback.write("a", "2\n")
+    (world / "a").write_text("mine\n")
+
+    takeback.done("undo", "--force")
+    assert (world / "a").read_text() == "1\n"
+    takeback.done("redo")
+
+    assert (world / "a").read_text() == "mine\n"
+
+
+@pytest.mark.needs("git")
+def test_merge_keeps_both_edits(takeback: CommandLine, world: World) -> None:
+    lines = [f"{n}\n" for n in range(20)]
+    takeback.write("a", "".join(lines))
+    takeback.write("a", "".join(["agent\n", *lines[1:]]))
+    (world / "a").write_text("".join(["agent\n", *lines[1:19], "mine\n"]))
+
+    takeback.done("undo", "--merge")
+
+    assert (world / "a").read_text() == "".join([*lines[:19], "mine\n"])
+
+
+def test_skip_conflicts_does_the_rest_and_exits_with_1(takeback: CommandLine, world: World) -> None:
+    first = takeback.write("a", "1")
+    second = takeback.write("b", "1")
+    (world / "a").write_text("mine")
+
+    said = takeback("undo", first["id"], second["id"], "--skip-conflicts", "--json")
+
+    assert (said.code, said.json["outcome"]) == (1, "partial")
+    assert ((world / "a").read_text(), (world / "b").exists()) == ("mine", False)
+
+
+def test_skipping_everything_is_refused_and_exits_with_3(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1")
+    (world / "a").write_text("mine")
+
+    said = takeback("undo", "--skip-conflicts", "--json")
+
+    assert (said.code, said.json["outcome"]) == (3, "refused")
+
+
+def test_a_dry_run_of_undo_and_redo_changes_nothing(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1")
+    before = world.picture(directory_times=True)
+
+    said = takeback.done("undo", "--dry-run")
+    assert said.out.startswith("Would take back 1 effect")
+    assert takeback.done("undo", "--dry-run", "--json").json["outcome"] == "planned"
+    assert world.picture(directory_times=True) == before
+    takeback.done("undo")
+
+    assert takeback.done("redo", "--dry-run").out.startswith("Would bring back 1 effect")
+    assert not (world / "a").exists()
+
+
+def test_undo_of_a_whole_run(takeback: CommandLine, world: World) -> None:
+    for name in "abc":
+        takeback.write(name, "1", "--run", "deploy")
+    takeback.write("other", "1")
+
+    takeback.done("undo", "--run", "deploy")
+
+    assert sorted(path.name for path in world.root.iterdir()) == ["other"]
+
+
+def test_undo_with_needs_takes_what_it_was_built_on(takeback: CommandLine, world: World) -> None:
+    first = takeback.write("a", "1")
+    second = takeback.write("b", "1", "--needs", first["id"])
+
+    assert takeback("undo", first["id"]).code == 3
+    takeback.done("undo", second["id"], "--with-needs")
+
+    assert list(world.root.iterdir()) == []
+
+
+def test_undo_twice_is_refused_with_a_hint(takeback: CommandLine) -> None:
+    effect = takeback.write("a", "1")
+    takeback.done("undo", effect["id"])
+
+    said = takeback("undo", effect["id"])
+
+    assert said.code == 3
+    assert "already undone" in said.err
+    assert "hint: " in said.err
+
+
+@pytest.mark.parametrize(
+    "words", [("undo", "nosuchid"), ("undo", ""), ("undo", "@~99"), ("undo", "@x"), ("show", "nosuchid"),
+              ("keep",), ("undo", "@", "--run", "x"), ("undo", "--merge", "--force"), ("diff", "zzzz")],
+)  # fmt: skip
+def test_an_effect_that_cannot_be_meant_is_misuse(takeback: CommandLine, words: tuple[str, ...]) -> None:
+    takeback.write("a", "1")
+
+    said = takeback(*words)
+
+    assert said.code == 2, said
+    assert "hint: " in said.err
+
+
+def test_an_ambiguous_beginning_is_told(takeback: CommandLine) -> None:
+    ids: list[str] = []
+    while not any(a[0] == b[0] for n, a in enumerate(ids) for b in ids[:n]):
+        ids.append(takeback.write(f"f{len(ids)}", "1")["id"])
+    twice = next(a[0] for n, a in enumerate(ids) for b in ids[:n] if a[0] == b[0])
+
+    said = takeback("show", twice)
+
+    assert (said.code, "ambiguous" in said.err) == (2, True)
+
+
+def test_keep_marks_effects_and_undo_of_the_run_leaves_them(takeback: CommandLine, world: World) -> None:
+    first = takeback.write("a", "1")
+    takeback.write("b", "1")
+
+    (kept,) = takeback.done("keep", first["id"], "--json").json
+    takeback.done("undo", "--run", "command line")
+
+    assert (kept["kept"], kept["id"]) == (True, first["id"])
+    assert ((world / "a").exists(), (world / "b").exists()) == (True, False)
+
+
+def test_keep_of_a_run_keeps_everything_it_did(takeback: CommandLine) -> None:
+    for name in "ab":
+        takeback.write(name, "1", "--run", "deploy")
+
+    takeback.done("keep", "--run", "deploy")
+
+    assert [one["kept"] for one in takeback.done("log", "--json").json] == [True, True]
+
+
+def test_checkpoint_and_back_to_it_with_the_agents_state(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1")
+    (world / "state.json").write_text('{"step": 4, "rate": 0.5}')
+    point = takeback.done("checkpoint", "before", "--state", "state.json", "--json").json
+    takeback.write("a", "2")
+    takeback.write("b", "1")
+
+    result = takeback.done("undo", "--to", "before", "--json").json
+
+    assert point["label"] == "before"
+    assert result["state"] == {"step": 4, "rate": 0.5}
+    assert ((world / "a").read_text(), (world / "b").exists()) == ("1", False)
+
+
+def test_going_back_to_a_point_with_nothing_after_it_is_no_error(takeback: CommandLine) -> None:
+    takeback.done("checkpoint", "here")
+
+    assert "Nothing to take back" in takeback.done("undo", "--to", "here").out
+
+
+def test_checkpoints_are_listed_newest_first(takeback: CommandLine) -> None:
+    for label in ("one", "two"):
+        takeback.done("checkpoint", label)
+
+    listed = takeback.done("checkpoints")
+    assert [point["label"] for point in takeback.done("checkpoints", "--json").json] == ["two", "one"]
+    assert listed.out.index("two") < listed.out.index("one")
+
+
+def test_a_checkpoint_in_another_run(takeback: CommandLine) -> None:
+    effect = takeback.write("a", "1", "--run", "deploy")
+
+    point = takeback.done("checkpoint", "p", "--run", "deploy", "--json").json
+
+    assert point["run"] == effect["run"]
+    assert [one["label"] for one in takeback.done("checkpoints", "--run", "deploy", "--json").json] == ["p"]
+
+
+@pytest.mark.parametrize("state", ["{ not json", ""])
+def test_a_state_that_is_not_json_is_misuse(takeback: CommandLine, world: World, state: str) -> None:
+    (world / "state.json").write_text(state)
+
+    assert takeback("checkpoint", "p", "--state", "state.json").code == 2
+    assert takeback("checkpoint", "p", "--state", "missing.json").code == 2
+    assert takeback("checkpoint", "p", "--state", "-", input=state).code == 2
+    assert takeback("checkpoint", " ").code == 2
+
+
+def test_an_unknown_checkpoint_is_refused(takeback: CommandLine) -> None:
+    takeback.write("a", "1")
+
+    said = takeback("undo", "--to", "nowhere", "--json")
+
+    assert said.code == 3
+    assert json.loads(said.out)["error"]["message"] == "There is no checkpoint 'nowhere'."

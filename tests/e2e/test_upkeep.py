@@ -1,0 +1,220 @@
+"""recover verify doctor forget sweep, and what every command does after a crash."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from tests.e2e.conftest import COMMAND, CommandLine, surroundings
+from tests.world import World
+
+# A run that is killed in the middle: one effect done, its process gone without a word.
+KILLED = """
+import os, signal, sys, takeback
+run = takeback.open().run("half", agent="dier")
+run.write(sys.argv[1], "half done")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def kill_in_the_middle(world: World) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(world / "a")], env=surroundings(), check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert (world / "a").read_text() == "half done"
+
+
+def test_the_next_command_settles_what_a_killed_one_left_and_says_so(
+    takeback: CommandLine, world: World
+) -> None:
+    kill_in_the_middle(world)
+
+    said = takeback.done("log")
+
+    assert said.err.startswith("Recovered from a crash: ")
+    assert not (world / "a").exists()
+    assert takeback.done("log").err == ""
+
+
+def test_what_was_recovered_is_in_the_json_too(takeback: CommandLine, world: World) -> None:
+    kill_in_the_middle(world)
+
+    told = takeback.done("status", "--json").json
+
+    assert [one["outcome"] for one in told["recovered"]] == ["undone"]
+
+
+def test_recover_tells_all_it_settled(takeback: CommandLine, world: World) -> None:
+    kill_in_the_middle(world)
+
+    told = takeback.done("recover", "--json").json
+
+    assert [one["outcome"] for one in told["settled"]] == ["undone"]
+    assert takeback.done("recover").out == "Nothing to recover: every effect is settled.\n"
+    assert not (world / "a").exists()
+
+
+def test_a_dry_run_of_recover_lists_and_settles_nothing(takeback: CommandLine, world: World) -> None:
+    kill_in_the_middle(world)
+
+    told = takeback.done("recover", "--dry-run", "--json").json
+
+    assert [one["what"] for one in told["unsettled"]] == ["would be taken back with its run, which died"]
+    assert (world / "a").read_text() == "half done"
+    assert "would be taken back" in takeback.done("recover", "--dry-run").out
+    takeback.done("recover")
+    assert takeback.done("recover", "--dry-run", "--json").json["unsettled"] == []
+
+
+def test_verify_of_a_sound_store(takeback: CommandLine) -> None:
+    takeback.write("a", "1")
+
+    said = takeback.done("verify", "--read-data", "--json").json
+
+    assert (said["sound"], said["findings"]) == (True, [])
+    assert said["records"] >= 3
+    assert takeback.done("verify").out.startswith("Sound: ")
+
+
+def test_verify_of_a_damaged_journal_names_it_and_exits_with_6(takeback: CommandLine) -> None:
+    takeback.write("a", "1")
+    takeback.write("b", "1")
+    database = sqlite3.connect(os.path.join(os.environ["TAKEBACK_STORE"], "journal.db"))
+    with database:
+        database.execute("DROP TRIGGER records_are_final")
+        database.execute(
+            "UPDATE records SET body = replace(body, 'write', 'wrote') WHERE kind = 'intent' AND seq < 4"
+        )
+    database.close()
+
+    said = takeback("verify", "--json")
+
+    assert said.code == 6
+    assert said.json["findings"]
+    assert takeback("verify").code == 6
+
+
+def test_doctor_finds_this_machine_able(takeback: CommandLine, world: World) -> None:
+    before = world.picture(directory_times=True)
+
+    told = takeback.done("doctor", "--json").json
+    said = takeback.done("doctor")
+
+    assert told["able"] is True
+    names = {one["name"] for one in told["findings"]}
+    assert {"kernel", "openat2", "sqlite", "zstd", "git", "store", "here: exchange", "protection"} <= names
+    assert "This machine is able" in said.out
+    assert world.picture(directory_times=True) == before
+    assert not os.path.exists(os.environ["TAKEBACK_STORE"])
+
+
+def test_doctor_names_a_store_that_is_open_to_others(takeback: CommandLine) -> None:
+    takeback.write("a", "1")
+    os.chmod(os.environ["TAKEBACK_STORE"], 0o755)
+
+    said = takeback("doctor")
+
+    assert said.code == 1
+    assert "open to others" in said.out
+    assert "chmod 700" in said.out
+    assert takeback("log").code == 3
+
+
+def test_doctor_survives_a_store_of_a_newer_format(takeback: CommandLine) -> None:
+    takeback.write("a", "1")
+    with open(os.path.join(os.environ["TAKEBACK_STORE"], "FORMAT"), "w") as file:
+        file.write("takeback store 99\n")
+
+    assert takeback("doctor").code == 1
+    said = takeback("log", "--json")
+    assert (said.code, said.error["type"]) == (6, "FormatTooNew")
+
+
+def test_doctor_shows_who_is_at_work(takeback: CommandLine, world: World) -> None:
+    script = (
+        "import sys, takeback\nrun = takeback.open().run('long')\nprint(1, flush=True)\ninput()\nrun.close()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", script], env=surroundings(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdout and child.stdin
+    child.stdout.readline()
+
+    told = takeback.done("doctor", "--json").json
+
+    child.communicate(b"\n")
+    (work,) = [one["detail"] for one in told["findings"] if one["name"] == "at work"]
+    assert work.startswith(f"process {child.pid} holds run")
+
+
+def test_forget_explains_every_decision_and_a_dry_run_forgets_nothing(takeback: CommandLine) -> None:
+    first = takeback.write("a", "1")
+    takeback.write("b", "1")
+    takeback.done("keep", first["id"])
+
+    dry = takeback.done("forget", "--dry-run", "--json").json
+    takeback.done("forget")
+
+    assert len(dry["decisions"]) == 2
+    assert all(one["why"] for one in dry["decisions"])
+    assert takeback.effect(first["id"])["forgotten"] is False
+    assert "nobody has kept it" in takeback.done("forget", "--dry-run").out
+
+
+def test_what_was_forgotten_by_name_cannot_be_undone(takeback: CommandLine) -> None:
+    effect = takeback.write("a", "1")
+
+    assert takeback.done("forget", effect["id"]).out.splitlines()[-2] == "Forgot 1 effect; 0 effects stay."
+    said = takeback("undo", effect["id"], "--json")
+
+    assert (said.code, said.json["error"]["type"]) == (3, "Forgotten")
+    assert takeback("forget", effect["id"]).code == 3
+    assert "(forgotten)" in takeback.done("log").out
+
+
+def test_sweep_frees_what_nothing_needs_and_keeps_the_rest(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", os.urandom(100_000))
+    gone = takeback.write("a", os.urandom(100_000))
+    kept = takeback.write("b", os.urandom(1000))
+    takeback.done("forget", gone["id"])
+
+    swept = takeback.done("sweep", "--grace", "0", "--json").json
+
+    assert swept["freed"] > 50_000
+    takeback.done("undo", kept["id"])
+    takeback.done("verify", "--read-data")
+    assert takeback("sweep", "--grace", "-1").code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_for_the_effect_in_hand_and_leaves_the_run_at_a_checkpoint(
+    takeback: CommandLine, world: World, number: signal.Signals
+) -> None:
+    takeback.write("a", "1")
+    os.mkfifo(world / "started")
+    os.mkfifo(world / "go on")
+    check = "sh -c 'echo > started; cat \"go on\"'"
+    child = subprocess.Popen(
+        [*COMMAND, "write", "a", "--check", check], cwd=world.root, env=surroundings(),
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert child.stdin
+    child.stdin.write(b"2")
+    child.stdin.close()
+    with open(world / "started") as waiting:
+        waiting.read()
+
+    child.send_signal(number)
+    with open(world / "go on", "w"):
+        pass
+    assert child.wait(30) == 128 + number
+
+    assert child.stderr
+    assert child.stderr.read() == b""
+    child.stderr.close()
+    assert (world / "a").read_text() == "2"
+    assert [run["state"] for run in takeback.done("runs", "--json").json] == ["suspended"]
+    assert [point["automatic"] for point in takeback.done("checkpoints", "--json").json] == [True]
+    assert takeback.write("b", "1")["run"] == takeback.effect("@~1")["run"]
