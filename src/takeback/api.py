@@ -152,8 +152,9 @@ class Takeback:
         on_conflict: str = "refuse",
         agent: str = "",
     ) -> UndoResult:
-        """Bring back what was undone last, or the effect named (itself, or the undo that took it back)."""
-        return self._undo((self._undo_of(what),), dry_run, False, False, on_conflict, agent)
+        """Bring back what was undone last, as a whole, or the effect named (itself, or the undo that took it back)."""
+        wanted = self._last_undone() if what is None else (self._undo_of(what),)
+        return self._undo(wanted, dry_run, False, False, on_conflict, agent)
 
     def _undo(
         self,
@@ -177,7 +178,10 @@ class Takeback:
         name = f"undo {short(first.id)}" + (
             f" and {len(plan.effects) - 1} more" if len(plan.effects) > 1 else ""
         )
-        with self._open(name, agent, OnDeath.FINISH, [one.id for one in plan.effects]) as run:
+        with (
+            self._open(name, agent, OnDeath.FINISH, [one.id for one in plan.effects]) as run,
+            run.uninterrupted(),
+        ):
             return carry_out(self.parts, run.lease, plan, wishes, agent)
 
     def _effects_of(self, what: "Effect | RunInfo | str | Sequence[Effect | str]") -> tuple[Effect, ...]:
@@ -207,13 +211,19 @@ class Takeback:
             )
         return wanted
 
-    def _undo_of(self, what: "Effect | str | None") -> Effect:
-        if what is None:
-            done = self.store.journal.effects(Query(states=(State.DONE,), newest=True))
-            for effect in done:
-                if effect.is_undo and not self.effect(effect.undoes).is_undo:
-                    return effect
-            raise Refused("There is nothing to redo.", hint="`takeback log` shows what was undone.")
+    def _last_undone(self) -> tuple[Effect, ...]:
+        """The newest undo that is in force; with all that was taken back together with it."""
+        in_force = Query(states=(State.DONE,), undos=True, newest=True)
+        for effect in self.store.journal.effects(in_force):
+            if self.effect(effect.undoes).is_undo:
+                continue
+            (info,) = self.store.journal.runs((effect.run,))
+            if info.on_death is not OnDeath.FINISH and info.state is not RunState.UNDONE:
+                return (effect,)
+            return tuple(self.store.journal.effects(in_force._replace(run=effect.run)))
+        raise Refused("There is nothing to redo.", hint="`takeback log` shows what was undone.")
+
+    def _undo_of(self, what: "Effect | str") -> Effect:
         effect = self.effect(what if isinstance(what, str) else what.id)
         if effect.is_undo:
             return effect

@@ -168,6 +168,20 @@ def test_undo_and_redo_alternate_for_as_long_as_one_likes(scene: Scene) -> None:
         assert (scene.text("a"), scene.state(effect)) == ("1", "done")
 
 
+def test_redo_brings_back_all_that_was_taken_back_together(scene: Scene) -> None:
+    with scene.tb.run("three") as run:
+        for n in range(3):
+            run.write(scene.world / "a", str(n))
+        run.write(scene.world / "b", "too")
+    scene.tb.undo(run.id)
+    assert (scene.text("a"), scene.text("b")) == (None, None)
+
+    result = scene.tb.redo()
+
+    assert (scene.text("a"), scene.text("b")) == ("2", "too")
+    assert result.outcome == "done"
+
+
 def test_an_edit_of_a_file_that_was_moved_since_makes_no_second_file(scene: Scene) -> None:
     scene.put("old", "0")
     edit = scene.write("old", "1")

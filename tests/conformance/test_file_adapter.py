@@ -160,6 +160,14 @@ def quick_place() -> Iterator[Path]:
 
 
 class TestFileAdapter(AdapterSuite):
+    stride = 7  # every kill point is taken by the slow class below
+
     @pytest.fixture(params=STORIES, ids=[story.name for story in STORIES])
     def scene(self, request: pytest.FixtureRequest, quick_place: Path) -> FileScene:
         return FileScene(quick_place, request.param)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+class TestFileAdapterAtEveryPoint(TestFileAdapter):
+    stride = 1

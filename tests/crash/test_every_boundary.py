@@ -19,6 +19,7 @@ CHANGES: dict[str, Work] = {
     ),
     "write over one of two names": lambda s, run: run.write(s / "twin", b"apart\n"),
     "write all": lambda s, run: run.write_all({s / "new": b"n", s / "run.sh": b"r", s / "twin": b"o"}),
+    "write all, one as it was": lambda s, run: run.write_all({s / "data.json": b"{}", s / "run.sh": b"#!/bin/sh\n" * 300}),
     "delete file": lambda s, run: run.delete(s / "run.sh"),
     "delete link": lambda s, run: run.delete(s / "link"),
     "delete directory": lambda s, run: run.delete(s / "tree"),
@@ -29,6 +30,7 @@ CHANGES: dict[str, Work] = {
     "symlink": lambda s, run: run.symlink(s / "shortcut", "tree"),
     "chmod": lambda s, run: run.chmod(s / "run.sh", 0o600),
     "edit toml": lambda s, run: run.edit_config(s / "conf.toml", {"/port": 8080}, ["/tls/on"]),
+    "edit, one key as it was": lambda s, run: run.edit_config(s / "data.json", {"/a": 1, "/b": [2]}),
     "edit json": lambda s, run: run.edit_config(s / "data.json", {"/a": 5, "/c": {"d": []}}),
 }
 

@@ -118,8 +118,9 @@ def sweep_failures(
 
 
 def heal(scene: Scene, where: str) -> None:
-    """What a person does after a disk error: open, look, trust again."""
+    """What a person does after a disk error: put it right, recover, look, trust again."""
     with scene.open() as tb:
+        tb.recover()
         assert tb.verify(read_data=True).findings == (), where
         assert not tb.store.suspect(), where
         in_session(tb, lambda run: run.write(scene.directory / "elsewhere", os.urandom(8)))
@@ -152,6 +153,8 @@ def inject(scene: Scene, case: Case, point: Point, error: str, lasting: bool, af
     assert ended.status in (0, 1, 3, 4, 5, 6), f"{where}: {ended}"
     assert "Traceback" not in ended.error, f"{where}: {ended.error}"
     assert ended.status == 0 or ended.error.strip(), f"{where}: it failed without a word"
+    recovered = run(["recover"], scene.store)
+    assert recovered.status == 0, f"{where}: {ended}: {recovered}"
     verified = run(["verify", "--read-data"], scene.store)
     assert verified.status == 0, f"{where}: {ended}: {verified}"
     seen = side(scene.picture(), known)

@@ -215,7 +215,9 @@ class Histories(RuleBasedStateMachine):
         end = in_a_process(action, Boundaries(at))
         assert not end.error, end.error
         with takeback.open(self.store) as tb:
-            if tb.effect(effect.id).state is State.UNDONE:
+            # All of the plan or nothing of it; what was already as wanted is not recorded.
+            now = {one.id: one.state for one in tb.effects()}
+            if any(now[one.id] is not one.state for one in self.model.effects.values()):
                 self.adopt(tb, predicted)
 
     @rule(agent=agents, steps=st.lists(changes, min_size=1, max_size=3), at=st.integers(5, 80))

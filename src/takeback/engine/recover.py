@@ -5,7 +5,7 @@ from typing import NamedTuple
 from takeback.adapters.protocol import Adapter
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.settle import abort, finish, take_back
-from takeback.engine.undo import not_kept, roll_back
+from takeback.engine.undo import BRINGING_BACK, bring_back, not_kept, roll_back
 from takeback.errors import LeaseHeld, Stuck, TakebackError
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -43,8 +43,9 @@ RECOVERY: dict[tuple[str, Standing], Step] = {
     ("undo", Standing.AFTER): Step(TIDY, DONE),
     ("undo", Standing.FOREIGN): Step("", STICK),
     ("undo", Standing.UNKNOWN): Step("", STICK),
-    # A person had a look: only what is plainly before or after is settled, anything else stays stuck.
+    # A person had a look: what is someone else's by now stays stuck.
     ("stuck", Standing.BEFORE): Step(TIDY, ABORT),
+    ("stuck", Standing.BETWEEN): Step(UNDO, ABORT),
     ("stuck", Standing.AFTER): Step(TIDY, DONE),
 }
 
@@ -155,10 +156,24 @@ def _end(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
     return _told(result, info)
 
 
+def end_undo(parts: Parts, lease: Lease, info: RunInfo) -> None:
+    """An undo that met an error, in the process that met it: as recovery would."""
+    settle_open(parts, lease)
+    if not _waits_for_a_person(parts, info.id):
+        _finish_undo(parts, lease, info)
+
+
 def _finish_undo(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
-    """An undo of several effects goes on where it stopped: what was asked for is written in the run's first record."""
-    opened = next(parts.journal.records(kinds=(Kind.OPEN,), run=info.id))
+    """An undo of several effects goes on where it stopped: what was asked for is written in the run's first record.
+    If it was on its way back because not all could be undone, it goes on with that."""
+    opened, *more = parts.journal.records(kinds=(Kind.OPEN,), run=info.id)
     wanted = tuple(opened.body.get("undoing", ()))
+    if any(record.body.get(BRINGING_BACK) for record in more):
+        done = parts.journal.effects(Query(run=info.id, states=(State.DONE,)))
+        made = [effect for effect in done if effect.undoes in wanted]
+        bring_back(parts, lease, made, info.agent)
+        parts.journal.append(lease, [Draft(Kind.CLOSE, info.id, "", {"outcome": "undone"})])
+        return [Settled(effect.id, info.id, effect.change.summary, "aborted") for effect in made]
     left = (
         tuple(effect for effect in parts.journal.effects(Query(ids=wanted)) if effect.state is State.DONE)
         if wanted

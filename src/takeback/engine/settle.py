@@ -29,7 +29,8 @@ def abort(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str
 
 def stick(parts: Parts, lease: Lease, effect: Effect, why: str) -> Stuck:
     """Recorded, and handed to a person; the error to raise."""
-    parts.journal.append(lease, [Draft(Kind.STICK, effect.run, effect.id, {"why": why})])
+    if effect.state is not State.STUCK:
+        parts.journal.append(lease, [Draft(Kind.STICK, effect.run, effect.id, {"why": why})])
     return Stuck(
         f"Effect {short(effect.id)} on {display(effect.change.resource)} is stuck: {why}",
         hint=f"`takeback show {short(effect.id)}` tells what is known; put it right, then run `takeback recover`.",

@@ -1,15 +1,21 @@
 """Carry a plan out: each effect is taken back by an effect of its own, newest first."""
 
+from collections.abc import Sequence
+
 from takeback.engine.do import Terms, do
-from takeback.engine.parts import Parts, adapter_of
+from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes, plan_undo, undo_change
-from takeback.errors import Blocked, Conflict, Failed, Refused, Stuck, TakebackError
+from takeback.errors import Blocked, Conflict, LeaseLost, Refused, Stuck, TakebackError
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome, UndoResult
+from takeback.model.record import Draft, Kind
 from takeback.model.resource import display
 from takeback.model.run import Lease
 from takeback.storage.protocols import Query
+
+# In an undo's run: it could not be done whole, so what was taken back is brought back.
+BRINGING_BACK = "bringing_back"
 
 
 def refuse_blocked(plan: Plan) -> None:
@@ -58,9 +64,10 @@ def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str
                 TargetOutcome(t.resource, Outcome.FAILED, str(error), effect.id) for t in effect.targets
             ]
             continue
-        except (Refused, Failed) as error:
-            if wishes.on_conflict is OnConflict.REFUSE:
-                _bring_back(parts, lease, made, agent)
+        except TakebackError as error:
+            if wishes.on_conflict is OnConflict.REFUSE and not isinstance(error, LeaseLost):
+                bring_back(parts, lease, made, agent)
+            if wishes.on_conflict is OnConflict.REFUSE or isinstance(error, LeaseLost):
                 raise
             outcome = Outcome.CONFLICT if isinstance(error, Refused) else Outcome.FAILED
             outcomes += [TargetOutcome(t.resource, outcome, str(error), effect.id) for t in effect.targets]
@@ -94,15 +101,14 @@ def _take_back(
     return undo, [one._replace(effect=effect.id) for one in outcomes]
 
 
-def _bring_back(parts: Parts, lease: Lease, made: list[Effect], agent: str) -> None:
+def bring_back(parts: Parts, lease: Lease, made: Sequence[Effect], agent: str) -> None:
+    """All or nothing, and it was not all. Said first, so that whoever has to go on from here goes back, not forward."""
+    parts.journal.append(lease, [Draft(Kind.OPEN, lease.run, "", {BRINGING_BACK: True})])
     for undo in reversed(made):
-        fresh = next(parts.journal.effects(Query(ids=(undo.id,))))
-        do(
-            parts,
-            lease,
-            undo_change(fresh._replace(of=undo.of), OnConflict.REFUSE),
-            Terms(undoes=fresh._replace(of=undo.of), agent=agent),
-        )
+        (fresh,) = parts.journal.effects(Query(ids=(undo.id,)))
+        if fresh.state is State.DONE:
+            fresh = whole(parts, fresh)
+            do(parts, lease, undo_change(fresh, OnConflict.REFUSE), Terms(undoes=fresh, agent=agent))
 
 
 def _overall(outcomes: list[TargetOutcome], stuck: bool) -> str:

@@ -235,7 +235,7 @@ class Run:
         until = time.monotonic() + TURN_SECONDS
         while True:
             try:
-                with self._uninterrupted():
+                with self.uninterrupted():
                     return do(self._parts, self._lease, change, terms)
             except (StoreBusy, Drifted) as error:
                 # Setting a key means the same whatever else is in the file; other content may rest on what was read.
@@ -304,7 +304,7 @@ class Run:
             state = json.loads(point.state) if point and point.state else None
             if dry_run:
                 return UndoResult("planned", plan.effects, plan.targets, state=state)
-            with self._uninterrupted():
+            with self.uninterrupted():
                 result = carry_out(self._parts, self._lease, plan, wishes, self.agent)
             return result._replace(state=state)
 
@@ -344,6 +344,8 @@ class Run:
                 self.leave()
             elif error is None:
                 self.close()
+            elif self._info.on_death is OnDeath.FINISH:
+                self._end_undo()
             elif isinstance(error, KeyboardInterrupt) or (self._signals and self._signals.arrived):
                 self.suspend(f"interrupted: {type(error).__name__}")
             else:
@@ -377,11 +379,18 @@ class Run:
         """End the run by taking back everything that is not kept."""
         from takeback.engine.recover import settle_open
 
-        with self._lock, self._uninterrupted():
+        with self._lock, self.uninterrupted():
             settle_open(self._parts, self._lease)
             result = roll_back(self._parts, self._lease, not_kept(self._parts, self.id), self.agent)
             self._end(RunState.UNDONE)
             return result
+
+    def _end_undo(self) -> None:
+        from takeback.engine.recover import end_undo
+
+        with self._lock, self.uninterrupted():
+            end_undo(self._parts, self._lease, self._info)
+            self.leave()
 
     def _fail(self, error: BaseException) -> None:
         result = self.take_back()
@@ -404,7 +413,8 @@ class Run:
     def _append(self, draft: Draft) -> Any:
         return self._parts.journal.append(self._lease, [draft])[0]
 
-    def _uninterrupted(self) -> Any:
+    def uninterrupted(self) -> Any:
+        """A signal that arrives in the block is raised when it is left."""
         return (self._signals or Interruptions()).held_back()
 
     def _refuse_ended(self) -> None:

@@ -58,6 +58,8 @@ def select_effects(query: Query, beyond: int = 0) -> tuple[str, list[Any]]:
         narrow(f"e.seq IN ({sql})", *given)
     if query.needing:
         narrow("e.seq IN (SELECT effect FROM needs WHERE needed = ?)", query.needing)
+    if query.undos:
+        narrow("e.undoes <> ''")
     if query.forgettable:
         narrow("e.kept_by <> '' AND e.forgotten = 0")
     if query.after:

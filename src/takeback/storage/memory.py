@@ -162,6 +162,7 @@ class MemoryJournal:
             and (not query.key or (body["key"] == query.key and life.state is not State.ABORTED))
             and (not query.resource or any(overlaps(query.resource, one) for one in touched(body)))
             and (not query.needing or query.needing in body.get("needs", ()))
+            and (not query.undos or bool(life.undoes))
             and (not query.forgettable or (bool(life.kept_by) and not life.forgotten))
             and life.seq > query.after
         )

@@ -18,6 +18,7 @@ class Query(NamedTuple):
     key: str = ""
     resource: str = ""  # effects that touch it, something in it, or something around it
     needing: str = ""  # effects that declared they need this one
+    undos: bool = False  # only those that take another one back
     forgettable: bool = False  # kept, and not forgotten yet
     after: int = 0  # only those with a greater seq
     limit: int = 0  # 0: all

@@ -1,7 +1,9 @@
 """Files, directories, links: changed and taken back exactly."""
 
+import errno
 import os
 from collections.abc import Callable
+from functools import partial
 
 from takeback.adapters.file.assessing import assess_change, place_of
 from takeback.adapters.file.build import Tools
@@ -43,6 +45,7 @@ class FileAdapter:
         self._tools = Tools(blobs, held, max_capture_bytes)
         self._ready: dict[str, list[Ready]] = {}
         self._seen: dict[str, dict[int, Seen]] = {}
+        self._synced: set[str] = set()
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         if change.kind != UNDO:
@@ -125,7 +128,8 @@ class FileAdapter:
                     self._take_back(effect, changed, trouble)
                 raise
         if len(targets) > 1:
-            self._sync({target.resource for _, target in changed})
+            self._sync({target.resource for target in effect.targets})
+        self._synced.add(effect.id)
 
     def _refuse_drifted(self, effect: Effect) -> None:
         """Before the first of several is touched, all are looked at."""
@@ -138,9 +142,12 @@ class FileAdapter:
         seen = self._seen.get(effect.id, {}).get(index) if forward else None
         with translated(target.resource), place_of(target.resource) as place:
             names = scratch(effect.id, index, place.name)
-            return bring(
-                place, names, start, goal, self._tools, self._ready_fd(effect.id, index, forward), seen
-            )
+            ready = self._ready_fd(effect.id, index, forward)
+            changed = bring(place, names, start, goal, self._tools, ready, seen)
+            if len(effect.targets) == 1:
+                # Also when it was there already: who put it there may have died before this.
+                sync_directory(place)
+            return changed
 
     def _ready_fd(self, effect: str, index: int, forward: bool) -> int:
         ready = self._ready.get(effect, []) if forward else []
@@ -167,6 +174,7 @@ class FileAdapter:
             else:
                 come_back(old, new, names, move, self._tools)
         self._sync({move.old, move.new})
+        self._synced.add(effect.id)
 
     def _sync(self, resources: set[str]) -> None:
         """Make the names durable: each directory once."""
@@ -179,25 +187,22 @@ class FileAdapter:
         if effect.remedy is None:
             self._tidy_staged(effect)
             return
+        synced = effect.id in self._synced
+        self._synced.discard(effect.id)
         for index, target in enumerate(effect.targets):
-            self._at(
-                target.resource,
-                lambda place, index=index, target=target: self._tidy_target(place, effect.id, index, target),
-            )
+            self._at(target.resource, partial(self._tidy_target, effect.id, index, target))
+            if not synced:
+                # Someone else's apply, who may have died before it was durable; the outcome is recorded next.
+                self._at(target.resource, sync_directory)
         move = move_of(effect)
         if move is not None:
             removed = Target(move.old, move.replaced, move.what)
-            self._at(move.old, lambda place: self._tidy_target(place, effect.id, 0, removed))
+            self._at(move.old, partial(self._tidy_target, effect.id, 0, removed))
 
     def _tidy_staged(self, effect: Effect) -> None:
         if effect.change.kind in ("write", "write_all"):
             for index, wanted in enumerate(wanted_files(effect.change)):
-                self._at(
-                    wanted.resource,
-                    lambda place, index=index: remove_built(
-                        place.beside(scratch(effect.id, index, place.name).building)
-                    ),
-                )
+                self._at(wanted.resource, partial(remove_building, effect.id, index))
 
     def _at(self, resource: str, work: Callable[[Place], None]) -> None:
         try:
@@ -208,7 +213,7 @@ class FileAdapter:
         except OSError as error:
             raise in_our_words(error, resource) from error
 
-    def _tidy_target(self, place: Place, effect: str, index: int, target: Target) -> None:
+    def _tidy_target(self, effect: str, index: int, target: Target, place: Place) -> None:
         names = scratch(effect, index, place.name)
         remove_built(place.beside(names.building))
         for name in (names.swapping, names.going):
@@ -227,7 +232,9 @@ class FileAdapter:
                 continue
             if state["type"] == "dir" and interrupted:
                 remove_what_is_ours(aside, Custody(state, self._tools.blobs, None), self._tools)
-                return
+                if aside.stat() is None:
+                    return
+                continue
             try:
                 ours = same(look(aside, manner_of(target)), state)
             except CannotCapture:
@@ -249,10 +256,14 @@ class FileAdapter:
         self._seen.pop(effect, None)
 
 
+def remove_building(effect: str, index: int, place: Place) -> None:
+    remove_built(place.beside(scratch(effect, index, place.name).building))
+
+
 def sync_directory(place: Place) -> None:
     try:
         os.fsync(place.fd)
     except OSError as error:
         # A directory we may write but not read cannot be opened for syncing; the name is as durable as it can be.
-        if error.errno != 9:
+        if error.errno != errno.EBADF:
             raise

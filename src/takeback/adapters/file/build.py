@@ -4,9 +4,10 @@ import errno
 import os
 from typing import NamedTuple
 
-from takeback.adapters.file.content import write_content
+from takeback.adapters.file.content import write_all, write_content
 from takeback.adapters.file.kernel import flush_filesystem
 from takeback.adapters.file.manifest import (
+    DIGEST,
     EXTRA,
     FIRST,
     GID,
@@ -46,6 +47,12 @@ def nameless_file(place: Place, mode: int = 0o600) -> int:
         if error.errno in NO_TMPFILE:
             return -1
         raise
+
+
+def umask() -> int:
+    """Asking for it by `os.umask` would change it for a moment, for every thread."""
+    with open("/proc/self/status", "rb") as lines:
+        return next((int(line.split()[1], 8) for line in lines if line.startswith(b"Umask:")), 0o777)
 
 
 def dress(fd: int, state: State) -> None:
@@ -130,6 +137,8 @@ def _build_tree(place: Place, state: State, tools: Tools) -> None:
 def restore_entries(root: int, rows: list[Row], tools: Tools, owners: bool, existing: bool = False) -> None:
     """Everything a manifest lists, into an empty directory; or only what is missing of it."""
     restoring = _Restoring(root, tools, owners, existing)
+    if existing:
+        restoring.survivors(rows)
     try:
         for row in rows:
             restoring.put(row)
@@ -149,13 +158,31 @@ class _Restoring:
         self.owners = owners
         self.existing = existing
         self.me = (os.geteuid(), os.getegid())
+        self.masked = umask() | 0o7000  # bits a new file does not get by asking
         self.path: str | None = None
         self.fd = -1
+        self.surviving: dict[str, str] = {}
+
+    def survivors(self, rows: list[Row]) -> None:
+        """Of a file with several names the first may be gone while another is still there: that is the one file."""
+        for row in rows:
+            if row[TYPE] == "link":
+                name = self._at_if_there(row[PATH])
+                if name is not None and row[FIRST] not in self.surviving:
+                    self.surviving[row[FIRST]] = row[PATH]
+
+    def _at_if_there(self, path: str) -> bytes | None:
+        try:
+            name = self._at(path)
+            os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return name
 
     def close(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
-            self.fd = -1
+            self.fd, self.path = -1, None
 
     def _at(self, path: str) -> bytes:
         """Open the directory of an entry; the entry's own name."""
@@ -177,6 +204,9 @@ class _Restoring:
     def _make(self, name: bytes, row: Row) -> None:
         kind = row[TYPE]
         if kind == "file":
+            if row[PATH] in self.surviving:
+                self._link(name, self.surviving[row[PATH]])
+                return
             if "held" in extra(row) and self._link_held(name, row):
                 return
             self._file(name, row)
@@ -188,17 +218,21 @@ class _Restoring:
             _build_node(self.fd, name, kind, node_state(row) | ({} if self.owners else {"owner_lost": True}))
 
     def _file(self, name: bytes, row: Row) -> None:
-        fd = os.open(name, _CREATE, 0o600, dir_fd=self.fd)
+        mode = row[MODE]
+        at_once = not mode & self.masked
+        fd = os.open(name, _CREATE, mode if at_once else 0o600, dir_fd=self.fd)
         try:
-            more: State = row[EXTRA] if len(row) > EXTRA else {}
-            write_content(
-                fd, {"size": row[WHAT], "digest": row[7], "holes": more.get("holes")}, self.tools.blobs
-            )
+            if len(row) > EXTRA:
+                write_content(fd, file_state(row) | row[EXTRA], self.tools.blobs)
+            else:
+                for piece in self.tools.blobs.read(row[DIGEST]):
+                    write_all(fd, piece)
             if self.owners and (row[UID], row[GID]) != self.me:
                 os.fchown(fd, row[UID], row[GID])
-            if "xattrs" in more:
-                write_xattrs(fd, more["xattrs"], fresh=True)
-            os.fchmod(fd, row[MODE])
+            if len(row) > EXTRA:
+                write_xattrs(fd, row[EXTRA].get("xattrs", {}), fresh=True)
+            if not at_once:
+                os.fchmod(fd, mode)
             os.utime(fd, ns=(row[MTIME], row[MTIME]))
         finally:
             os.close(fd)
@@ -248,7 +282,7 @@ def node_state(row: Row) -> State:
 
 def file_state(row: Row) -> State:
     more = extra(row)
-    state = node_state(row) | {"size": row[WHAT], "digest": row[7]}
+    state = node_state(row) | {"size": row[WHAT], "digest": row[DIGEST]}
     if "xattrs" in more:
         state["xattrs"] = more["xattrs"]
     return state

@@ -6,7 +6,7 @@ import time
 from typing import NamedTuple
 
 from takeback.adapters.file.assessing import may_own, place_of, topmost_missing
-from takeback.adapters.file.build import Tools, nameless_file
+from takeback.adapters.file.build import Tools, nameless_file, umask
 from takeback.adapters.file.conflicts import plan_undo
 from takeback.adapters.file.content import PIECE
 from takeback.adapters.file.hold import NOT_HELD, can_hold
@@ -180,18 +180,13 @@ def _new_directory(place: Place) -> tuple[State, dict[str, str]]:
             os.close(fd)
         natural, uid, gid = stat.S_IMODE(made.st_mode), made.st_uid, made.st_gid
     else:
-        natural, xattrs = 0o777 & ~_umask(), {}
+        natural, xattrs = 0o777 & ~umask(), {}
         uid, gid = os.geteuid(), parent.st_gid if parent.st_mode & stat.S_ISGID else os.getegid()
     handed_down = read_xattrs(place.fd)
     if _DEFAULT_ACL in handed_down:
         xattrs[_DEFAULT_ACL] = handed_down[_DEFAULT_ACL]
     natural |= parent.st_mode & stat.S_ISGID
     return {"type": "dir", "mode": natural, "uid": uid, "gid": gid}, xattrs
-
-
-def _umask() -> int:
-    with open("/proc/self/status", "rb") as lines:
-        return next((int(line.split()[1], 8) for line in lines if line.startswith(b"Umask:")), 0o022)
 
 
 def _symlink(effect: Effect) -> Target:

@@ -42,7 +42,6 @@ class Place:
         except FileNotFoundError:
             return None
 
-
     def is_link(self) -> bool:
         status = self.stat()
         return status is not None and stat.S_ISLNK(status.st_mode)

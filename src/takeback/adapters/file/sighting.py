@@ -20,7 +20,21 @@ def sight(effect: Effect) -> Sighting:
     seen = tuple(_sight_target(effect.id, index, target) for index, target in enumerate(effect.targets))
     if move is not None and move.replaced["type"] != "absent" and _is_halfway(move):
         return Sighting(Standing.BETWEEN, f"the move of {display(move.old)} was interrupted", seen)
-    return together(seen)
+    return together(_with_the_others(effect.targets, seen))
+
+
+def _with_the_others(
+    targets: tuple[Target, ...], seen: tuple[TargetSighting, ...]
+) -> tuple[TargetSighting, ...]:
+    """A file that the effect leaves as it was is before and after at once: it stands where the others stand."""
+    unchanged = [same(target.before, target.after) for target in targets]
+    others = {one.standing for one, is_unchanged in zip(seen, unchanged, strict=True) if not is_unchanged}
+    if others != {Standing.BEFORE}:
+        return seen
+    return tuple(
+        one._replace(standing=Standing.BEFORE) if is_unchanged and one.standing is Standing.AFTER else one
+        for one, is_unchanged in zip(seen, unchanged, strict=True)
+    )
 
 
 def _sight_target(effect: str, index: int, target: Target) -> TargetSighting:

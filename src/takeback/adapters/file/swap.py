@@ -9,7 +9,7 @@ import os
 from takeback.adapters.file.build import Tools, build, chmod_inode, dress, file_fd, restore_entries
 from takeback.adapters.file.custody import Custody, is_captured, unchanged_at_a_glance
 from takeback.adapters.file.hold import link_held
-from takeback.adapters.file.kernel import exchange, rename_new
+from takeback.adapters.file.kernel import exchange, flush_filesystem, rename_new
 from takeback.adapters.file.look import look
 from takeback.adapters.file.manifest import extra
 from takeback.adapters.file.paths import Place
@@ -71,6 +71,8 @@ def _adjust(place: Place, start: State, goal: State) -> None:
     """On the inode, which keeps its hard links and its open readers."""
     if "meta" in goal:
         chmod_inode(place.fd, place.name, goal["mode"])
+        # Neither a device nor a file we may not read can be opened to be synced on its own.
+        flush_filesystem(place.fd)
         return
     fd = os.open(place.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place.fd)
     try:

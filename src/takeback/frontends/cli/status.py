@@ -81,9 +81,8 @@ def _tell_retention(screen: Screen, status: Status) -> None:
     )
     screen.say(f"Keeping  {'; '.join(rules)}")
     if status.forgettable:
-        screen.say(
-            f"         {counted(status.forgettable, 'kept effect')}; `takeback forget --dry-run` tells which may go"
-        )
+        kept = counted(status.forgettable, "kept effect")
+        screen.say(f"         {kept}; `takeback forget --dry-run` tells which may go")
 
 
 def _tell_troubles(screen: Screen, status: Status) -> None:
