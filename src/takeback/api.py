@@ -306,7 +306,7 @@ class Takeback:
 
     def needs_recovery(self) -> bool:
         """Whether a dead process left something; cheap, asked each time a store is opened."""
-        if self.store.database.read_only:
+        if self.store.database.read_only or self.store.suspect():
             return False
         for info in self.store.journal.runs(unfinished=True):
             if info.state is RunState.SUSPENDED:

@@ -6,6 +6,7 @@ The outcome is success or a clean error, the world is before or after, and the n
 import errno
 import os
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,14 +15,14 @@ import takeback
 from takeback.testing.crash import Boundaries, in_a_process, wrap_system_calls
 from tests.crash.scenes import Known, Scene, assert_settled, in_session, side
 from tests.crash.test_system_calls import CASES, Case
-from tests.crash.tracing import Point, injected, known_calls, points, run
+from tests.crash.tracing import Point, injected, points, run
 
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EACCES": errno.EACCES}
 
 Work = Callable[[Scene, takeback.Takeback], Any]
 
 WORK: dict[str, Work] = {
-    "write": lambda s, tb: in_session(tb, lambda run: run.write(s / "run.sh", os.urandom(200_000))),
+    "write": lambda s, tb: in_session(tb, lambda run: run.write(s / "run.sh", Random(1).randbytes(200_000))),
     "write all": lambda s, tb: in_session(tb, lambda run: run.write_all({s / "new": b"n", s / "run.sh": b"r"})),
     "delete directory": lambda s, tb: in_session(tb, lambda run: run.delete(s / "tree")),
     "move over": lambda s, tb: in_session(tb, lambda run: run.move(s / "run.sh", s / "data.json", replace=True)),
@@ -120,9 +121,9 @@ def sweep_failures(
 def heal(scene: Scene, where: str) -> None:
     """What a person does after a disk error: put it right, recover, look, trust again."""
     with scene.open() as tb:
-        tb.recover()
         assert tb.verify(read_data=True).findings == (), where
         assert not tb.store.suspect(), where
+        tb.recover()
         in_session(tb, lambda run: run.write(scene.directory / "elsewhere", os.urandom(8)))
 
 
@@ -153,10 +154,9 @@ def inject(scene: Scene, case: Case, point: Point, error: str, lasting: bool, af
     assert ended.status in (0, 1, 3, 4, 5, 6), f"{where}: {ended}"
     assert "Traceback" not in ended.error, f"{where}: {ended.error}"
     assert ended.status == 0 or ended.error.strip(), f"{where}: it failed without a word"
-    recovered = run(["recover"], scene.store)
-    assert recovered.status == 0, f"{where}: {ended}: {recovered}"
-    verified = run(["verify", "--read-data"], scene.store)
-    assert verified.status == 0, f"{where}: {ended}: {verified}"
+    for words in (["verify", "--read-data"], ["recover"]):
+        healed = run(words, scene.store)
+        assert healed.status == 0, f"{where}: {ended}: {healed}"
     seen = side(scene.picture(), known)
     assert seen in ("before", "after"), f"{where}: {ended}: {seen}"
     if ended.status == 0:
@@ -167,13 +167,14 @@ def inject(scene: Scene, case: Case, point: Point, error: str, lasting: bool, af
 
 def failures(scene: Scene, case: Case, sample: int) -> int:
     case.prepare(scene)
-    found = points(case.words(scene), scene.store, case.text, known_calls(), scene.directory)
+    found = points(case.words(scene), scene.store, case.text, scene.directory)
     after = scene.picture()
     chosen = [
         (point, error, lasting)
         for point in found
         for error in PAIRS.get(point.call, ())
         for lasting in (False, True)
+        if not (lasting and point.call == "write")  # it could not say a word then
     ]
     step = max(1, len(chosen) // sample) if sample else 1
     for point, error, lasting in chosen[::step]:

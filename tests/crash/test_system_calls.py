@@ -7,7 +7,7 @@ import pytest
 
 from takeback.testing.crash import Boundaries, in_a_process, open_wrapped
 from tests.crash.scenes import Known, Scene, assert_settled, in_session, side
-from tests.crash.tracing import KILLED, killed_at, known_calls, points, run
+from tests.crash.tracing import KILLED, killed_at, points, run
 
 SETTLED_WITHIN = 2  # seconds
 SAMPLE = 9  # points of each command that every commit pays for
@@ -96,7 +96,7 @@ CASES = {
 def sweep(scene: Scene, case: Case, sample: int) -> int:
     case.prepare(scene)
     words = case.words(scene)
-    found = points(words, scene.store, case.text, known_calls(), scene.directory)
+    found = points(words, scene.store, case.text, scene.directory)
     after = scene.picture()
     # The beginning, the end, and evenly between.
     step = max(1, len(found) // sample) if sample else 1

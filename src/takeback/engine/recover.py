@@ -152,8 +152,16 @@ def _end(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
     if info.on_death is OnDeath.FINISH:
         return _finish_undo(parts, lease, info)
     result = roll_back(parts, lease, not_kept(parts, info.id), info.agent)
-    parts.journal.append(lease, [Draft(Kind.CLOSE, info.id, "", {"outcome": "undone"})])
+    close_rolled_back(parts, lease, result, "undone")
     return _told(result, info)
+
+
+def close_rolled_back(parts: Parts, lease: Lease, result: UndoResult, outcome: str) -> bool:
+    """A run ends only when nothing more can be done for it; else it stays open, and the next recovery goes on."""
+    ends = not result.postponed and not _waits_for_a_person(parts, lease.run)
+    if ends:
+        parts.journal.append(lease, [Draft(Kind.CLOSE, lease.run, "", {"outcome": outcome})])
+    return ends
 
 
 def end_undo(parts: Parts, lease: Lease, info: RunInfo) -> None:
@@ -180,7 +188,7 @@ def _finish_undo(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
         else ()
     )
     result = roll_back(parts, lease, left, info.agent)
-    parts.journal.append(lease, [Draft(Kind.CLOSE, info.id, "", {"outcome": "kept"})])
+    close_rolled_back(parts, lease, result, "kept")
     return _told(result, info)
 
 

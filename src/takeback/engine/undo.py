@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from takeback.engine.do import Terms, do
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes, plan_undo, undo_change
-from takeback.errors import Blocked, Conflict, LeaseLost, Refused, Stuck, TakebackError
+from takeback.errors import Blocked, Conflict, LeaseLost, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome, UndoResult
@@ -54,7 +54,7 @@ def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str
     all-or-nothing was asked for: then what was taken back is brought back."""
     outcomes: list[TargetOutcome] = []
     made: list[Effect] = []
-    stuck = False
+    stuck = postponed = False
     for effect in plan.effects:
         try:
             undo, found = _take_back(parts, lease, effect, wishes, agent)
@@ -69,6 +69,7 @@ def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str
                 bring_back(parts, lease, made, agent)
             if wishes.on_conflict is OnConflict.REFUSE or isinstance(error, LeaseLost):
                 raise
+            postponed = postponed or isinstance(error, Unavailable)
             outcome = Outcome.CONFLICT if isinstance(error, Refused) else Outcome.FAILED
             outcomes += [TargetOutcome(t.resource, outcome, str(error), effect.id) for t in effect.targets]
             continue
@@ -80,6 +81,7 @@ def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str
         effects=_as_they_stand(parts, plan.effects),
         targets=tuple(outcomes),
         undo=tuple(made),
+        postponed=postponed,
     )
 
 
@@ -131,15 +133,18 @@ def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: st
     and is told."""
     outcomes: list[TargetOutcome] = []
     made: list[Effect] = []
-    stuck = False
+    stuck = postponed = False
     wishes = Wishes(on_conflict=OnConflict.SKIP)
     for effect in sorted(effects, key=lambda one: -one.seq):
         try:
             plan = plan_undo(parts, [effect], wishes)
             refuse_blocked(plan)
             result = carry_out(parts, lease, plan, wishes, agent)
+        except LeaseLost:
+            raise
         except TakebackError as error:
             stuck = stuck or isinstance(error, Stuck)
+            postponed = postponed or isinstance(error, Unavailable)
             outcomes += [
                 TargetOutcome(t.resource, Outcome.CONFLICT, str(error), effect.id) for t in effect.targets
             ]
@@ -147,7 +152,14 @@ def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: st
         outcomes += result.targets
         made += result.undo
         stuck = stuck or result.outcome == "stuck"
-    return UndoResult(_overall(outcomes, stuck), _as_they_stand(parts, effects), tuple(outcomes), tuple(made))
+        postponed = postponed or result.postponed
+    return UndoResult(
+        outcome=_overall(outcomes, stuck),
+        effects=_as_they_stand(parts, effects),
+        targets=tuple(outcomes),
+        undo=tuple(made),
+        postponed=postponed,
+    )
 
 
 def not_kept(parts: Parts, run: str) -> tuple[Effect, ...]:

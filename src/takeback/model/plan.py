@@ -55,3 +55,4 @@ class UndoResult(NamedTuple):
     targets: tuple[TargetOutcome, ...]
     undo: tuple[Effect, ...] = ()  # the effects that did it; redo takes these back
     state: Any = None  # the agent's own state, when undo went back to a checkpoint
+    postponed: bool = False  # something could not be reached just now: trying again may do more

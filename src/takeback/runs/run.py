@@ -377,12 +377,13 @@ class Run:
 
     def take_back(self) -> UndoResult:
         """End the run by taking back everything that is not kept."""
-        from takeback.engine.recover import settle_open
+        from takeback.engine.recover import close_rolled_back, settle_open
 
         with self._lock, self.uninterrupted():
             settle_open(self._parts, self._lease)
             result = roll_back(self._parts, self._lease, not_kept(self._parts, self.id), self.agent)
-            self._end(RunState.UNDONE)
+            close_rolled_back(self._parts, self._lease, result, RunState.UNDONE.value)
+            self.leave()
             return result
 
     def _end_undo(self) -> None:

@@ -45,7 +45,11 @@ class FileAdapter:
         self._tools = Tools(blobs, held, max_capture_bytes)
         self._ready: dict[str, list[Ready]] = {}
         self._seen: dict[str, dict[int, Seen]] = {}
-        self._synced: set[str] = set()
+        self._synced: set[str] = set()  # carried out here, and durable
+        self._untried: set[str] = set()  # captured here, by nobody applied yet
+        self._clean: set[str] = (
+            set()
+        )  # captured and applied here, at the first attempt: no scratch can be left
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         if change.kind != UNDO:
@@ -94,17 +98,24 @@ class FileAdapter:
             ready = self._make_ready(effect, named=False)
         captured = capture_change(effect, offer, ready, self._tools)
         self._seen[effect.id] = captured.seen
+        self._untried.add(effect.id)
         return captured.remedy
 
     def apply(self, effect: Effect) -> Receipt:
+        first = effect.id in self._untried
+        self._untried.discard(effect.id)
+        named = any(ready.named for ready in self._ready.get(effect.id, []))
         self._carry_out(effect, forward=True)
         self._drop(effect.id)
+        if first and not named:
+            self._clean.add(effect.id)
         return Receipt()
 
     def verify(self, effect: Effect) -> Sighting:
         return sight(effect)
 
     def undo(self, effect: Effect) -> None:
+        self._clean.discard(effect.id)
         self._carry_out(effect, forward=False)
 
     def _carry_out(self, effect: Effect, forward: bool) -> None:
@@ -184,11 +195,15 @@ class FileAdapter:
 
     def tidy(self, effect: Effect) -> None:
         self._drop(effect.id)
+        self._untried.discard(effect.id)
         if effect.remedy is None:
             self._tidy_staged(effect)
             return
         synced = effect.id in self._synced
         self._synced.discard(effect.id)
+        if effect.id in self._clean:
+            self._clean.discard(effect.id)
+            return
         for index, target in enumerate(effect.targets):
             self._at(target.resource, partial(self._tidy_target, effect.id, index, target))
             if not synced:

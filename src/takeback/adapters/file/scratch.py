@@ -4,7 +4,6 @@
 swapped against and has not been looked at yet. `…!` was looked at, is in the store, and is being removed.
 """
 
-import os
 from typing import NamedTuple
 
 PREFIX = ".takeback-"
@@ -20,5 +19,6 @@ class Scratch(NamedTuple):
 def scratch(effect: str, index: int, name: bytes) -> Scratch:
     stem = f"{PREFIX}{effect}-{index}".encode()
     # Checks that run on the staged file often go by its suffix.
-    suffix = os.path.splitext(name)[1]
+    dot = name.rfind(b".")
+    suffix = name[dot:] if dot > 0 else b""
     return Scratch(stem + b"~" + (suffix if len(suffix) <= _LONGEST_SUFFIX else b""), stem, stem + b"!")

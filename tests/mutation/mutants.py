@@ -1,0 +1,105 @@
+"""Rules, each broken on purpose by an exact replacement of text, and the tests that must notice."""
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    rule: str
+    file: str  # below src/takeback
+    replace: tuple[tuple[str, str], ...]  # each must be found, or this job is out of date
+    suite: tuple[str, ...]  # pytest arguments; at least one test there must fail
+
+
+BOUNDARIES = "tests/crash/test_every_boundary.py"
+
+MUTANTS = (
+    Mutant(
+        "an intent is durable before the world is touched",
+        "engine/do.py",
+        (
+            ("        parts.journal.append(lease, [_draft(Kind.INTENT, effect)])\n", ""),
+            (
+                "        receipt = adapter.apply(effect)\n",
+                "        receipt = adapter.apply(effect)\n"
+                "        parts.journal.append(lease, [_draft(Kind.INTENT, effect)])\n",
+            ),
+        ),
+        (BOUNDARIES, "-k", "killed_at_any_boundary_is_whole and (write_over or write-over or over)"),
+    ),
+    Mutant(
+        "recovery asks the world before it settles",
+        "engine/recover.py",
+        (
+            (
+                "sighting = adapter.verify(effect) if effect.remedy else None",
+                "sighting = None",
+            ),
+        ),
+        (BOUNDARIES, "-k", "killed_at_any_boundary_is_whole"),
+    ),
+    Mutant(
+        "scratch is gone when an effect is settled",
+        "engine/settle.py",
+        (("    adapter.tidy(effect)\n", ""),),
+        (BOUNDARIES, "-k", "killed_at_any_boundary_is_whole or killed_at_any_boundary_is_carried"),
+    ),
+    Mutant(
+        "a key is done once",
+        "engine/do.py",
+        (("    if earlier := _recorded(parts, change, terms.key):\n        return earlier\n", ""),),
+        ("tests/behaviour/test_runs.py", "-k", "key"),
+    ),
+    Mutant(
+        "what is displaced must be what was captured",
+        "adapters/file/custody.py",
+        (
+            (
+                '    """Whether what was moved aside to this place is exactly what was captured."""\n',
+                "    return True\n",
+            ),
+        ),
+        ("tests/unit/test_file_races.py",),
+    ),
+    Mutant(
+        "undo compares before it swaps",
+        "adapters/file/conflicts.py",
+        (("    if same(now, target.after):\n", "    if True:\n"),),
+        ("tests/behaviour/test_undo.py",),
+    ),
+    Mutant(
+        "done follows a look at the world",
+        "engine/do.py",
+        (("        if sighting.standing is not Standing.AFTER:\n", "        if False:\n"),),
+        ("tests/behaviour/test_engine.py",),
+    ),
+    Mutant(
+        "a blob is durable before a record names it",
+        "storage/database.py",
+        (("                for flush in self.before_commit:\n                    flush()\n", ""),),
+        ("tests/behaviour/test_undo.py", "-k", "byte or force or twice or stay"),
+    ),
+    Mutant(
+        "only the newest lease may append",
+        "storage/sqlite.py",
+        (("            if lease:\n                _fence(connection, lease)\n", ""),),
+        ("tests/conformance/test_journal.py",),
+    ),
+    Mutant(
+        "one effect in flight per resource",
+        "storage/sqlite.py",
+        (("        _refuse_overlap(connection, record)\n", "        pass\n"),),
+        ("tests/conformance/test_journal.py",),
+    ),
+    Mutant(
+        "sweep keeps what a listed effect needs",
+        "retention/sweep.py",
+        (("            yield from effect.remedy.blobs\n", "            pass\n"),),
+        ("tests/behaviour/test_retention.py", "-k", "sweep"),
+    ),
+    Mutant(
+        "later effects block",
+        "engine/plan.py",
+        (("            if not cascade:\n                blockers[dependent.id] = dependent\n", "            if not cascade:\n"),),
+        ("tests/behaviour/test_undo.py", "-k", "block"),
+    ),
+)

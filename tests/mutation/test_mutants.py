@@ -1,0 +1,54 @@
+"""A harness must be shown to catch broken code: each rule is broken once, and a suite must fail."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mutation.mutants import MUTANTS, Mutant
+
+ROOT = Path(__file__).parents[2]
+
+
+def broken_copy(mutant: Mutant, into: Path) -> Path:
+    source = into / "src"
+    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+    file = source / "takeback" / mutant.file
+    text = file.read_text()
+    for old, new in mutant.replace:
+        assert old in text, f"{mutant.file} no longer holds what this mutant replaces: {old!r}"
+        text = text.replace(old, new)
+    file.write_text(text)
+    return source
+
+
+def run_suite(mutant: Mutant, source: Path) -> subprocess.CompletedProcess[str]:
+    surroundings = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}
+    arguments = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "-n", "0", *mutant.suite]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments],
+        cwd=ROOT,
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.rule.replace(" ", "-") for mutant in MUTANTS])
+def test_every_mutant_can_still_be_made(mutant: Mutant, tmp_path: Path) -> None:
+    source = broken_copy(mutant, tmp_path)
+    compile((source / "takeback" / mutant.file).read_text(), mutant.file, "exec")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.rule.replace(" ", "-") for mutant in MUTANTS])
+def test_a_broken_rule_is_noticed(mutant: Mutant, tmp_path: Path) -> None:
+    outcome = run_suite(mutant, broken_copy(mutant, tmp_path))
+
+    # 1: tests ran and some failed. Anything else (5: none ran, 2: could not start) would be a mutant nobody tested.
+    assert outcome.returncode == 1, f"{mutant.rule!r} can be broken unnoticed:\n{outcome.stdout[-2000:]}"
