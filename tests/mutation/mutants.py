@@ -24,7 +24,7 @@ MUTANTS = (
                 "        parts.journal.append(lease, [_draft(Kind.INTENT, effect)])\n",
             ),
         ),
-        (BOUNDARIES, "-k", "killed_at_any_boundary_is_whole and (write_over or write-over or over)"),
+        (BOUNDARIES, "-k", "killed_at_any_boundary_is_whole"),
     ),
     Mutant(
         "recovery asks the world before it settles",
@@ -76,7 +76,7 @@ MUTANTS = (
         "a blob is durable before a record names it",
         "storage/database.py",
         (("                for flush in self.before_commit:\n                    flush()\n", ""),),
-        ("tests/behaviour/test_undo.py", "-k", "byte or force or twice or stay"),
+        (BOUNDARIES, "-k", "undo_killed_at_any_boundary"),
     ),
     Mutant(
         "only the newest lease may append",

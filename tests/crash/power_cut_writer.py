@@ -1,0 +1,48 @@
+"""Writes until it is stopped, and says so on standard output only after each promise was given."""
+
+import hashlib
+import itertools
+import os
+import sys
+from random import Random
+
+
+def main() -> None:
+    how, root = sys.argv[1:]
+    random = Random(7)
+    write = {"takeback": with_takeback, "careless": carelessly}[how](root)
+    for number in itertools.count():
+        name = f"file {number % 7}"
+        # Small ones go into the journal's database, large ones into a pack.
+        content = b"%d\n" % number + random.randbytes(200_000 if number % 5 == 0 else 3_000)
+        told = write(os.path.join(root, "world", name), content)
+        sys.stdout.write(f"{told}\t{name}\t{number}\t{hashlib.sha256(content).hexdigest()}\n")
+        sys.stdout.flush()
+
+
+def with_takeback(root: str):  # noqa: ANN201
+    import takeback
+
+    run = takeback.open(os.path.join(root, "store")).session("writer")
+
+    def write(path: str, content: bytes) -> str:
+        effect = run.write(path, content)
+        assert effect
+        return effect.id
+
+    return write
+
+
+def carelessly(root: str):  # noqa: ANN201
+    """As most programs do it. It must be caught, or this test proves nothing."""
+
+    def write(path: str, content: bytes) -> str:
+        with open(f"{path}.new", "wb") as file:
+            file.write(content)
+        os.rename(f"{path}.new", path)
+        return "-"
+
+    return write
+
+
+main()
