@@ -33,7 +33,7 @@ class Database:
         uri = "file:" + "".join(c if c not in "?#%" else f"%{ord(c):02x}" for c in self.path)
         with self._translated():
             connection = sqlite3.connect(
-                uri + ("?mode=ro" if self.read_only else ""),
+                uri + (self._only_looking() if self.read_only else ""),
                 uri=True,
                 timeout=BUSY_SECONDS,
                 isolation_level=None,
@@ -43,6 +43,15 @@ class Database:
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("PRAGMA synchronous=FULL")
             return connection
+
+    def _only_looking(self) -> str:
+        """Where nothing can be written SQLite cannot make its index of the write-ahead file either; if there is
+        nothing in that file, it need not look for one."""
+        try:
+            settled = os.stat(self.path + "-wal").st_size == 0
+        except FileNotFoundError:
+            settled = True
+        return "?mode=ro&immutable=1" if settled else "?mode=ro"
 
     @contextmanager
     def write(self) -> Generator[sqlite3.Connection, None, None]:
