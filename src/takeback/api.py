@@ -63,10 +63,15 @@ class Takeback:
     def session(self, name: str, agent: str = "", wait: float = 10) -> "Run":
         """The open run of that name, or a new one: for commands that each are a process of their own. It is left
         open, not taken back, when such a process ends; let go of it with `run.leave()`."""
-        for info in self.store.journal.runs(unfinished=True):
-            if info.name == name and info.on_death is OnDeath.LEAVE:
-                return self.resume(info, wait=wait)
-        return self._open(name, agent, OnDeath.LEAVE)
+        self.store.refuse_if_suspect()
+        # Looked for and made in one transaction: of several first commands one makes it and the others wait.
+        with self.store.database.write():
+            for info in self.store.journal.runs(unfinished=True):
+                if info.name == name and info.on_death is OnDeath.LEAVE:
+                    break
+            else:
+                return self._open(name, agent, OnDeath.LEAVE)
+        return self.resume(info, wait=wait)
 
     def resume(self, run: "str | RunInfo", wait: float = 0) -> "Run":
         """Go on with a run that was suspended or left open."""
@@ -85,6 +90,7 @@ class Takeback:
     def _open(self, name: str, agent: str, on_death: OnDeath, undoing: Sequence[str] = ()) -> "Run":
         from takeback.runs.run import Run
 
+        _refuse_unnamed(name, agent)
         self.store.refuse_if_suspect()
         id = new_id()
         body: dict[str, Any] = {"name": name, "agent": agent, "on_death": on_death.value}
@@ -196,6 +202,8 @@ class Takeback:
         run = getattr(what, "id", None)
         if isinstance(run, str):  # a Run object
             return self._effects_of(run)
+        if not isinstance(what, (list, tuple)):
+            raise Misuse(f"{what!r} cannot be undone.", hint="Give an effect, a run, or a list of effects.")
         found = tuple(one for item in what for one in self._effects_of(item))
         if not found:
             raise Misuse("Nothing was named to undo.", hint="Give an effect or a run.")
@@ -361,6 +369,8 @@ class Takeback:
         """Delete the bytes nothing needs any more; how many were freed."""
         from takeback.retention.sweep import sweep
 
+        if grace is not None and grace < 0:
+            raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
         self.store.refuse_if_suspect()
         self._release_forgotten()
         return sweep(self.parts, self.store.settings.grace_seconds if grace is None else grace)
@@ -413,6 +423,13 @@ def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True) 
 
 def now() -> int:
     return time.time_ns() // 1000
+
+
+def _refuse_unnamed(name: object, agent: object) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise Misuse("A run needs a name.", hint='Say in a few words what it does: tb.run("enable TLS").')
+    if not isinstance(agent, str):
+        raise Misuse("The agent of a run is given as text.", hint='For example agent="deployer".')
 
 
 def resource_of(path: "Path") -> str:

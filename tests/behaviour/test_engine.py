@@ -19,7 +19,9 @@ def test_an_apply_that_did_nothing_is_found_out(scene: Scene, monkeypatch: pytes
     assert [one.state.value for one in scene.tb.effects()] == ["aborted"]
 
 
-def test_an_apply_that_wrote_something_else_is_stuck_and_says_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_apply_that_wrote_something_else_is_stuck_and_says_so(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     adapter = scene.tb.parts.adapters["file"]
 
     def garble(effect: Effect) -> Receipt:

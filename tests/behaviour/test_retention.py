@@ -32,7 +32,9 @@ def test_what_nobody_kept_is_never_forgotten_by_policy(scene: Scene, monkeypatch
     assert "nobody has kept it" in decision.why
 
 
-def test_what_was_kept_goes_after_an_hour_and_not_before(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_kept_goes_after_an_hour_and_not_before(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     effect = scene.write("a", "1")
     assert [one.forget for one in scene.tb.forget()] == [False]
 

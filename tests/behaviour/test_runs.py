@@ -139,7 +139,9 @@ with tb.run("long", agent="a") as run:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_waits_for_the_effect_in_hand_and_suspends_the_run(scene: Scene, number: signal.Signals) -> None:
+def test_a_signal_waits_for_the_effect_in_hand_and_suspends_the_run(
+    scene: Scene, number: signal.Signals
+) -> None:
     first, second = scene.world / "a", scene.world / "b"
     ended = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, scene.tb.path, first, second, str(int(number))],

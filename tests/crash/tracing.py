@@ -1,11 +1,16 @@
 """The real commands under strace: killed or failed at one system call."""
 
+import atexit
+import compileall
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +22,7 @@ CALLS = (
     "unlink", "mkdirat", "mkdir", "linkat", "symlinkat", "mknodat", "ftruncate", "fchmod", "fchmodat", "chmod",
     "fchown", "fchownat", "utimensat", "fsetxattr", "setxattr", "copy_file_range", "sendfile",
 )  # fmt: skip
-_LINE = re.compile(r"^(\d+) (\w+)\((.*)$")
+_LINE = re.compile(r"^(\d+) +(\w+)\((.*)$")
 _MAKES = re.compile(r"O_(CREAT|TMPFILE|WRONLY|RDWR|TRUNC)")
 KILLED = 137
 
@@ -45,11 +50,21 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "takeback", *words]
 
 
+@cache
+def snapshot() -> str:
+    """The package as it is now, compiled: how many files are opened must not change between two passes."""
+    place = tempfile.mkdtemp(prefix="takeback-snapshot-")
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    without = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(takeback.__file__).parent, Path(place, "takeback"), ignore=without)
+    assert compileall.compile_dir(place, quiet=1)
+    return place
+
+
 def environment(store: Path) -> dict[str, str]:
-    source = str(Path(takeback.__file__).parent.parent)
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LC_ALL", "TZ")}
     # Nothing that changes the number of calls from one time to the next.
-    fixed = {"PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "TAKEBACK_STORE": str(store)}
+    fixed = {"PYTHONPATH": snapshot(), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "TAKEBACK_STORE": str(store)}
     return kept | fixed
 
 

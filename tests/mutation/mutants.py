@@ -99,7 +99,12 @@ MUTANTS = (
     Mutant(
         "later effects block",
         "engine/plan.py",
-        (("            if not cascade:\n                blockers[dependent.id] = dependent\n", "            if not cascade:\n"),),
+        (
+            (
+                "            if not cascade:\n                blockers[dependent.id] = dependent\n",
+                "            if not cascade:\n",
+            ),
+        ),
         ("tests/behaviour/test_undo.py", "-k", "block"),
     ),
 )

@@ -14,55 +14,17 @@ from pathlib import Path
 import pytest
 
 from takeback.adapters.file import changes
-from takeback.adapters.file.adapter import FileAdapter
-from takeback.model.change import Change
-from takeback.model.effect import Effect
 from takeback.model.record import canonical
 from takeback.model.remedy import to_json
-from takeback.storage.memory_blobs import MemoryBlobs
 from takeback.testing.adapter_suite import Desk
+from tests.files import OLD, Files
 from tests.world import World
-
-OLD = 1_234_567_890_123_456_789
-
-
-class Files:
-    """A world with an adapter of its own; a new one for every step, as a new process would have."""
-
-    def __init__(self, world: World, held: Path) -> None:
-        self.world = world
-        self.held = held
-        self.blobs = MemoryBlobs()
-
-    def __truediv__(self, name: str | bytes) -> Path:
-        return self.world / name
-
-    def desk(self) -> Desk:
-        return Desk(FileAdapter(self.blobs, held=str(self.held)))
-
-    def do(self, change: Change) -> Effect:
-        return self.desk().do(change)
-
-    def undo(self, effect: Effect) -> Effect:
-        return self.desk().undo(effect)
-
-    def write(self, name: str | bytes, content: bytes = b"after", mode: int | None = None) -> Effect:
-        return self.do(changes.write_change(self / name, self.blobs.put(content), len(content), mode))
-
-    def delete(self, name: str | bytes) -> Effect:
-        return self.do(changes.delete_change(self / name))
 
 
 @pytest.fixture
 def files(world: World, tmp_path: Path) -> Files:
     (tmp_path / "held").mkdir()
     return Files(world, tmp_path / "held")
-
-
-def made(files: Files, name: str = "file", content: bytes = b"before\n") -> Path:
-    (files / name).write_bytes(content)
-    os.utime(files / name, ns=(OLD, OLD))
-    return files / name
 
 
 def acl(mask: int, user: int = 12345) -> bytes:
@@ -152,7 +114,7 @@ def test_a_file_comes_back_with_everything_it_had(
     files: Files, dress: Callable[[Path], None], how: str
 ) -> None:
     (files / "d").mkdir()
-    path = made(files, "d/file")
+    path = files.make("d/file")
     dress(path)
     os.utime(path, ns=(OLD, OLD))
     os.utime(files / "d", ns=(OLD, OLD))
@@ -192,7 +154,7 @@ def test_a_directory_comes_back_with_times_modes_and_attributes_of_its_own(files
 def test_every_kind_of_entry_in_a_tree_comes_back(files: Files) -> None:
     tree = files / "tree"
     tree.mkdir()
-    made(files, "tree/a")
+    files.make("tree/a")
     os.link(tree / "a", tree / "b")
     (tree / "sub").mkdir()
     os.link(tree / "a", tree / "sub" / "c")
@@ -337,9 +299,9 @@ def test_a_fifo_is_never_opened(files: Files) -> None:
 
 
 def test_untouched_files_keep_even_their_ctime(files: Files) -> None:
-    made(files, "mine")
+    files.make("mine")
     (files / "d").mkdir()
-    bystanders = [made(files, "bystander"), made(files, "d/inner"), files / "d"]
+    bystanders = [files.make("bystander"), files.make("d/inner"), files / "d"]
     os.symlink("mine", files / "link")
     bystanders.append(files / "link")
     before = [os.lstat(path) for path in bystanders]
@@ -356,7 +318,7 @@ def test_untouched_files_keep_even_their_ctime(files: Files) -> None:
 
 
 def test_looking_does_not_even_touch_the_access_time(files: Files) -> None:
-    path = made(files, "mine")
+    path = files.make("mine")
     os.utime(path, ns=(5, OLD))
     before = path.stat().st_atime_ns
     adapter = files.desk().adapter
@@ -365,84 +327,10 @@ def test_looking_does_not_even_touch_the_access_time(files: Files) -> None:
     assert path.stat().st_atime_ns == before
 
 
-class TestHardLinks:
-    def test_overwriting_one_name_and_undo_makes_the_group_whole(self, files: Files) -> None:
-        path = made(files)
-        os.link(path, files / "other")
-        inode = path.stat().st_ino
-
-        files.undo(files.write("file"))
-
-        assert path.stat().st_ino == (files / "other").stat().st_ino == inode
-
-    def test_a_group_that_reaches_out_of_a_deleted_tree_is_whole_again(self, files: Files) -> None:
-        (files / "tree").mkdir()
-        made(files, "tree/inside")
-        os.link(files / "tree/inside", files / "outside")
-        os.link(files / "tree/inside", files / "tree/second")
-        before = files.world.picture()
-
-        files.undo(files.delete("tree"))
-
-        assert files.world.picture() == before
-
-    def test_both_names_deleted_one_after_the_other_come_back_as_one_file(self, files: Files) -> None:
-        path = made(files)
-        os.link(path, files / "other")
-        before = files.world.picture()
-        first, second = files.delete("file"), files.delete("other")
-
-        files.undo(second)
-        files.undo(first)
-
-        assert files.world.picture() == before
-
-    def test_a_group_changed_through_its_other_name_is_not_joined_again(self, files: Files) -> None:
-        path = made(files)
-        os.link(path, files / "other")
-        effect = files.write("file")
-        (files / "other").write_bytes(b"edited through the other name")
-
-        files.undo(effect)
-
-        assert path.read_bytes() == b"before\n"
-        assert (files / "other").read_bytes() == b"edited through the other name"
-
-    def test_without_a_place_to_hold_the_inode_the_remedy_says_what_is_lost(self, files: Files) -> None:
-        path = made(files)
-        os.link(path, files / "other")
-        desk = Desk(FileAdapter(files.blobs))
-        change = changes.write_change(path, files.blobs.put(b"x"), 1)
-        assert not desk.adapter.assess(change).offers[0].exact
-
-        effect = desk.do(change)
-
-        assert effect.remedy and not effect.remedy.exact and "other names" in effect.remedy.residue
-        desk.undo(effect)
-        assert path.read_bytes() == b"before\n"
-
-    def test_nothing_is_held_any_more_once_the_effect_is_released(self, files: Files) -> None:
-        path = made(files)
-        os.link(path, files / "other")
-        effect = files.write("file")
-        assert len(os.listdir(files.held)) == 1
-        FileAdapter(files.blobs, held=str(files.held)).release(effect)
-        assert os.listdir(files.held) == []
-
-    def test_chmod_reaches_all_names_and_undo_too(self, files: Files) -> None:
-        path = made(files)
-        os.link(path, files / "other")
-        before = files.world.picture()
-        effect = files.do(changes.chmod_change(path, 0o400))
-        assert stat.S_IMODE((files / "other").stat().st_mode) == 0o400
-        files.undo(effect)
-        assert files.world.picture() == before
-
-
 @pytest.mark.root
 class TestWhatAWriteKeeps:
     def test_owner_mode_acl_and_attributes_stay_privileges_go(self, files: Files) -> None:
-        path = made(files)
+        path = files.make()
         os.chown(path, 1234, 5678)
         os.setxattr(path, "user.note", b"stays")
         os.setxattr(path, "security.capability", CAPABILITY)
@@ -455,13 +343,13 @@ class TestWhatAWriteKeeps:
         assert os.listxattr(path) == ["user.note"]
 
     def test_an_acl_stays(self, files: Files) -> None:
-        path = made(files)
+        path = files.make()
         with_acl(path)
         files.write("file")
         assert os.getxattr(path, "system.posix_acl_access") == acl(mask=5)
 
     def test_a_given_mode_is_taken_as_it_is(self, files: Files) -> None:
-        made(files)
+        files.make()
         files.write("file", mode=0o4750)
         assert stat.S_IMODE((files / "file").stat().st_mode) == 0o4750
 

@@ -1,6 +1,7 @@
 """The whole write: assess, stage, validate, capture, record the intent, apply, verify, record the outcome."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment
@@ -41,6 +42,8 @@ class Terms(NamedTuple):
     expects: Callable[[], bool] | None = None
     undoes: Effect | None = None
     agent: str = ""
+    # From the intent to the outcome a signal waits; before that it may stop the whole thing.
+    held_back: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
@@ -58,7 +61,9 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
         parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
     effect = _proposed(lease, change, terms)
     effect, staged = _prepare(parts, lease, adapter, effect, assessment, terms)
-    return _carry_out(parts, lease, adapter, effect, staged, terms.checks)
+    with terms.held_back():
+        effect = _announce(parts, lease, adapter, effect, terms)
+        return _carry_out(parts, lease, adapter, effect, staged, terms.checks)
 
 
 def _recorded(parts: Parts, change: Change, key: str) -> Effect | None:
@@ -125,7 +130,11 @@ def _proposed(lease: Lease, change: Change, terms: Terms) -> Effect:
 def _prepare(
     parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, assessment: Assessment, terms: Terms
 ) -> tuple[Effect, tuple[Staged, ...]]:
-    """Everything that comes before the world is touched; whatever fails here leaves nothing behind."""
+    """Everything that comes before the intent; whatever fails here leaves nothing behind.
+
+    What is there is captured before the checks run: they may take long, and an edit that someone makes meanwhile is
+    then found to be one.
+    """
     # A scratch file with a name outlives a kill, so the journal must know of it first; one without a name does not.
     named = needs_name(terms.checks)
     proposed = False
@@ -134,18 +143,33 @@ def _prepare(
             parts.journal.append(lease, [_draft(Kind.PROPOSE, effect)])
             proposed = True
         staged = adapter.stage(effect, named) if adapter.traits.stages else ()
-        for one in staged:
-            run_checks(terms.checks, one)
         remedy, why = _capture(adapter, effect, assessment.offers)
         effect = effect._replace(remedy=remedy, reason=why)
+        for one in staged:
+            run_checks(terms.checks, one)
+        return effect, staged
+    except BaseException as error:
+        _give_up(parts, lease, adapter, effect, proposed, error)
+        raise
+
+
+def _announce(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, terms: Terms) -> Effect:
+    """The last look, then the intent, durable."""
+    try:
         _refuse_unmet(terms)
         parts.journal.append(lease, [_draft(Kind.INTENT, effect)])
-        return effect._replace(state=State.INTENDED), staged
+        return effect._replace(state=State.INTENDED)
     except BaseException as error:
-        adapter.tidy(effect)
-        if proposed:
-            parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": _sentence(error)})])
+        _give_up(parts, lease, adapter, effect, needs_name(terms.checks), error)
         raise
+
+
+def _give_up(
+    parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, proposed: bool, error: BaseException
+) -> None:
+    adapter.tidy(effect)
+    if proposed:
+        parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": _sentence(error)})])
 
 
 def _draft(kind: Kind, effect: Effect) -> Draft:

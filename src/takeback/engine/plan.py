@@ -135,7 +135,9 @@ def _outcomes(
     undone_before: list[Target] = []
     for effect in newest_first:
         assessment: Assessment | None = None
-        touched_later = any(overlaps(one.resource, t.resource) for one in undone_before for t in effect.targets)
+        touched_later = any(
+            overlaps(one.resource, t.resource) for one in undone_before for t in effect.targets
+        )
         for target in effect.targets:
             later = [other for other in undone_before if overlaps(other.resource, target.resource)]
             if later:

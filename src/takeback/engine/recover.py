@@ -159,6 +159,8 @@ def _end(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
 def close_rolled_back(parts: Parts, lease: Lease, result: UndoResult, outcome: str) -> bool:
     """A run ends only when nothing more can be done for it; else it stays open, and the next recovery goes on."""
     ends = not result.postponed and not _waits_for_a_person(parts, lease.run)
+    if outcome == RunState.UNDONE and result.outcome != "done":
+        outcome = RunState.PARTLY.value
     if ends:
         parts.journal.append(lease, [Draft(Kind.CLOSE, lease.run, "", {"outcome": outcome})])
     return ends

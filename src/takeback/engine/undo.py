@@ -42,10 +42,21 @@ def refuse_conflicts(plan: Plan, wishes: Wishes) -> None:
     more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
     raise Conflict(
         f"Changed since, so undo would destroy someone's work: {names}{more}.",
-        hint="Nothing was touched. --merge keeps both where the text allows, --skip-conflicts does the rest, "
-        "--force captures what is there now and overwrites it.",
+        hint=_way_out(wishes.on_conflict),
         effect=conflicts[0].effect,
         resources=tuple(one.resource for one in conflicts),
+    )
+
+
+def _way_out(tried: OnConflict) -> str:
+    if tried is OnConflict.FORCE:
+        return (
+            "Nothing was touched. Force does not help here: make the missing directory, or move aside what is in "
+            "the way, then undo again."
+        )
+    return (
+        "Nothing was touched. --merge keeps both where the text allows, --skip-conflicts does the rest, "
+        "--force captures what is there now and overwrites it."
     )
 
 

@@ -5,6 +5,8 @@ import json
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from takeback.errors import Misuse
+
 GENESIS = bytes(32)
 
 
@@ -50,7 +52,13 @@ def canonical(value: Any) -> bytes:
     """
     _refuse_fractions(value)
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode("utf-8", "surrogatepass")
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Misuse(
+            f"Text for the journal holds half a character ({error.object[error.start]!a}).",
+            hint="Use valid Unicode in names, labels, keys and agents; paths may be any bytes.",
+        ) from None
 
 
 def _refuse_fractions(value: Any) -> None:

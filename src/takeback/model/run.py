@@ -12,6 +12,7 @@ class RunState(StrEnum):
     SUSPENDED = "suspended"  # stopped by a signal at a checkpoint; can be resumed
     KEPT = "kept"  # ended well
     UNDONE = "undone"  # taken back
+    PARTLY = "partly undone"  # taken back but for what someone changed since
 
 
 class OnDeath(StrEnum):

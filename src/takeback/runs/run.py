@@ -132,8 +132,10 @@ class Run:
 
     def _new_file(self, path: Path, content: Content, mode: int | None = None) -> changes.NewFile:
         """The content goes into the store first; a change is plain data and names it by digest."""
+        if mode is not None and not isinstance(mode, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Misuse(f"A mode is a number, not {mode!r}.", hint="For example 0o644.")
         resource = resolve(os.fspath(path), follow=True)
-        data = content.encode() if isinstance(content, str) else content
+        data = _as_bytes(content)
         if isinstance(data, (bytes, bytearray)):
             digest = self._parts.blobs.put(bytes(data), like=resource)
             return changes.NewFile(path, digest, len(data), mode, resource)
@@ -224,7 +226,14 @@ class Run:
             if options.allow_inexact:
                 change = change._replace(args={**change.args, "allow_inexact": True})
             key = options.key or self._next_key(change)
-            terms = Terms(key, options.needs, options.checks, options.expects, agent=self.agent)
+            terms = Terms(
+                key,
+                options.needs,
+                options.checks,
+                options.expects,
+                agent=self.agent,
+                held_back=self.uninterrupted,
+            )
             effect = self._do_in_turn(change, terms)
             if effect:
                 self._count()
@@ -235,8 +244,7 @@ class Run:
         until = time.monotonic() + TURN_SECONDS
         while True:
             try:
-                with self.uninterrupted():
-                    return do(self._parts, self._lease, change, terms)
+                return do(self._parts, self._lease, change, terms)
             except (StoreBusy, Drifted) as error:
                 # Setting a key means the same whatever else is in the file; other content may rest on what was read.
                 again = isinstance(error, StoreBusy) or change.kind == EDIT
@@ -430,8 +438,29 @@ def _options(
     expects: Callable[[], bool] | None = None,
     allow_inexact: bool = False,
 ) -> Options:
+    if not isinstance(checks, (list, tuple)) or not all(isinstance(one, Check) for one in checks):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Misuse(
+            "Checks are given as a list of takeback.checks.",
+            hint="Wrap your own function: checks=[checks.check(fn)].",
+        )
     ids = tuple(one if isinstance(one, str) else one.id for one in needs)
     return Options(key, ids, tuple(checks), expects, allow_inexact)
+
+
+def _as_bytes(content: Content) -> bytes | Iterable[bytes]:
+    if isinstance(content, str):
+        try:
+            return content.encode()
+        except UnicodeEncodeError as error:
+            raise Misuse(
+                f"The text cannot be written as UTF-8: {error.reason}.",
+                hint="Encode it yourself and give bytes.",
+            ) from None
+    if not hasattr(content, "__iter__"):
+        raise Misuse(
+            f"{type(content).__name__} is no content.", hint="Give text, bytes, or an iterable of bytes."
+        )
+    return content
 
 
 def _note(name: str, result: UndoResult) -> str:

@@ -36,7 +36,7 @@ def _check_records(database: Database) -> Iterator[str]:
             if row[0] != seq + 1:
                 yield f"Records {seq + 1} to {row[0] - 1} are missing."
             seq, kind, run, effect, at, body, stored = row
-            text = body.encode("utf-8", "surrogatepass")
+            text = body.encode("utf-8", "surrogateescape")
             if chained(previous, seq, at, kind, run, effect, text) != stored:
                 yield f"Record {seq} ({kind} of {effect or run}) is not what was written: its hash does not fit."
             previous = stored

@@ -39,6 +39,7 @@ class Database:
                 isolation_level=None,
                 check_same_thread=False,
             )
+            connection.text_factory = _text
             if not self.read_only:
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("PRAGMA synchronous=FULL")
@@ -109,6 +110,8 @@ class Database:
             raise self._in_our_words(error) from error
 
     def _in_our_words(self, error: sqlite3.Error) -> TakebackError:
+        if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+            return Misuse("The store was closed.", hint="Open it again with takeback.open().")
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StoreBusy(
@@ -121,7 +124,9 @@ class Database:
                 hint="Run `takeback verify`; it names what can still be read.",
             )
         if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
-            self.on_io_error()
+            # A full disk says so and stays sound; one that fails may have lost what it said it had written.
+            if code == sqlite3.SQLITE_IOERR:
+                self.on_io_error()
             return ResourceUnreachable(
                 f"The store could not be written: {error}.",
                 hint="Check free space and the disk, then run `takeback verify`.",
@@ -132,3 +137,8 @@ class Database:
                 hint="Check that it exists and belongs to you, or choose another with --store.",
             )
         return RecordInvalid(f"The journal refused: {error}.", hint="Run `takeback verify`.")
+
+
+def _text(raw: bytes) -> str:
+    """Damage must not keep a row from being read: its hash tells, and the rows beside it stay usable."""
+    return raw.decode("utf-8", "surrogateescape")

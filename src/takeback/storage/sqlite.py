@@ -345,6 +345,6 @@ def _vouch(row: Row, previous: bytes | None) -> None:
     seq, kind, run, effect, at, body, hash = row
     if seq is None:
         raise RecordInvalid("A record that should be there is missing.")
-    expected = chained(previous or GENESIS, seq, at, kind, run, effect, body.encode("utf-8", "surrogatepass"))
+    expected = chained(previous or GENESIS, seq, at, kind, run, effect, body.encode("utf-8", "surrogateescape"))
     if expected != hash:
         raise RecordInvalid(f"Record {seq} does not have the hash it should.")

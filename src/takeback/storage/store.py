@@ -110,7 +110,9 @@ def open_store(path: str, now: Callable[[], int]) -> Store:
     if path.startswith("postgresql://"):
         raise Misuse("Stores in PostgreSQL are not there yet.", hint="Give a directory.")
     path = os.path.abspath(path)
-    if not exists(path):
+    if os.path.isdir(path):
+        disk.check_private(path)
+    if not exists(path) or _half_made(path):
         _create(path)
     disk.check_private(path)
     _check_format(path)
@@ -120,13 +122,22 @@ def open_store(path: str, now: Callable[[], int]) -> Store:
     return Store(path, database, settings, now)
 
 
+def _half_made(path: str) -> bool:
+    """Its maker was killed before the last step, which gives the journal its name."""
+    return not os.path.exists(os.path.join(path, "journal.db")) and os.path.exists(_staged(path))
+
+
+def _staged(path: str) -> str:
+    return os.path.join(path, "journal.db.new")
+
+
 def _create(path: str) -> None:
     if os.path.lexists(path) and not os.path.isdir(path):
         raise Misuse(f"{path} is not a directory.", hint="Give a directory for the store.")
     disk.make_private_directory(path)
-    if os.listdir(path) and not all(
-        name in ("lock", "blobs", "held") or name.startswith("journal.db") for name in os.listdir(path)
-    ):
+    with disk.reachable(path, "looked at"):
+        names = os.listdir(path)
+    if not all(name in ("lock", "blobs", "held") or name.startswith(("journal.db", "FORMAT")) for name in names):
         raise Refused(
             f"{path} holds other files and is not a takeback store.", hint="Give an empty or new directory."
         )
@@ -134,12 +145,13 @@ def _create(path: str) -> None:
     lock = _open_lock(path)
     try:
         disk.lock(lock)
-        if exists(path):
+        if exists(path) and not _half_made(path):
             return
         disk.make_private_directory(os.path.join(path, "blobs"))
         disk.make_private_directory(os.path.join(path, "held"))
         _create_database(path)
         disk.write_file(os.path.join(path, "FORMAT"), f"{FORMAT_LINE}{VERSION}\n".encode())
+        disk.rename(_staged(path), os.path.join(path, "journal.db"))
     finally:
         os.close(lock)
 
@@ -155,7 +167,7 @@ def _create_database(path: str) -> None:
     """Under another name until it is whole: a process killed in the middle leaves no half-made journal."""
     import sqlite3
 
-    staged = os.path.join(path, "journal.db.new")
+    staged = _staged(path)
     for leftover in (staged, f"{staged}-journal"):
         disk.remove(leftover)
     os.close(disk.create_private(staged))
@@ -169,7 +181,6 @@ def _create_database(path: str) -> None:
             f"The store could not be made: {error}.",
             hint="Check free space and rights, or choose another with --store.",
         ) from error
-    disk.rename(staged, os.path.join(path, "journal.db"))
 
 
 def _schema(name: str) -> str:

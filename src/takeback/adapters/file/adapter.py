@@ -14,7 +14,7 @@ from takeback.adapters.file.hold import release_held
 from takeback.adapters.file.look import look
 from takeback.adapters.file.moving import Move, come_back, go, move_of
 from takeback.adapters.file.paths import Place, open_place
-from takeback.adapters.file.remove import let_go, remove_built, remove_file, remove_what_is_ours
+from takeback.adapters.file.remove import remove_built, remove_file, remove_what_is_ours
 from takeback.adapters.file.scratch import scratch
 from takeback.adapters.file.sighting import manner_of, sight
 from takeback.adapters.file.staging import Ready, make_ready, wanted_files
@@ -42,7 +42,7 @@ class FileAdapter:
 
     def __init__(self, blobs: Blobs, held: str = "", max_capture_bytes: int = 0) -> None:
         """`held` is a directory inside the store, on the files' filesystem if hard links are to be made whole."""
-        self._tools = Tools(blobs, held, max_capture_bytes, [])
+        self._tools = Tools(blobs, held, max_capture_bytes)
         self._ready: dict[str, list[Ready]] = {}
         self._seen: dict[str, dict[int, Seen]] = {}
         self._synced: set[str] = set()  # carried out here, and durable
@@ -140,7 +140,6 @@ class FileAdapter:
                 raise
         if len(targets) > 1:
             self._sync({target.resource for target in effect.targets})
-        let_go(self._tools)
         self._synced.add(effect.id)
 
     def _refuse_drifted(self, effect: Effect) -> None:

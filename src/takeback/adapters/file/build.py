@@ -37,7 +37,6 @@ class Tools(NamedTuple):
     blobs: Blobs
     held: str = ""  # a directory of ours where inodes with several names wait for their undo
     limit: int = 0
-    leaving: list[int] | None = None  # handles on removed files, to be let go when nobody waits
 
 
 def nameless_file(place: Place, mode: int = 0o600) -> int:

@@ -3,7 +3,6 @@
 import errno
 import os
 import stat
-from _thread import start_new_thread
 from collections.abc import Callable
 
 from takeback.adapters.file.build import Tools
@@ -15,8 +14,6 @@ from takeback.adapters.file.tree import listing
 from takeback.model.resource import unquote
 
 Ours = Callable[[int, str, str], bool]
-
-_MOST_LEAVING = 16
 
 
 class Intruder(Exception):
@@ -42,26 +39,8 @@ def _of_our_making(fd: int, name: str, path: str) -> bool:
 def remove_file(place: Place, state: State, tools: Tools) -> None:
     """A file, link or special file whose state is in the store; an inode with other names is held instead."""
     name = state.get("held", "")
-    if name and hold(tools, name, place):
-        return
-    if tools.leaving is not None and len(tools.leaving) < _MOST_LEAVING:
-        tools.leaving.append(os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.fd))
-    os.unlink(place.name, dir_fd=place.fd)
-
-
-def let_go(tools: Tools) -> None:
-    """Give the space of removed files back, while nobody waits for it: where a filesystem discards freed blocks at
-    once, that takes longer than the whole write. If we die, the kernel does it."""
-    handles: list[int] = []
-    while tools.leaving:
-        handles.append(tools.leaving.pop())
-    if handles:
-        start_new_thread(_close_all, (handles,))
-
-
-def _close_all(handles: list[int]) -> None:
-    for handle in handles:
-        os.close(handle)
+    if not (name and hold(tools, name, place)):
+        os.unlink(place.name, dir_fd=place.fd)
 
 
 def remove_tree(place: Place, custody: Custody, tools: Tools) -> None:
