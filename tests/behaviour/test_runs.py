@@ -56,6 +56,15 @@ def test_a_write_that_changes_nothing_leaves_no_effect(scene: Scene) -> None:
     assert scene.world.picture(directory_times=True) == before
 
 
+def test_the_effect_handed_back_is_the_one_in_the_journal(scene: Scene) -> None:
+    with scene.tb.run("same") as run:
+        plain = run.write(scene.world / "a", "1")
+        checked = run.write(scene.world / "b", "2", checks=[takeback.checks.command("test -s {staged}")])
+        assert plain is not None and checked is not None
+        assert scene.tb.effect(plain.id) == plain
+        assert scene.tb.effect(checked.id) == checked
+
+
 def test_the_same_key_is_done_once(scene: Scene) -> None:
     with scene.tb.run("keyed") as run:
         first = run.write(scene.world / "a", "1", key="k")

@@ -17,7 +17,11 @@ MUTANTS = (
         "an intent is durable before the world is touched",
         "engine/do.py",
         (
-            ("        parts.journal.append(lease, [_draft(Kind.INTENT, effect)])\n", ""),
+            (
+                "        (record,) = parts.journal.append(lease, [_draft(Kind.INTENT, effect)])\n"
+                "        return effect._replace(state=State.INTENDED, seq=effect.seq or record.seq, at=record.at)\n",
+                "        return effect._replace(state=State.INTENDED)\n",
+            ),
             (
                 "        receipt = adapter.apply(effect)\n",
                 "        receipt = adapter.apply(effect)\n"

@@ -140,7 +140,8 @@ def _prepare(
     proposed = False
     try:
         if named:
-            parts.journal.append(lease, [_draft(Kind.PROPOSE, effect)])
+            (record,) = parts.journal.append(lease, [_draft(Kind.PROPOSE, effect)])
+            effect = effect._replace(seq=record.seq)
             proposed = True
         staged = adapter.stage(effect, named) if adapter.traits.stages else ()
         remedy, why = _capture(adapter, effect, assessment.offers)
@@ -157,8 +158,8 @@ def _announce(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, term
     """The last look, then the intent, durable."""
     try:
         _refuse_unmet(terms)
-        parts.journal.append(lease, [_draft(Kind.INTENT, effect)])
-        return effect._replace(state=State.INTENDED)
+        (record,) = parts.journal.append(lease, [_draft(Kind.INTENT, effect)])
+        return effect._replace(state=State.INTENDED, seq=effect.seq or record.seq, at=record.at)
     except BaseException as error:
         _give_up(parts, lease, adapter, effect, needs_name(terms.checks), error)
         raise

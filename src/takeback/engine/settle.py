@@ -17,8 +17,8 @@ def finish(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, receipt
     """It was seen to hold: scratch goes first, so that nothing is left when the record says done."""
     adapter.tidy(effect)
     body = {"receipt": receipt} if receipt else {}
-    (record,) = parts.journal.append(lease, [Draft(Kind.DONE, effect.run, effect.id, body)])
-    return effect._replace(state=State.DONE, receipt=receipt, at=record.at)
+    parts.journal.append(lease, [Draft(Kind.DONE, effect.run, effect.id, body)])
+    return effect._replace(state=State.DONE, receipt=receipt)
 
 
 def abort(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str) -> Effect:

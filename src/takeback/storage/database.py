@@ -57,26 +57,29 @@ class Database:
     @contextmanager
     def write(self) -> Generator[sqlite3.Connection, None, None]:
         """All of it or none of it; durable when the block is left. Inner blocks join the outer transaction."""
-        with self.lock, self._translated():
+        with self.lock:
             self._refuse_after_fork()
-            if self._depth:
-                yield self._connection
-                return
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._depth = 1
             try:
-                for flush in self.before_commit:
-                    flush()
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                for forget in self.after_rollback:
-                    forget()
-                raise
-            finally:
-                self._depth = 0
+                if self._depth:
+                    yield self._connection
+                    return
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._depth = 1
+                try:
+                    for flush in self.before_commit:
+                        flush()
+                    yield self._connection
+                    self._connection.execute("COMMIT")
+                except BaseException:
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+                    for forget in self.after_rollback:
+                        forget()
+                    raise
+                finally:
+                    self._depth = 0
+            except sqlite3.Error as error:
+                raise self._in_our_words(error) from error
 
     def read(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[Row]:
         with self.lock:

@@ -27,6 +27,10 @@ _OF_EFFECT = (
     " UNION SELECT seq FROM records WHERE effect = ? AND effect <> '' AND kind NOT IN ('intent', 'done')"
 )
 _PAGE = 500
+_FENCE_AND_HEAD = """
+  SELECT (SELECT generation FROM leases WHERE run = ? AND pid <> 0), seq, hash
+  FROM (SELECT max(seq) AS seq, hash FROM records)
+"""
 # Exactly as in the schema, so that SQLite sees that the partial index applies.
 _IN_FLIGHT = "state IN ('proposed', 'intended', 'stuck')"
 
@@ -39,9 +43,7 @@ class SqliteJournal:
     def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:
         refuse_unheld(lease, drafts)
         with self._database.write() as connection:
-            if lease:
-                _fence(connection, lease)
-            seq, previous = _head(connection)
+            seq, previous = _head(connection, lease)
             at = self._now()
             records: list[Record] = []
             for draft in drafts:
@@ -138,18 +140,16 @@ def to_record(row: Row) -> Record:
         ) from error
 
 
-def _fence(connection: sqlite3.Connection, lease: Lease) -> None:
-    row = connection.execute("SELECT generation, pid FROM leases WHERE run = ?", (lease.run,)).fetchone()
-    if row is None or row[0] != lease.generation or row[1] == 0:
+def _head(connection: sqlite3.Connection, lease: Lease | None) -> tuple[int, bytes]:
+    """The newest record; refused unless the lease is the newest of its run."""
+    run = lease.run if lease else ""
+    generation, seq, hash = connection.execute(_FENCE_AND_HEAD, (run,)).fetchone()
+    if lease and generation != lease.generation:
         raise LeaseLost(
             f"Run {short(lease.run)} was taken over by another process while this one was away.",
             hint="Nothing more is written on its behalf; `takeback log --run` shows where it stands.",
         )
-
-
-def _head(connection: sqlite3.Connection) -> tuple[int, bytes]:
-    row = connection.execute("SELECT seq, hash FROM records ORDER BY seq DESC LIMIT 1").fetchone()
-    return (row[0], row[1]) if row else (0, GENESIS)
+    return seq or 0, hash or GENESIS
 
 
 def _project(connection: sqlite3.Connection, record: Record) -> None:
@@ -345,6 +345,8 @@ def _vouch(row: Row, previous: bytes | None) -> None:
     seq, kind, run, effect, at, body, hash = row
     if seq is None:
         raise RecordInvalid("A record that should be there is missing.")
-    expected = chained(previous or GENESIS, seq, at, kind, run, effect, body.encode("utf-8", "surrogateescape"))
+    expected = chained(
+        previous or GENESIS, seq, at, kind, run, effect, body.encode("utf-8", "surrogateescape")
+    )
     if expected != hash:
         raise RecordInvalid(f"Record {seq} does not have the hash it should.")
