@@ -77,6 +77,23 @@ def no_skips() -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SkipList(), "skip-list")
+    config.pluginmanager.register(Counts(), "counts")
+
+
+class Counts:
+    """Adds up what tests counted (`record_property` with a number): a sweep that swept nothing must be seen."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, int] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, value in report.user_properties if report.when == "teardown" else ():
+            if isinstance(value, int):
+                self.sums[name] = self.sums.get(name, 0) + value
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for name, total in sorted(self.sums.items()):
+            terminalreporter.line(f"{name}: {total:,}")
 
 
 class SkipList:

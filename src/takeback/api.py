@@ -81,13 +81,18 @@ class Takeback:
         lease = self._acquire(info.id, wait)
         # Asked again now that nobody else can add to it: keys are made from how many effects it has.
         info = next(self.store.journal.runs((info.id,)))
+        if info.state not in (RunState.OPEN, RunState.SUSPENDED):
+            self.store.leases.release(lease)
+            raise Refused(f"Run {short(info.id)} has ended ({info.state.value}).", hint="Start another one.")
         if info.state is RunState.SUSPENDED:
             self.store.journal.append(lease, [Draft(Kind.OPEN, info.id, "", {"resumed": True})])
         from takeback.runs.run import Run
 
         return Run(self.parts, info, lease, self.store.settings, now, self._keep_up)
 
-    def _open(self, name: str, agent: str, on_death: OnDeath, undoing: Sequence[str] = ()) -> "Run":
+    def _open(
+        self, name: str, agent: str, on_death: OnDeath, undoing: Sequence[str] = (), on_conflict: str = ""
+    ) -> "Run":
         from takeback.runs.run import Run
 
         _refuse_unnamed(name, agent)
@@ -95,7 +100,8 @@ class Takeback:
         id = new_id()
         body: dict[str, Any] = {"name": name, "agent": agent, "on_death": on_death.value}
         if undoing:
-            body["undoing"] = list(undoing)
+            # How it was asked for: whoever has to finish it must do it the same way.
+            body |= {"undoing": list(undoing), "on_conflict": on_conflict}
         with self.store.database.write():
             lease = self._acquire(id, 0)
             (record,) = self.store.journal.append(lease, [Draft(Kind.OPEN, id, "", body)])
@@ -185,7 +191,9 @@ class Takeback:
             f" and {len(plan.effects) - 1} more" if len(plan.effects) > 1 else ""
         )
         with (
-            self._open(name, agent, OnDeath.FINISH, [one.id for one in plan.effects]) as run,
+            self._open(
+                name, agent, OnDeath.FINISH, [one.id for one in plan.effects], wishes.on_conflict.value
+            ) as run,
             run.uninterrupted(),
         ):
             return carry_out(self.parts, run.lease, plan, wishes, agent)

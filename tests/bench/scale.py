@@ -49,6 +49,7 @@ def measure(wishes: Wishes) -> Table:
     subjects: dict[str, Subject] = {}
     for size, scene in scenes.items():
         subjects[f"open {size}"] = _opening(scene)
+        subjects[f"write {size}"] = _writing(scene)
         for deed, words in deeds.items():
             subjects[f"{deed} {size}"] = _in_process(main, scene, words(scene))
             subjects[f"{deed} {size} process"] = _process(scene, words(scene))
@@ -61,6 +62,17 @@ def measure(wishes: Wishes) -> Table:
         lines.append(Line(f"{deed}, in process", ours, "s", f"{FEW} effects", few, 2.0, "cost"))
         ours, few = taken[f"{deed} many process"], taken[f"{deed} few process"]
         lines.append(Line(f"{deed}, as a command", ours, "s", f"{FEW} effects", few, 2.0, "cost"))
+    lines.append(
+        Line(
+            "guarded write, one file",
+            taken["write many"],
+            "s",
+            f"{FEW} effects",
+            taken["write few"],
+            None,
+            "cost",
+        )
+    )
     notes = (
         f"runs of {IN_A_RUN} effects, each with its two records, targets and blobs, written through the journal",
         "in process: the command line's own code, from opening the store to the last line printed",
@@ -70,6 +82,16 @@ def measure(wishes: Wishes) -> Table:
 
 def _opening(scene: Scene) -> Subject:
     return lambda: seconds_of(lambda: takeback.open(scene.store).close(), 5)
+
+
+def _writing(scene: Scene) -> Subject:
+    path = os.path.join(os.path.dirname(scene.store), "other.txt")
+
+    def act() -> float:
+        with takeback.open(scene.store) as tb, tb.run("write") as run:
+            return seconds_of(lambda: run.write(path, os.urandom(100)), 5)
+
+    return act
 
 
 def _in_process(main: Callable[[Sequence[str]], int], scene: Scene, words: Sequence[str]) -> Subject:

@@ -48,7 +48,12 @@ class FileScene:
         return self.blobs.put(content), len(content)
 
     def world(self) -> Picture:
-        return World(self.root).picture()
+        """With the number of names of each file: one of ours in the store would show."""
+        seen = World(self.root).picture()
+        for path, properties in seen.items():
+            if not properties["mode"].startswith("d"):
+                properties["names"] = os.lstat(self.root / os.fsdecode(path)).st_nlink
+        return seen
 
     def reset(self) -> None:
         for directory in (self.root, self.held):
@@ -90,6 +95,12 @@ def a_tree(scene: FileScene) -> None:
     (scene / "tree" / "deep").chmod(0o2750)
 
 
+def a_tree_with_names_outside(scene: FileScene) -> None:
+    a_tree(scene)
+    os.link(scene / "tree" / "one", scene / "one outside")
+    os.link(scene / "tree" / "deep" / "two", scene / "two outside")
+
+
 def write(scene: FileScene) -> Change:
     return changes.write_change(scene / "file", *scene.put(b"after\n"))
 
@@ -124,6 +135,8 @@ STORIES = [
     Story("write several", three_files, two_of_three, lambda scene: edit(scene, "b")),
     Story("delete a file", a_file, lambda scene: changes.delete_change(scene / "file"), edit),
     Story("delete one of two names", two_names, lambda scene: changes.delete_change(scene / "file"), edit),
+    Story("delete a tree with names outside", a_tree_with_names_outside,
+          lambda scene: changes.delete_change(scene / "tree"), new_tree_entry),
     Story("delete a tree", a_tree, lambda scene: changes.delete_change(scene / "tree"), new_tree_entry),
     Story("delete a link", a_tree, lambda scene: changes.delete_change(scene / "tree" / "link"),
           lambda scene: edit(scene, "tree/link")),

@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -6,6 +6,9 @@ from tests.crash.scenes import Scene, quick_directory
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
+def scene(record_property: Callable[[str, object], None]) -> Iterator[Scene]:
     with quick_directory("crash") as directory:
-        yield Scene(directory / "scene")
+        scene = Scene(directory / "scene")
+        yield scene
+        for name, number in scene.counted.items():
+            record_property(name, number)

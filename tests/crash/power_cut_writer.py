@@ -20,7 +20,7 @@ def main() -> None:
         sys.stdout.flush()
 
 
-def with_takeback(root: str):  # noqa: ANN201
+def with_takeback(root: str):
     import takeback
 
     run = takeback.open(os.path.join(root, "store")).session("writer")
@@ -33,7 +33,7 @@ def with_takeback(root: str):  # noqa: ANN201
     return write
 
 
-def carelessly(root: str):  # noqa: ANN201
+def carelessly(root: str):
     """As most programs do it. It must be caught, or this test proves nothing."""
 
     def write(path: str, content: bytes) -> str:

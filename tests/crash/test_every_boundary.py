@@ -19,7 +19,9 @@ CHANGES: dict[str, Work] = {
     ),
     "write over one of two names": lambda s, run: run.write(s / "twin", b"apart\n"),
     "write all": lambda s, run: run.write_all({s / "new": b"n", s / "run.sh": b"r", s / "twin": b"o"}),
-    "write all, one as it was": lambda s, run: run.write_all({s / "data.json": b"{}", s / "run.sh": b"#!/bin/sh\n" * 300}),
+    "write all, one as it was": lambda s, run: run.write_all(
+        {s / "data.json": b"{}", s / "run.sh": b"#!/bin/sh\n" * 300}
+    ),
     "delete file": lambda s, run: run.delete(s / "run.sh"),
     "delete link": lambda s, run: run.delete(s / "link"),
     "delete directory": lambda s, run: run.delete(s / "tree"),
@@ -60,8 +62,12 @@ def before_a_change(scene: Scene, name: str) -> Prepare:
     return prepare
 
 
-@pytest.mark.parametrize("name", some_quick(CHANGES, "write over", "write all", "delete directory", "move over"))
-def test_a_recovery_that_is_killed_again_and_again_still_comes_to_the_same_end(scene: Scene, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", some_quick(CHANGES, "write over", "write all", "delete directory", "move over")
+)
+def test_a_recovery_that_is_killed_again_and_again_still_comes_to_the_same_end(
+    scene: Scene, name: str
+) -> None:
     def action(boundaries: Boundaries) -> None:
         with open_wrapped(str(scene.store), boundaries) as tb:
             in_session(tb, lambda run: CHANGES[name](scene, run))

@@ -65,7 +65,9 @@ def cut_after(disk: Disk, how: str, promises: int) -> list[Promise]:
     disk.power_on()
     whole = [line for line in heard if line.endswith("\n")]
     assert len(whole) >= promises, heard
-    return [Promise(effect, name, int(number), digest) for effect, name, number, digest in map(_fields, whole)]
+    return [
+        Promise(effect, name, int(number), digest) for effect, name, number, digest in map(_fields, whole)
+    ]
 
 
 def _fields(line: str) -> list[str]:

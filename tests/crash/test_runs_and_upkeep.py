@@ -1,5 +1,6 @@
 """Whole runs, undo of many, keep, forget and sweep: killed anywhere, nothing is lost and nothing is half."""
 
+import os
 from random import Random
 from typing import Any
 
@@ -27,7 +28,10 @@ def after_three(scene: Scene) -> Known:
 
 recovery = pytest.mark.parametrize(
     "dying",
-    [pytest.param(False, id="recovery lives"), pytest.param(True, id="recovery is killed too", marks=pytest.mark.slow)],
+    [
+        pytest.param(False, id="recovery lives"),
+        pytest.param(True, id="recovery is killed too", marks=pytest.mark.slow),
+    ],
 )
 
 
@@ -126,7 +130,9 @@ def write(run: takeback.Run, scene: Scene, name: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("dying", [False, True], ids=["once", "again and again"])
-def test_forget_and_sweep_killed_anywhere_never_lose_what_a_listed_effect_needs(scene: Scene, dying: bool) -> None:
+def test_forget_and_sweep_killed_anywhere_never_lose_what_a_listed_effect_needs(
+    scene: Scene, dying: bool
+) -> None:
     def prepare() -> None:
         nonlocal forgettable
         forgettable = with_history(scene)
@@ -142,7 +148,7 @@ def test_forget_and_sweep_killed_anywhere_never_lose_what_a_listed_effect_needs(
         if dying and at:
             from takeback.testing.crash import killed_again_and_again
 
-            killed_again_and_again(lambda boundaries: sweep_only(boundaries))
+            killed_again_and_again(sweep_only)
         world = scene.picture()
         assert_settled(scene, where)
         with scene.open() as tb:
@@ -162,7 +168,10 @@ def test_forget_and_sweep_killed_anywhere_never_lose_what_a_listed_effect_needs(
             tb.sweep(grace=0)
 
     forgettable: list[str] = []
-    assert killed_everywhere(prepare, action, check, first=1 if not dying else 2, step=1 if not dying else 4) >= 4
+    assert (
+        killed_everywhere(prepare, action, check, first=1 if not dying else 2, step=1 if not dying else 4)
+        >= 4
+    )
 
 
 def test_a_sweep_frees_what_was_forgotten(scene: Scene) -> None:
@@ -173,3 +182,80 @@ def test_a_sweep_frees_what_was_forgotten(scene: Scene) -> None:
         tb.forget(forgettable)
         assert tb.sweep(grace=0) > 0
         assert tb.size() < before
+
+
+WITH_CONFLICT = {"skip": "partial", "force": "done", "merge": "done"}
+
+
+@pytest.mark.parametrize("on_conflict", WITH_CONFLICT)
+def test_an_undo_beside_a_foreign_edit_killed_anywhere_ends_as_it_was_asked_for(
+    scene: Scene, on_conflict: str
+) -> None:
+    """Whoever finishes it does it the same way: forced, merged, or with the foreign file left out."""
+
+    def prepare() -> Known:
+        nonlocal after
+        scene.prepare()
+        (scene.world / "run.sh").write_text("".join(f"line {number}\n" for number in range(20)))
+        with scene.open() as tb, tb.run("two") as run:
+            run.write(scene / "data.json", b"{}")
+            changed = (scene.world / "run.sh").read_text().replace("line 3\n", "line three\n")
+            run.write(scene / "run.sh", changed)
+        (scene.world / "run.sh").write_text(changed.replace("line 17\n", "someone else's\n"))
+        os.utime(scene.world / "run.sh", ns=(10**18, 10**18))
+        return Known(scene.picture(), after, exact=False)
+
+    def action(boundaries: Boundaries) -> None:
+        with open_wrapped(str(scene.store), boundaries) as tb:
+            result = tb.undo(tb.find_run("two"), on_conflict=on_conflict)
+            assert result.outcome == WITH_CONFLICT[on_conflict]
+
+    after: Any = {}
+    prepare()
+    action(Boundaries())
+    after = scene.picture()
+    assert sweep(scene, prepare, action, dying=False, foreign=True) > 20
+
+
+def test_an_undo_that_must_be_brought_back_is_brought_back_by_whoever_comes_after(scene: Scene) -> None:
+    """Two effects; while the first is being taken back someone changes what the second left. All or nothing: so
+    nothing, also if the process dies on the way back."""
+
+    def prepare() -> None:
+        scene.prepare()
+        with scene.open() as tb, tb.run("two") as run:
+            run.write(scene / "run.sh", b"changed\n")
+            run.delete(scene / "tree")
+
+    def action(boundaries: Boundaries) -> None:
+        with open_wrapped(str(scene.store), boundaries) as tb:
+            adapter: Any = tb.parts.adapters
+            inner = adapter._inner["file"]
+            apply = inner.apply
+
+            def and_someone_edits(effect: takeback.Effect) -> Any:
+                receipt = apply(effect)
+                (scene.world / "run.sh").write_bytes(b"someone else's\n")
+                return receipt
+
+            inner.apply = and_someone_edits
+            with pytest.raises(takeback.Conflict):
+                tb.undo(tb.find_run("two"))
+
+    def check(at: int) -> None:
+        settle(scene)
+        now = (scene.world / "run.sh").read_bytes()
+        if now == b"someone else's\n":
+            assert not (scene.world / "tree").exists(), f"killed at {at}"
+            outcomes.add("brought back")
+        else:  # killed before anyone came between: all of it, or nothing
+            assert (now != b"changed\n") == (scene.world / "tree").exists(), f"killed at {at}"
+            outcomes.add("finished" if (scene.world / "tree").exists() else "not begun")
+        with scene.open() as tb:
+            assert tb.recover() == ()
+            assert not tb.effects(state="stuck")
+        assert not scene.scratch()
+
+    outcomes: set[str] = set()
+    assert killed_everywhere(prepare, action, check) > 30
+    assert "brought back" in outcomes

@@ -38,7 +38,11 @@ def changed(scene: Scene) -> list[takeback.Effect]:
         for name in ("run.sh", "data.json", "large"):
             with tb.run(name) as run:
                 run.write(scene / name, b"changed\n")
-        return [effect for effect in tb.effects() if effect.change.resource.startswith("file://" + str(scene.world))]
+        return [
+            effect
+            for effect in tb.effects()
+            if effect.change.resource.startswith("file://" + str(scene.world))
+        ]
 
 
 # No room.
@@ -56,7 +60,9 @@ def small(scene: Scene) -> Iterator[Path]:
 
 
 @pytest.mark.root
-def test_a_full_store_refuses_a_change_and_can_still_undo_when_there_is_room_again(scene: Scene, small: Path) -> None:
+def test_a_full_store_refuses_a_change_and_can_still_undo_when_there_is_room_again(
+    scene: Scene, small: Path
+) -> None:
     filler = fill(small, leave=0)
     refused(scene, 5)
     filler.unlink()
@@ -156,7 +162,9 @@ def test_a_store_that_lost_a_file_is_refused_and_not_made_anew(scene: Scene, wha
     assert not (scene.store / what).exists()
 
 
-@pytest.mark.parametrize("content", ["", "takeback store\n", "takeback store x\n", "\0\0", "something else\n"])
+@pytest.mark.parametrize(
+    "content", ["", "takeback store\n", "takeback store x\n", "\0\0", "something else\n"]
+)
 def test_a_damaged_format_file_is_refused(scene: Scene, content: str) -> None:
     scene.prepare()
     (scene.store / "FORMAT").write_text(content)
@@ -188,7 +196,11 @@ def test_a_directory_that_is_no_store_is_left_alone(scene: Scene) -> None:
 
 
 def packs(scene: Scene) -> list[Path]:
-    return [path for path in (scene.store / "blobs").rglob("*") if path.is_file() and path.stat().st_size > 100_000]
+    return [
+        path
+        for path in (scene.store / "blobs").rglob("*")
+        if path.is_file() and path.stat().st_size > 100_000
+    ]
 
 
 def test_a_damaged_blob_is_named_and_everything_else_can_still_be_undone(scene: Scene) -> None:
@@ -240,7 +252,9 @@ def test_a_damaged_record_is_named_and_other_runs_stay_usable(scene: Scene) -> N
     small, json, large = changed(scene)
     with closing(sqlite3.connect(scene.store / "journal.db", isolation_level=None)) as connection:
         connection.execute("DROP TRIGGER records_are_final")
-        connection.execute("UPDATE records SET body = replace(body, 'run.sh', 'passwd') WHERE seq = ?", (small.seq,))
+        connection.execute(
+            "UPDATE records SET body = replace(body, 'run.sh', 'passwd') WHERE seq = ?", (small.seq,)
+        )
 
     told = run(["verify"], scene.store)
     assert told.status == 6, told
@@ -278,6 +292,8 @@ def test_a_journal_with_a_torn_page_never_leads_to_a_wrong_world(scene: Scene, p
             assert now == before, f"page {page}: {words}"
         # The page may be one that only the record of the outcome needs: then the undo is whole, and in doubt.
         assert (scene.world / "large").read_bytes() in (b"changed\n", NOISE), f"page {page}: {words}"
-        assert {path for path in now if now[path] != before.get(path)} <= {b"large", b"new"}, f"page {page}: {words}"
+        assert {path for path in now if now[path] != before.get(path)} <= {b"large", b"new"}, (
+            f"page {page}: {words}"
+        )
         before = now
     assert not scene.scratch()

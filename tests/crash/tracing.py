@@ -64,7 +64,12 @@ def snapshot() -> str:
 def environment(store: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LC_ALL", "TZ")}
     # Nothing that changes the number of calls from one time to the next.
-    fixed = {"PYTHONPATH": snapshot(), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "TAKEBACK_STORE": str(store)}
+    fixed = {
+        "PYTHONPATH": snapshot(),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "TAKEBACK_STORE": str(store),
+    }
     return kept | fixed
 
 
@@ -77,7 +82,9 @@ def points(words: list[str], store: Path, text: str, into: Path) -> list[Point]:
     log = into / "trace"
     # The question mark: on aarch64 there is no `rename`.
     wanted = "trace=" + ",".join(f"?{call}" for call in CALLS)
-    done = _run(["strace", "-f", "-qq", "-o", str(log), "-e", wanted, *command(*words)], environment(store), text)
+    done = _run(
+        ["strace", "-f", "-qq", "-o", str(log), "-e", wanted, *command(*words)], environment(store), text
+    )
     assert done.status == 0, done
     found: list[Point] = []
     counts: Counter[str] = Counter()
@@ -107,10 +114,20 @@ def injected(what: str, call: str, words: list[str], store: Path, text: str = ""
     return _run([*trace, *command(*words)], environment(store), text)
 
 
-def _run(words: list[str], variables: dict[str, str] | None = None, text: str = "", cwd: Path | None = None) -> Ran:
+def _run(
+    words: list[str], variables: dict[str, str] | None = None, text: str = "", cwd: Path | None = None
+) -> Ran:
     began = time.monotonic()
     done = subprocess.run(
-        words, env=variables, input=text, capture_output=True, text=True, errors="replace", cwd=cwd, timeout=120
+        words,
+        env=variables,
+        input=text,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        cwd=cwd,
+        timeout=120,
+        check=False,
     )
     # strace ends itself with the signal that ended what it traced.
     status = 128 - done.returncode if done.returncode < 0 else done.returncode

@@ -83,7 +83,7 @@ def test_show_tells_everything_that_is_known(takeback: CommandLine, world: World
     said = takeback.done("show", first["id"][:6])
     told = takeback.effect(first["id"])
 
-    assert f"{world / 'a'}: nothing → 1 bytes" in said.out
+    assert f"{world / 'a'}: nothing → 1 byte" in said.out
     assert "Blocked by later effects" in said.out
     assert told["blocked_by"] == [second["id"]]
     assert [record["kind"] for record in told["records"]] == ["intent", "done"]

@@ -18,7 +18,9 @@ class Change(NamedTuple):
 class Known:
     """An effect as the model knows it."""
 
-    def __init__(self, id: str, run: str, seq: int, before: dict[str, Look], after: dict[str, Look], undoes: str = "") -> None:
+    def __init__(
+        self, id: str, run: str, seq: int, before: dict[str, Look], after: dict[str, Look], undoes: str = ""
+    ) -> None:
         self.id = id
         self.run = run
         self.seq = seq
@@ -27,6 +29,7 @@ class Known:
         self.undoes = undoes
         self.state = State.DONE
         self.kept = False
+        self.together = False  # a move: both names or neither
 
     @property
     def paths(self) -> Iterable[str]:
@@ -43,8 +46,11 @@ class Model:
         twin = Model(dict(self.world))
         twin.seq = self.seq
         for id, effect in self.effects.items():
-            twin.effects[id] = Known(effect.id, effect.run, effect.seq, effect.before, effect.after, effect.undoes)
+            twin.effects[id] = Known(
+                effect.id, effect.run, effect.seq, effect.before, effect.after, effect.undoes
+            )
             twin.effects[id].state, twin.effects[id].kept = effect.state, effect.kept
+            twin.effects[id].together = effect.together
         return twin
 
     # The world.
@@ -74,7 +80,9 @@ class Model:
         if change.kind == "delete":
             return self.exists(change.paths[0])
         source, target = change.paths
-        return self.exists(source) and not self.exists(target) and not _within(target.encode(), source.encode())
+        return (
+            self.exists(source) and not self.exists(target) and not _within(target.encode(), source.encode())
+        )
 
     def changes_nothing(self, change: Change) -> bool:
         return change.kind in ("write", "write_all") and all(
@@ -85,12 +93,18 @@ class Model:
     def expected(self, change: Change) -> dict[bytes, str | None]:
         """What must be at each touched path afterwards: the digest of its content, or None for nothing."""
         if change.kind in ("write", "write_all"):
-            return {path.encode(): digest(content) for path, content in zip(change.paths, change.contents, strict=True)}
-        gone: dict[bytes, str | None] = {name: None for name in self.at(change.paths[0])}
+            return {
+                path.encode(): digest(content)
+                for path, content in zip(change.paths, change.contents, strict=True)
+            }
+        gone: dict[bytes, str | None] = dict.fromkeys(self.at(change.paths[0]))
         if change.kind == "delete":
             return gone
         source, target = (path.encode() for path in change.paths)
-        there = {target + name[len(source) :]: seen.get("content") for name, seen in self.at(change.paths[0]).items()}
+        there = {
+            target + name[len(source) :]: seen.get("content")
+            for name, seen in self.at(change.paths[0]).items()
+        }
         return gone | there
 
     def done(self, id: str, run: str, paths: Iterable[str], world: Look, undoes: str = "") -> Known:
@@ -129,14 +143,26 @@ class Model:
         found: dict[str, str] = {}
         for path in effect.paths:
             now = self.at(path)
-            found[path] = "undone" if now == effect.after[path] else "already" if now == effect.before[path] else "conflict"
+            found[path] = (
+                "undone"
+                if now == effect.after[path]
+                else "already"
+                if now == effect.before[path]
+                else "conflict"
+            )
+        if effect.together and len(set(found.values())) > 1:
+            return dict.fromkeys(found, "conflict")
         return found
 
-    def undo(self, effect: Known, by: str, run: str, *, skip: bool = False) -> bool:
+    def undo(self, effect: Known, by: str, run: str, how: str = "refuse") -> bool:
         """False if someone's work is in the way. Nothing is recorded when there is nothing to do."""
         outcomes = self.outcomes(effect)
+        if how == "force":
+            outcomes = {
+                path: "undone" if outcome == "conflict" else outcome for path, outcome in outcomes.items()
+            }
         conflicts = [path for path, outcome in outcomes.items() if outcome == "conflict"]
-        if conflicts and not skip:
+        if conflicts and how == "refuse":
             return False
         restored = [path for path, outcome in outcomes.items() if outcome == "undone"]
         if not restored:
@@ -147,6 +173,7 @@ class Model:
         for path in restored:
             world.put(path, effect.before[path])
         made = self.done(by, run, restored, world.world, undoes=effect.id)
+        made.together = effect.together
         if not conflicts:
             self._taken_back(effect)
         else:
@@ -174,7 +201,7 @@ class Model:
         mine = [one for one in self.effects.values() if one.run == run and one.state is State.DONE]
         for effect in sorted(mine, key=lambda one: -one.seq):
             if not effect.undoes and not effect.kept and not self.blockers(effect):
-                self.undo(effect, by.get(effect.id, f"undo of {effect.id}"), run, skip=True)
+                self.undo(effect, by.get(effect.id, f"undo of {effect.id}"), run, "skip")
 
 
 def digest(content: bytes) -> str:

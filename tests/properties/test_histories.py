@@ -83,11 +83,14 @@ class Histories(RuleBasedStateMachine):
         assert effect.state is State.DONE
         world = self.look()
         for path, content in expected.items():
-            assert (path in world) == (content is not None or path in world and world[path]["mode"].startswith("d"))
+            assert (path in world) == (
+                content is not None or (path in world and world[path]["mode"].startswith("d"))
+            )
             assert content is None or world[path]["content"] == content
         untouched = {path: seen for path, seen in self.model.world.items() if path not in expected}
         assert {path: seen for path, seen in world.items() if path not in expected} == untouched
-        self.model.done(effect.id, effect.run, change.paths, world)
+        known = self.model.done(effect.id, effect.run, change.paths, world)
+        known.together = change.kind == "move"
 
     def ask(self, run: takeback.Run, change: Change) -> takeback.Effect | None:
         names = [self.root / path for path in change.paths]
@@ -99,7 +102,12 @@ class Histories(RuleBasedStateMachine):
             return run.delete(names[0])
         return run.move(names[0], names[1])
 
-    @rule(agent=agents, steps=st.lists(changes, min_size=1, max_size=4), end=st.sampled_from(["well", "fails"]), keeps=st.booleans())
+    @rule(
+        agent=agents,
+        steps=st.lists(changes, min_size=1, max_size=4),
+        end=st.sampled_from(["well", "fails"]),
+        keeps=st.booleans(),
+    )
     def a_run_does_several_things(self, agent: str, steps: list[Change], end: str, keeps: bool) -> None:
         with takeback.open(self.store) as tb:
             try:
@@ -120,11 +128,15 @@ class Histories(RuleBasedStateMachine):
 
     def undone_by(self, tb: takeback.Takeback) -> dict[str, str]:
         """The names of the undos that the journal has and the model does not know yet."""
-        return {one.undoes: one.id for one in tb.effects(state="done") if one.undoes and one.id not in self.model.effects}
+        return {
+            one.undoes: one.id
+            for one in tb.effects(state="done")
+            if one.undoes and one.id not in self.model.effects
+        }
 
     @rule(path=paths, delete=st.booleans())
     def someone_else_edits_a_file(self, path: str, delete: bool) -> None:
-        if not self.model.exists(path):
+        if not self.model.exists(path) or self.model.is_directory(path):
             return
         if delete:
             (self.root / path).unlink()
@@ -148,6 +160,30 @@ class Histories(RuleBasedStateMachine):
                 return
             result = tb.undo(effect.id, cascade=cascade)
             assert result.outcome == "done"
+            self.adopt(tb, predicted)
+
+    @rule(pick=st.integers(0, 50), how=st.sampled_from(["skip", "force"]))
+    def an_effect_is_undone_in_spite_of_others(self, pick: int, how: str) -> None:
+        if not self.model.effects:
+            return
+        effect = list(self.model.effects.values())[pick % len(self.model.effects)]
+        if how == "force" and effect.together:
+            return  # what to do with another file under the new name is not for this model to say
+        if effect.state is not State.DONE or self.model.blockers(effect):
+            with takeback.open(self.store) as tb, pytest.raises(takeback.Refused):
+                tb.undo(effect.id, on_conflict=how)
+            return
+        predicted = self.model.copy()
+        moved = predicted.undo(predicted.effects[effect.id], f"undo of {effect.id}", "an undo", how)
+        with takeback.open(self.store) as tb:
+            try:
+                result = tb.undo(effect.id, on_conflict=how)
+            except takeback.Refused:
+                assert not moved
+                return
+            assert (result.outcome == "done") == (
+                predicted.effects[effect.id].state is State.UNDONE or not result.undo
+            )
             self.adopt(tb, predicted)
 
     def predict(self, effect: Known, cascade: bool) -> Model | None:
@@ -194,7 +230,11 @@ class Histories(RuleBasedStateMachine):
         assert not end.error, end.error
         expected = self.model.expected(change)
         with takeback.open(self.store) as tb:
-            new = [one for one in tb.effects(state="done") if not one.is_undo and one.id not in self.model.effects]
+            new = [
+                one
+                for one in tb.effects(state="done")
+                if not one.is_undo and one.id not in self.model.effects
+            ]
             assert len(new) <= 1
             if new:
                 self.happened(new[0], change, expected)

@@ -309,6 +309,16 @@ SECRETS = {
     "  apiKey: '" + "9f8e7d6c5b4a39281706'": "a password or key written out",
     "client_secret: " + "Zx81Qw72Er63Ty54  # prod": "a password or key written out",
     "url: postgres://app:" + "kJ8s-dl2@db/app": "an address with a password in it",
+    "password: " + "hunter2": "a password or key written out",
+    "DB_PASSWORD=" + "s3cr3tpass!": "a password or key written out",
+    "export DB_PASS=" + "opensesame": "a password or key written out",
+    "passwd = " + "opensesame  ; of the ini file": "a password or key written out",
+    '  "pwd": "' + 'abcd",': "a password or key written out",
+    "[db] password = '" + "1234'": "a password or key written out",
+    '{"user": "me", "apiKey": "' + 'k-77812"}': "a password or key written out",
+    "auth_token: " + "Q7-ab3": "a password or key written out",
+    "- secret: " + "s3same": "a password or key written out",
+    '{"password": ' + "12345678}": "a password or key written out",
 }
 
 
@@ -352,10 +362,44 @@ def test_a_secret_is_named_by_kind_and_line_and_never_repeated(staged, line, kin
         "self.token = response.json.Token1",
         "image: registry/app@sha256:0123456789abcdef0123456789abcdef",
         "# the password is asked for at start",
+        '{"password": null}',
+        '{"password": true}',
+        '"password": "Password",',
+        '"password": "Enter your password",',
+        "password: string",
+        "password=password",
+        "    db_password = password",
+        "password: *shared",
+        "password: DB_PASSWORD",
+        "password: env:DB_PASSWORD",
+        "password: vault:secret/data/db1#Password",
+        "password: `pass show db1`",
+        "PASSWORD=$1",
+        "token: my-service-token-v2",
+        "secret: app-tls-01",
+        "credentials: 'same-origin'",
+        "token: required",
+        '"token": "comment",',
+        "bypass: always",
+        "compass: north",
+        "pass: always",
+        "password: '****'",
+        "password: example1",
     ],
 )
 def test_placeholders_references_and_code_are_not_secrets(line):
     assert first_secret([line.encode() + b"\n"]) is None
+
+
+@pytest.mark.parametrize("line", ["token = request_token2", "password = other", "secret: Secret2 = load"])
+def test_a_word_without_quotes_is_a_variable_in_a_program(staged, line):
+    assert ask(checks.no_plaintext_secret(), staged(line.encode(), name="app.py")) is None
+
+
+def test_a_value_in_quotes_is_a_secret_in_a_program_too(staged):
+    line = 'password = "' + 'hunter2"'
+
+    assert ask(checks.no_plaintext_secret(), staged(line.encode(), name="app.py"))
 
 
 def test_a_secret_far_down_in_a_large_file_is_found_with_its_line(staged):

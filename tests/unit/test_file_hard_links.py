@@ -3,14 +3,17 @@
 import os
 import shutil
 import stat
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from takeback.adapters.file import changes
 from takeback.adapters.file.adapter import FileAdapter
+from takeback.adapters.protocol import Adapter
 from takeback.model.change import Change
+from takeback.model.effect import Effect
 from takeback.model.standing import Standing
 from takeback.testing.adapter_suite import Desk, killed_at, undo_of
 from tests.files import Files
@@ -18,9 +21,12 @@ from tests.world import Picture, World
 
 
 @pytest.fixture
-def files(world: World, tmp_path: Path) -> Files:
-    (tmp_path / "held").mkdir()
-    return Files(world, tmp_path / "held")
+def files() -> Iterator[Files]:
+    """In memory where possible: a sweep syncs thousands of times, and a kill is not a power cut."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as place:
+        for name in ("world", "held"):
+            os.mkdir(os.path.join(place, name))
+        yield Files(World(Path(place, "world")), Path(place, "held"))
 
 
 def two_names(files: Files) -> Path:
@@ -116,9 +122,7 @@ class TestEveryWay:
         assert with_link_counts(files) == before and os.listdir(files.held) == []
 
     @pytest.mark.parametrize("step", ["undo", "redo", "undo again"])
-    def test_killed_anywhere_it_settles(
-        self, files: Files, begin: Begin, ask: Ask, step: str, request: pytest.FixtureRequest
-    ) -> None:
+    def test_killed_anywhere_it_settles(self, files: Files, begin: Begin, ask: Ask, step: str) -> None:
         """Apply and tidy of the undo, the redo and the second undo die at every few points."""
 
         def reset() -> None:
@@ -156,7 +160,7 @@ class TestEveryWay:
         raise AssertionError("the sweep did not end")
 
 
-def _to_the_end(adapter, effect) -> None:
+def _to_the_end(adapter: Adapter, effect: Effect) -> None:
     adapter.apply(effect)
     adapter.tidy(effect)
 

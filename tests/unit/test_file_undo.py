@@ -9,7 +9,7 @@ import pytest
 from takeback.adapters.file import changes
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.adapters.file.changes import NewFile
-from takeback.errors import Conflict
+from takeback.errors import Conflict, Drifted
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict, Outcome
@@ -74,6 +74,60 @@ def test_an_edit_since_is_a_conflict_that_names_the_path_and_both_sizes(files: F
     assert (files / "f").read_bytes() == b"y" * 1310
     sighting = files.desk.adapter.verify(effect)
     assert sighting.standing is Standing.FOREIGN and "1,310 bytes changed 20" in sighting.detail
+
+
+def test_other_content_of_the_same_size_is_told_as_such(files: Files) -> None:
+    effect = files.write("f", b"one way of 24 bytes.....")
+    (files / "f").write_bytes(b"another way of 24 bytes.")
+    says = f"has other content than effect {effect.id[:8]} left (the same size, 24 bytes)"
+    assert files.details(effect) == says
+    assert says in files.desk.adapter.verify(effect).detail
+    with pytest.raises(Drifted, match=r"it has other content than expected \(the same size, 24 bytes\)"):
+        files.desk.adapter.undo(effect)
+
+
+@pytest.mark.parametrize(
+    ("disturb", "says"),
+    [(lambda path: path.chmod(0o600), "has mode 0600, and effect {} left mode 0644"),
+     (lambda path: os.setxattr(path, "user.x", b"1"), "has other attributes than effect {} left"),
+     (lambda path: path.unlink(), "is gone, and effect {} left 1 byte changed "),
+     (lambda path: (path.unlink(), path.symlink_to("there")), "is now a symbolic link to there, and effect"),
+     (lambda path: (path.unlink(), path.mkdir(), (path / "x").mkdir()), "is now a directory of 1 entry, and effect"),
+     (lambda path: path.write_bytes(b"12"), "is now 2 bytes changed ")],
+)  # fmt: skip
+def test_a_conflict_continues_a_sentence_that_begins_with_the_path(files: Files, disturb, says) -> None:
+    (files / "f").write_bytes(b"before")
+    effect = files.write("f", b"1")
+    assert effect.change.summary.endswith("(1 byte)")
+    disturb(files / "f")
+    assert files.details(effect).startswith(says.format(effect.id[:8]))
+
+
+@pytest.mark.parametrize(
+    ("disturb", "says"),
+    [(lambda path: (path / "new").mkdir(),
+      "is now a directory of 2 entries, and effect {} left a directory of 1 entry"),
+     (lambda path: (path / "sub").chmod(0o711), "is not as effect {} left it inside"),
+     (lambda path: path.chmod(0o711), "has mode 0711, and effect {} left mode 0755")],
+)  # fmt: skip
+def test_a_conflict_about_a_directory_says_what_is_different(files: Files, disturb, says) -> None:
+    effect = files.do(changes.mkdir_change(files / "d" / "sub", parents=True))
+    disturb(files / "d")
+    assert files.details(effect) == says.format(effect.id[:8])
+
+
+def test_both_names_of_a_move_say_what_is_in_the_way(files: Files) -> None:
+    (files / "a").write_bytes(b"1")
+    effect = files.do(changes.move_change(files / "a", files / "b"))
+    (files / "a").write_bytes(b"someone else's")
+    a, b = files.desk.adapter.assess(undo_of(effect), effect).outcomes
+    assert a.detail == "is taken by something else now"
+    assert b.detail == f"stays as it is, because {files / 'a'} is taken by something else now"
+    (files / "a").unlink()
+    (files / "b").unlink()
+    a, b = files.desk.adapter.assess(undo_of(effect), effect).outcomes
+    assert a.detail == f"stays as it is, because {files / 'b'} is no longer there"
+    assert b.detail == "is no longer there"
 
 
 def test_a_change_of_mode_or_owner_since_is_a_conflict_too(files: Files) -> None:
@@ -271,7 +325,7 @@ class TestMoves:
         (files / "a").write_bytes(b"1")
         effect = files.do(changes.move_change(files / "a", files / "b"))
         (files / "a").write_bytes(b"someone else's")
-        with pytest.raises(Conflict, match="something else is now at"):
+        with pytest.raises(Conflict, match="is taken by something else now"):
             files.undo(effect)
         assert (files / "a").read_bytes() == b"someone else's"
 

@@ -4,12 +4,13 @@ from typing import NamedTuple
 
 from takeback.adapters.protocol import Adapter
 from takeback.engine.parts import Parts, adapter_of, whole
+from takeback.engine.plan import Wishes
 from takeback.engine.settle import abort, finish, take_back
-from takeback.engine.undo import BRINGING_BACK, bring_back, not_kept, roll_back
-from takeback.errors import LeaseHeld, Stuck, TakebackError
+from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_kept, roll_back
+from takeback.errors import Corrupt, Failed, LeaseHeld, Refused, Stuck, TakebackError
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import Outcome, UndoResult
+from takeback.model.plan import OnConflict, Outcome, Plan, UndoResult
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import display
 from takeback.model.run import Lease, OnDeath, Owner, RunInfo, RunState
@@ -179,19 +180,25 @@ def _finish_undo(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
     opened, *more = parts.journal.records(kinds=(Kind.OPEN,), run=info.id)
     wanted = tuple(opened.body.get("undoing", ()))
     if any(record.body.get(BRINGING_BACK) for record in more):
-        done = parts.journal.effects(Query(run=info.id, states=(State.DONE,)))
-        made = [effect for effect in done if effect.undoes in wanted]
-        bring_back(parts, lease, made, info.agent)
-        parts.journal.append(lease, [Draft(Kind.CLOSE, info.id, "", {"outcome": "undone"})])
-        return [Settled(effect.id, info.id, effect.change.summary, "aborted") for effect in made]
-    left = (
-        tuple(effect for effect in parts.journal.effects(Query(ids=wanted)) if effect.state is State.DONE)
-        if wanted
-        else ()
-    )
-    result = roll_back(parts, lease, left, info.agent)
+        return _bring_all_back(parts, lease, info, wanted)
+    wishes = Wishes(on_conflict=OnConflict(opened.body.get("on_conflict", OnConflict.SKIP)))
+    found = parts.journal.effects(Query(ids=wanted, newest=True)) if wanted else ()
+    left = tuple(whole(parts, effect) for effect in found if effect.state is State.DONE)
+    try:
+        result = carry_out(parts, lease, Plan(left, ()), wishes, info.agent)
+    except (Refused, Failed, Corrupt):
+        # All or nothing was asked for, and by now it cannot be all.
+        return _bring_all_back(parts, lease, info, wanted)
     close_rolled_back(parts, lease, result, "kept")
     return _told(result, info)
+
+
+def _bring_all_back(parts: Parts, lease: Lease, info: RunInfo, wanted: tuple[str, ...]) -> list[Settled]:
+    done = parts.journal.effects(Query(run=info.id, states=(State.DONE,)))
+    made = [effect for effect in done if effect.undoes in wanted]
+    bring_back(parts, lease, made, info.agent)
+    parts.journal.append(lease, [Draft(Kind.CLOSE, info.id, "", {"outcome": "undone"})])
+    return [Settled(effect.id, info.id, effect.change.summary, "aborted") for effect in made]
 
 
 def _told(result: UndoResult, info: RunInfo) -> list[Settled]:

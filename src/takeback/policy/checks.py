@@ -97,10 +97,10 @@ def check(ask: Callable[..., Any], *, name: str = "") -> Check:
 
 def no_plaintext_secret() -> Check:
     """No private key, no token, no password in clear; placeholders and references are fine."""
-    from takeback.policy.secrets import first_secret
+    from takeback.policy.secrets import first_secret, is_program
 
     def call(staged: Staged) -> str | None:
-        found = first_secret(_lines(staged))
+        found = first_secret(_lines(staged), is_program(target_of(staged)))
         return None if found is None else f"line {found.line} holds what looks like {found.kind}"
 
     return Check("no plaintext secret", BEFORE, call)

@@ -27,55 +27,95 @@ _TOKENS: tuple[tuple[str, str], ...] = (
     ("an npm token", r"\bnpm_[A-Za-z0-9]{36}"),
     ("a PyPI token", r"\bpypi-AgE[A-Za-z0-9_-]{50,}"),
 )
-_WORDS = r"pass(?:word|wd|phrase)?|pwd|secret|token|credentials?|(?:api|access|secret|private|auth|account)[_-]?key"
+_PASSWORDS = r"pass(?:word|wd|phrase)?|pwd"
+_OTHERS = r"secret|token|credentials?|(?:api|access|secret|private|auth|account)[_-]?key"
 _ASSIGNED = re.compile(
-    rf"(?i:(?<![a-z])(?:\w*[_.-])?(?:[a-z]*(?:{_WORDS})))[\"']?\s*(?:=>|:=|[:=])\s*"
+    rf"(?i:(?<![a-z])(?P<name>(?:\w*[_.-])?[a-z]*(?:(?P<password>{_PASSWORDS})|{_OTHERS})))[\"']?\s*(?:=>|:=|[:=])\s*"
     r"(?:(?P<quote>[\"'])(?P<quoted>(?:(?!(?P=quote)).)+)(?P=quote)|(?P<bare>[^\s\"'#,;]+)\s*(?:[#;].*)?$)"
 )
+_OTHER_PASS = re.compile(r"(?:by|com|over|sur|tres|under)pass$", re.IGNORECASE)
 _IN_ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@\"']*:(?P<value>[^\s/@\"']+)@", re.IGNORECASE)
 _PLACEHOLDER = re.compile(
-    r"^[$<{\[%!(]|\$[{(]|\{\{|<[^>]+>|\.\.\.|^(?:[x*•.#_-]+|none|null|true|false|nil|undefined)$"
-    r"|^(?:\.{0,2}/|~/|[a-z]+://|(?:env|file|vault|ref|sha\d+|arn|secret|op):)"
+    r"^[$<{\[%!(`]|\$[{(]|\{\{|<[^>]+>|\.\.\.|^(?:[x*•.#_-]+|none|null|true|false|nil|undefined)$"
+    r"|^(?:\.{0,2}/|~/|[a-z]+://|(?:env|file|vault|ref|sha\d+|arn|secret|op):|@|\*\w)"
     r"|example|placeholder|change[-_ ]?(?:me|it)|your|dummy|sample|redacted|replace|insert|todo|fixme|x{4}",
     re.IGNORECASE,
 )
-_QUOTED_BITS = 2.5  # of entropy per character; "password" itself has 2.75
-_BARE_BITS = 3.0  # without quotes it may be code or a name
+# Said of a secret instead of one: how it is given, its type in a schema or a signature.
+_NO_VALUE = re.compile(
+    r"(?:default|required?|optional|enabled?|disabled?|include|omit|same-origin|prompt|ask|auto|empty|hidden|yes|no"
+    r"|str|string|text|bytes?|int|integer|number|bool|boolean|any|object|secretstr)[?!]?",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"[()\[\]]|^\w+(\.\w+)+$")  # a call, an index, a dotted name
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")  # DB_PASSWORD, of the environment
+# my-tls-secret-v2, Bearer: the name of a secret that is kept elsewhere, or of its kind.
+_NAMELIKE = re.compile(r"[A-Z]?[a-z]+|[a-z]+\d{0,2}(?:[-_./](?:[a-z]+\d{0,2}|\d{1,2}))+")
+_SHORTEST = 4
+_CODE_BITS = 3.0  # of entropy per character: what a bare word in a program must have not to be a variable
+_ADDRESS_BITS = 2.0
+_PROGRAMS = (
+    ".c", ".cc", ".cpp", ".cs", ".go", ".h", ".java", ".js", ".jsx", ".kt", ".lua", ".mjs", ".php", ".pl", ".py",
+    ".pyi", ".rb", ".rs", ".scala", ".swift", ".ts", ".tsx",
+)  # fmt: skip
 
 
-def first_secret(lines: Iterable[bytes]) -> Found | None:
+def is_program(name: str) -> bool:
+    """Whether a word without quotes is more likely a variable than a value, by the name of the file."""
+    return name.lower().endswith(_PROGRAMS)
+
+
+def first_secret(lines: Iterable[bytes], program: bool = False) -> Found | None:
     """The first secret and its line; lines are bytes, so that any file can be looked at."""
     patterns = [(kind, re.compile(pattern)) for kind, pattern in _TOKENS]
     number = 1
     for raw in lines:
-        kind = _kind(raw.decode("utf-8", "replace"), patterns)
+        kind = _kind(raw.decode("utf-8", "replace"), patterns, program)
         if kind:
             return Found(number, kind)
         number += raw.endswith(b"\n")
     return None
 
 
-def _kind(line: str, patterns: list[tuple[str, re.Pattern[str]]]) -> str:
+def _kind(line: str, patterns: list[tuple[str, re.Pattern[str]]], program: bool) -> str:
     for kind, pattern in patterns:
         if any(not _is_placeholder(found.group()) for found in pattern.finditer(line)):
             return kind
-    for found in _ASSIGNED.finditer(line):
-        if found["quoted"] is not None and _looks_secret(found["quoted"], _QUOTED_BITS, mixed=False):
-            return "a password or key written out"
-        if found["bare"] is not None and _looks_secret(found["bare"], _BARE_BITS, mixed=True):
-            return "a password or key written out"
-    if any(_looks_secret(found["value"], 2.0, mixed=False) for found in _IN_ADDRESS.finditer(line)):
+    if any(_is_written_out(found, program) for found in _ASSIGNED.finditer(line)):
+        return "a password or key written out"
+    if any(_is_in_clear(found["value"]) for found in _IN_ADDRESS.finditer(line)):
         return "an address with a password in it"
     return ""
 
 
-def _looks_secret(value: str, bits: float, mixed: bool) -> bool:
-    if len(value) < 6 or " " in value or _is_placeholder(value):
+def _is_written_out(found: "re.Match[str]", program: bool) -> bool:
+    """Whether the value given to a name such as db_password or api_key is the secret itself."""
+    name, bare = found["name"], found["bare"]
+    value: str = found["quoted"] if bare is None else bare.rstrip("}")
+    if len(value) < _SHORTEST or " " in value or _is_placeholder(value) or _OTHER_PASS.search(name):
         return False
+    if _NO_VALUE.fullmatch(value) or _VARIABLE.fullmatch(value):
+        return False
+    # `password=password` hands a variable on; `"password": "Password"` is a label.
+    if value.lower() in (name.lower(), re.split(r"[_.-]", name.lower())[-1]):
+        return False
+    if bare is not None and (_CODE.search(value) or (program and not _is_mixed(value))):
+        return False
+    if found["password"] and name.lower() != "pass":
+        return True
+    return not (value.isdigit() or _NAMELIKE.fullmatch(value))
+
+
+def _is_mixed(value: str) -> bool:
     kinds = sum(bool(re.search(kind, value)) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
-    if mixed and (kinds < 2 or re.search(r"[()\[\]]|^\w+(\.\w+)+$", value)):
+    return kinds > 1 and _entropy(value) >= _CODE_BITS
+
+
+def _is_in_clear(value: str) -> bool:
+    """A password in an address; shorter ones are mostly made up."""
+    if len(value) < 6 or value.isdigit() or _is_placeholder(value):
         return False
-    return bool(kinds) and not value.isdigit() and _entropy(value) >= bits
+    return _entropy(value) >= _ADDRESS_BITS
 
 
 def _is_placeholder(value: str) -> bool:

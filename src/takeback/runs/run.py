@@ -236,6 +236,9 @@ class Run:
             )
             effect = self._do_in_turn(change, terms)
             if effect:
+                # Only an effect takes a position: whoever resumes the run counts its effects and must not come to the
+                # same number, or the same change asked for again would pass for the one that was made then.
+                self._position += 1
                 self._count()
             return effect
 
@@ -261,9 +264,8 @@ class Run:
 
     def _next_key(self, change: Change) -> str:
         """From run, position and intent: asked again at the same place, the same change has the same key."""
-        self._position += 1
         told = canonical(intent(change))
-        return hashlib.sha256(f"{self.id} {self._position} ".encode() + told).hexdigest()[:16]
+        return hashlib.sha256(f"{self.id} {self._position + 1} ".encode() + told).hexdigest()[:16]
 
     def _count(self) -> None:
         self._since_checkpoint += 1
@@ -351,7 +353,8 @@ class Run:
             if self._info.on_death is OnDeath.LEAVE:
                 self.leave()
             elif error is None:
-                self.close()
+                with self.uninterrupted():
+                    self.close()
             elif self._info.on_death is OnDeath.FINISH:
                 self._end_undo()
             elif isinstance(error, KeyboardInterrupt) or (self._signals and self._signals.arrived):

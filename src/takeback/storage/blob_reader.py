@@ -24,12 +24,12 @@ class BlobReader:
         self._recent: dict[bytes, bytes] = {}
         self._weight = 0
 
-    def content(self, digest: bytes) -> bytes:
-        """Of one piece, found right; `BlobMissing`, `BlobDamaged`."""
+    def content(self, digest: bytes, found: Stored | None = None) -> bytes:
+        """Of one piece, found right; `BlobMissing`, `BlobDamaged`. `found` is where it was seen just now, if it was."""
         if (known := self._recent.get(digest)) is not None:
             return known
         for attempt in range(ATTEMPTS):
-            stored = self._find(digest)
+            stored, found = found or self._find(digest), None
             if stored is None:
                 raise missing(digest)
             try:

@@ -190,7 +190,7 @@ class StoredBlobs:
             if stored is None or name is None:
                 raise missing(digest)
             if not is_recipe(stored):
-                return iter((self._reader.content(name),))
+                return iter((self._reader.content(name, stored),))
             pieces = self._reader.pieces(stored)
         return stream(name, (self._piece(name, piece) for piece in pieces))
 

@@ -45,25 +45,24 @@ def select_effects(query: Query, beyond: int = 0) -> tuple[str, list[Any]]:
 
     if query.ids:
         narrow(f"e.id IN ({_marks(query.ids)})", *query.ids)
-    if query.run:
-        narrow("e.run = ?", query.run)
-    if query.agent:
-        narrow("r.agent = ?", query.agent)
+    for sql, value in (
+        ("e.run = ?", query.run),
+        ("r.agent = ?", query.agent),
+        ("e.key = ? AND e.key <> '' AND e.state <> 'aborted'", query.key),
+        ("e.seq IN (SELECT effect FROM needs WHERE needed = ?)", query.needing),
+        ("e.seq > ?", query.after),
+    ):
+        if value:
+            narrow(sql, value)
     if query.states:
         narrow(_in_states(query.states))
-    if query.key:
-        narrow("e.key = ? AND e.key <> '' AND e.state <> 'aborted'", query.key)
     if query.resource:
         sql, given = _overlapping(query.resource)
         narrow(f"e.seq IN ({sql})", *given)
-    if query.needing:
-        narrow("e.seq IN (SELECT effect FROM needs WHERE needed = ?)", query.needing)
     if query.undos:
         narrow("e.undoes <> ''")
     if query.forgettable:
         narrow("e.kept_by <> '' AND e.forgotten = 0")
-    if query.after:
-        narrow("e.seq > ?", query.after)
     if beyond:
         narrow("e.seq < ?" if query.newest else "e.seq > ?", beyond)
     sql = "SELECT" + _COLUMNS + ("WHERE " + " AND ".join(where) if where else "")

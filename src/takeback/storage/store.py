@@ -137,7 +137,9 @@ def _create(path: str) -> None:
     disk.make_private_directory(path)
     with disk.reachable(path, "looked at"):
         names = os.listdir(path)
-    if not all(name in ("lock", "blobs", "held") or name.startswith(("journal.db", "FORMAT")) for name in names):
+    if not all(
+        name in ("lock", "blobs", "held") or name.startswith(("journal.db", "FORMAT")) for name in names
+    ):
         raise Refused(
             f"{path} holds other files and is not a takeback store.", hint="Give an empty or new directory."
         )

@@ -31,7 +31,9 @@ SYSTEM_CALLS = (
 class Boundaries:
     """Counts what is passed; something happens at the n-th."""
 
-    def __init__(self, at: int = 0, happens: Callable[[], None] | None = None, *, persistent: bool = False) -> None:
+    def __init__(
+        self, at: int = 0, happens: Callable[[], None] | None = None, *, persistent: bool = False
+    ) -> None:
         self.passed: list[str] = []
         self._at = at
         self._happens = happens or die
@@ -138,6 +140,7 @@ class End(NamedTuple):
     killed: bool
     passed: tuple[str, ...]  # the boundaries it passed; known only if it was not killed
     error: str = ""  # the traceback, if it ended by an exception
+    signal: int = 0  # what ended it, if that was a signal
 
 
 def in_a_process(action: Callable[[Boundaries], None], boundaries: Boundaries) -> End:
@@ -150,11 +153,11 @@ def in_a_process(action: Callable[[Boundaries], None], boundaries: Boundaries) -
     with open(reader, "rb") as answers:
         answer = answers.read().decode("utf-8", "replace")
     _, status = os.waitpid(child, 0)
-    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    if not killed and os.waitstatus_to_exitcode(status) != 0:
+    ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if not ended_by and os.waitstatus_to_exitcode(status) != 0:
         raise RuntimeError(f"The child ended with {os.waitstatus_to_exitcode(status)}:\n{answer}")
     error, _, passed = answer.partition("\0")
-    return End(killed, tuple(passed.split("\n")) if passed else (), error)
+    return End(ended_by == signal.SIGKILL, tuple(passed.split("\n")) if passed else (), error, ended_by)
 
 
 def _be_the_child(action: Callable[[Boundaries], None], boundaries: Boundaries, writer: int) -> None:

@@ -68,7 +68,10 @@ def intending(
     touched = (resources,) if isinstance(resources, str) else tuple(resources)
     change = Change("file", UNDO if undoes else "write", touched[0], summary, args or {})
     remedy = Remedy(
-        "file", 1, Strategy.SNAPSHOT, tuple(Target(one, {"kind": "none"}, {"kind": "file"}) for one in touched)
+        "file",
+        1,
+        Strategy.SNAPSHOT,
+        tuple(Target(one, {"kind": "none"}, {"kind": "file"}) for one in touched),
     )
     whole = Effect(effect, run, "", 0, State.PROPOSED, change, key=key, needs=tuple(needs), undoes=undoes)
     return Draft(kind, run, effect, intent_body(whole, to_json(remedy) if kind is Kind.INTENT else None))

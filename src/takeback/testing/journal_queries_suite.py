@@ -10,10 +10,11 @@ from takeback.model.record import Draft, Kind
 from takeback.model.run import OnDeath
 from takeback.storage.protocols import Journal, Leases
 from takeback.testing.fakes import Clock, Processes, ending, intending
-from takeback.testing.journal_suite import Books, JournalSuite
+from takeback.testing.journal_runs_suite import JournalRunsSuite
+from takeback.testing.journal_suite import Books
 
 
-class JournalQueriesSuite(JournalSuite):
+class JournalQueriesSuite(JournalRunsSuite):
     def test_effects_come_oldest_first_or_newest_first_and_no_more_than_asked(self, books: Books) -> None:
         lease = books.open("run")
         for number in range(5):
@@ -104,7 +105,8 @@ class JournalQueriesSuite(JournalSuite):
     def test_a_reader_of_many_records_gets_each_once_and_may_write_meanwhile(self, books: Books) -> None:
         lease = books.open("run")
         books.journal.append(
-            lease, [Draft(Kind.CHECKPOINT, "run", "", {"id": f"c{number}", "label": "p"}) for number in range(2500)]
+            lease,
+            [Draft(Kind.CHECKPOINT, "run", "", {"id": f"c{number}", "label": "p"}) for number in range(2500)],
         )
         seen: list[int] = []
         for record in books.journal.records():
@@ -198,7 +200,10 @@ class DurableJournalSuite(JournalQueriesSuite):
     @pytest.mark.parametrize(
         ("column", "value"),
         [
-            ("body", '{"adapter":"file","key":"","kind":"write","resource":"file:///etc/passwd","summary":"x"}'),
+            (
+                "body",
+                '{"adapter":"file","key":"","kind":"write","resource":"file:///etc/passwd","summary":"x"}',
+            ),
             ("body", "not json"),
             ("body", "{}"),
             ("at", 1),
@@ -262,7 +267,9 @@ class DurableJournalSuite(JournalQueriesSuite):
             later.effect("f")
         assert later.effect("e").state is State.DONE
 
-    def test_a_projection_that_disagrees_with_the_records_is_found(self, books: Books, tmp_path: Path) -> None:
+    def test_a_projection_that_disagrees_with_the_records_is_found(
+        self, books: Books, tmp_path: Path
+    ) -> None:
         books.make(books.open("run"), "e")
         self.lie(tmp_path, "e", State.UNDONE)
         assert any("e" in finding for finding in self._again(books, tmp_path).journal.check())

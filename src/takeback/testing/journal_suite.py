@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from takeback.errors import Blocked, Drifted, KeyReused, LeaseLost, Misuse, RecordInvalid, StoreBusy
+from takeback.errors import Blocked, KeyReused, LeaseLost, Misuse, RecordInvalid, StoreBusy
 from takeback.model.effect import Effect, State
-from takeback.model.record import GENESIS, Draft, Kind, canonical, chained
-from takeback.model.run import Lease, OnDeath, RunState
+from takeback.model.record import Draft, Kind
+from takeback.model.run import Lease
 from takeback.storage.protocols import Journal, Leases, Query
-from takeback.testing.fakes import SECOND, Clock, Processes, closing, ending, intending, opening
+from takeback.testing.fakes import SECOND, Clock, Processes, ending, intending, opening
 
 LASTS = 60 * SECOND
 
@@ -36,7 +36,9 @@ class Books:
         self.journal.append(lease, [opening(run, **how)])
         return lease
 
-    def make(self, lease: Lease, effect: str, resources: str | Sequence[str] = "file:///a", **how: Any) -> None:
+    def make(
+        self, lease: Lease, effect: str, resources: str | Sequence[str] = "file:///a", **how: Any
+    ) -> None:
         self.journal.append(lease, [intending(effect, lease.run, resources, **how)])
         self.journal.append(lease, [ending(effect, lease.run)])
 
@@ -113,7 +115,9 @@ class JournalSuite:
             books.journal.append(mine, [intending("e", theirs.run)])
         assert books.picture() == before
 
-    @pytest.mark.parametrize("kind", [Kind.INTENT, Kind.PROPOSE, Kind.DONE, Kind.ABORT, Kind.STICK, Kind.CHECKPOINT])
+    @pytest.mark.parametrize(
+        "kind", [Kind.INTENT, Kind.PROPOSE, Kind.DONE, Kind.ABORT, Kind.STICK, Kind.CHECKPOINT]
+    )
     def test_without_a_lease_nothing_can_be_said_of_work_in_progress(self, books: Books, kind: Kind) -> None:
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run")])
@@ -156,7 +160,11 @@ class JournalSuite:
         before = books.picture()
         with pytest.raises((ValueError, TypeError)):
             books.journal.append(
-                lease, [intending("e", "run"), Draft(Kind.CHECKPOINT, "run", "", {"id": "c", "label": "c", "x": 0.5})]
+                lease,
+                [
+                    intending("e", "run"),
+                    Draft(Kind.CHECKPOINT, "run", "", {"id": "c", "label": "c", "x": 0.5}),
+                ],
             )
         assert books.picture() == before
         books.make(lease, "e")
@@ -306,7 +314,9 @@ class JournalSuite:
         ("one", "other"),
         [("file:///a", "file:///ab"), ("file:///d/f", "file:///d/g"), ("file:///c#/x", "file:///c2#/x")],
     )
-    def test_effects_in_flight_on_different_things_do_not_wait(self, books: Books, one: str, other: str) -> None:
+    def test_effects_in_flight_on_different_things_do_not_wait(
+        self, books: Books, one: str, other: str
+    ) -> None:
         first, second = books.open("first"), books.open("second")
         books.journal.append(first, [intending("e", "first", one)])
         books.journal.append(second, [intending("f", "second", other)])
@@ -331,125 +341,6 @@ class JournalSuite:
         with pytest.raises(Blocked) as blocked:
             books.journal.append(lease, [intending("f", "run", "file:///d")])
         assert blocked.value.blockers == ("e",)
-
-    # Undo and redo.
-
-    def test_a_done_undo_takes_its_target_back_and_redo_brings_it_again(self, books: Books) -> None:
-        lease = books.open("run")
-        books.make(lease, "e")
-        books.journal.append(lease, [intending("u", "run", undoes="e")])
-        assert books.effect("e").state is State.DONE
-        books.journal.append(lease, [ending("u", "run")])
-        assert (books.effect("e").state, books.effect("e").undone_by) == (State.UNDONE, "u")
-        books.make(lease, "r", undoes="u")
-        assert (books.effect("e").state, books.effect("e").undone_by) == (State.DONE, "")
-        assert (books.effect("u").state, books.effect("u").undone_by) == (State.UNDONE, "r")
-        assert books.journal.tally() | {"records": 0} == {"done": 2, "undone": 1, "records": 0}
-
-    def test_undo_of_a_redo_takes_back_what_the_redo_brought_and_so_on(self, books: Books) -> None:
-        lease = books.open("run")
-        books.make(lease, "e")
-        done = {0: {"e"}, 1: {"1"}, 2: {"e", "2"}, 3: {"1", "3"}, 4: {"e", "2", "4"}, 5: {"1", "3", "5"}}
-        for number in range(1, 6):
-            books.make(lease, str(number), undoes=str(number - 1) if number > 1 else "e")
-            assert set(books.ids(states=(State.DONE,))) == done[number]
-        assert books.effect("e").undone_by == "1"
-        assert not list(books.journal.check())
-
-    def test_an_undo_that_left_something_out_leaves_its_target_done(self, books: Books) -> None:
-        lease = books.open("run")
-        books.make(lease, "e", ["file:///a", "file:///b"])
-        books.make(lease, "u", undoes="e", args={"partial": True})
-        assert books.effect("e").state is State.DONE
-
-    def test_an_aborted_undo_changes_nothing(self, books: Books) -> None:
-        lease = books.open("run")
-        books.make(lease, "e")
-        books.journal.append(lease, [intending("u", "run", undoes="e")])
-        books.journal.append(lease, [ending("u", "run", Kind.ABORT, why="no")])
-        assert books.effect("e").state is State.DONE
-
-    def test_what_is_undone_cannot_be_undone_by_a_second_effect(self, books: Books) -> None:
-        lease = books.open("run")
-        books.make(lease, "e")
-        books.make(lease, "u", undoes="e")
-        before = books.picture()
-        with pytest.raises(Drifted):
-            books.make(lease, "v", undoes="e")
-        # The intent already is refused: the world was not touched.
-        assert books.picture() == before
-
-    # The chain.
-
-    def test_each_record_is_tied_to_all_before_it(self, books: Books) -> None:
-        lease = books.open("run")
-        books.make(lease, "e")
-        previous = GENESIS
-        for number, record in enumerate(books.journal.records(), 1):
-            assert record.seq == number
-            body = canonical(record.body)
-            previous = chained(previous, record.seq, record.at, record.kind, record.run, record.effect, body)
-            assert record.hash == previous
-        assert not list(books.journal.check())
-
-    # Runs.
-
-    def test_a_run_that_ended_well_keeps_what_it_did(self, books: Books) -> None:
-        lease = books.open("run")
-        books.make(lease, "e", "file:///a")
-        books.make(lease, "f", "file:///b")
-        books.make(lease, "u", "file:///b", undoes="f")
-        books.journal.append(lease, [closing("run")])
-        assert [books.effect(id).kept_by for id in ("e", "f", "u")] == ["run", "", "run"]
-        assert books.journal.tally()["kept"] == 2
-
-    def test_a_run_that_was_taken_back_keeps_nothing(self, books: Books) -> None:
-        lease = books.open("run")
-        books.make(lease, "e")
-        books.journal.append(lease, [closing("run", RunState.UNDONE)])
-        assert not books.effect("e").kept
-
-    def test_an_ended_run_is_not_opened_or_closed_again(self, books: Books) -> None:
-        lease = books.open("run")
-        books.journal.append(lease, [closing("run")])
-        for draft in (opening("run"), closing("run")):
-            with pytest.raises(RecordInvalid):
-                books.journal.append(lease, [draft])
-
-    def test_an_ended_run_gets_no_new_effects(self, books: Books) -> None:
-        lease = books.open("run")
-        books.journal.append(lease, [closing("run")])
-        with pytest.raises(RecordInvalid):
-            books.journal.append(lease, [intending("e", "run")])
-
-    def test_a_run_that_was_never_opened_gets_no_effects(self, books: Books) -> None:
-        with pytest.raises(RecordInvalid):
-            books.journal.append(books.lease("run"), [intending("e", "run")])
-
-    def test_a_run_does_not_end_while_an_effect_of_it_is_in_flight(self, books: Books) -> None:
-        """It would be nobody's: recovery looks at runs that have not ended."""
-        lease = books.open("run")
-        books.journal.append(lease, [intending("e", "run")])
-        for outcome in (RunState.KEPT, RunState.UNDONE):
-            with pytest.raises(RecordInvalid):
-                books.journal.append(lease, [closing("run", outcome)])
-        books.journal.append(lease, [ending("e", "run")])
-        books.journal.append(lease, [closing("run")])
-
-    def test_a_suspended_run_is_unfinished_and_can_go_on(self, books: Books) -> None:
-        lease = books.open("run", name="deploy", agent="a", on_death=OnDeath.LEAVE)
-        books.journal.append(lease, [closing("run", RunState.SUSPENDED)])
-        (info,) = books.journal.runs(unfinished=True)
-        assert (info.name, info.agent, info.state, info.on_death) == ("deploy", "a", RunState.SUSPENDED, OnDeath.LEAVE)
-        books.journal.append(lease, [Draft(Kind.OPEN, "run", "", {"resumed": True})])
-        (info,) = books.journal.runs(("run",))
-        assert (info.state, info.name, info.closed_at) == (RunState.OPEN, "deploy", 0)
-
-    def test_runs_are_listed_oldest_first_with_their_number_of_effects(self, books: Books) -> None:
-        for name in ("c", "a", "b"):
-            books.make(books.open(name), f"effect-{name}", f"file:///{name}")
-        assert [(info.id, info.effects) for info in books.journal.runs()] == [("c", 1), ("a", 1), ("b", 1)]
-        assert [info.id for info in books.journal.runs(("b", "c"))] == ["c", "b"]
 
 
 def _about(effect: str, kind: Kind) -> Draft:

@@ -185,7 +185,8 @@ class ConfigAdapter:
         if odd:
             details = "; ".join(f"{display(each.resource)}: {each.detail}" for each in odd)
             raise Conflict(
-                f"Taking back effect {of.id[:8]} would destroy what was done since: {details}.",
+                f"{'Bringing back' if of.is_undo else 'Taking back'} effect {(of.undoes or of.id)[:8]} would destroy "
+                f"what was done since: {details}.",
                 hint="Nothing was changed. Skip or force, or undo the later changes first.",
                 resources=tuple(each.resource for each in odd),
             )
@@ -208,7 +209,7 @@ class ConfigAdapter:
         if data is None:
             raise Refused(
                 f"{display(change.resource)} does not exist, so it has no keys.",
-                hint="Create it with write() first.",
+                hint="Write the file first.",
             )
         sets, deletes = requested(change, self._blobs)
         now = View(data, formats.read(format, data))

@@ -28,7 +28,7 @@ def edit_change(
     of the journal."""
     deletes = [delete] if isinstance(delete, str) else list(delete)
     if not set and not deletes:
-        raise Misuse("No key was named.", hint='Give set={"/key": value} or delete=["/key"].')
+        raise Misuse("No key was named.", hint="Name one to set or to delete, such as /server/port.")
     resource = resolve(os.fsencode(path), follow=True)
     kind = formats.format_of(os.fsdecode(path_of(resource)), format)
     for pointer in (*set, *deletes):

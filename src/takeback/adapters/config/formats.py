@@ -48,7 +48,7 @@ def format_of(path: str, given: str = "") -> str:
     if not found:
         raise Misuse(
             f"The format of {name} is not known from its name.",
-            hint=f"Give format= as one of {', '.join(FORMATS)}.",
+            hint=f"Name it with --format (format=): one of {', '.join(FORMATS)}.",
         )
     return found
 
@@ -90,7 +90,7 @@ def rewritten(format: str, data: bytes, *stages: Any) -> bytes:
         except Refused as error:
             why = str(error).removesuffix(".")
     raise ValidationFailed(
-        f"The edit was not made: {why}.", hint="Ask for other keys, or use write() to replace the file."
+        f"The edit was not made: {why}.", hint="Ask for other keys, or write the whole file instead."
     )
 
 
@@ -155,7 +155,7 @@ def _text(data: bytes) -> str:
     except UnicodeDecodeError as error:
         raise Refused(
             f"The file is not UTF-8 text (byte {error.start}), so it has no keys to edit.",
-            hint="Only JSON, YAML and TOML in UTF-8 can be edited; write() takes any bytes.",
+            hint="Only JSON, YAML and TOML in UTF-8 can be edited by key; the whole file can be written.",
         ) from None
 
 

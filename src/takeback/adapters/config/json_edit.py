@@ -53,11 +53,11 @@ def parse(text: str, comments: bool = False) -> Any:
             parse_constant=_no_constant,
         )
     except RecursionError:
-        raise Refused("The JSON is nested too deeply.", hint="Use write() to replace the file.") from None
+        raise Refused("The JSON is nested too deeply.", hint="Write the whole file instead.") from None
     except ValueError as error:
-        hint = "Put the file right first, or replace it whole with write()."
+        hint = "Put the file right first, or write the whole file instead."
         if not comments and re.search(r"^\s*(//|/\*)", text, re.MULTILINE):
-            hint = 'It seems to have comments: give format="jsonc".'
+            hint = "It seems to have comments: name the format jsonc (--format, format=)."
         raise Refused(f"This is not valid JSON: {error}.", hint=hint) from error
 
 

@@ -70,7 +70,7 @@ def read_bytes(resource: str) -> bytes | None:
             if status.st_size > _LARGEST:
                 raise Refused(
                     f"{status.st_size:,} bytes are too many to edit by key.",
-                    hint="Use write() to replace the file.",
+                    hint="Write the whole file instead.",
                 )
             return file_bytes(place.fd, place.name, status.st_size)
 
@@ -79,7 +79,8 @@ def read_bytes(resource: str) -> bytes | None:
 
 
 def key_resource(resource: str, pointer: str) -> str:
-    return f"{resource}#{to_fragment(pointer)}"
+    """The whole document is the file itself: then every key of it is inside."""
+    return f"{resource}#{to_fragment(pointer)}" if pointer else resource
 
 
 def pointer_in(resource: str) -> str:

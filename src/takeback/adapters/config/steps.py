@@ -63,6 +63,9 @@ def with_restored(document: Any, keys: Iterable[Restored], made: Iterable[str] =
     while pending:
         key = pending.pop(_first_to_restore(pending))
         path = tokens(key.pointer)
+        if not path:
+            wanted = copied(key.value)
+            continue
         if not key.present:
             _delete(wanted, path)
             continue
@@ -88,7 +91,7 @@ def copied(value: Any) -> Any:
 def _refuse_overlap(pointers: list[str]) -> None:
     for place, pointer in enumerate(pointers):
         if pointer == ROOT:
-            raise Misuse("The empty pointer names the whole document.", hint="Use write() to replace a file.")
+            raise Misuse("The empty pointer names the whole document.", hint="To replace all of it, write the whole file.")
         for other in pointers[place + 1 :]:
             if covers(pointer, other) or covers(other, pointer):
                 raise Misuse(
@@ -103,7 +106,7 @@ def _back_to_front(path: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
 
 def _set(document: Any, path: tuple[str, ...], value: Any, made: list[str]) -> str:
     container = document
-    named = ""
+    named: str | None = None
     for depth, token in enumerate(path):
         here, last = pointer_of(path[: depth + 1]), depth == len(path) - 1
         if isinstance(container, list):
@@ -111,7 +114,7 @@ def _set(document: Any, path: tuple[str, ...], value: Any, made: list[str]) -> s
             index = len(items) if token == APPEND else _index(items, token, path[:depth])
             if index == len(items):
                 items.append({})
-                named = named or pointer_of(path[:depth])
+                named = pointer_of(path[:depth]) if named is None else named
             if last:
                 items[index] = value
             container = items[index]
@@ -124,7 +127,7 @@ def _set(document: Any, path: tuple[str, ...], value: Any, made: list[str]) -> s
             mapping[key] = {}
             made.append(here)
         container = mapping[key]
-    return named or pointer_of(path)
+    return pointer_of(path) if named is None else named
 
 
 def _delete(document: Any, path: tuple[str, ...]) -> str:
@@ -177,7 +180,7 @@ def _mapping(container: Any, path: tuple[str, ...]) -> dict[Any, Any]:
         )
     raise Refused(
         f"{where} holds {_in_words(container)}, not an object, so it has no keys.",
-        hint=f"Set {where} itself." if path else "Use write() to replace the file.",
+        hint=f"Set {where} itself." if path else "Write the whole file instead.",
     )
 
 

@@ -13,11 +13,11 @@ def parse(text: str) -> Any:
     try:
         return tomllib.loads(text, parse_float=spelled_float)
     except RecursionError:
-        raise Refused("The TOML is nested too deeply.", hint="Use write() to replace the file.") from None
+        raise Refused("The TOML is nested too deeply.", hint="Write the whole file instead.") from None
     except tomllib.TOMLDecodeError as error:
         raise Refused(
             f"This is not valid TOML: {error}.",
-            hint="Put the file right first, or replace it whole with write().",
+            hint="Put the file right first, or write the whole file instead.",
         ) from error
 
 
@@ -30,7 +30,7 @@ def change(text: str, step: Step, inline: bool = False) -> str:
     except (tomlkit.exceptions.TOMLKitError, ValueError, TypeError, AttributeError, LookupError) as error:
         # Tables in odd orders are more than it can handle; the file can still be written whole.
         raise Refused(
-            "This place in the TOML cannot be edited by key.", hint="Use write() to replace the file."
+            "This place in the TOML cannot be edited by key.", hint="Write the whole file instead."
         ) from error
     if "\r\n" in text and "\n" not in text.replace("\r\n", ""):
         new = new.replace("\r\n", "\n").replace("\n", "\r\n")

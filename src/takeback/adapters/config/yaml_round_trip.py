@@ -25,7 +25,7 @@ def change(text: str, step: Step) -> str:
         yaml.dump(document, out)
     except (YAMLError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise Refused(
-            "This place in the YAML cannot be edited by key.", hint="Use write() to replace the file."
+            "This place in the YAML cannot be edited by key.", hint="Write the whole file instead."
         ) from error
     new = out.getvalue()
     return new.replace("\n", "\r\n") if "\r\n" in text else new

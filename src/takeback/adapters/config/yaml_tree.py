@@ -58,7 +58,7 @@ def read(text: str) -> Node:
         if len(documents) > 1:
             raise Refused(
                 f"The file holds {len(documents)} YAML documents; a key would be ambiguous.",
-                hint="Split the file, or replace it whole with write().",
+                hint="Split the file, or write the whole file instead.",
             )
         return _Reader(text, events).document()
     except RecursionError:
@@ -98,7 +98,7 @@ def _depth(text: str) -> int:
 
 def _invalid(why: str) -> Refused:
     return Refused(
-        f"This is not valid YAML: {why}.", hint="Put the file right first, or replace it whole with write()."
+        f"This is not valid YAML: {why}.", hint="Put the file right first, or write the whole file instead."
     )
 
 

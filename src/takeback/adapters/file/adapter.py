@@ -10,7 +10,7 @@ from takeback.adapters.file.build import Tools
 from takeback.adapters.file.capturing import VERSION, capture_change
 from takeback.adapters.file.conflicts import plan_undo
 from takeback.adapters.file.custody import Custody
-from takeback.adapters.file.hold import release_held
+from takeback.adapters.file.hold import release_held, release_returned
 from takeback.adapters.file.look import look
 from takeback.adapters.file.moving import Move, come_back, go, move_of
 from takeback.adapters.file.paths import Place, open_place
@@ -141,6 +141,7 @@ class FileAdapter:
         if len(targets) > 1:
             self._sync({target.resource for target in effect.targets})
         self._synced.add(effect.id)
+        self._release_all_returned(effect)
 
     def _refuse_drifted(self, effect: Effect) -> None:
         """Before the first of several is touched, all are looked at."""
@@ -186,6 +187,7 @@ class FileAdapter:
                 come_back(old, new, names, move, self._tools)
         self._sync({move.old, move.new})
         self._synced.add(effect.id)
+        self._release_all_returned(effect)
 
     def _sync(self, resources: set[str]) -> None:
         """Make the names durable: each directory once."""
@@ -235,11 +237,17 @@ class FileAdapter:
             aside = place.beside(name)
             if aside.stat() is not None:
                 self._remove_if_ours(aside, target, interrupted=name == names.going)
-        if "held" in target.before and target.before["held"].startswith(effect):
-            status = place.stat()
-            if status is not None:
-                # The inode has its name again, so nothing waits for the held one.
-                release_held(self._tools, target.before["held"], (status.st_dev, status.st_ino))
+        self._release_returned(target, place)
+
+    def _release_all_returned(self, effect: Effect) -> None:
+        """Only now that their own names are durable."""
+        for target in effect.targets:
+            if any("held" in state or "holds" in state for state in (target.before, target.after)):
+                self._at(target.resource, partial(self._release_returned, target))
+
+    def _release_returned(self, target: Target, place: Place) -> None:
+        for state in (target.before, target.after):
+            release_returned(self._tools, place, state)
 
     def _remove_if_ours(self, aside: Place, target: Target, interrupted: bool) -> None:
         for state in (target.before, target.after):

@@ -222,7 +222,7 @@ def capture_undo(effect: Effect, tools: Tools) -> Captured:
     steps = plan_undo(of, on_conflict, tools, Scope(tools.blobs, hold=effect.id if tools.held else ""))
     odd = [step.outcome for step in steps if step.outcome.outcome in (Outcome.CONFLICT, Outcome.FAILED)]
     if odd and on_conflict is not OnConflict.SKIP:
-        details = "; ".join(f"{display(each.resource)}: {each.detail}" for each in odd)
+        details = "; ".join(f"{display(each.resource)} {each.detail}" for each in odd)
         raise Conflict(
             f"Taking back effect {of.id[:8]} would destroy what was done since: {details}.",
             hint="Nothing was changed. Merge, skip or force, or undo the later changes first.",

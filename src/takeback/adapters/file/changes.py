@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from takeback.adapters.file.paths import resolve
+from takeback.adapters.file.states import counted
 from takeback.errors import Misuse
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
@@ -36,7 +37,7 @@ def write_change(
 ) -> Change:
     resource = resource or resolve(os.fspath(path), follow=True)
     args: dict[str, Any] = {"content": digest, "size": size} | _mode(mode) | _inexact(allow_inexact)
-    return Change(ADAPTER, "write", resource, f"write {display(resource)} ({size:,} bytes)", args)
+    return Change(ADAPTER, "write", resource, f"write {display(resource)} ({counted(size, 'byte')})", args)
 
 
 def write_all_change(files: Iterable[NewFile], *, allow_inexact: bool = False) -> Change:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.content import file_bytes
+from takeback.adapters.file.hold import name_to_hold, stays_apart
 from takeback.adapters.file.look import look_closely
 from takeback.adapters.file.merge import Merged, merge
 from takeback.adapters.file.moving import Move, move_of, move_targets
@@ -37,7 +38,9 @@ def plan_undo(of: Effect, on_conflict: OnConflict, tools: Tools, scope: Scope) -
             of.id,
             on_conflict,
             tools,
-            scope._replace(hold=f"{scope.hold}-{index}" if scope.hold else ""),
+            scope._replace(
+                hold=name_to_hold(tools, target.after, f"{scope.hold}-{index}") if scope.hold else ""
+            ),
         )
         for index, target in enumerate(of.targets)
     ]
@@ -58,14 +61,12 @@ def _undo_target(target: Target, of: str, on_conflict: OnConflict, tools: Tools,
         except (FileNotFoundError, NotADirectoryError):
             if target.before["type"] == "absent":
                 return _step(target, Outcome.ALREADY, "nothing is there")
-            return _step(target, Outcome.CONFLICT, "the directory it was in is gone")
+            return _step(target, Outcome.CONFLICT, "cannot come back: the directory it was in is gone")
         with place:
             try:
                 return _undo_at(place, target, of, on_conflict, tools, scope)
             except CannotCapture as trouble:
-                return _step(
-                    target, Outcome.FAILED, f"what is there now cannot be captured: {trouble.reason}"
-                )
+                return _step(target, Outcome.FAILED, f"cannot be captured as it is now: {trouble.reason}")
 
 
 def _undo_at(
@@ -76,12 +77,12 @@ def _undo_at(
     now = sight.state
     change = Target(target.resource, now, restored(target.before, target.after, now))
     if same(now, target.after):
-        return _step(target, Outcome.UNDONE, _back_to(target.before), change, sight.seen)
+        return _step(target, Outcome.UNDONE, _back_to(target.before, tools), change, sight.seen)
     if same(now, target.before):
         return _step(target, Outcome.ALREADY, "it is as it was before")
-    found = f"effect {of[:8]} left something else: {difference(target.after, now)}"
+    found = difference(target.after, now, effect=of[:8])
     if on_conflict is OnConflict.FORCE:
-        detail = f"{_back_to(target.before)}; {words(now)} that was there is kept for redo"
+        detail = f"{_back_to(target.before, tools)}; {words(now)} that was there is kept for redo"
         return _step(target, Outcome.UNDONE, detail, change, sight.seen)
     if on_conflict is OnConflict.MERGE:
         merged = _merged(place, target, now, tools)
@@ -100,12 +101,13 @@ def restored(before: State, after: State, now: State) -> State:
     )
 
 
-def _back_to(before: State) -> str:
+def _back_to(before: State, tools: Tools) -> str:
     if before["type"] == "absent":
         return "removed"
     left_out = before.get("left_out", 0)
     more = f", without {left_out} that could not be captured" if left_out else ""
-    return f"back to {words(before)}{more}"
+    apart = stays_apart(tools, before) if before["type"] in ("file", "dir") and "meta" not in before else ""
+    return f"back to {words(before)}{more}" + (f"; {apart}" if apart else "")
 
 
 def _merged(place: Place, target: Target, now: State, tools: Tools) -> Merged:
@@ -142,27 +144,32 @@ def _undo_move(move: Move, on_conflict: OnConflict) -> list[Step]:
     now_here, now_there = _seen_at(here, move.what), _seen_at(there, move.what)
     waiting = move.replaced if move.back else ABSENT
     if now_here is None or now_there is None:
-        gone = move.new if (now_here is None) is not move.back else move.old
-        return _both(targets, Outcome.CONFLICT, f"the directory of {display(gone)} is gone")
+        gone = here if now_here is None else there
+        return _in_the_way(targets, gone, "is in a directory that is gone")
     if same(now_there, move.what) and not same(now_here, move.what):
         return _both(targets, Outcome.ALREADY, "it is where it was before")
-    moved = move.what
     if not same(now_here, move.what):
         if now_here["type"] == "absent":
-            return _both(targets, Outcome.CONFLICT, f"{display(here)} is no longer there")
+            return _in_the_way(targets, here, "is no longer there")
         if on_conflict is not OnConflict.FORCE:
-            return _both(targets, Outcome.CONFLICT, f"{display(here)} is another file now")
-        moved = now_here
-    else:
-        moved = now_here
+            return _in_the_way(targets, here, "is another file now")
     if not same(_full(there, waiting), waiting):
-        return _both(targets, Outcome.CONFLICT, f"something else is now at {display(there)}")
-    goal = move._replace(what=moved, replaced=lasting(move.replaced), back=not move.back)
+        return _in_the_way(targets, there, "is taken by something else now")
+    goal = move._replace(what=now_here, replaced=lasting(move.replaced), back=not move.back)
     steps = [
         Step(TargetOutcome(t.resource, Outcome.UNDONE, f"moved back to {display(there)}"), t)
         for t in move_targets(goal)
     ]
     return steps
+
+
+def _in_the_way(targets: tuple[Target, Target], culprit: str, what: str) -> list[Step]:
+    """A conflict of both names, told of each so that it can stand behind it in a sentence."""
+    why = f"stays as it is, because {display(culprit)} {what}"
+    return [
+        Step(TargetOutcome(target.resource, Outcome.CONFLICT, what if target.resource == culprit else why))
+        for target in targets
+    ]
 
 
 def _both(targets: tuple[Target, Target], outcome: Outcome, detail: str) -> list[Step]:

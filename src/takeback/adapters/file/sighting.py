@@ -4,7 +4,7 @@ from takeback.adapters.file.look import look
 from takeback.adapters.file.moving import Move, halfway, move_of
 from takeback.adapters.file.paths import Place, open_place
 from takeback.adapters.file.scratch import scratch
-from takeback.adapters.file.states import ABSENT, State, difference, same, words
+from takeback.adapters.file.states import ABSENT, State, difference, same
 from takeback.adapters.file.trouble import CannotCapture, in_our_words
 from takeback.errors import TakebackError
 from takeback.model.effect import Effect
@@ -73,8 +73,7 @@ def _judged(target: Target, now: State, effect: str) -> TargetSighting:
         return TargetSighting(target.resource, Standing.AFTER, now)
     if same(now, target.before):
         return TargetSighting(target.resource, Standing.BEFORE, now)
-    left = words(target.after)
-    detail = f"{display(target.resource)}: effect {effect[:8]} left {left}; {difference(target.after, now)}"
+    detail = f"{display(target.resource)} {difference(target.after, now, effect[:8])}"
     return TargetSighting(target.resource, Standing.FOREIGN, now, detail)
 
 

@@ -101,6 +101,10 @@ def blobs_of(state: State) -> tuple[str, ...]:
     return tuple(found)
 
 
+def counted(number: int, thing: str, things: str = "") -> str:
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
 def words(state: State) -> str:
     """A few words for a person."""
     kind = state["type"]
@@ -111,12 +115,12 @@ def words(state: State) -> str:
     if "excluded" in state:
         return f"a {kind} that was not captured ({state['excluded']})"
     if kind == "file" and "size" in state:
-        return f"{state['size']:,} bytes" + _changed(state)
+        return counted(state["size"], "byte") + _changed(state)
     if kind == "symlink":
         return f"a symbolic link to {state.get('target', '?')}"
     if kind == "dir":
         if "entries" in state:
-            return f"a directory of {state['entries']:,} entries"
+            return f"a directory of {counted(state['entries'], 'entry', 'entries')}"
         return "a directory"
     return {"fifo": "a FIFO", "socket": "a socket", "char": "a device", "block": "a device"}.get(
         kind, "a file"
@@ -129,19 +133,30 @@ def _changed(state: State) -> str:
     return time.strftime(" changed %Y-%m-%d %H:%M:%S UTC", time.gmtime(state["mtime"] // 1_000_000_000))
 
 
-def difference(expected: State, found: State) -> str:
-    """Half a sentence: what was expected and what is there."""
-    if expected["type"] == found["type"] == "file" and expected.get("digest") == found.get("digest"):
-        for key, word in (
-            ("mode", "mode"),
-            ("uid", "owner"),
-            ("gid", "group"),
-            ("xattrs", "extended attributes"),
-        ):
-            if expected.get(key) != found.get(key):
-                if key == "mode":
-                    return f"expected mode {expected['mode']:04o}, found {found['mode']:04o}"
-                return f"its {word} changed"
-    if expected["type"] == found["type"] == "dir" and words(expected) == words(found):
-        return "something inside it changed"
-    return f"expected {words(expected)}, found {words(found)}"
+def difference(left: State, found: State, effect: str = "") -> str:
+    """The rest of a sentence that begins with a path: it holds something else than the effect left there, or than
+    was expected."""
+    than = f"effect {effect} left" if effect else "expected"
+    if found["type"] == "absent":
+        return f"is gone, and {_was(words(left), effect)}"
+    if left["type"] == found["type"] and ("meta" in left or _same_inside(left, found)):
+        if left["mode"] != found["mode"]:
+            wanted = f"mode {left['mode']:04o}"
+            return f"has mode {found['mode']:04o}, and {_was(wanted, effect)}"
+        for key, word in (("uid", "another owner"), ("gid", "another group"), ("xattrs", "other attributes")):
+            if left.get(key) != found.get(key):
+                return f"has {word} than {than}"
+    if left["type"] == found["type"] == "file" and left.get("size", -1) == found.get("size"):
+        return f"has other content than {than} (the same size, {counted(found['size'], 'byte')})"
+    if left["type"] == found["type"] == "dir" and left.get("entries", -1) == found.get("entries"):
+        return f"is not as {than} it inside" if effect else "is not as expected inside"
+    return f"is now {words(found)}, and {_was(words(left), effect)}"
+
+
+def _same_inside(left: State, found: State) -> bool:
+    keys = ("digest", "content", "target", "rdev", "excluded", "identity")
+    return all(left.get(key) == found.get(key) for key in keys)
+
+
+def _was(thing: str, effect: str) -> str:
+    return f"effect {effect} left {thing}" if effect else f"{thing} was expected"

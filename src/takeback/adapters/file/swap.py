@@ -5,6 +5,7 @@ looked at: if it is not what was captured, they are exchanged back and nothing h
 """
 
 import os
+import stat
 
 from takeback.adapters.file.build import Tools, build, chmod_inode, dress, file_fd, restore_entries
 from takeback.adapters.file.custody import Custody, is_captured, unchanged_at_a_glance
@@ -13,7 +14,13 @@ from takeback.adapters.file.kernel import exchange, flush_filesystem, rename_new
 from takeback.adapters.file.look import look
 from takeback.adapters.file.manifest import extra
 from takeback.adapters.file.paths import Place
-from takeback.adapters.file.remove import Intruder, remove_built, remove_file, remove_tree
+from takeback.adapters.file.remove import (
+    Intruder,
+    remove_built,
+    remove_file,
+    remove_tree,
+    remove_what_is_ours,
+)
 from takeback.adapters.file.scratch import Scratch
 from takeback.adapters.file.states import ABSENT, State, difference, same, same_inode_will_do
 from takeback.adapters.file.tree import Seen
@@ -36,6 +43,9 @@ def bring(
     """From `start` to `goal`; False if it was there already. `ready` is the goal as a file without a name."""
     if place.beside(names.swapping).stat() is not None:
         _settle(place, names, start, goal, tools)
+    for state in (start, goal):
+        if "held" in state or "holds" in state:
+            _finish_removal(place.beside(names.going), state, tools)
     if not unchanged_at_a_glance(place, start):
         now = _now(place, start, goal)
         if same(now, goal):
@@ -53,7 +63,7 @@ def bring(
 
 def drifted(place: Place, expected: State, found: State) -> Drifted:
     return Drifted(
-        f"{display(place.resource)} is not what it was: {difference(expected, found)}.", hint=AGAIN
+        f"{display(place.resource)} is not what it was: it {difference(expected, found)}.", hint=AGAIN
     )
 
 
@@ -270,6 +280,17 @@ def _settle(place: Place, names: Scratch, start: State, goal: State, tools: Tool
             hint=f"An earlier version that is in no store is beside it, as {os.fsdecode(aside.name)}.",
         )
     raise drifted(place, start, found)
+
+
+def _finish_removal(going: Place, state: State, tools: Tools) -> None:
+    """A process died while it removed this: inodes with names elsewhere are held first, to be given back from there."""
+    status = going.stat()
+    if status is None:
+        return
+    if stat.S_ISDIR(status.st_mode) and "holds" in state:
+        remove_what_is_ours(going, Custody(state, tools.blobs, None), tools)
+    elif "held" in state and _matches(going, state):
+        remove_file(going, state, tools)
 
 
 def _discard_ours(aside: Place, start: State, goal: State, tools: Tools) -> bool:

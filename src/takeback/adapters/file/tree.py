@@ -1,6 +1,7 @@
 """Look at a whole directory: what is in it, and whether it is still what was seen."""
 
 import errno
+import hashlib
 import os
 import stat
 import time
@@ -236,7 +237,9 @@ def tree_state(root_fd: int, resource: str, seen: Seen, scope: Scope) -> State:
     top = os.fstat(root_fd)
     excluded = sum("excluded" in row[EXTRA] for row in seen.rows if len(row) > EXTRA)
     manifest = ""
-    holds = bool(scope.hold) and _hold_names(seen.rows, scope.hold)
+    elsewhere = with_names_elsewhere(seen.rows)
+    if scope.hold:
+        _hold_names(elsewhere, scope.hold)
     if scope.keep:
         manifest = scope.keep.put(encoded(_portable(seen.rows)), like=resource, refs=blobs_in(seen.rows))
     state: State = {
@@ -254,8 +257,10 @@ def tree_state(root_fd: int, resource: str, seen: Seen, scope: Scope) -> State:
     }
     if excluded:
         state["left_out"] = excluded
-    if holds:
-        state["holds"] = True
+    if elsewhere and scope.hold:
+        state["holds"] = scope.hold
+    elif elsewhere:
+        state["apart"] = len(elsewhere)
     if not scope.owners:
         state["owner_lost"] = True
     if xattrs := read_xattrs(root_fd):
@@ -272,11 +277,10 @@ def with_names_elsewhere(rows: list[Row]) -> list[Row]:
     return [row for row in rows if extra(row).get("nlink", 0) > 1 + inside.get(row[PATH], 0)]
 
 
-def _hold_names(rows: list[Row], prefix: str) -> bool:
-    found = with_names_elsewhere(rows)
-    for number, row in enumerate(found):
-        row[EXTRA]["held"] = f"{prefix}-{number}"
-    return bool(found)
+def _hold_names(rows: list[Row], prefix: str) -> None:
+    """Made from the path, so that the same file has the same name when a redo takes the tree away once more."""
+    for row in rows:
+        row[EXTRA]["held"] = f"{prefix}-{hashlib.sha256(row[PATH].encode()).hexdigest()[:16]}"
 
 
 def _portable(rows: list[Row]) -> Iterator[Row]:
