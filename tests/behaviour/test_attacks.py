@@ -21,8 +21,12 @@ def test_one_damaged_byte_costs_one_effect_and_no_other(scene: Scene) -> None:
         effects = [Scene(tb, scene.world).write(f"f{n}", "text") for n in range(3)]
     raw = sqlite3.connect(os.path.join(path, "journal.db"))
     raw.execute("DROP TRIGGER records_are_final")
-    damage = "UPDATE records SET body = CAST(CAST(substr(body, 1, 40) AS BLOB) || x'ff' || CAST(substr(body, 42) AS BLOB) AS TEXT)"
-    raw.execute(f"{damage} WHERE kind = 'intent' AND effect = ?", (effects[0].id,))
+    raw.execute(
+        "UPDATE records SET body ="
+        " CAST(CAST(substr(body, 1, 40) AS BLOB) || x'ff' || CAST(substr(body, 42) AS BLOB) AS TEXT)"
+        " WHERE kind = 'intent' AND effect = ?",
+        (effects[0].id,),
+    )
     raw.commit()
     raw.close()
 
@@ -123,7 +127,7 @@ def test_a_closed_store_says_so(store: object, scene: Scene) -> None:
 
 
 def test_a_run_that_could_not_go_back_whole_is_not_called_undone(scene: Scene) -> None:
-    with pytest.raises(ValueError), scene.tb.run("half") as run:
+    with pytest.raises(ValueError, match="no"), scene.tb.run("half") as run:
         run.write(scene.world / "a", "1")
         run.write(scene.world / "b", "2")
         scene.put("a", "person")

@@ -49,7 +49,7 @@ def test_a_partial_mutation_of_many_steps_undoes_itself(scene: Scene) -> None:
     scene.put("b.conf", "b")
     before = scene.world.picture()
 
-    with pytest.raises(RuntimeError), scene.tb.run("five steps") as run:
+    with pytest.raises(RuntimeError, match="step"), scene.tb.run("five steps") as run:
         run.write(scene.world / "a.conf", "new a")
         run.move(scene.world / "b.conf", scene.world / "c.conf")
         run.mkdir(scene.world / "d")

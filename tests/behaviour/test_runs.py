@@ -15,7 +15,7 @@ from tests.behaviour.conftest import Scene
 def test_a_normal_end_keeps_and_an_exception_takes_back(scene: Scene) -> None:
     with scene.tb.run("good") as run:
         run.write(scene.world / "a", "1")
-    with pytest.raises(ValueError), scene.tb.run("bad") as run:
+    with pytest.raises(ValueError, match="no"), scene.tb.run("bad") as run:
         run.write(scene.world / "b", "2")
         raise ValueError("no")
 
@@ -24,7 +24,7 @@ def test_a_normal_end_keeps_and_an_exception_takes_back(scene: Scene) -> None:
 
 
 def test_what_was_kept_stays_when_its_run_fails(scene: Scene) -> None:
-    with pytest.raises(ValueError), scene.tb.run("half") as run:
+    with pytest.raises(ValueError, match="no"), scene.tb.run("half") as run:
         kept = run.write(scene.world / "a", "1")
         assert kept is not None
         run.keep(kept)
@@ -35,7 +35,7 @@ def test_what_was_kept_stays_when_its_run_fails(scene: Scene) -> None:
 
 
 def test_a_failing_run_leaves_what_someone_edited_since_and_says_so(scene: Scene) -> None:
-    with pytest.raises(ValueError) as failed, scene.tb.run("half") as run:
+    with pytest.raises(ValueError, match="no") as failed, scene.tb.run("half") as run:
         run.write(scene.world / "a", "1")
         run.write(scene.world / "b", "2")
         scene.put("a", "person")

@@ -259,3 +259,17 @@ def test_an_undo_that_must_be_brought_back_is_brought_back_by_whoever_comes_afte
     outcomes: set[str] = set()
     assert killed_everywhere(prepare, action, check) > 30
     assert "brought back" in outcomes
+
+
+def test_a_store_whose_maker_was_killed_is_made_by_the_next_one(scene: Scene) -> None:
+    def action(boundaries: Boundaries) -> None:
+        wrap_system_calls(boundaries)
+        takeback.open(str(scene.store)).close()
+
+    def check(at: int) -> None:
+        scene.in_session(lambda run: run.write(scene / "new", b"new"))
+        assert (scene.world / "new").read_bytes() == b"new", f"killed at {at}"
+        assert_settled(scene, f"killed at {at}")
+        assert {path.name for path in scene.store.iterdir()} >= {"FORMAT", "journal.db", "blobs"}
+
+    assert killed_everywhere(scene.build, action, check) > 10

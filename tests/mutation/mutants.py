@@ -79,13 +79,13 @@ MUTANTS = (
     Mutant(
         "a blob is durable before a record names it",
         "storage/database.py",
-        (("                for flush in self.before_commit:\n                    flush()\n", ""),),
+        (("                    for flush in self.before_commit:\n                        flush()\n", ""),),
         (BOUNDARIES, "-k", "undo_killed_at_any_boundary"),
     ),
     Mutant(
         "only the newest lease may append",
         "storage/sqlite.py",
-        (("            if lease:\n                _fence(connection, lease)\n", ""),),
+        (("    if lease and generation != lease.generation:\n", "    if False:\n"),),
         ("tests/conformance/test_journal.py",),
     ),
     Mutant(
@@ -110,5 +110,53 @@ MUTANTS = (
             ),
         ),
         ("tests/behaviour/test_undo.py", "-k", "block"),
+    ),
+    Mutant(
+        "an undo is done whole or brought back",
+        "engine/undo.py",
+        (("                bring_back(parts, lease, made, agent)\n", "                pass\n"),),
+        ("tests/crash/test_failing_calls.py", "-k", "undo_that_meets"),
+    ),
+    Mutant(
+        "a run does not end while an effect of it is in flight",
+        "model/life.py",
+        (("    if record.kind is Kind.CLOSE and in_flight:\n", "    if False:\n"),),
+        ("tests/conformance/test_journal.py", "-k", "in_flight"),
+    ),
+    Mutant(
+        "an undo is finished the way it was asked for",
+        "engine/recover.py",
+        (('OnConflict(opened.body.get("on_conflict", OnConflict.SKIP))', "OnConflict.SKIP"),),
+        ("tests/crash/test_runs_and_upkeep.py", "-k", "foreign_edit"),
+    ),
+    Mutant(
+        "a run that cannot be taken back yet is not ended",
+        "engine/recover.py",
+        (("    ends = not result.postponed and not _waits_for_a_person(parts, lease.run)\n", "    ends = True\n"),),
+        ("tests/crash/test_failing_calls.py", "-k", "run"),
+    ),
+    Mutant(
+        "a store whose maker was killed is made whole",
+        "storage/store.py",
+        (("    if not exists(path) or _half_made(path):\n", "    if not exists(path):\n"),),
+        ("tests/crash/test_runs_and_upkeep.py", "-k", "maker"),
+    ),
+    Mutant(
+        "a file that stays as it was stands where the others stand",
+        "adapters/file/sighting.py",
+        (("    return together(_with_the_others(effect.targets, seen))\n", "    return together(seen)\n"),),
+        (BOUNDARIES, "-k", "one as it was"),
+    ),
+    Mutant(
+        "a change asked for again is another change",
+        "runs/run.py",
+        (("                self._position += 1\n", ""),),
+        ("tests/properties/test_keys.py", "tests/behaviour/test_runs.py"),
+    ),
+    Mutant(
+        "undo of a redo takes back what the redo brought",
+        "model/life.py",
+        (("    return (target, original, *_undone(original, find, where))\n", "    return (target, original)\n"),),
+        ("tests/conformance/test_journal.py", "-k", "undo_of_a_redo"),
     ),
 )

@@ -145,9 +145,9 @@ class Model:
             now = self.at(path)
             found[path] = (
                 "undone"
-                if now == effect.after[path]
+                if alike(now, effect.after[path])
                 else "already"
-                if now == effect.before[path]
+                if alike(now, effect.before[path])
                 else "conflict"
             )
         if effect.together and len(set(found.values())) > 1:
@@ -206,6 +206,15 @@ class Model:
 
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def alike(one: Look, other: Look) -> bool:
+    """The same but for when it was last written: nobody's work is lost with that."""
+    return _without_times(one) == _without_times(other)
+
+
+def _without_times(look: Look) -> Look:
+    return {path: {name: seen[name] for name in seen if name != "mtime"} for path, seen in look.items()}
 
 
 def overlap(one: str, other: str) -> bool:

@@ -158,6 +158,10 @@ def _outcomes(
 def _after_later(target: Target, later: Target, effect: Effect) -> TargetOutcome:
     """What the later effect found is what this one left, or someone came between."""
     if later.resource == target.resource and _plainly_differ(later.before, target.after):
+        if not _plainly_differ(later.before, target.before):
+            return TargetOutcome(
+                target.resource, Outcome.ALREADY, "what it did was taken back before", effect.id
+            )
         return TargetOutcome(
             target.resource,
             Outcome.CONFLICT,

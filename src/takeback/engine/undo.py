@@ -23,9 +23,10 @@ def refuse_blocked(plan: Plan) -> None:
         return
     names = ", ".join(f"{short(one.id)} ({one.change.summary})" for one in plan.blockers[:5])
     more = f" and {len(plan.blockers) - 5} more" if len(plan.blockers) > 5 else ""
+    redo = bool(plan.effects) and plan.effects[0].is_undo
     raise Blocked(
         f"Later effects stand on this one: {names}{more}.",
-        hint="Undo them too with --cascade (cascade=True), or undo them first.",
+        hint="Undo them first." if redo else "Undo them too with --cascade (cascade=True), or undo them first.",
         effect=plan.effects[0].id if plan.effects else None,
         blockers=tuple(one.id for one in plan.blockers),
     )
@@ -40,8 +41,9 @@ def refuse_conflicts(plan: Plan, wishes: Wishes) -> None:
         return
     names = "; ".join(f"{display(one.resource)} {one.detail}".strip() for one in conflicts[:5])
     more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
+    verb = "redo" if any(one.id == conflicts[0].effect and one.is_undo for one in plan.effects) else "undo"
     raise Conflict(
-        f"Changed since, so undo would destroy someone's work: {names}{more}.",
+        f"Changed since, so {verb} would destroy someone's work: {names}{more}.",
         hint=_way_out(wishes.on_conflict),
         effect=conflicts[0].effect,
         resources=tuple(one.resource for one in conflicts),

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from takeback.errors import Misuse, Refused
+from takeback.errors import Misuse
 from takeback.model.ids import new_id, short
 from takeback.model.record import Draft, Kind, Record
 from takeback.model.run import Checkpoint
@@ -92,4 +92,4 @@ def find(journal: Journal, name: "str | Checkpoint", run: str = "") -> Checkpoin
     if len(by_id) == 1:
         return by_id[0]
     where = f" in run {short(run)}" if run else ""
-    raise Refused(f"There is no checkpoint {name!r}{where}.", hint="`takeback checkpoints` lists them.")
+    raise Misuse(f"There is no checkpoint {name!r}{where}.", hint="`takeback checkpoints` lists them.")

@@ -18,7 +18,8 @@ def id_of(journal: Journal, name: str, noun: str = "effect") -> str:
     if wanted in found:
         return wanted
     if not found:
-        raise Misuse(f"There is no {noun} {name!r}.", hint="`takeback log` lists them.")
+        where = "runs" if noun == "run" else "log"
+        raise Misuse(f"There is no {noun} {name!r}.", hint=f"`takeback {where}` lists them.")
     if len(found) > 1:
         choices = ", ".join(short(id) for id in found)
         raise Misuse(f"{name!r} is ambiguous: {choices}.", hint="Give a few more letters.")

@@ -9,6 +9,7 @@ from itertools import chain
 from takeback.errors import BlobDamaged, Corrupt, ResourceUnreachable
 from takeback.storage import blob_rows as rows
 from takeback.storage import codec, disk
+from takeback.storage.blob_ahead import ReadAhead
 from takeback.storage.blob_check import check_blobs
 from takeback.storage.blob_holding import INLINE, Held, Holding
 from takeback.storage.blob_reader import BlobReader, damaged, missing, stream
@@ -42,6 +43,7 @@ class StoredBlobs:
         self._packs = Packs(os.path.join(directory, "packs"), self._on_io_error)
         self._holding = Holding(database, self._packs, self._now)
         self._reader = BlobReader(self._find, self._packs)
+        self._ahead = ReadAhead(database.read, self._find)
 
     def _on_io_error(self) -> None:
         self._database.on_io_error()  # asked for late, because it is set after we are made
@@ -175,6 +177,11 @@ class StoredBlobs:
             return held.stored
         return rows.find(self._database.read, digest)
 
+    def _find_to_read(self, digest: bytes) -> Stored | None:
+        if self._holding.held:
+            return self._find(digest)
+        return self._ahead.find(digest)
+
     def _has(self, digest: bytes) -> bool:
         with self._lock:
             return digest in self._holding.held or rows.find_id(self._database.read, digest) is not None
@@ -186,7 +193,7 @@ class StoredBlobs:
     def read(self, digest: str) -> Iterator[bytes]:
         name = to_digest(digest)
         with self._lock:
-            stored = self._find(name) if name else None
+            stored = self._find_to_read(name) if name else None
             if stored is None or name is None:
                 raise missing(digest)
             if not is_recipe(stored):
@@ -196,10 +203,11 @@ class StoredBlobs:
 
     def _piece(self, whole: bytes, piece: bytes) -> bytes:
         with self._lock:
-            if self._find(piece) is None:
+            stored = self._find(piece)
+            if stored is None:
                 raise damaged(whole, f"its piece {piece.hex()} is not in the store")
             try:
-                return self._reader.content(piece)
+                return self._reader.content(piece, stored)
             except BlobDamaged as error:
                 raise damaged(whole, f"a piece of it is damaged ({str(error).removesuffix('.')})") from error
 
@@ -248,6 +256,7 @@ class StoredBlobs:
     def check(self, read_data: bool) -> Iterator[str]:
         with self._lock:
             self._reader.forget()
+            self._ahead.forget()
         return check_blobs(self._database, self._packs, self._reader, read_data)
 
     def sweep(self, live: Callable[[], Iterable[str]], grace: int) -> int:
@@ -268,6 +277,7 @@ class StoredBlobs:
         finally:
             with self._lock:
                 self._reader.forget()
+                self._ahead.forget()
 
     def _settle(self) -> None:
         with self._lock:

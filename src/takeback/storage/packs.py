@@ -20,6 +20,7 @@ HEADER = struct.Struct("<4sB3xQQ32s32sI")
 MARK = b"TBe1"
 NOTHING = bytes(32)
 READ_HANDLES = 4
+AT_ONCE = 1 << 20  # data up to this length is read together with its header
 
 
 class Entry(NamedTuple):
@@ -64,19 +65,28 @@ def packs_in(directory: str) -> list[int]:
 
 def read_header(handle: int, position: int) -> tuple[Entry, int, int]:
     """The entry without its data, the length of its data, the checksum; `EntryDamaged` if there is none."""
-    head = disk.read_exactly(handle, HEADER.size, position)
-    if len(head) < HEADER.size or head[:4] != MARK:
+    return _parsed(disk.read_exactly(handle, HEADER.size, position))
+
+
+def _parsed(found: bytes) -> tuple[Entry, int, int]:
+    """From a header, and the data behind it if there is any."""
+    if len(found) < HEADER.size or not found.startswith(MARK):
         raise EntryDamaged("no entry begins there")
-    _, form, size, length, digest, base, checksum = HEADER.unpack(head)
-    return Entry(digest, b"" if base == NOTHING else base, form, size, b""), length, checksum
+    _, form, size, length, digest, base, checksum = HEADER.unpack_from(found)
+    data = found[HEADER.size : HEADER.size + length]
+    return Entry(digest, b"" if base == NOTHING else base, form, size, data), length, checksum
 
 
 def read_entry(handle: int, position: int, longest: int, check: bool = True) -> Entry:
     """`longest` bounds the memory a damaged header may ask for."""
-    entry, length, checksum = read_header(handle, position)
+    if longest <= AT_ONCE:
+        entry, length, checksum = _parsed(disk.read_exactly(handle, HEADER.size + longest, position))
+    else:
+        entry, length, checksum = read_header(handle, position)
     if length > longest:
         raise EntryDamaged("its length is wrong")
-    entry = entry._replace(data=disk.read_exactly(handle, length, position + HEADER.size))
+    if longest > AT_ONCE:
+        entry = entry._replace(data=disk.read_exactly(handle, length, position + HEADER.size))
     if len(entry.data) != length:
         raise EntryDamaged("it is cut off")
     if check and zlib.crc32(entry.data, zlib.crc32(_head(entry))) != checksum:

@@ -97,7 +97,9 @@ def default_path() -> str:
     given = os.environ.get("TAKEBACK_STORE")
     if given:
         return given
-    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # as its specification says: a relative one is invalid and to be ignored
+        state = os.path.join(os.path.expanduser("~"), ".local", "state")
     return os.path.join(state, "takeback")
 
 

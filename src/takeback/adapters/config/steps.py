@@ -91,7 +91,10 @@ def copied(value: Any) -> Any:
 def _refuse_overlap(pointers: list[str]) -> None:
     for place, pointer in enumerate(pointers):
         if pointer == ROOT:
-            raise Misuse("The empty pointer names the whole document.", hint="To replace all of it, write the whole file.")
+            raise Misuse(
+                "The empty pointer names the whole document.",
+                hint="To replace all of it, write the whole file.",
+            )
         for other in pointers[place + 1 :]:
             if covers(pointer, other) or covers(other, pointer):
                 raise Misuse(

@@ -2,14 +2,24 @@
 
 import time
 from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from takeback.api import now
 from takeback.audit.views import effect_json, undo_json
-from takeback.errors import Blocked, Conflict, Misuse, Refused, Stuck, TakebackError
+from takeback.errors import Blocked, Conflict, Misuse, Refused, StoreBusy, Stuck, TakebackError
 from takeback.frontends.cli.commands import Asked, Command
-from takeback.frontends.cli.opening import agent_of, existing, give, nothing_recorded, nothing_yet
+from takeback.frontends.cli.opening import (
+    agent_of,
+    existing,
+    give,
+    made_since,
+    nothing_recorded,
+    nothing_yet,
+)
 from takeback.frontends.cli.output import clean, counted, error_json, took
-from takeback.model.effect import Effect, State
+from takeback.model.effect import OPEN_STATES, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, UndoResult
 from takeback.model.resource import display
@@ -17,6 +27,7 @@ from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
+    from takeback.model.run import RunInfo
 
 EXIT_CODES = {"done": 0, "planned": 0, "partial": 1, "refused": 3, "stuck": 4}
 _MOST_LISTED = 10
@@ -38,7 +49,10 @@ def _conflict_arguments(parser: ArgumentParser) -> None:
 
 def _undo_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "ids", nargs="*", metavar="ID", help="effects or runs; none: the newest effect that is done"
+        "ids",
+        nargs="*",
+        metavar="ID",
+        help="effects, or runs by id or name; none: the newest effect that is done",
     )
     parser.add_argument("--run", metavar="R", help="everything of this run that is not kept by name")
     parser.add_argument("--to", metavar="CHECKPOINT", help="what its run did after this point")
@@ -67,27 +81,73 @@ def _undo(asked: Asked) -> int:
     with existing(asked) as tb:
         started = time.perf_counter()
         try:
-            if options.to:
-                result = tb.undo_to(options.to, **wishes)
-            elif options.run:
-                result = tb.undo(tb.find_run(options.run), **wishes)
-            else:
-                result = tb.undo(options.ids or [_newest_done(tb)], **wishes)
-        except (Refused, Stuck) as error:
+            with _told_if_interrupted(asked, tb):
+                if options.to:
+                    result = tb.undo_to(options.to, **wishes)
+                elif options.run:
+                    result = tb.undo(tb.find_run(options.run), **wishes)
+                else:
+                    named: list[Any] = [_named(tb, name) for name in options.ids]
+                    result = tb.undo(named or [_newest_done(tb)], **wishes)
+        except (Refused, Stuck, StoreBusy) as error:
             return _refused(asked, tb, error)
         return _tell(asked, tb, result, started, ("Took back", "take back", "undone"))
 
 
+@contextmanager
+def _told_if_interrupted(asked: Asked, tb: "Takeback") -> Iterator[None]:
+    """A signal is heard when the undo is finished: then it is too late to return a result, not to tell of it."""
+    started = now()
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        asked.made[:] = made_since(tb, started)
+        raise
+
+
+def _named(tb: "Takeback", name: str) -> "str | RunInfo":
+    """An effect or a run by its id, or a run by its name."""
+    if name.startswith("@") or tb.store.journal.resolve(name.lower()):
+        return name
+    return next((info for info in reversed(tb.runs()) if name and info.name == name), name)
+
+
 def _newest_done(tb: "Takeback") -> Effect:
-    limit = 20
+    """What was done last. It must not be passed over because it is still being made, or stuck."""
+    limit, states = 20, (State.DONE, *OPEN_STATES)
+    unsettled: Effect | None = None
     while True:
-        newest = tuple(tb.store.journal.effects(Query(states=(State.DONE,), newest=True, limit=limit)))
+        newest = tuple(tb.store.journal.effects(Query(states=states, newest=True, limit=limit)))
         for effect in newest:
-            if not effect.is_undo:
+            if effect.state is not State.DONE:
+                unsettled = unsettled or effect
+            elif not effect.is_undo:
+                _refuse_unsettled(
+                    unsettled, f"`takeback undo {short(effect.id)}` takes back the one before it."
+                )
                 return effect
         if len(newest) < limit:
+            _refuse_unsettled(unsettled, "")
             raise Refused("There is nothing to undo.", hint="`takeback log` shows what happened.")
         limit *= 8
+
+
+def _refuse_unsettled(effect: Effect | None, other: str) -> None:
+    if effect is None:
+        return
+    what = f"The newest effect, {short(effect.id)} ({effect.change.summary}),"
+    if effect.state is State.STUCK:
+        raise Stuck(
+            f"{what} is stuck: {effect.note or 'it waits for a person.'}",
+            hint=f"`takeback show {short(effect.id)}` tells what is known; put it right, then run "
+            f"`takeback recover`. {other}".strip(),
+            effect=effect.id,
+        )
+    raise StoreBusy(
+        f"{what} is still being made.",
+        hint=f"Wait until it is done, then try again. {other}".strip(),
+        effect=effect.id,
+    )
 
 
 def _redo_arguments(parser: ArgumentParser) -> None:
@@ -106,10 +166,14 @@ def _redo(asked: Asked) -> int:
     with existing(asked) as tb:
         started = time.perf_counter()
         try:
-            result = tb.redo(
-                options.id, dry_run=options.dry_run, on_conflict=options.on_conflict, agent=agent_of(asked)
-            )
-        except (Refused, Stuck) as error:
+            with _told_if_interrupted(asked, tb):
+                result = tb.redo(
+                    options.id,
+                    dry_run=options.dry_run,
+                    on_conflict=options.on_conflict,
+                    agent=agent_of(asked),
+                )
+        except (Refused, Stuck, StoreBusy) as error:
             return _refused(asked, tb, error)
         return _tell(asked, tb, result, started, ("Brought back", "bring back", "redone"))
 
@@ -138,6 +202,7 @@ def _refused(asked: Asked, tb: "Takeback", error: TakebackError) -> int:
 def _tell(
     asked: Asked, tb: "Takeback", result: UndoResult, started: float, words: tuple[str, str, str]
 ) -> int:
+    asked.made.extend(effect.id for effect in result.undo)
     give(asked, tb, undo_json(result))
     screen = asked.screen
     if not result.targets and result.outcome == "done":
@@ -160,11 +225,20 @@ def _tell(
 
 
 def _way_on(result: UndoResult, verb: str) -> str:
-    if verb != "Took back":
-        return "`takeback undo` takes it back again."
-    if len(result.undo) == 1:
-        return f"`takeback redo {short(result.undo[0].id)}` brings it back."
-    return "`takeback redo` brings back one effect at a time, the oldest first."
+    several = len(result.undo) > 1
+    if verb == "Took back":
+        return (
+            "`takeback redo` brings them back."
+            if several
+            else f"`takeback redo {short(result.undo[0].id)}` brings it back."
+        )
+    # What was overwritten or merged when it was undone is there again, so that undo would be a conflict again.
+    how = {str(effect.change.args.get("on_conflict")) for effect in result.effects} & {"force", "merge"}
+    names = " ".join(short(effect.undoes) for effect in result.effects[:_MOST_LISTED])
+    if len(result.effects) > _MOST_LISTED:
+        return "`takeback log` lists them; `takeback undo ID…` takes them back again."
+    options = "".join(f" --{one}" for one in sorted(how)[:1])
+    return f"`takeback undo {names}{options}` takes {'them' if several else 'it'} back again."
 
 
 def _amount(result: UndoResult, noun: str) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from takeback.model.effect import Effect
     from takeback.policy.checks import Check
     from takeback.runs.run import Run
+
+    Content = bytes | Iterable[bytes]
 
 
 def changing_arguments(parser: ArgumentParser, inexact: bool = False) -> None:
@@ -45,11 +47,19 @@ def wishes(asked: Asked, tb: "Takeback") -> dict[str, Any]:
 
 
 def one_change(
-    asked: Asked, planned: "Callable[[Takeback], Change]", do: "Callable[[Takeback, Run], Effect | None]"
+    asked: Asked,
+    planned: "Callable[[Takeback], Change]",
+    do: "Callable[[Takeback, Run], Effect | None]",
+    checks: "Sequence[Check]" = (),
+    content: "Callable[[], Content]" = bytes,
 ) -> int:
+    """`content` is what the checks look at in a dry run: the new content of the file."""
     if asked.options.dry_run:
         with rehearsal(asked) as tb:
-            return tell_plan(asked, tb, [planned(tb)])
+            change = planned(tb)
+            return tell_plan(
+                asked, tb, [change], lambda: _said_no(change, checks, content()) if checks else ""
+            )
     with opened(asked) as tb:
         earlier = _of_key(asked, tb)
         with session(asked, tb) as run:
@@ -67,18 +77,20 @@ def _of_key(asked: Asked, tb: "Takeback") -> str:
 
 def tell_effect(asked: Asked, tb: "Takeback", effect: "Effect | None", earlier: str, started: float) -> None:
     changed = effect is not None and effect.id != earlier
+    if effect and changed:
+        asked.made.append(effect.id)
     give(asked, tb, {"changed": changed, **(effect_json(tb.effect(effect.id)) if effect else {"id": None})})
     if effect is None:
         asked.screen.say("Changed nothing: it is like that already.")
     elif not changed:
         asked.screen.say(f"Done before under this key, so nothing was done now: {short(effect.id)}")
     else:
-        say_effect(asked, effect, started)
+        say_effect(asked, effect, took(started))
 
 
-def say_effect(asked: Asked, effect: "Effect", started: float) -> None:
+def say_effect(asked: Asked, effect: "Effect", lasted: str) -> None:
     screen = asked.screen
-    screen.say(f"{past_tense(effect)} in {took(started)}: {screen.paint(short(effect.id), 'cyan')}")
+    screen.say(f"{past_tense(effect)} in {lasted}: {screen.paint(short(effect.id), 'cyan')}")
     if effect.remedy and effect.remedy.residue:
         screen.say(screen.paint(f"Undo would leave behind: {clean(effect.remedy.residue)}", "yellow"))
 
@@ -106,8 +118,37 @@ def _what(state: dict[str, Any]) -> str:
     return f" ({bytes_in_words(state['size'])})" if "size" in state else ""
 
 
-def tell_plan(asked: Asked, tb: "Takeback", changes: "Sequence[Change]") -> int:
-    """What would happen, found by looking; exits as the real thing would if it had to refuse."""
+def _said_no(change: "Change", checks: "Sequence[Check]", content: "Content") -> str:
+    """What the first check that says no to this content says; it looks at a private copy of the same name."""
+    import os
+    from tempfile import TemporaryDirectory
+
+    from takeback.errors import ValidationFailed
+    from takeback.model.resource import path_of
+    from takeback.model.staged import Staged
+    from takeback.policy.checks import run_checks
+
+    with TemporaryDirectory(prefix="takeback-dry-run-") as place:
+        copy = os.path.join(os.fsencode(place), os.path.basename(path_of(change.resource)))
+        with open(copy, "wb") as file:
+            file.writelines((content,) if isinstance(content, bytes) else content)
+        mode = change.args.get("mode")
+        if mode is None and os.path.exists(path_of(change.resource)):
+            mode = os.stat(path_of(change.resource)).st_mode & 0o7777
+        if mode is not None:
+            os.chmod(copy, mode)
+        try:
+            run_checks(checks, Staged(change.resource, os.fsdecode(copy), None, os.stat(copy).st_mode))
+        except ValidationFailed as error:
+            return str(error)
+    return ""
+
+
+def tell_plan(
+    asked: Asked, tb: "Takeback", changes: "Sequence[Change]", said_no: "Callable[[], str]" = str
+) -> int:
+    """What would happen, found by looking; exits as the real thing would if it had to refuse. `said_no` asks the
+    checks, as the real thing would: not if there is nothing to change or no way back."""
     from takeback.engine.parts import adapter_of
 
     told: list[dict[str, Any]] = []
@@ -116,6 +157,8 @@ def tell_plan(asked: Asked, tb: "Takeback", changes: "Sequence[Change]") -> int:
         assessment = adapter_of(tb.parts, change.adapter).assess(change)
         lost = list(assessment.lost) if not change.args.get("allow_inexact") else []
         possible = bool(assessment.offers) and not lost
+        no = said_no() if possible and not assessment.changes_nothing else ""
+        possible = possible and not no
         refused = refused or not possible
         best = assessment.offers[0] if assessment.offers else None
         told.append(
@@ -125,6 +168,7 @@ def tell_plan(asked: Asked, tb: "Takeback", changes: "Sequence[Change]") -> int:
                 "changes_nothing": assessment.changes_nothing,
                 "possible": possible,
                 "lost": list(assessment.lost),
+                "refused": no,
                 "strategy": best.strategy.value if best else None,
                 "exact": best.exact if best else None,
                 "residue": best.residue if best else "",
@@ -141,7 +185,7 @@ def _say_plan(asked: Asked, plan: dict[str, Any]) -> None:
         screen.say(f"Would change nothing: {summary}.")
         return
     if not plan["possible"]:
-        screen.say(screen.paint(f"Would be refused: {summary}.", "red"))
+        screen.say(screen.paint(f"Would be refused: {clean(plan['refused']) or f'{summary}.'}", "red"))
     else:
         exact = "undo would be exact" if plan["exact"] else "undo would not be exact"
         screen.say(f"Would {summary}; {exact}.")

@@ -7,8 +7,17 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from takeback.errors import Misuse, TakebackError
-from takeback.frontends.cli.output import Screen, complain, screen_for, warn
+from takeback.errors import Failed, Misuse, TakebackError
+from takeback.frontends.cli.ending import (
+    complained,
+    in_our_words,
+    swallow_output,
+    tell_interrupted,
+    tell_unprintable,
+)
+from takeback.frontends.cli.output import Screen, Unprintable, printing, put, screen_for
+
+_TERMINATED = 143  # 128 + SIGTERM
 
 
 class Entry(NamedTuple):
@@ -25,6 +34,7 @@ class Asked(NamedTuple):
 
     options: Namespace
     screen: Screen
+    made: list[str]  # the effects that the command has made so far, for when it cannot tell them itself
 
 
 class Command(NamedTuple):
@@ -111,73 +121,69 @@ class _Parser(ArgumentParser):
 
 def answer(argv: Sequence[str]) -> int:
     """Carry out one command line; its exit code."""
-    words = list(argv)
+    words, made, code = list(argv), list[str](), 0
+    changes = _changes_the_world(words)
     _print_anything()
     try:
-        code = _guarded(words)
+        code = _guarded(words, made)
         if sys.stdout:
-            sys.stdout.flush()
+            with printing():
+                sys.stdout.flush()
         return code
     except BrokenPipeError:
-        _swallow_output()
+        swallow_output()
         return 141  # as a program killed by SIGPIPE: whoever read us has had enough
+    except Unprintable as error:
+        swallow_output()
+        tell_unprintable(str(error), made)
+        return code or Failed.exit_code
     except KeyboardInterrupt:
-        _swallow_output()
+        swallow_output()
+        tell_interrupted(changes, made)
         return 130
-    except OSError as error:
-        _swallow_output()
-        warn(f"error: The answer could not be printed: {error.strerror}.")
-        return 1
+    except SystemExit as signal:
+        if signal.code != _TERMINATED:
+            raise
+        swallow_output()
+        tell_interrupted(changes, made)
+        return _TERMINATED
 
 
-def _guarded(words: list[str]) -> int:
+def _changes_the_world(words: list[str]) -> bool:
+    place = _place_of_command(words)
+    name = words[place] if place is not None else ""
+    return name in ("undo", "redo") or (name in COMMANDS and COMMANDS[name].group == "Change")
+
+
+def _guarded(words: list[str], made: list[str]) -> int:
     try:
-        return _run(words)
+        return _run(words, made)
     except TakebackError as error:
-        complain(error, "--json" in words)
-        return error.exit_code
-    except (BrokenPipeError, KeyboardInterrupt):
+        return complained(error, "--json" in words)
+    except (BrokenPipeError, KeyboardInterrupt, Unprintable):
         raise
     # The one place that catches everything: a person must never be left with a traceback instead of an answer.
     except Exception as error:
         if os.environ.get("TAKEBACK_DEBUG"):
             raise
-        told = _in_our_words(error)
-        complain(told, "--json" in words)
-        return told.exit_code
+        return complained(in_our_words(error), "--json" in words)
 
 
-def _in_our_words(error: Exception) -> TakebackError:
-    if isinstance(error, FileNotFoundError) and not here():
-        return Misuse("The current directory does not exist any more.", hint="Go to one that does: cd /")
-    return TakebackError(
-        f"{type(error).__name__}: {error}".rstrip(".") + "; this is a bug in takeback.",
-        hint="TAKEBACK_DEBUG=1 shows where. `takeback status` tells where things stand.",
-    )
-
-
-def here() -> str:
-    """The current directory; "" when it was removed under our feet."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return ""
-
-
-def _run(words: list[str]) -> int:
+def _run(words: list[str], made: list[str]) -> int:
     place = _place_of_command(words)
     if place is None:
         return _without_command(words)
     name = words.pop(place)
     if name == "help":
-        return _run([*words, "--help"])
+        return _run([*words, "--help"], made)
     if name not in COMMANDS:
         raise Misuse(f"There is no command {name!r}.", hint=_suggestion(name))
     command = command_named(name)
     parser = parser_of(name, command)
     options = parser.parse_args(words)
     gc.enable()
-    return command.carry_out(Asked(options, screen_for(options.json, options.quiet, options.no_color)))
+    screen = screen_for(options.json, options.quiet, options.no_color)
+    return command.carry_out(Asked(options, screen, made))
 
 
 def _place_of_command(words: list[str]) -> int | None:
@@ -236,7 +242,7 @@ def _without_command(words: list[str]) -> int:
     if options.version:
         import takeback
 
-        print(f"takeback {takeback.__version__}")
+        put(f"takeback {takeback.__version__}")
         return 0
     parser.print_help(sys.stderr)
     return Misuse.exit_code
@@ -272,10 +278,3 @@ def _print_anything() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure:
             reconfigure(errors="backslashreplace")
-
-
-def _swallow_output() -> None:
-    """What is still waiting to be printed goes nowhere, and Python does not complain about it on its way out."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)

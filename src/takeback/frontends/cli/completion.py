@@ -8,7 +8,7 @@ import takeback.api
 from takeback.errors import TakebackError
 from takeback.frontends.cli.commands import COMMANDS as ALL
 from takeback.frontends.cli.commands import Asked, Command, command_named, parser_of
-from takeback.frontends.cli.output import clean
+from takeback.frontends.cli.output import clean, put
 from takeback.model.ids import short
 from takeback.storage.protocols import Query
 from takeback.storage.store import default_path, exists
@@ -59,7 +59,7 @@ def _completion_arguments(parser: ArgumentParser) -> None:
 
 
 def _completion(asked: Asked) -> int:
-    print(_SCRIPTS[asked.options.shell], end="")
+    put(_SCRIPTS[asked.options.shell], end="")
     return 0
 
 
@@ -75,7 +75,7 @@ def _complete(asked: Asked) -> int:
     try:
         for value, told in _candidates(words[1:], current):
             if value.startswith(current):
-                print(f"{value}\t{told}")
+                put(f"{value}\t{told}")
     except TakebackError:
         return 0  # a store that cannot be opened has nothing to offer, and a prompt is no place for an error
     return 0

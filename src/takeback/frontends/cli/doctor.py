@@ -5,7 +5,8 @@ from argparse import ArgumentParser
 import takeback.api
 from takeback.audit.doctor import BAD, GOOD, WEAK, Finding, at_work, examine, trouble
 from takeback.errors import Failed, TakebackError
-from takeback.frontends.cli.commands import Asked, Command, here
+from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.ending import here
 from takeback.frontends.cli.opening import nothing_yet, store_path
 from takeback.frontends.cli.output import clean, counted
 

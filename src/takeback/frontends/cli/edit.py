@@ -1,6 +1,7 @@
 """`edit`: keys of a JSON, YAML or TOML file."""
 
 import json
+import os
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 def _edit(asked: Asked) -> int:
     options = asked.options
-    sets = dict(_assignment(text) for text in options.sets)
+    sets = _assignments(options.sets)
     checks = checks_of(asked)
 
     def planned(tb: "Takeback") -> "Change":
@@ -47,7 +48,29 @@ def _edit(asked: Asked) -> int:
         lambda tb, run: run.edit_config(
             options.path, sets, options.delete, format=options.format, checks=checks, **wishes(asked, tb)
         ),
+        checks,
+        lambda: _edited(asked, sets),
     )
+
+
+def _edited(asked: Asked, sets: dict[str, Any]) -> bytes:
+    """What the file would hold."""
+    from takeback.adapters.config.formats import edit, format_of
+
+    options = asked.options
+    with open(options.path, "rb") as file:
+        data = file.read()
+    return edit(format_of(os.path.realpath(options.path), options.format), data, sets, options.delete)
+
+
+def _assignments(given: list[str]) -> dict[str, Any]:
+    sets: dict[str, Any] = {}
+    for text in given:
+        pointer, value = _assignment(text)
+        if pointer in sets:
+            raise Misuse(f"{pointer} is set twice.", hint="Ask for each key once, or make two edits.")
+        sets[pointer] = value
+    return sets
 
 
 def _assignment(text: str) -> tuple[str, Any]:

@@ -19,7 +19,7 @@ from takeback.frontends.cli.changing import (
 )
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import give, opened, rehearsal, session
-from takeback.frontends.cli.output import complain, error_json
+from takeback.frontends.cli.output import complain, error_json, took
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -44,6 +44,10 @@ def _write(asked: Asked) -> int:
     from takeback.frontends.cli.content import digest_of, read_input
 
     options = asked.options
+    if options.path.endswith("/"):
+        raise Misuse(
+            f"{options.path} names a directory, not a file.", hint="Leave the slash at the end away."
+        )
     mode = mode_of(options.mode) if options.mode is not None else None
     checks = checks_of(asked)
     content = read_input()
@@ -65,6 +69,8 @@ def _write(asked: Asked) -> int:
             allow_inexact=options.allow_inexact,
             **wishes(asked, tb),
         ),
+        checks,
+        lambda: content,
     )
 
 
@@ -94,7 +100,7 @@ def _rm(asked: Asked) -> int:
             return tell_plan(
                 asked, tb, [delete_change(path, allow_inexact=options.allow_inexact) for path in paths]
             )
-    effects: list[Effect] = []
+    effects: list[tuple[Effect, str]] = []
     errors: list[TakebackError] = []
     with opened(asked) as tb:
         with session(asked, tb) as run:
@@ -106,9 +112,12 @@ def _rm(asked: Asked) -> int:
                     errors.append(error)
                     continue
                 if effect:
-                    effects.append(effect)
-                    say_effect(asked, effect, started)
-        return _tell_removed(asked, tb, effects, errors)
+                    effects.append((effect, took(started)))
+        asked.made.extend(effect.id for effect, _ in effects)
+        # Told at the end: an answer that cannot be printed must not stop what was asked for.
+        for effect, lasted in effects:
+            say_effect(asked, effect, lasted)
+        return _tell_removed(asked, tb, [effect for effect, _ in effects], errors)
 
 
 def _tell_removed(asked: Asked, tb: "Takeback", effects: "list[Effect]", errors: list[TakebackError]) -> int:

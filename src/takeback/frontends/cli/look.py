@@ -1,6 +1,6 @@
 """`log` and `runs`: lists, newest first."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 
 from takeback.api import Takeback, now
 from takeback.frontends.cli.commands import Asked, Command
@@ -14,13 +14,21 @@ _HAPPENED = tuple(state for state in State if state is not State.ABORTED)
 
 
 def _log_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("-n", type=int, default=20, metavar="N", dest="number", help="at most N (20; 0: all)")
+    parser.add_argument(
+        "-n", type=_number, default=20, metavar="N", dest="number", help="at most N (20; 0: all)"
+    )
     parser.add_argument("--run", metavar="R", help="of this run: its name, id, or the beginning of its id")
     parser.add_argument(
         "--path", metavar="P", help="that touch this path, something in it, or a directory around it"
     )
     parser.add_argument("--agent", metavar="A", default="", help="of this agent")
     parser.add_argument("--all", action="store_true", help="also what was aborted and never happened")
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise ArgumentTypeError(f"{text!r} is not a number from 0")
+    return int(text)
 
 
 def _log(asked: Asked) -> int:
@@ -35,7 +43,7 @@ def _log(asked: Asked) -> int:
             path=options.path,
             agent=options.agent,
             state=None if options.all else _HAPPENED,
-            limit=max(0, options.number),
+            limit=options.number,
             newest=True,
         )
         if screen.json:
@@ -92,7 +100,9 @@ def _marks(effect: Effect) -> str:
 
 
 def _runs_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("-n", type=int, default=20, metavar="N", dest="number", help="at most N (20; 0: all)")
+    parser.add_argument(
+        "-n", type=_number, default=20, metavar="N", dest="number", help="at most N (20; 0: all)"
+    )
 
 
 def _runs(asked: Asked) -> int:

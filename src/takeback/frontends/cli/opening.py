@@ -6,12 +6,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import takeback.api
-from takeback.api import Takeback
+from takeback.api import Takeback, now
 from takeback.errors import Misuse, Refused
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.output import clean, warn
+from takeback.model.effect import State
 from takeback.model.ids import SHORT, short
 from takeback.model.run import OnDeath
+from takeback.storage.process import myself
+from takeback.storage.protocols import Query
 from takeback.storage.store import default_path, exists
 
 if TYPE_CHECKING:
@@ -78,12 +81,32 @@ def agent_of(asked: Asked) -> str:
 def session(asked: Asked, tb: Takeback) -> "Iterator[Run]":
     """The run that commands join one after the other. It is left open at the end, also when a command fails:
     what other commands did in it stays. A signal leaves it suspended, at a checkpoint."""
+    started = now()
     with _joined(asked, tb) as run:
         try:
             yield run
         except (KeyboardInterrupt, SystemExit) as signal:
+            asked.made[:] = made_since(tb, started)
             run.suspend(f"interrupted: {type(signal).__name__}")
             raise
+
+
+def made_since(tb: Takeback, started: int) -> list[str]:
+    """The effects that this process has made since; for when a signal came before they could be told."""
+    me = myself()
+    found: list[str] = []
+    for effect in tb.store.journal.effects(Query(states=(State.DONE,), newest=True)):
+        if effect.at < started:
+            break
+        lease = tb.store.leases.holder(effect.run)
+        # One that was let go of has no pid any more, but still tells when its process began.
+        if lease and (lease.owner.boot, lease.owner.space, lease.owner.started) == (
+            me.boot,
+            me.space,
+            me.started,
+        ):
+            found.append(effect.id)
+    return found[::-1]
 
 
 def _joined(asked: Asked, tb: Takeback) -> "Run":

@@ -4,6 +4,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from takeback.errors import TakebackError
@@ -22,6 +24,25 @@ _STATE_STYLES = {
 }
 
 
+class Unprintable(Exception):
+    """Standard output took no more; what the command had to do may be done all the same."""
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unprintable(error.strerror or str(error)) from error
+
+
+def put(text: str, end: str = "\n") -> None:
+    with printing():
+        print(text, end=end)
+
+
 class Screen(NamedTuple):
     """How the answer is to be given."""
 
@@ -32,16 +53,16 @@ class Screen(NamedTuple):
 
     def say(self, text: str = "") -> None:
         if not (self.json or self.quiet):
-            print(text)
+            put(text)
 
     def hint(self, text: str) -> None:
         if not (self.json or self.quiet):
-            print(self.paint(f"hint: {text}", "dim"))
+            put(self.paint(f"hint: {text}", "dim"))
 
     def give(self, data: Any) -> None:
         """The answer as JSON, where that was asked for."""
         if self.json:
-            print(json.dumps(data, indent=2))
+            put(json.dumps(data, indent=2))
 
     def paint(self, text: str, style: str) -> str:
         return f"\033[{_STYLES[style]}m{text}\033[0m" if self.colour and style else text
@@ -63,7 +84,7 @@ def warn(text: str) -> None:
 
 def complain(error: TakebackError, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"error": error_json(error)}, indent=2))
+        put(json.dumps({"error": error_json(error)}, indent=2))
         return
     warn(f"error: {clean(str(error))}")
     if error.hint:

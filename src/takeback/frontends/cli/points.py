@@ -11,6 +11,7 @@ from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened, session
 from takeback.frontends.cli.output import clean, local_time
 from takeback.model.ids import short
+from takeback.model.run import Checkpoint
 
 
 def _checkpoint_arguments(parser: ArgumentParser) -> None:
@@ -33,10 +34,17 @@ def _checkpoint(asked: Asked) -> int:
             point = run.checkpoint(options.label, state, summary=options.summary)
         give(asked, tb, checkpoint_json(point))
         asked.screen.say(
-            f"Named this point {clean(point.label)!r} ({short(point.id)}) in run {clean(run.name)!r}."
+            f"Named this point '{clean(point.label)}' ({short(point.id)}) in run '{clean(run.name)}'."
         )
-        asked.screen.hint(f"`takeback undo --to {clean(point.label)}` comes back to it.")
+        asked.screen.hint(f"`takeback undo --to {_typed(point)}` comes back to it.")
     return 0
+
+
+def _typed(point: Checkpoint) -> str:
+    """As it can be typed in a shell."""
+    import shlex
+
+    return shlex.quote(point.label) if point.label.isprintable() else short(point.id)
 
 
 def _state(name: str) -> Any:

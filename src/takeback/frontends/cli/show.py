@@ -8,7 +8,7 @@ from takeback.audit.diff import Part, difference, in_words
 from takeback.audit.views import effect_json, record_json
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import existing, give
-from takeback.frontends.cli.output import Screen, clean, clean_line, counted, full_time
+from takeback.frontends.cli.output import Screen, clean, clean_line, counted, full_time, printing
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Record
@@ -152,8 +152,9 @@ def _say_part(screen: Screen, part: Part) -> None:
         return
     if not screen.terminal:
         # For a program: the bytes as they are, so that `patch` can use them.
-        sys.stdout.flush()
-        sys.stdout.buffer.writelines(line + b"\n" for line in part.lines)
+        with printing():
+            sys.stdout.flush()
+            sys.stdout.buffer.writelines(line + b"\n" for line in part.lines)
         return
     styles = {b"+": "green", b"-": "red", b"@": "cyan"}
     for place, line in enumerate(part.lines):

@@ -2,14 +2,23 @@
 
 import time
 from argparse import ArgumentParser
+from typing import TYPE_CHECKING, Any
 
 import takeback.api
 from takeback.audit.views import settled_json
-from takeback.errors import Corrupt, Misuse, Stuck
+from takeback.errors import Corrupt, Misuse, ResourceUnreachable, Stuck, TakebackError
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import existing, give, nothing_recorded, nothing_yet, opened, store_path
-from takeback.frontends.cli.output import bytes_in_words, clean, counted, took
+from takeback.frontends.cli.output import bytes_in_words, clean, counted, error_json, took
 from takeback.model.ids import short
+
+if TYPE_CHECKING:
+    from takeback.audit.soundness import Reach
+
+_BACKUP = (
+    "Restore the store from a backup (all of {store} together), or move it away to start anew; your files stay as they "
+    "are."
+)
 
 
 def _recover_arguments(parser: ArgumentParser) -> None:
@@ -74,29 +83,79 @@ def _verify_arguments(parser: ArgumentParser) -> None:
 def _verify(asked: Asked) -> int:
     screen = asked.screen
     if nothing_yet(asked):
-        screen.say(nothing_recorded(asked))
-        screen.give({"sound": True, "findings": [], "records": 0, "blobs": 0})
-        return 0
-    started = time.perf_counter()
-    with takeback.api.open(store_path(asked), recover=False) as tb:
-        found = tb.verify(read_data=asked.options.read_data)
-        screen.give(
-            {
-                "sound": found.sound,
-                "findings": list(found.findings),
-                "records": found.records,
-                "blobs": found.blobs,
-                "read_data": asked.options.read_data,
-            }
+        return _unsound(
+            asked,
+            ResourceUnreachable(
+                f"There is no store at {store_path(asked)}.",
+                hint="Nothing could be checked. --store or TAKEBACK_STORE name another one; a store that was deleted "
+                "comes back only from a backup.",
+            ),
         )
-        for finding in found.findings:
-            screen.say(screen.paint(f"damaged: {clean(finding)}", "red"))
-        how = "read" if asked.options.read_data else "looked at"
-        what = f"{counted(found.records, 'record')} checked and {counted(found.blobs, 'blob')} {how} in {took(started)}"
-        screen.say(f"{'Sound' if found.sound else counted(len(found.findings), 'finding')}: {what}.")
-        if found.sound and not asked.options.read_data:
-            screen.hint("--read-data also reads every blob again.")
+    started = time.perf_counter()
+    try:
+        with takeback.api.open(store_path(asked), recover=False) as tb:
+            found = tb.verify(read_data=asked.options.read_data)
+            hurt = None if found.sound else _reach(tb, found.findings)
+    except Corrupt as error:
+        return _unsound(asked, error)
+    screen.give(_verified_json(asked, found, hurt))
+    for finding in found.findings:
+        screen.say(screen.paint(f"damaged: {clean(finding)}", "red"))
+    how = "read" if asked.options.read_data else "looked at"
+    what = f"{counted(found.records, 'record')} checked and {counted(found.blobs, 'blob')} {how} in {took(started)}"
+    screen.say(f"{'Sound' if found.sound else counted(len(found.findings), 'finding')}: {what}.")
+    if not found.sound:
+        _say_reach(asked, hurt)
+    elif not asked.options.read_data:
+        screen.hint("--read-data also reads every blob again.")
     return 0 if found.sound else Corrupt.exit_code
+
+
+def _reach(tb: takeback.api.Takeback, findings: tuple[str, ...]) -> "Reach | None":
+    """None when that cannot be told."""
+    from takeback.audit.soundness import reach
+
+    try:
+        return reach(tb.store, findings)
+    except Corrupt:
+        return None
+
+
+def _verified_json(asked: Asked, found: takeback.api.Verified, hurt: "Reach | None") -> dict[str, Any]:
+    return {
+        "sound": found.sound,
+        "findings": list(found.findings),
+        "records": found.records,
+        "blobs": found.blobs,
+        "read_data": asked.options.read_data,
+        "damaged_runs": [info.id for info in hurt.damaged] if hurt else [] if found.sound else None,
+    }
+
+
+def _unsound(asked: Asked, error: TakebackError) -> int:
+    """The store could not be looked into at all."""
+    if "takeback verify" in error.hint:  # that is what could not be done
+        error = type(error)(str(error), hint=_BACKUP.format(store=store_path(asked)))
+    if not asked.screen.json:
+        raise error
+    found = takeback.api.Verified((str(error),), 0, 0)
+    asked.screen.give({**_verified_json(asked, found, None), "error": error_json(error)})
+    return error.exit_code
+
+
+def _say_reach(asked: Asked, hurt: "Reach | None") -> None:
+    screen = asked.screen
+    if hurt is None:
+        screen.say("Which runs are hurt cannot be told: the journal cannot be read to its end.")
+        screen.hint(_BACKUP.format(store=store_path(asked)))
+        return
+    for info in hurt.damaged:
+        screen.say(f"hurt:    run {screen.paint(short(info.id), 'cyan')} {clean(info.name)}")
+    screen.say(f"{counted(len(hurt.usable), 'run')} can be used as before.")
+    screen.hint(
+        "What is hurt comes back only from a backup of the store; the rest can still be undone. `takeback log --run R` "
+        "lists the effects of a run."
+    )
 
 
 def _forget_arguments(parser: ArgumentParser) -> None:
@@ -136,12 +195,15 @@ def _forget(asked: Asked) -> int:
             id = screen.paint(short(one.effect.id), "cyan")
             screen.say(f"{id}  {clean(one.effect.change.summary)}: {clean(one.why)}")
         verb = "Would forget" if options.dry_run else "Forgot"
-        screen.say(
-            f"{verb} {counted(len(going), 'effect')}; {counted(len(decisions) - len(going), 'effect')} stay."
-        )
+        rest = "" if options.ids else f"; {_staying(len(decisions) - len(going))}"
+        screen.say(f"{verb} {counted(len(going), 'effect')}{rest}.")
         if going and not options.dry_run:
             screen.hint("`takeback sweep` deletes the bytes that nothing needs any more.")
     return 0
+
+
+def _staying(count: int) -> str:
+    return f"{counted(count, 'effect')} {'stays' if count == 1 else 'stay'}"
 
 
 def _sweep_arguments(parser: ArgumentParser) -> None:

@@ -1,0 +1,62 @@
+"""How a command ends when not all goes as it should: what is said of it, and with which exit code."""
+
+import os
+
+from takeback.errors import Misuse, TakebackError
+from takeback.frontends.cli.output import Unprintable, complain, warn
+from takeback.model.ids import short
+
+_MOST_LISTED = 5
+
+
+def complained(error: TakebackError, as_json: bool) -> int:
+    try:
+        complain(error, as_json)
+    except Unprintable:
+        complain(error, as_json=False)  # standard error may still be heard
+    return error.exit_code
+
+
+def in_our_words(error: Exception) -> TakebackError:
+    if isinstance(error, FileNotFoundError) and not here():
+        return Misuse("The current directory does not exist any more.", hint="Go to one that does: cd /")
+    return TakebackError(
+        f"{type(error).__name__}: {error}".rstrip(".") + "; this is a bug in takeback.",
+        hint="TAKEBACK_DEBUG=1 shows where. `takeback status` tells where things stand.",
+    )
+
+
+def here() -> str:
+    """The current directory; "" when it was removed under our feet."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
+
+
+def tell_interrupted(changes: bool, made: list[str]) -> None:
+    """The effect in hand was settled before the signal was heard."""
+    if made:
+        warn(f"Interrupted; the change{' was' if len(made) == 1 else 's were'} made: {_listed(made)}.")
+    elif changes:
+        warn("Interrupted; nothing was changed.")
+
+
+def tell_unprintable(why: str, made: list[str]) -> None:
+    if not made:
+        warn(f"error: The answer could not be printed: {why}.")
+        return
+    warn(f"error: It was done ({_listed(made)}), but the answer could not be printed: {why}.")
+    warn(f"hint: `takeback show {short(made[-1])}` tells what was done.")
+
+
+def _listed(ids: list[str]) -> str:
+    more = f" and {len(ids) - _MOST_LISTED} more" if len(ids) > _MOST_LISTED else ""
+    return ", ".join(short(id) for id in ids[:_MOST_LISTED]) + more
+
+
+def swallow_output() -> None:
+    """What is still waiting to be printed goes nowhere, and Python does not complain about it on its way out."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
