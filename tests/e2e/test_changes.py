@@ -1,5 +1,6 @@
 """write rm mv mkdir ln chmod edit, as a user types them."""
 
+import json
 import os
 import stat
 
@@ -201,6 +202,67 @@ def test_edit_sets_and_deletes_keys_and_undo_is_per_key(takeback: CommandLine, w
 
 
 @pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("l.json", "[1,2]", "[1,2,3]"),
+        ("l.json", "[]\n", "[3]\n"),
+        ("l.json", "[\n  1, // one\n  2\n]\n", "[\n  1, // one\n  2,\n  3\n]\n"),
+        ("l.yaml", "- 1\n- 2 # two\n", "- 1\n- 2 # two\n- 3\n"),
+    ],
+)
+def test_edit_appends_to_a_file_that_is_a_list(
+    takeback: CommandLine, world: World, name: str, before: str, after: str
+) -> None:
+    (world / name).write_text(before)
+    form = ("--format", "jsonc") if "//" in before else ()
+
+    said = takeback.done("edit", name, "--set", "/-=3", "--json", *form).json
+    assert (said["changed"], (world / name).read_text()) == (True, after)
+    takeback.done("undo")
+
+    assert (world / name).read_text() == before
+
+
+def test_undo_of_an_append_finds_its_list_in_a_file_that_was_laid_out_anew(
+    takeback: CommandLine, world: World
+) -> None:
+    (world / "l.json").write_text("[1,2]")
+    takeback.done("edit", "l.json", "--set", "/-=3")
+    (world / "l.json").write_text("[ 1, 2, 3 ]\n")
+
+    takeback.done("undo")
+
+    assert json.loads((world / "l.json").read_text()) == [1, 2]
+
+
+def test_a_dry_run_asks_the_checks_and_changes_nothing(takeback: CommandLine, world: World) -> None:
+    (world / "c.json").write_text('{"a": 1}')
+    (world / "c.json").chmod(0o700)
+    before = world.picture(directory_times=True)
+
+    bad = takeback("write", "c.json", "--check", "grep -q good {staged}", "--dry-run", input="bad")
+    as_json = takeback(
+        "write", "c.json", "--check", "grep -q good {staged}", "--dry-run", "--json", input="bad"
+    )
+    good = takeback.done(
+        "write", "c.json", "--check", "sh -c 'test -x $0 && grep good $0' {staged}", "--dry-run", input="good"
+    )
+    edited = takeback("edit", "c.json", "--set", "/a=2", "--check", "grep -q 3 {staged}", "--dry-run")
+    takeback.done("edit", "c.json", "--set", "/a=3", "--check", "grep -q 3 {staged}", "--dry-run")
+    same = takeback.done("write", "c.json", "--check", "false", "--dry-run", input='{"a": 1}')
+
+    assert bad.code == 3
+    assert bad.out.startswith("Would be refused: The check 'grep -q good {staged}' said no to ")
+    assert (as_json.code, as_json.json["changes"][0]["possible"]) == (3, False)
+    assert "said no" in as_json.json["changes"][0]["refused"]
+    assert good.out.startswith("Would write ")
+    assert edited.code == 3
+    assert same.out.startswith("Would change nothing")  # then the real thing asks nobody either
+    assert world.picture(directory_times=True) == before
+    assert not os.path.exists(os.environ["TAKEBACK_STORE"])
+
+
+@pytest.mark.parametrize(
     ("words", "part"),
     [
         (("edit", "c.json", "--set", "/a=plain"), "is not JSON"),
@@ -213,6 +275,10 @@ def test_edit_sets_and_deletes_keys_and_undo_is_per_key(takeback: CommandLine, w
         (("mv", "missing", "b"), "does not exist"),
         (("write", "a", "--needs", "nosuchid"), "There is no effect"),
         (("mv", "c.json", "nodir/"), "is not a directory"),
+        (("write", "newf/"), "names a directory"),
+        (("edit", "c.json", "--set", "/a=1", "--set", "/a=2"), "is set twice"),
+        (("log", "-n", "-1"), "is not a number"),
+        (("runs", "-n", "-1"), "is not a number"),
     ],
 )
 def test_a_wrong_command_line_is_told_in_one_sentence_and_one_hint(

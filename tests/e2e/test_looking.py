@@ -9,9 +9,7 @@ from tests.e2e.conftest import CommandLine
 from tests.world import World
 
 
-@pytest.mark.parametrize(
-    "command", ["log", "status", "runs", "checkpoints", "recover", "verify", "forget", "sweep"]
-)
+@pytest.mark.parametrize("command", ["log", "status", "runs", "checkpoints", "recover", "forget", "sweep"])
 def test_looking_where_nothing_was_recorded_says_so_and_makes_no_store(
     takeback: CommandLine, command: str
 ) -> None:

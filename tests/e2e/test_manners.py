@@ -111,17 +111,35 @@ def test_a_reader_that_has_had_enough_is_no_error_to_print(takeback: CommandLine
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_an_answer_that_cannot_be_printed_is_an_error(takeback: CommandLine) -> None:
-    takeback.write("a", "1")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_answer_that_cannot_be_printed_is_an_error(
+    takeback: CommandLine, world: World, unbuffered: str
+) -> None:
+    for name in "abc":
+        takeback.write(name, "1")
 
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [*COMMAND, "log"], stdout=full, stderr=subprocess.PIPE, env=surroundings(), check=False
-        )
+    def into_nothing(*words: str) -> tuple[int, list[str]]:
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(
+                [*COMMAND, *words], cwd=world.root, env=surroundings() | {"PYTHONUNBUFFERED": unbuffered},
+                input=b"2", stdout=full, stderr=subprocess.PIPE, check=False,
+            )  # fmt: skip
+        return done.returncode, done.stderr.decode().splitlines()
 
-    assert done.returncode == 1
-    assert done.stderr.startswith(b"error: ")
-    assert b"Traceback" not in done.stderr
+    unprinted = "the answer could not be printed: No space left on device."
+    assert into_nothing("log") == (1, [f"error: T{unprinted[1:]}"])
+    assert into_nothing("diff", "@") == (1, [f"error: T{unprinted[1:]}"])
+    for words in (("write", "a"), ("write", "b", "--json")):
+        code, said = into_nothing(*words)
+        made = takeback.effect("@")["id"][:8]
+        assert (code, said[0]) == (1, f"error: It was done ({made}), but {unprinted}")
+        assert said[1] == f"hint: `takeback show {made}` tells what was done."
+    code, said = into_nothing("rm", "a", "b", "c")
+    assert (code, list(world.root.iterdir())) == (1, [])
+    assert said[0].startswith("error: It was done (")
+    assert into_nothing("undo", "nosuch", "--json")[0] == 2
+    code, said = into_nothing("undo")
+    assert (code, "It was done" in said[0], (world / "c").exists()) == (1, True, True)
 
 
 def on_a_terminal(directory: object, *words: str, **environment: str) -> str:

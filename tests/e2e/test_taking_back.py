@@ -1,10 +1,14 @@
 """undo redo keep checkpoint checkpoints, as a user types them."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 
 import pytest
 
-from tests.e2e.conftest import CommandLine
+from tests.e2e.conftest import COMMAND, CommandLine, surroundings
 from tests.world import World
 
 
@@ -43,16 +47,19 @@ def test_redo_brings_back_what_was_undone_last(takeback: CommandLine, world: Wor
     assert takeback.effect()["state"] == "done"
 
 
-def test_redo_after_redo_brings_back_an_undo_of_several(takeback: CommandLine, world: World) -> None:
+def test_redo_brings_back_an_undo_of_several_as_the_hint_says(takeback: CommandLine, world: World) -> None:
     first = takeback.write("a", "1")
-    takeback.write("a", "2")
-    takeback.done("undo", first["id"], "--cascade")
+    second = takeback.write("a", "2")
+    undone = takeback.done("undo", first["id"], "--cascade")
 
-    takeback.done("redo")
-    assert (world / "a").read_text() == "1"
-    takeback.done("redo")
-
+    redone = takeback.done("redo")
     assert (world / "a").read_text() == "2"
+    takeback.done("undo", first["id"], second["id"])
+
+    assert undone.out.splitlines()[-1] == "hint: `takeback redo` brings them back."
+    assert redone.out.splitlines()[-1].endswith(" takes them back again.")
+    assert {first["id"][:8], second["id"][:8]} <= set(redone.out.splitlines()[-1].replace("`", " ").split())
+    assert not (world / "a").exists()
 
 
 def test_redo_by_the_id_of_what_was_undone(takeback: CommandLine, world: World) -> None:
@@ -131,9 +138,14 @@ def test_force_overwrites_and_redo_brings_the_foreign_edit_back(takeback: Comman
 
     takeback.done("undo", "--force")
     assert (world / "a").read_text() == "1\n"
-    takeback.done("redo")
+    said = takeback.done("redo")
 
     assert (world / "a").read_text() == "mine\n"
+    # The foreign edit is there again, so plain undo would be refused again; what the hint says is not.
+    (hint,) = re.findall(r"^hint: `takeback (.+)` takes it back again\.$", said.out, re.MULTILINE)
+    assert hint.endswith(" --force")
+    takeback.done(*hint.split())
+    assert (world / "a").read_text() == "1\n"
 
 
 @pytest.mark.needs("git")
@@ -168,6 +180,28 @@ def test_skipping_everything_is_refused_and_exits_with_3(takeback: CommandLine, 
     assert (said.code, said.json["outcome"]) == (3, "refused")
 
 
+def test_a_redo_that_would_destroy_someones_work_speaks_of_redo(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1\n")
+    takeback.done("undo")
+    (world / "a").write_text("mine\n")
+
+    said = takeback("redo")
+
+    assert said.code == 3
+    assert "so redo would destroy someone's work" in said.err
+
+
+def test_a_redo_under_later_effects_does_not_speak_of_options_it_lacks(takeback: CommandLine) -> None:
+    first = takeback.write("a", "1\n")
+    takeback.done("undo")
+    takeback.write("a", "2\n")
+
+    said = takeback("redo", first["id"])
+
+    assert said.code == 3
+    assert "--cascade" not in said.err
+
+
 def test_a_dry_run_of_undo_and_redo_changes_nothing(takeback: CommandLine, world: World) -> None:
     takeback.write("a", "1")
     before = world.picture(directory_times=True)
@@ -190,6 +224,77 @@ def test_undo_of_a_whole_run(takeback: CommandLine, world: World) -> None:
     takeback.done("undo", "--run", "deploy")
 
     assert sorted(path.name for path in world.root.iterdir()) == ["other"]
+
+
+def test_undo_takes_a_run_by_its_name_too_but_ids_come_first(takeback: CommandLine, world: World) -> None:
+    first = takeback.write("a", "1")
+    takeback.write("b", "1", "--run", first["id"][:8])
+    takeback.write("c", "1", "--run", "of Tuesday")
+
+    takeback.done("undo", "of Tuesday")
+    assert sorted(path.name for path in world.root.iterdir()) == ["a", "b"]
+    takeback.done("undo", first["id"][:8])
+
+    assert [path.name for path in world.root.iterdir()] == ["b"]
+
+
+def test_a_run_that_is_not_there_is_to_be_found_among_the_runs(takeback: CommandLine) -> None:
+    takeback.write("a", "1")
+
+    said = takeback("undo", "--run", "zz")
+
+    assert (said.code, said.err.splitlines()[1]) == (2, "hint: `takeback runs` lists them.")
+
+
+# Dies when the file is replaced and that is not recorded yet.
+DYING = """
+import os, signal, sys, takeback
+run = takeback.open().session("command line", "cli")
+run.write(sys.argv[1], "2", checks=[takeback.checks.after(lambda: os.kill(os.getpid(), signal.SIGKILL))])
+"""
+
+
+def test_undo_without_a_name_does_not_pass_over_what_is_stuck(takeback: CommandLine, world: World) -> None:
+    first = takeback.write("a", "1")
+    subprocess.run([sys.executable, "-c", DYING, world / "b"], env=surroundings(), check=False)
+    (world / "b").write_text("someone else's")
+
+    said = takeback("undo")
+    as_json = takeback("undo", "--json")
+
+    stuck = takeback.effect("@")
+    assert (stuck["state"], said.code, as_json.code) == ("stuck", 4, 4)
+    assert f"The newest effect, {stuck['id'][:8]} (write {world / 'b'}" in said.err
+    assert f"`takeback show {stuck['id'][:8]}`" in said.err
+    assert (as_json.json["outcome"], as_json.json["error"]["effect"]) == ("stuck", stuck["id"])
+    assert (world / "a").read_text() == "1"
+    takeback.done("undo", first["id"])
+    (world / "b").unlink()
+    takeback.done("recover")
+    assert "nothing to undo" in takeback("undo").err
+
+
+def test_undo_without_a_name_does_not_pass_over_what_is_being_made(
+    takeback: CommandLine, world: World
+) -> None:
+    takeback.write("a", "1")
+    os.mkfifo(world / "started")
+    os.mkfifo(world / "go on")
+    check = "sh -c 'test -f {staged}; echo > started; cat \"go on\"'"
+    child = subprocess.Popen(
+        [*COMMAND, "write", "b", "--run", "other", "--check", check], cwd=world.root, env=surroundings(),
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    with open(world / "started") as waiting:
+        waiting.read()
+
+    said = takeback("undo")
+
+    with open(world / "go on", "w"):
+        pass
+    assert child.wait(30) == 0
+    assert (said.code, "is still being made" in said.err) == (5, True)
+    assert (world / "a").read_text() == "1"
 
 
 def test_undo_with_needs_takes_what_it_was_built_on(takeback: CommandLine, world: World) -> None:
@@ -305,10 +410,19 @@ def test_a_state_that_is_not_json_is_misuse(takeback: CommandLine, world: World,
     assert takeback("checkpoint", " ").code == 2
 
 
-def test_an_unknown_checkpoint_is_refused(takeback: CommandLine) -> None:
+def test_the_name_of_a_checkpoint_is_escaped_once_and_the_hint_can_be_typed(takeback: CommandLine) -> None:
+    odd = takeback.done("checkpoint", "a\x1b[31m").out
+    spaced = takeback.done("checkpoint", "before all").out
+
+    assert odd.startswith("Named this point 'a\\x1b[31m' (")
+    assert "`takeback undo --to 'before all'` comes back to it." in spaced
+    takeback.done("undo", *odd.splitlines()[1].split("`")[1].split()[2:])
+
+
+def test_an_unknown_checkpoint_is_misuse_as_any_other_name_is(takeback: CommandLine) -> None:
     takeback.write("a", "1")
 
     said = takeback("undo", "--to", "nowhere", "--json")
 
-    assert said.code == 3
+    assert said.code == 2
     assert json.loads(said.out)["error"]["message"] == "There is no checkpoint 'nowhere'."

@@ -78,9 +78,60 @@ def test_verify_of_a_sound_store(takeback: CommandLine) -> None:
     assert takeback.done("verify").out.startswith("Sound: ")
 
 
-def test_verify_of_a_damaged_journal_names_it_and_exits_with_6(takeback: CommandLine) -> None:
+def test_verify_where_there_is_no_store_cannot_say_that_it_is_sound(
+    takeback: CommandLine, world: World
+) -> None:
+    (world / "file").write_text("x")
+
+    for place in (world / "nowhere", world / "file"):
+        said = takeback("verify", "--store", place)
+        as_json = takeback("verify", "--store", place, "--read-data", "--json")
+
+        assert (said.code, as_json.code) == (5, 5)
+        assert said.err.startswith(f"error: There is no store at {place}.\nhint: ")
+        assert (as_json.json["sound"], as_json.json["read_data"]) == (False, True)
+        assert as_json.error["type"] == "ResourceUnreachable"
+    assert not (world / "nowhere").exists()
+
+
+def test_verify_of_a_damaged_journal_tells_which_runs_can_still_be_used(
+    takeback: CommandLine, world: World
+) -> None:
+    hurt = takeback.write("a", "1", "--run", "first")
+    good = takeback.write("b", "1", "--run", "second")
+    damage_the_first_intent()
+
+    said = takeback("verify")
+    as_json = takeback("verify", "--json").json
+
+    assert said.code == 6
+    assert f"hurt:    run {hurt['run'][:8]} first" in said.out
+    assert "1 run can be used as before." in said.out
+    assert "backup" in said.out
+    assert "takeback verify" not in said.out + said.err
+    assert as_json["damaged_runs"] == [hurt["run"]]
+    takeback.done("undo", good["id"])
+    assert not (world / "b").exists()
+
+
+@pytest.mark.parametrize("where", [0, 6 * 4096])
+def test_verify_of_a_journal_that_cannot_be_read_says_what_can_be_done(
+    takeback: CommandLine, where: int
+) -> None:
     takeback.write("a", "1")
-    takeback.write("b", "1")
+    with open(os.path.join(os.environ["TAKEBACK_STORE"], "journal.db"), "r+b") as file:
+        file.seek(where)
+        file.write(os.urandom(16_384))
+
+    said = takeback("verify")
+    as_json = takeback("verify", "--json")
+
+    assert (said.code, as_json.code, as_json.json["sound"]) == (6, 6, False)
+    assert "backup" in said.out + said.err
+    assert "takeback verify" not in said.out + said.err
+
+
+def damage_the_first_intent() -> None:
     database = sqlite3.connect(os.path.join(os.environ["TAKEBACK_STORE"], "journal.db"))
     with database:
         database.execute("DROP TRIGGER records_are_final")
@@ -88,6 +139,12 @@ def test_verify_of_a_damaged_journal_names_it_and_exits_with_6(takeback: Command
             "UPDATE records SET body = replace(body, 'write', 'wrote') WHERE kind = 'intent' AND seq < 4"
         )
     database.close()
+
+
+def test_verify_of_a_damaged_journal_names_it_and_exits_with_6(takeback: CommandLine) -> None:
+    takeback.write("a", "1")
+    takeback.write("b", "1")
+    damage_the_first_intent()
 
     said = takeback("verify", "--json")
 
@@ -166,7 +223,7 @@ def test_forget_explains_every_decision_and_a_dry_run_forgets_nothing(takeback: 
 def test_what_was_forgotten_by_name_cannot_be_undone(takeback: CommandLine) -> None:
     effect = takeback.write("a", "1")
 
-    assert takeback.done("forget", effect["id"]).out.splitlines()[-2] == "Forgot 1 effect; 0 effects stay."
+    assert takeback.done("forget", effect["id"]).out.splitlines()[-2] == "Forgot 1 effect."
     said = takeback("undo", effect["id"], "--json")
 
     assert (said.code, said.json["error"]["type"]) == (3, "Forgotten")
@@ -188,33 +245,80 @@ def test_sweep_frees_what_nothing_needs_and_keeps_the_rest(takeback: CommandLine
     assert takeback("sweep", "--grace", "-1").code == 2
 
 
+# The command gets a signal at the very moment at which it changes the world.
+HURRIED = """
+import os, sys
+from takeback.adapters.file.adapter import FileAdapter
+from takeback.frontends.cli.commands import answer
+apply = FileAdapter.apply
+def hurried(self, effect):
+    os.kill(os.getpid(), int(sys.argv[1]))
+    return apply(self, effect)
+FileAdapter.apply = hurried
+sys.exit(answer(sys.argv[2:]))
+"""
+
+
+def hurry(world: World, number: signal.Signals, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", HURRIED, str(int(number)), *words], cwd=world.root, env=surroundings(),
+        input="2", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_waits_for_the_effect_in_hand_and_leaves_the_run_at_a_checkpoint(
     takeback: CommandLine, world: World, number: signal.Signals
 ) -> None:
     takeback.write("a", "1")
+
+    done = hurry(world, number, "write", "a")
+
+    assert done.returncode == 128 + number
+    assert (world / "a").read_text() == "2"
+    assert done.stderr == f"Interrupted; the change was made: {takeback.effect('@')['id'][:8]}.\n"
+    assert [run["state"] for run in takeback.done("runs", "--json").json] == ["suspended"]
+    assert [point["automatic"] for point in takeback.done("checkpoints", "--json").json] == [True]
+    assert takeback.write("b", "1")["run"] == takeback.effect("@~1")["run"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_undo_that_gets_a_signal_is_finished_and_told(
+    takeback: CommandLine, world: World, number: signal.Signals
+) -> None:
+    first = takeback.write("a", "1")
+    second = takeback.write("b", "1")
+
+    done = hurry(world, number, "undo", first["id"], second["id"])
+
+    assert done.returncode == 128 + number
+    assert list(world.root.iterdir()) == []
+    undos = [takeback.effect(one["id"])["undone_by"][:8] for one in (second, first)]
+    assert done.stderr == f"Interrupted; the changes were made: {', '.join(undos)}.\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_check_looks_stops_the_change(
+    takeback: CommandLine, world: World, number: signal.Signals
+) -> None:
+    takeback.write("a", "1")
     os.mkfifo(world / "started")
-    os.mkfifo(world / "go on")
-    check = "sh -c 'echo > started; cat \"go on\"'"
+    os.mkfifo(world / "never")
     child = subprocess.Popen(
-        [*COMMAND, "write", "a", "--check", check], cwd=world.root, env=surroundings(),
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        [*COMMAND, "write", "a", "--check", "sh -c 'echo > started; cat never'"], cwd=world.root,
+        env=surroundings(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert child.stdin
-    child.stdin.write(b"2")
+    child.stdin.write("2")
     child.stdin.close()
     with open(world / "started") as waiting:
         waiting.read()
 
     child.send_signal(number)
-    with open(world / "go on", "w"):
-        pass
-    assert child.wait(30) == 128 + number
 
+    assert child.wait(30) == 128 + number
     assert child.stderr
-    assert child.stderr.read() == b""
+    assert child.stderr.read() == "Interrupted; nothing was changed.\n"
     child.stderr.close()
-    assert (world / "a").read_text() == "2"
-    assert [run["state"] for run in takeback.done("runs", "--json").json] == ["suspended"]
-    assert [point["automatic"] for point in takeback.done("checkpoints", "--json").json] == [True]
-    assert takeback.write("b", "1")["run"] == takeback.effect("@~1")["run"]
+    assert (world / "a").read_text() == "1"
+    takeback.done("write", "a", input="3")

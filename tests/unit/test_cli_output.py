@@ -107,7 +107,7 @@ def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
         raise KeyboardInterrupt
 
     monkeypatch.setattr("takeback.frontends.cli.look.nothing_yet", interrupted)
-    monkeypatch.setattr("takeback.frontends.cli.commands._swallow_output", lambda: None)
+    monkeypatch.setattr("takeback.frontends.cli.commands.swallow_output", lambda: None)
 
     assert answer(["log"]) == 130
     assert capfd.readouterr().err == ""

@@ -100,6 +100,15 @@ def test_a_list_whose_length_changes_is_named_as_a_whole():
     assert outcome.touched == ("/a",)
 
 
+def test_a_document_that_is_a_list_can_grow_and_shrink_and_is_named_as_a_whole():
+    grown = with_changes([1, 2], {"/-": 3}, [])
+    shrunk = with_changes([1, 2], {}, ["/0"])
+
+    assert (grown.wanted, grown.touched) == ([1, 2, 3], ("",))
+    assert (shrunk.wanted, shrunk.touched) == ([2], ("",))
+    assert with_restored([1, 2, 3], [Restored("", True, [1, 2])]).wanted == [1, 2]
+
+
 def test_an_item_that_only_changes_is_named_itself():
     assert with_changes({"a": [1, 2]}, {"/a/1": 3}, []).touched == ("/a/1",)
 

@@ -14,7 +14,6 @@ class Status(NamedTuple):
     path: str
     size: int  # bytes on disk
     records: int
-    blobs: int
     states: dict[str, int]  # effects by state
     kept: int
     forgotten: int
@@ -43,7 +42,6 @@ def look(store: Store, size: int) -> Status:
         size=size,
         records=tally["records"],
         # An index is counted, no content is touched.
-        blobs=store.database.read("SELECT count(*) FROM blobs")[0][0],
         states={state.value: tally.get(state.value, 0) for state in State},
         kept=tally.get("kept", 0),
         forgotten=tally.get("forgotten", 0),
@@ -86,7 +84,6 @@ def status_json(status: Status) -> dict[str, Any]:
         "exists": True,
         "size": status.size,
         "records": status.records,
-        "blobs": status.blobs,
         "effects": {
             "pending": status.states[State.PROPOSED],
             "open": status.open,

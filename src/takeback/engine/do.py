@@ -22,6 +22,7 @@ from takeback.errors import (
 from takeback.model.change import Change, intent
 from takeback.model.effect import Effect, State, intent_body
 from takeback.model.ids import new_id, short
+from takeback.model.plan import Outcome
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Offer, Remedy, to_json
 from takeback.model.resource import display, overlaps
@@ -145,6 +146,7 @@ def _prepare(
             proposed = True
         staged = adapter.stage(effect, named) if adapter.traits.stages else ()
         remedy, why = _capture(adapter, effect, assessment.offers)
+        _refuse_other_targets(effect, assessment, remedy)
         effect = effect._replace(remedy=remedy, reason=why)
         for one in staged:
             run_checks(terms.checks, one)
@@ -152,6 +154,23 @@ def _prepare(
     except BaseException as error:
         _give_up(parts, lease, adapter, effect, proposed, error)
         raise
+
+
+def _refuse_other_targets(effect: Effect, assessment: Assessment, remedy: Remedy) -> None:
+    """An undo was planned by looking; if a target was changed since, what was captured is another undo: one that
+    leaves something out without saying so."""
+    if not effect.is_undo:
+        return
+    planned = {one.resource for one in assessment.outcomes if one.outcome is Outcome.UNDONE}
+    partial = any(one.outcome not in (Outcome.UNDONE, Outcome.ALREADY) for one in assessment.outcomes)
+    captured = {target.resource for target in remedy.targets}
+    if planned != captured or partial != bool(effect.change.args.get("partial")):
+        other = sorted(planned ^ captured) or [effect.change.resource]
+        raise Drifted(
+            f"{display(other[0])} was changed while its undo was being prepared.",
+            hint="Nothing was changed. Look at it, then try again.",
+            effect=effect.undoes,
+        )
 
 
 def _announce(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, terms: Terms) -> Effect:

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from takeback.errors import BlobDamaged, BlobMissing
@@ -21,7 +22,7 @@ class BlobReader:
     def __init__(self, find: Callable[[bytes], Stored | None], packs: Packs) -> None:
         self._find = find
         self._packs = packs
-        self._recent: dict[bytes, bytes] = {}
+        self._recent: OrderedDict[bytes, bytes] = OrderedDict()
         self._weight = 0
 
     def content(self, digest: bytes, found: Stored | None = None) -> bytes:
@@ -41,6 +42,8 @@ class BlobReader:
 
     def content_of(self, stored: Stored) -> bytes:
         """The same, always read from where it is kept; only its bases may come from memory."""
+        if not stored.base:
+            return self._whole(stored)
         chain = [stored]
         known: bytes | None = None
         while chain[-1].base and known is None:
@@ -57,6 +60,17 @@ class BlobReader:
         assert content is not None
         if codec.name(content) != stored.digest:
             raise self._blame(stored, self._first_wrong(chain, known), "its bytes do not have its hash")
+        self.remember(stored.digest, content)
+        return content
+
+    def _whole(self, stored: Stored) -> bytes:
+        """Of one that stands on no other."""
+        try:
+            content = codec.decode(stored.form, self.encoded(stored), stored.size)
+        except codec.Undecodable as problem:
+            raise damaged(stored.digest, str(problem)) from problem
+        if codec.name(content) != stored.digest:
+            raise damaged(stored.digest, "its bytes do not have its hash")
         self.remember(stored.digest, content)
         return content
 
@@ -113,13 +127,12 @@ class BlobReader:
 
     def remember(self, digest: bytes, content: bytes) -> None:
         if digest in self._recent:
-            self._recent[digest] = self._recent.pop(digest)
+            self._recent.move_to_end(digest)
             return
         self._recent[digest] = content
         self._weight += len(content)
         while self._weight > REMEMBERED:
-            oldest = next(iter(self._recent))
-            self._weight -= len(self._recent.pop(oldest))
+            self._weight -= len(self._recent.popitem(last=False)[1])
 
     def forget(self) -> None:
         self._recent.clear()

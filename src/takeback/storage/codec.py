@@ -67,7 +67,8 @@ def encode(content: bytes, base: bytes | None = None) -> Encoded:
         if len(delta) * 16 < len(content):
             return Encoded(Form.DELTA, delta)
         if len(delta) >= len(content) * 31 // 32:
-            return Encoded(Form.RAW, content)  # what the base does not help to shorten does not get shorter without it
+            # What the base does not help to shorten does not get shorter without it.
+            return Encoded(Form.RAW, content)
         whole = encode(content)
         return Encoded(Form.DELTA, delta) if len(delta) * 2 < len(whole.data) else whole
     if len(content) > SMALL and not _worth_it(content):

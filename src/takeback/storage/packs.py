@@ -20,7 +20,6 @@ HEADER = struct.Struct("<4sB3xQQ32s32sI")
 MARK = b"TBe1"
 NOTHING = bytes(32)
 READ_HANDLES = 4
-AT_ONCE = 1 << 20  # data up to this length is read together with its header
 
 
 class Entry(NamedTuple):
@@ -79,14 +78,14 @@ def _parsed(found: bytes) -> tuple[Entry, int, int]:
 
 def read_entry(handle: int, position: int, longest: int, check: bool = True) -> Entry:
     """`longest` bounds the memory a damaged header may ask for."""
-    if longest <= AT_ONCE:
-        entry, length, checksum = _parsed(disk.read_exactly(handle, HEADER.size + longest, position))
-    else:
-        entry, length, checksum = read_header(handle, position)
+    entry, length, checksum = read_header(handle, position)
     if length > longest:
         raise EntryDamaged("its length is wrong")
-    if longest > AT_ONCE:
-        entry = entry._replace(data=disk.read_exactly(handle, length, position + HEADER.size))
+    entry = entry._replace(data=disk.read_exactly(handle, length, position + HEADER.size))
+    return _sound(entry, length, checksum, check)
+
+
+def _sound(entry: Entry, length: int, checksum: int, check: bool) -> Entry:
     if len(entry.data) != length:
         raise EntryDamaged("it is cut off")
     if check and zlib.crc32(entry.data, zlib.crc32(_head(entry))) != checksum:
@@ -256,7 +255,12 @@ class Packs:
 
     def read(self, place: Place, check: bool = False) -> Entry:
         """`EntryDamaged`, or plain OSError; the hash of the content is for the caller to check."""
-        return read_entry(self._reader(place.pack), place.position, place.length, check)
+        # Header and data in one call, because their length is known.
+        found = disk.read_exactly(self._reader(place.pack), HEADER.size + place.length, place.position)
+        entry, length, checksum = _parsed(found)
+        if length > place.length:
+            raise EntryDamaged("its length is wrong")
+        return _sound(entry, length, checksum, check)
 
     def peek(self, place: Place) -> Entry:
         """The header only, and that the file is long enough for the data."""

@@ -204,12 +204,10 @@ class _Restoring:
     def _make(self, name: bytes, row: Row) -> None:
         kind = row[TYPE]
         if kind == "file":
-            if row[PATH] in self.surviving:
+            if self.surviving and row[PATH] in self.surviving:
                 self._link(name, self.surviving[row[PATH]])
-                return
-            if "held" in extra(row) and self._link_held(name, row):
-                return
-            self._file(name, row)
+            elif not (len(row) > EXTRA and "held" in row[EXTRA] and self._link_held(name, row)):
+                self._file(name, row)
         elif kind == "dir":
             os.mkdir(name, 0o700, dir_fd=self.fd)
         elif kind == "link":

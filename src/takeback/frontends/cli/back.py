@@ -123,7 +123,7 @@ def _newest_done(tb: "Takeback") -> Effect:
                 unsettled = unsettled or effect
             elif not effect.is_undo:
                 _refuse_unsettled(
-                    unsettled, f"`takeback undo {short(effect.id)}` takes back the one before it."
+                    unsettled, f"An earlier one can be named: `takeback undo {short(effect.id)}`."
                 )
                 return effect
         if len(newest) < limit:

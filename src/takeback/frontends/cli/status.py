@@ -37,7 +37,7 @@ def _tell(screen: Screen, status: Status) -> None:
     cap = status.settings.store_bytes
     screen.say(
         f"Store    {clean(status.path)}: {bytes_in_words(status.size)} of {bytes_in_words(cap)}, "
-        f"{counted(status.blobs, 'blob')}, {counted(status.records, 'record')}"
+        f"{counted(status.records, 'record')}"
     )
     counts = [
         f"{states[State.DONE]:,} done",

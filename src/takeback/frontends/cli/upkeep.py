@@ -94,7 +94,7 @@ def _verify(asked: Asked) -> int:
     started = time.perf_counter()
     try:
         with takeback.api.open(store_path(asked), recover=False) as tb:
-            found = tb.verify(read_data=asked.options.read_data)
+            found = _verified(asked, tb)
             hurt = None if found.sound else _reach(tb, found.findings)
     except Corrupt as error:
         return _unsound(asked, error)
@@ -109,6 +109,14 @@ def _verify(asked: Asked) -> int:
     elif not asked.options.read_data:
         screen.hint("--read-data also reads every blob again.")
     return 0 if found.sound else Corrupt.exit_code
+
+
+def _verified(asked: Asked, tb: takeback.api.Takeback) -> takeback.api.Verified:
+    try:
+        return tb.verify(read_data=asked.options.read_data)
+    except Corrupt as error:
+        # So damaged that looking at it ended early: what the journal itself can tell is told all the same.
+        return takeback.api.Verified(tuple(dict.fromkeys((*tb.store.journal.check(), str(error)))), 0, 0)
 
 
 def _reach(tb: takeback.api.Takeback, findings: tuple[str, ...]) -> "Reach | None":
