@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 .PHONY: demo
 demo: run-ready ## the story, for real, in a temporary directory (under 30 s)
@@ -41,6 +41,10 @@ test-all: dev-ready ## every test
 .PHONY: docs-test
 docs-test: dev-ready ## only the tests of README and docs (part of make test)
 	@$(PYTEST) tests/docs $(ARGS)
+
+.PHONY: docs-generate
+docs-generate: dev-ready ## print anew the parts of docs that come from the code
+	@$(BIN)/python -m tests.docs.generate
 
 .PHONY: bench
 bench: dev-ready ## the measured tables

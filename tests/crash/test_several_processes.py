@@ -182,3 +182,29 @@ def test_forget_and_sweep_beside_a_writer_never_take_what_he_needs(scene: Scene)
         for effect in tb.effects(path=scene / "run.sh", state="done", newest=True):
             tb.undo(effect)
     assert scene.picture() == original
+
+
+def test_an_edit_between_the_look_and_the_capture_is_noticed(scene: Scene) -> None:
+    """The same race, held still: else an undo would leave a file out without saying so."""
+    scene.prepare()
+    with scene.open() as tb:
+        with tb.run("two files") as run:
+            effect = run.write_all({scene / "one": "1", scene / "two": "2"})
+        assert effect
+        adapter: Any = tb.parts.adapters["file"]
+        capture = adapter.capture
+
+        def after_someone_else(effect: takeback.Effect, offer: Any) -> Any:
+            (scene.world / "one").write_text("someone else's")
+            return capture(effect, offer)
+
+        adapter.capture = after_someone_else
+        result = tb.undo(effect, on_conflict="skip")
+
+        assert result.outcome == "refused"
+        assert tb.effect(effect.id).state is State.DONE
+        assert ((scene.world / "one").read_text(), (scene.world / "two").read_text()) == (
+            "someone else's",
+            "2",
+        )
+        assert not tb.effects(state=State.STUCK)

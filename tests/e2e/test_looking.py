@@ -215,3 +215,11 @@ def test_the_store_can_be_named_before_or_after_the_command(takeback: CommandLin
     assert len(takeback.done("log", "--json", "--store", str(world / "s")).json) == 1
     assert len(takeback.done("--json", f"--store={world / 's'}", "log").json) == 1
     assert takeback.done("log").out.startswith("Nothing recorded yet")
+
+
+def test_a_relative_state_directory_is_ignored_as_xdg_says(takeback: CommandLine, world: World) -> None:
+    places = {"TAKEBACK_STORE": "", "XDG_STATE_HOME": "relative", "HOME": str(world / "home")}
+
+    said = takeback("status", "--json", **places)
+
+    assert said.json["store"] == str(world / "home" / ".local" / "state" / "takeback")

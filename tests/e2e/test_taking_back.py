@@ -160,6 +160,18 @@ def test_merge_keeps_both_edits(takeback: CommandLine, world: World) -> None:
     assert (world / "a").read_text() == "".join([*lines[:19], "mine\n"])
 
 
+def test_an_edit_of_a_moved_file_travels_back_with_it(takeback: CommandLine, world: World) -> None:
+    """So it stands in the README and in docs/concepts/undo.md."""
+    (world / "a").write_text("a\n")
+    (world / "b").write_text("b\n")
+    takeback.done("mv", "-f", "a", "b")
+    (world / "b").write_text("a\nmine\n")
+
+    takeback.done("undo")
+
+    assert ((world / "a").read_text(), (world / "b").read_text()) == ("a\nmine\n", "b\n")
+
+
 def test_skip_conflicts_does_the_rest_and_exits_with_1(takeback: CommandLine, world: World) -> None:
     first = takeback.write("a", "1")
     second = takeback.write("b", "1")

@@ -113,9 +113,12 @@ MUTANTS = (
     ),
     Mutant(
         "an undo is done whole or brought back",
-        "engine/undo.py",
-        (("                bring_back(parts, lease, made, agent)\n", "                pass\n"),),
-        ("tests/crash/test_failing_calls.py", "-k", "undo_that_meets"),
+        "engine/recover.py",
+        (
+            ("    if any(record.body.get(BRINGING_BACK) for record in more):\n", "    if False:\n"),
+            ("    except (Refused, Failed, Corrupt):\n", "    except ZeroDivisionError:\n"),
+        ),
+        ("tests/crash/test_runs_and_upkeep.py", "-k", "whoever"),
     ),
     Mutant(
         "a run does not end while an effect of it is in flight",
@@ -132,7 +135,12 @@ MUTANTS = (
     Mutant(
         "a run that cannot be taken back yet is not ended",
         "engine/recover.py",
-        (("    ends = not result.postponed and not _waits_for_a_person(parts, lease.run)\n", "    ends = True\n"),),
+        (
+            (
+                "    ends = not result.postponed and not _waits_for_a_person(parts, lease.run)\n",
+                "    ends = True\n",
+            ),
+        ),
         ("tests/crash/test_failing_calls.py", "-k", "run"),
     ),
     Mutant(
@@ -145,7 +153,7 @@ MUTANTS = (
         "a file that stays as it was stands where the others stand",
         "adapters/file/sighting.py",
         (("    return together(_with_the_others(effect.targets, seen))\n", "    return together(seen)\n"),),
-        (BOUNDARIES, "-k", "one as it was"),
+        (BOUNDARIES, "-k", "boundary_is_whole and was"),
     ),
     Mutant(
         "a change asked for again is another change",
@@ -156,7 +164,18 @@ MUTANTS = (
     Mutant(
         "undo of a redo takes back what the redo brought",
         "model/life.py",
-        (("    return (target, original, *_undone(original, find, where))\n", "    return (target, original)\n"),),
+        (
+            (
+                "    return (target, original, *_undone(original, find, where))\n",
+                "    return (target, original)\n",
+            ),
+        ),
         ("tests/conformance/test_journal.py", "-k", "undo_of_a_redo"),
+    ),
+    Mutant(
+        "an undo takes back what was planned, or nothing",
+        "engine/do.py",
+        (("        _refuse_other_targets(effect, assessment, remedy)\n", ""),),
+        ("tests/crash/test_several_processes.py", "-k", "between_the_look"),
     ),
 )

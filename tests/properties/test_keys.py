@@ -45,3 +45,12 @@ def test_a_write_after_one_that_was_refused_is_not_taken_for_an_earlier_one(
         run.write(world / "file", "ours")
 
     assert (world / "file").read_text() == "ours"
+
+
+def test_the_same_write_again_in_the_same_run_is_made_again(store: Path, world: World) -> None:
+    with takeback.open(str(store)) as tb, tb.run("one") as run:
+        run.write(world / "file", "ours")
+        (world / "file").write_text("someone else's")
+        run.write(world / "file", "ours")
+
+    assert (world / "file").read_text() == "ours"

@@ -105,20 +105,20 @@ class FileAdapter:
         first = effect.id in self._untried
         self._untried.discard(effect.id)
         named = any(ready.named for ready in self._ready.get(effect.id, []))
-        self._carry_out(effect, forward=True)
+        self._carry_out(effect, forward=True, first=first)
         self._drop(effect.id)
         if first and not named:
             self._clean.add(effect.id)
         return Receipt()
 
     def verify(self, effect: Effect) -> Sighting:
-        return sight(effect)
+        return sight(effect, clean=effect.id in self._clean)
 
     def undo(self, effect: Effect) -> None:
         self._clean.discard(effect.id)
         self._carry_out(effect, forward=False)
 
-    def _carry_out(self, effect: Effect, forward: bool) -> None:
+    def _carry_out(self, effect: Effect, forward: bool, first: bool = False) -> None:
         if effect.remedy is None:
             raise NoRemedy("The effect has no remedy.", hint="Capture comes before apply.", effect=effect.id)
         move = move_of(effect)
@@ -131,7 +131,7 @@ class FileAdapter:
             self._refuse_drifted(effect)
         for index, target in targets if forward else reversed(targets):
             try:
-                if self._bring(effect, index, target, forward):
+                if self._bring(effect, index, target, forward, first):
                     changed.append((index, target))
             except (TakebackError, OSError) as trouble:
                 # All or nothing: what was brought over before goes back. An undo stays where it got, and can go on.
@@ -149,13 +149,13 @@ class FileAdapter:
         if sighting.standing in (Standing.FOREIGN, Standing.UNKNOWN):
             raise Drifted(f"{sighting.detail}.", hint="Nothing was changed.", effect=effect.id)
 
-    def _bring(self, effect: Effect, index: int, target: Target, forward: bool) -> bool:
+    def _bring(self, effect: Effect, index: int, target: Target, forward: bool, first: bool = False) -> bool:
         start, goal = (target.before, target.after) if forward else (target.after, target.before)
         seen = self._seen.get(effect.id, {}).get(index) if forward else None
         with translated(target.resource), place_of(target.resource) as place:
             names = scratch(effect.id, index, place.name)
             ready = self._ready_fd(effect.id, index, forward)
-            changed = bring(place, names, start, goal, self._tools, ready, seen)
+            changed = bring(place, names, start, goal, self._tools, ready, seen, first)
             if len(effect.targets) == 1:
                 # Also when it was there already: who put it there may have died before this.
                 sync_directory(place)

@@ -117,21 +117,27 @@ def _is_there(place: Place, status: os.stat_result, wanted: Wanted) -> bool:
 
 def survey(place: Place, status: os.stat_result, tools: Tools) -> Survey:
     """By looking at sizes and permissions, without reading contents."""
-    name = display(place.resource)
     if stat.S_ISDIR(status.st_mode):
         return _survey_directory(place, tools)
-    lost: list[str] = []
-    if stat.S_ISREG(status.st_mode):
-        if tools.limit and status.st_size > tools.limit:
-            lost.append(f"{name}: its {status.st_size:,} bytes are over the limit of {tools.limit:,}")
-        if not os.access(place.name, os.R_OK, dir_fd=place.fd, effective_ids=True):
-            lost.append(f"{name}: it is not readable")
-    if not may_own(status):
-        lost.append(f"{name}: its owner cannot be restored without being root")
+    if not stat.S_ISREG(status.st_mode):
+        return Survey(lost=_not_ours(place, status))
+    lost = list(_not_ours(place, status))
+    if tools.limit and status.st_size > tools.limit:
+        lost.append(
+            f"{display(place.resource)}: its {status.st_size:,} bytes are over the limit of {tools.limit:,}"
+        )
+    if not os.access(place.name, os.R_OK, dir_fd=place.fd, effective_ids=True):
+        lost.append(f"{display(place.resource)}: it is not readable")
     residue = ""
-    if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 and not can_hold(tools, place):
-        residue = NOT_HELD.format(name=name)
-    return Survey(status.st_size if stat.S_ISREG(status.st_mode) else 0, tuple(lost), residue)
+    if status.st_nlink > 1 and not can_hold(tools, place):
+        residue = NOT_HELD.format(name=display(place.resource))
+    return Survey(status.st_size, tuple(lost), residue)
+
+
+def _not_ours(place: Place, status: os.stat_result) -> tuple[str, ...]:
+    if may_own(status):
+        return ()
+    return (f"{display(place.resource)}: its owner cannot be restored without being root",)
 
 
 def may_own(status: os.stat_result) -> bool:
@@ -205,7 +211,9 @@ def _move(change: Change, tools: Tools) -> Assessment:
         if there and (there.st_dev, there.st_ino) == (status.st_dev, status.st_ino):
             raise Misuse(f"{source} and {name} are the same file.", hint="Delete one of the names instead.")
         if there and not change.args.get("replace"):
-            raise Misuse(f"{name} exists already.", hint="Ask for it to be replaced, or choose another name.")
+            raise Misuse(
+                f"{name} exists already.", hint="Replace it with -f (replace=True), or choose another name."
+            )
         surveys = [survey(new, there, tools)] if there else []
         return _assessment((change.resource, goal), surveys, why="a move is taken back by a move")
 

@@ -13,11 +13,14 @@ from takeback.model.resource import display
 from takeback.model.standing import Sighting, Standing, TargetSighting, together
 
 
-def sight(effect: Effect) -> Sighting:
+def sight(effect: Effect, clean: bool = False) -> Sighting:
+    """`clean`: the asking process carried it out itself, at the first attempt, so there is no scratch of it."""
     if effect.remedy is None:
         return Sighting(Standing.BEFORE, "nothing was begun")
     move = move_of(effect)
-    seen = tuple(_sight_target(effect.id, index, target) for index, target in enumerate(effect.targets))
+    seen = tuple(
+        _sight_target(effect.id, index, target, clean) for index, target in enumerate(effect.targets)
+    )
     if move is not None and move.replaced["type"] != "absent" and _is_halfway(move):
         return Sighting(Standing.BETWEEN, f"the move of {display(move.old)} was interrupted", seen)
     return together(_with_the_others(effect.targets, seen))
@@ -37,7 +40,7 @@ def _with_the_others(
     )
 
 
-def _sight_target(effect: str, index: int, target: Target) -> TargetSighting:
+def _sight_target(effect: str, index: int, target: Target, clean: bool) -> TargetSighting:
     try:
         place = open_place(target.resource)
     except (FileNotFoundError, NotADirectoryError):
@@ -47,9 +50,9 @@ def _sight_target(effect: str, index: int, target: Target) -> TargetSighting:
     with place:
         try:
             judged = _judged(target, look(place, manner_of(target)), effect)
-            if judged.standing in (Standing.BEFORE, Standing.AFTER) and _foreign_aside(
-                place, effect, index, target
-            ):
+            if clean or judged.standing not in (Standing.BEFORE, Standing.AFTER):
+                return judged
+            if _foreign_aside(place, effect, index, target):
                 detail = f"{display(target.resource)}: the effect was interrupted and what it displaced was not ours"
                 return judged._replace(standing=Standing.BETWEEN, detail=detail)
             return judged

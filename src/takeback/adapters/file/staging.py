@@ -73,8 +73,9 @@ def make_ready(
         if named:
             os.unlink(building, dir_fd=place.fd)
         raise
-    where = os.fsdecode(os.path.dirname(path_of(place.resource)) + b"/" + building)
-    path = where if named else f"/proc/{os.getpid()}/fd/{fd}"
+    path = f"/proc/{os.getpid()}/fd/{fd}"
+    if named:
+        path = os.fsdecode(os.path.dirname(path_of(place.resource)) + b"/" + building)
     return Ready(place.resource, fd, path, content, state, named)
 
 
@@ -110,7 +111,8 @@ def _inherit(fd: int, place: Place, mode: int | None, inexact: bool) -> bool:
             # As the kernel does when anyone writes into a privileged program.
             mode = stat.S_IMODE(old.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
     if mode is not None:
-        os.fchmod(fd, mode)
+        if mode != stat.S_IMODE(os.fstat(fd).st_mode):
+            os.fchmod(fd, mode)
         if not mode & stat.S_IRUSR and os.geteuid() != 0:
             raise CannotCapture(
                 place.resource, "with a mode that lets nobody read it, it could not be verified"

@@ -39,13 +39,12 @@ def bring(
     tools: Tools,
     ready: int = -1,
     seen: Seen | None = None,
+    first: bool = False,
 ) -> bool:
-    """From `start` to `goal`; False if it was there already. `ready` is the goal as a file without a name."""
-    if place.beside(names.swapping).stat() is not None:
-        _settle(place, names, start, goal, tools)
-    for state in (start, goal):
-        if "held" in state or "holds" in state:
-            _finish_removal(place.beside(names.going), state, tools)
+    """From `start` to `goal`; False if it was there already. `ready` is the goal as a file without a name, `first`
+    that nobody can have tried before."""
+    if not first:
+        _finish_earlier(place, names, start, goal, tools)
     if not unchanged_at_a_glance(place, start):
         now = _now(place, start, goal)
         if same(now, goal):
@@ -258,6 +257,15 @@ def _swap_in_two_steps(
             remove_file(old, start, tools)
     else:
         os.rename(aside.name, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
+
+
+def _finish_earlier(place: Place, names: Scratch, start: State, goal: State, tools: Tools) -> None:
+    """What a process that died in the middle left."""
+    if place.beside(names.swapping).stat() is not None:
+        _settle(place, names, start, goal, tools)
+    for state in (start, goal):
+        if "held" in state or "holds" in state:
+            _finish_removal(place.beside(names.going), state, tools)
 
 
 def _settle(place: Place, names: Scratch, start: State, goal: State, tools: Tools) -> None:
