@@ -26,7 +26,9 @@ def refuse_blocked(plan: Plan) -> None:
     redo = bool(plan.effects) and plan.effects[0].is_undo
     raise Blocked(
         f"Later effects stand on this one: {names}{more}.",
-        hint="Undo them first." if redo else "Undo them too with --cascade (cascade=True), or undo them first.",
+        hint="Undo them first."
+        if redo
+        else "Undo them too with --cascade (cascade=True), or undo them first.",
         effect=plan.effects[0].id if plan.effects else None,
         blockers=tuple(one.id for one in plan.blockers),
     )
