@@ -16,7 +16,9 @@ class Traits(NamedTuple):
     stages: bool = False  # has stage()
     atomic: bool = False  # readers never see a mixture, even of several targets
     exact: bool = True  # there and back is equal in every property
-    holds: bool = False  # has release(): it holds things outside the blobs for as long as an effect can be undone
+    holds: bool = (
+        False  # has release(): it holds things outside the blobs for as long as an effect can be undone
+    )
 
 
 class Assessment(NamedTuple):
@@ -27,7 +29,9 @@ class Assessment(NamedTuple):
     changes_nothing: bool = False
     lost: tuple[str, ...] = ()  # what could not be captured, each with its reason
     outcomes: tuple[TargetOutcome, ...] = ()  # for an undo: what would happen to each target
-    together: bool = False  # for an undo: its targets hang together (a move), none can be judged without the others
+    together: bool = (
+        False  # for an undo: its targets hang together (a move), none can be judged without the others
+    )
 
 
 class Receipt(NamedTuple):

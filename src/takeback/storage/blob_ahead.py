@@ -6,7 +6,7 @@ from takeback.storage import blob_rows as rows
 from takeback.storage.blob_rows import Ask, Stored
 
 PATIENCE = 8  # lookups in a row before we believe that more will follow
-AHEAD = 128
+AHEAD = 64
 
 
 class ReadAhead:
