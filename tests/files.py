@@ -9,7 +9,7 @@ from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict
 from takeback.storage.memory_blobs import MemoryBlobs
-from takeback.testing.adapter_suite import Desk, undo_of
+from takeback.testing.adapter_desk import Desk, undo_of
 from tests.world import World
 
 OLD = 1_234_567_890_123_456_789
@@ -49,3 +49,12 @@ class Files:
         (self / name).write_bytes(content)
         os.utime(self / name, ns=(OLD, OLD))
         return self / name
+
+
+def write(blobs: MemoryBlobs, path: Path, content: bytes = b"after") -> Change:
+    return changes.write_change(path, blobs.put(content), len(content))
+
+
+def leftovers(world: World) -> list[str]:
+    """Scratch that should be gone."""
+    return [str(path) for path in world.root.rglob(".takeback-*")]

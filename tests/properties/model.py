@@ -150,19 +150,30 @@ class Model:
                 if alike(now, effect.before[path])
                 else "conflict"
             )
+            if found[path] == "undone" and not self._has_room_for(path, effect.before[path]):
+                found[path] = "conflict"
         if effect.together and len(set(found.values())) > 1:
-            return dict.fromkeys(found, "conflict")
+            back = all(found[path] == "already" for path in found if effect.before[path])
+            return dict.fromkeys(found, "already" if back else "conflict")
         return found
+
+    def _has_room_for(self, path: str, look: Look) -> bool:
+        """Nothing comes back into a directory that is gone."""
+        parent = path.rpartition("/")[0]
+        return not look or not parent or self.is_directory(parent)
 
     def undo(self, effect: Known, by: str, run: str, how: str = "refuse") -> bool:
         """False if someone's work is in the way. Nothing is recorded when there is nothing to do."""
         outcomes = self.outcomes(effect)
         if how == "force":
             outcomes = {
-                path: "undone" if outcome == "conflict" else outcome for path, outcome in outcomes.items()
+                path: "undone"
+                if outcome == "conflict" and self._has_room_for(path, effect.before[path])
+                else outcome
+                for path, outcome in outcomes.items()
             }
         conflicts = [path for path, outcome in outcomes.items() if outcome == "conflict"]
-        if conflicts and how == "refuse":
+        if conflicts and how != "skip":
             return False
         restored = [path for path, outcome in outcomes.items() if outcome == "undone"]
         if not restored:

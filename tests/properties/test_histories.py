@@ -182,7 +182,8 @@ class Histories(RuleBasedStateMachine):
             except takeback.Refused:
                 assert not moved
                 return
-            assert (result.outcome == "done") == (not left)
+            told = (result.targets, self.model.outcomes(effect))
+            assert (result.outcome == "done") == (not left), told
             self.adopt(tb, predicted)
 
     def predict(self, effect: Known, cascade: bool) -> Model | None:

@@ -16,7 +16,7 @@ import pytest
 from takeback.adapters.file import changes
 from takeback.model.record import canonical
 from takeback.model.remedy import to_json
-from takeback.testing.adapter_suite import Desk
+from takeback.testing.adapter_desk import Desk
 from tests.files import OLD, Files
 from tests.world import World
 
@@ -174,6 +174,33 @@ def test_every_kind_of_entry_in_a_tree_comes_back(files: Files) -> None:
     files.undo(files.delete("tree"))
 
     assert files.world.picture() == before
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("how", ["by itself", "with its directory"])
+def test_what_cannot_be_opened_comes_back_with_its_attributes(files: Files, how: str) -> None:
+    (files / "d").mkdir()
+    os.symlink("nowhere", files / "d" / "link")
+    os.mkfifo(files / "d" / "fifo", 0o640)
+    os.setxattr(files / "d" / "link", "trusted.ours", b"of the link", follow_symlinks=False)
+    os.setxattr(files / "d" / "fifo", "trusted.ours", b"of the fifo")
+    with_acl(files / "d" / "fifo")
+    before = files.world.picture()
+
+    for name in ("d/link", "d/fifo") if how == "by itself" else ("d",):
+        files.undo(files.delete(name))
+
+    assert files.world.picture() == before
+    assert os.getxattr(files / "d/link", "trusted.ours", follow_symlinks=False) == b"of the link"
+    assert os.getxattr(files / "d/fifo", "trusted.ours") == b"of the fifo"
+    assert os.getxattr(files / "d/fifo", "system.posix_acl_access") == acl(mask=5)
+
+
+@pytest.mark.root
+def test_an_attribute_added_to_a_link_since_is_a_conflict(files: Files) -> None:
+    effect = files.do(changes.symlink_change(files / "link", "nowhere"))
+    os.setxattr(files / "link", "trusted.ours", b"1", follow_symlinks=False)
+    assert files.told(effect) == f"has other attributes than effect {effect.id[:8]} left"
 
 
 NAMES = [

@@ -15,7 +15,8 @@ from takeback.adapters.protocol import Adapter
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.standing import Standing
-from takeback.testing.adapter_suite import Desk, killed_at, undo_of
+from takeback.testing.adapter_desk import Desk, undo_of
+from takeback.testing.killing import killed_at
 from tests.files import Files
 from tests.world import Picture, World
 

@@ -23,7 +23,7 @@ from takeback.adapters.file.manifest import (
 )
 from takeback.adapters.file.paths import Place, open_below
 from takeback.adapters.file.states import SPECIAL, State
-from takeback.adapters.file.xattrs import write_xattrs
+from takeback.adapters.file.xattrs import at, write_xattrs
 from takeback.model.resource import unquote
 from takeback.storage.protocols import Blobs
 
@@ -105,6 +105,7 @@ def _build_node(fd: int, name: bytes, kind: str, state: State) -> None:
     status = os.stat(name, dir_fd=fd, follow_symlinks=False)
     if not state.get("owner_lost") and (status.st_uid, status.st_gid) != (state["uid"], state["gid"]):
         os.chown(name, state["uid"], state["gid"], dir_fd=fd, follow_symlinks=False)
+    write_xattrs(at(fd, name), state.get("xattrs", {}))
     if kind != "symlink":
         chmod_inode(fd, name, state["mode"])
     os.utime(name, ns=(status.st_atime_ns, state["mtime"]), dir_fd=fd, follow_symlinks=False)
@@ -255,7 +256,7 @@ class _Restoring:
         name = self._at(row[PATH])
         fd = open_below(self.fd, name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
         try:
-            dress(fd, node_state(row) | {"xattrs": extra(row).get("xattrs", {})} | self._owner())
+            dress(fd, node_state(row) | self._owner())
         finally:
             os.close(fd)
 
@@ -275,12 +276,10 @@ def node_state(row: Row) -> State:
         state["target"] = row[WHAT]
     elif row[TYPE] in ("char", "block"):
         state["rdev"] = row[WHAT]
+    if "xattrs" in extra(row):
+        state["xattrs"] = row[EXTRA]["xattrs"]
     return state
 
 
 def file_state(row: Row) -> State:
-    more = extra(row)
-    state = node_state(row) | {"size": row[WHAT], "digest": row[DIGEST]}
-    if "xattrs" in more:
-        state["xattrs"] = more["xattrs"]
-    return state
+    return node_state(row) | {"size": row[WHAT], "digest": row[DIGEST]}

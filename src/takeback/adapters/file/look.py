@@ -10,6 +10,7 @@ from takeback.adapters.file.paths import Place, open_below
 from takeback.adapters.file.states import ABSENT, TYPES, State, same_inode
 from takeback.adapters.file.tree import Scope, Seen, read_tree, tree_state
 from takeback.adapters.file.trouble import CannotCapture, translated
+from takeback.adapters.file.xattrs import at, read_xattrs
 from takeback.model.resource import quote
 
 _WORTH_HASHING = 64 << 20  # a moved file up to this size is known again by its bytes as well as by its inode
@@ -55,12 +56,20 @@ def look_closely(place: Place, manner: State, scope: Scope, status: os.stat_resu
             return Sight(excluded_state(status, reason.reason))
     if kind == "dir":
         return _directory(place, scope._replace(owners=owners))
-    state = _plain(kind, status)
-    if kind == "symlink":
-        state["target"] = quote(os.readlink(place.name, dir_fd=place.fd))
+    state = _node(place, kind, status)
     if not owners:
         state["owner_lost"] = True
     return Sight(state)
+
+
+def _node(place: Place, kind: str, status: os.stat_result) -> State:
+    """A symbolic link or a special file; neither is ever opened."""
+    state = _plain(kind, status)
+    if kind == "symlink":
+        state["target"] = quote(os.readlink(place.name, dir_fd=place.fd))
+    if xattrs := read_xattrs(at(place.fd, place.name)):
+        state["xattrs"] = xattrs
+    return state
 
 
 def _directory(place: Place, scope: Scope) -> Sight:

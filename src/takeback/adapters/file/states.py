@@ -26,12 +26,12 @@ SPECIAL = {"fifo": stat.S_IFIFO, "socket": stat.S_IFSOCK, "char": stat.S_IFCHR, 
 _COUNTS: dict[str, tuple[str, ...]] = {
     "absent": (),
     "file": ("digest", "size", "mode", "xattrs"),
-    "symlink": ("target",),
+    "symlink": ("target", "xattrs"),
     "dir": ("mode", "xattrs", "content"),
-    "fifo": ("mode",),
-    "socket": ("mode",),
-    "char": ("mode", "rdev"),
-    "block": ("mode", "rdev"),
+    "fifo": ("mode", "xattrs"),
+    "socket": ("mode", "xattrs"),
+    "char": ("mode", "xattrs", "rdev"),
+    "block": ("mode", "xattrs", "rdev"),
 }
 _FLEETING = ("dev", "ino", "ctime", "nlink", "born")
 

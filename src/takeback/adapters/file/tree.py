@@ -24,7 +24,7 @@ from takeback.adapters.file.manifest import (
 from takeback.adapters.file.paths import open_below
 from takeback.adapters.file.states import TYPES, State
 from takeback.adapters.file.trouble import CannotCapture, mounted
-from takeback.adapters.file.xattrs import read_xattrs
+from takeback.adapters.file.xattrs import at, read_xattrs
 from takeback.model.resource import quote
 from takeback.storage.protocols import Blobs
 
@@ -158,7 +158,10 @@ class _Reading:
             what: int | str = seen.st_rdev if kind in ("char", "block") else 0
             if kind == "symlink":
                 what = quote(os.readlink(os.fsencode(entry.name), dir_fd=fd))
-            xattrs = self._directory_xattrs(fd, entry) if kind == "dir" else {}
+            if kind == "dir":
+                xattrs = self._directory_xattrs(fd, entry)
+            else:
+                xattrs = read_xattrs(at(fd, os.fsencode(entry.name)))
         except FileNotFoundError:
             raise CannotCapture(f"{self.resource}/{path}", "it vanished while it was read") from None
         self.signatures[path] = sign(seen, time.time_ns())

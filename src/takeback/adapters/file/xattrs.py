@@ -1,4 +1,4 @@
-"""Extended attributes: the user's own, ACLs, file capabilities."""
+"""Extended attributes: the user's own, ACLs, file capabilities, and what only root sees."""
 
 import binascii
 import errno
@@ -12,10 +12,20 @@ CAPABILITY = "security.capability"
 _NONE_HERE = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM)
 
 
-def read_xattrs(fd: int) -> dict[str, str]:
+# An open file or directory; or, for what must not be opened or cannot be (a FIFO, a link), its path by `at`.
+Where = int | bytes
+
+
+def at(dir_fd: int, name: bytes) -> bytes:
+    """A path of any length to a name in an open directory; the name itself is not followed."""
+    return b"/proc/self/fd/%d/%b" % (dir_fd, name)
+
+
+def read_xattrs(where: Where) -> dict[str, str]:
     """Name to base64; names are percent-quoted, because they may be any bytes."""
+    follow = isinstance(where, int)
     try:
-        names = os.listxattr(fd)
+        names = os.listxattr(where, follow_symlinks=follow)
     except OSError as error:
         if error.errno in _NONE_HERE:
             return {}
@@ -23,19 +33,20 @@ def read_xattrs(fd: int) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in names:
         if _counts(name):
-            value = binascii.b2a_base64(os.getxattr(fd, name), newline=False)
+            value = binascii.b2a_base64(os.getxattr(where, name, follow_symlinks=follow), newline=False)
             found[quote(os.fsencode(name))] = value.decode("ascii")
     return found
 
 
-def write_xattrs(fd: int, wanted: dict[str, str], fresh: bool = False) -> None:
+def write_xattrs(where: Where, wanted: dict[str, str], fresh: bool = False) -> None:
     """Make them exactly these. A file's capability goes last: other changes would drop it."""
-    present = {} if fresh else read_xattrs(fd)
+    follow = isinstance(where, int)
+    present = {} if fresh else read_xattrs(where)
     for name in present.keys() - wanted.keys():
-        os.removexattr(fd, unquote(name))
+        os.removexattr(where, unquote(name), follow_symlinks=follow)
     for name in sorted(wanted, key=lambda each: (each == CAPABILITY, each)):
         if present.get(name) != wanted[name]:
-            os.setxattr(fd, unquote(name), binascii.a2b_base64(wanted[name]))
+            os.setxattr(where, unquote(name), binascii.a2b_base64(wanted[name]), follow_symlinks=follow)
 
 
 def _counts(name: str) -> bool:
