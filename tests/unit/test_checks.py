@@ -192,7 +192,12 @@ def test_at_the_time_limit_a_command_dies_with_everything_it_started(staged, tmp
     assert said == "sh was killed after 0.5 s"
     assert time.monotonic() - started < 10
     pids = [int(word) for word in note.read_text().split()]
-    assert len(pids) == 2 and not any(map(_runs, pids))
+    assert len(pids) == 2
+    # The one that was not our child is reaped by another; that takes the kernel a moment.
+    until = time.monotonic() + 10
+    while any(map(_runs, pids)) and time.monotonic() < until:
+        os.sched_yield()
+    assert not any(map(_runs, pids))
 
 
 def _runs(pid):
@@ -216,9 +221,10 @@ def test_a_command_killed_by_a_signal_says_so(staged):
 
 
 def test_a_command_that_is_not_there_is_a_no(staged):
-    assert ask(checks.command("no-such-program-here {staged}"), staged(b"")) == (
-        "no-such-program-here could not be started: No such file or directory"
-    )
+    said = ask(checks.command("no-such-program-here {staged}"), staged(b""))
+    # "Permission denied" where the PATH names a directory that may not be looked into.
+    assert said is not None
+    assert said.startswith("no-such-program-here could not be started: ")
 
 
 @pytest.mark.parametrize("line", ["", "   ", "echo 'open"])

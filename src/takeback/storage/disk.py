@@ -61,9 +61,10 @@ def make_private_directory(path: str) -> None:
                 os.mkdir(directory, DIRECTORY_MODE)
             except FileExistsError:
                 continue  # someone else was faster; check_private decides whether we may use it
-            handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            # A umask such as 0777 takes away even our own bits, and then it cannot be opened for reading.
+            handle = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                os.fchmod(handle, DIRECTORY_MODE)  # a umask such as 0777 takes away even our own bits
+                os.chmod(f"/proc/self/fd/{handle}", DIRECTORY_MODE)
             finally:
                 os.close(handle)
         sync_directory(os.path.dirname(directory))
