@@ -124,7 +124,7 @@ def _content(blobs: Blobs, resource: str, before: State, after: State, words: li
 
 
 def _size(state: State) -> str:
-    return "nothing" if state["type"] == "absent" else _size(state.get("size", 0))
+    return "nothing" if state["type"] == "absent" else _bytes(state.get("size", 0))
 
 
 def _side(blobs: Blobs, resource: str, state: State) -> Side:
@@ -200,7 +200,7 @@ def _entry(row: list[Any]) -> str:
     kind = row[TYPE]
     if kind == "dir":
         return "/"
-    return f" ({_size(row[WHAT])})" if kind == "file" else f" ({kind})"
+    return f" ({_bytes(row[WHAT])})" if kind == "file" else f" ({kind})"
 
 
 def _shown(quoted: str) -> str:
@@ -331,5 +331,5 @@ def _marked(mark: bytes, lines: Sequence[bytes]) -> Iterator[bytes]:
             yield b"\\ No newline at end of file"
 
 
-def _size(count: int) -> str:
+def _bytes(count: int) -> str:
     return f"{count:,} byte{'' if count == 1 else 's'}"
