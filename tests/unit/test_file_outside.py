@@ -189,6 +189,7 @@ class TestPaths:
         [(lambda w, b: write(b, w / "d"), "is a directory"), (lambda w, b: write(b, w / "fifo"), "not a regular file"),
          (lambda w, b: changes.delete_change(w / "nothing"), "does not exist"),
          (lambda w, b: changes.move_change(w / "nothing", w / "x"), "does not exist"),
+         (lambda w, b: changes.move_change(w / "nothing", w / "nothing"), "does not exist"),
          (lambda w, b: changes.move_change(w / "f", w / "d"), "exists already"),
          (lambda w, b: changes.move_change(w / "d", w / "d" / "x"), "into itself"),
          (lambda w, b: changes.mkdir_change(w / "d"), "exists already"),

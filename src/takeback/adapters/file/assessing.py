@@ -197,6 +197,8 @@ def _move(change: Change, tools: Tools) -> Assessment:
     goal: str = change.args["to"]
     source, name = display(change.resource), display(goal)
     if goal == change.resource:
+        with place_of(goal) as place:
+            _existing(place)
         return _assessment((goal,), [], nothing=True)
     if path_of(goal).startswith(path_of(change.resource) + b"/"):
         raise Misuse(f"{source} cannot be moved into itself.", hint="Choose a place outside it.")
