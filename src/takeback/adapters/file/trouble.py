@@ -6,7 +6,7 @@ import stat
 from types import TracebackType
 
 from takeback.errors import Drifted, Misuse, NoRemedy, ResourceUnreachable, TakebackError
-from takeback.model.resource import display
+from takeback.model.resource import display, path_of, quote
 
 _GETFLAGS = 0x80086601  # FS_IOC_GETFLAGS
 _IMMUTABLE = 0x10
@@ -68,14 +68,15 @@ def in_our_words(error: OSError, resource: str) -> TakebackError:
         )
     if code == errno.EXDEV:
         return NoRemedy(
-            f"{name} contains a mount point.", hint="Unmount it first, or change what is around it."
+            f"{name} is, holds or crosses a mount point.",
+            hint="Unmount it first, or change what is around it.",
         )
     if code == errno.EBUSY:
         return ResourceUnreachable(f"{name} is in use as a mount point.", hint="Unmount it first.")
     if code == errno.ENAMETOOLONG:
         return Misuse(f"A name in {name} is longer than the filesystem allows.", hint="Use a shorter name.")
     if code == errno.EPERM:
-        return _not_permitted(resource)
+        return _not_permitted(resource, error)
     if code == errno.EACCES:
         return ResourceUnreachable(
             f"Permission to change {name} was denied.", hint="Check its directory's mode and owner."
@@ -91,9 +92,17 @@ def in_our_words(error: OSError, resource: str) -> TakebackError:
     return ResourceUnreachable(f"{name}: {os.strerror(code)}.", hint="Check the filesystem, then try again.")
 
 
-def _not_permitted(resource: str) -> TakebackError:
+def _not_permitted(resource: str, error: OSError) -> TakebackError:
     flag = protected(resource)
     name = display(resource)
+    inside = (
+        os.path.basename(os.fsencode(error.filename)) if isinstance(error.filename, (str, bytes)) else b""
+    )
+    if not flag and inside and inside != os.path.basename(path_of(resource)):
+        return ResourceUnreachable(
+            f"The system does not permit a change of {display(quote(inside))} in {name}.",
+            hint="It may be immutable (`lsattr` tells, `chattr -i` as root helps), or belong to someone else.",
+        )
     if flag:
         return ResourceUnreachable(
             f"{name} cannot be changed: {flag}.",
