@@ -48,6 +48,21 @@ def test_a_protected_file_gives_a_clear_error_and_stays(world: World, blobs: Mem
 
 
 @pytest.mark.root
+@pytest.mark.needs("chattr")
+def test_a_protected_file_deep_in_a_tree_is_named(world: World, blobs: MemoryBlobs) -> None:
+    (world / "tree" / "deep").mkdir(parents=True)
+    (world / "tree" / "deep" / "rock").write_bytes(b"stays")
+    before = world.picture()
+    subprocess.run(["chattr", "+i", world / "tree" / "deep" / "rock"], check=True)
+    try:
+        with pytest.raises(ResourceUnreachable, match="rock in"):
+            Desk(FileAdapter(blobs)).do(changes.delete_change(world / "tree"))
+        assert world.picture() == before
+    finally:
+        subprocess.run(["chattr", "-i", world / "tree" / "deep" / "rock"], check=True)
+
+
+@pytest.mark.root
 class TestAsAnOrdinaryUser:
     """In a child that gave up its rights."""
 
@@ -72,6 +87,18 @@ class TestAsAnOrdinaryUser:
         done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def test_owners_are_not_called_lost_when_all_are_ours(self, world: World) -> None:
+        os.chown(world.root, 65534, 65534)
+        said = self.run(
+            world,
+            """
+            os.makedirs("mine/deep"); open("mine/deep/f", "w").close()
+            effect = desk.do(changes.delete_change("mine", allow_inexact=True))
+            print(effect.remedy.exact, effect.remedy.residue)
+            """,
+        )
+        assert said.split() == ["True"]
 
     def tree_with_a_secret(self, world: World) -> None:
         (world / "tree").mkdir()
