@@ -368,7 +368,9 @@ class Takeback:
             decisions = by_policy(self.parts, self.store.settings, now())
         else:
             items = [what] if isinstance(what, (Effect, str)) else list(what)
-            decisions = named([self.effect(item if isinstance(item, str) else item.id) for item in items])
+            # A damaged record is no reason to keep it: forgetting is how a store goes on without it.
+            ids = [id_of(self.store.journal, item if isinstance(item, str) else item.id) for item in items]
+            decisions = named(list(self.store.journal.effects(Query(ids=tuple(ids), damaged_too=True))))
         if not dry_run:
             forget(self.parts, decisions)
         return decisions

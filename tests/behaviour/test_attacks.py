@@ -41,6 +41,58 @@ def test_one_damaged_byte_costs_one_effect_and_no_other(scene: Scene) -> None:
     assert (scene.text("f0"), scene.text("f1"), scene.text("f2")) == ("text", None, "text")
 
 
+DIES = """
+import os, signal, sys, takeback
+tb = takeback.open(sys.argv[1])
+run = tb.run("dies").__enter__()
+for name in ("d0", "d1", "d2"):
+    run.write(os.path.join(sys.argv[2], name), name)
+if len(sys.argv) > 3:
+    die = takeback.checks.after(lambda staged: os.kill(os.getpid(), signal.SIGKILL), name="die")
+    run.write(os.path.join(sys.argv[2], "d3"), "d3", checks=[die])
+os._exit(0)
+"""
+
+
+def damage(store: str, summary: str) -> str:
+    """One byte of the intent of the effect with that summary; its id."""
+    raw = sqlite3.connect(os.path.join(store, "journal.db"))
+    raw.execute("DROP TRIGGER records_are_final")
+    where = "kind = 'intent' AND body LIKE ?"
+    (id,) = raw.execute(f"SELECT effect FROM records WHERE {where}", (f"%{summary}%",)).fetchone()
+    raw.execute(
+        "UPDATE records SET body ="
+        " CAST(CAST(substr(body, 1, 40) AS BLOB) || x'ff' || CAST(substr(body, 42) AS BLOB) AS TEXT)"
+        " WHERE kind = 'intent' AND effect = ?",
+        (id,),
+    )
+    raw.commit()
+    raw.close()
+    return id
+
+
+@pytest.mark.parametrize("broken", ["d1", "d3"], ids=["done", "in flight"])
+def test_a_damaged_record_of_a_dead_run_does_not_lock_the_store(scene: Scene, broken: str) -> None:
+    path = os.path.join(os.path.dirname(scene.tb.path), "locked")
+    root = str(scene.world.root)
+    arguments = [path, root] + (["in flight"] if broken == "d3" else [])
+    subprocess.run([sys.executable, "-c", DIES, *arguments], check=False)
+    damaged = damage(path, f"{broken} (")
+
+    with takeback.open(path) as tb:
+        with tb.run("goes on") as run:
+            run.write(scene.world / "new", "x")
+        tb.recover()
+        assert scene.text("new") == "x"
+        assert any(damaged in finding for finding in tb.verify().findings)
+        if broken == "d1":
+            assert [scene.text(name) for name in ("d0", "d1", "d2")] == [None, "d1", None]
+            tb.forget(damaged)
+            tb.sweep(grace=0)
+    with takeback.open(path) as tb:
+        assert tb.recovered == ()
+
+
 SLOW_CHECK = """
 import sys, takeback
 tb = takeback.open(sys.argv[1])
@@ -76,6 +128,18 @@ def test_an_edit_made_during_a_check_is_not_overwritten(scene: Scene) -> None:
         run.write(scene.world / "a", "agent", checks=[checks.check(someone_edits)])
 
     assert scene.text("a") == "person"
+
+
+def test_a_key_that_a_person_sets_during_a_check_is_not_overwritten(scene: Scene) -> None:
+    scene.put("e.json", '{"a": 1}')
+
+    def someone_edits(staged: object) -> None:
+        scene.put("e.json", '{"a": 7}')
+
+    with scene.tb.run("slow") as run, pytest.raises(takeback.Drifted):
+        run.edit_config(scene.world / "e.json", {"/a": 2}, checks=[checks.check(someone_edits)])
+
+    assert scene.text("e.json") == '{"a": 7}'
 
 
 def test_first_commands_in_parallel_share_one_session(store: object, scene: Scene) -> None:

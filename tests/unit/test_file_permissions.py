@@ -88,17 +88,24 @@ class TestAsAnOrdinaryUser:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def test_owners_are_not_called_lost_when_all_are_ours(self, world: World) -> None:
+    @pytest.mark.parametrize("mode", ["0o500", "0"])
+    def test_a_tree_with_a_directory_that_cannot_be_emptied_is_refused_whole(
+        self, world: World, mode: str
+    ) -> None:
         os.chown(world.root, 65534, 65534)
         said = self.run(
             world,
-            """
-            os.makedirs("mine/deep"); open("mine/deep/f", "w").close()
-            effect = desk.do(changes.delete_change("mine", allow_inexact=True))
-            print(effect.remedy.exact, effect.remedy.residue)
+            f"""
+            os.makedirs("t/locked"); open("t/f", "w").close(); open("t/locked/z", "w").close()
+            os.chmod("t/f", 0); os.chmod("t/locked", {mode})
+            before = os.stat("t/f").st_ino
+            try:
+                desk.do(changes.delete_change("t", allow_inexact=True))
+            except ResourceUnreachable as error:
+                print("locked" in str(error), os.stat("t/f").st_ino == before, len(os.listdir("t")))
             """,
         )
-        assert said.split() == ["True"]
+        assert said.split() == ["True", "True", "2"]
 
     def tree_with_a_secret(self, world: World) -> None:
         (world / "tree").mkdir()

@@ -103,12 +103,14 @@ def settle_open(
 
 
 def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
-    effect = whole(parts, effect)
-    adapter = adapter_of(parts, effect.change.adapter)
     try:
-        outcome = _settled(parts, lease, adapter, effect)
+        effect = whole(parts, effect)
+        outcome = _settled(parts, lease, adapter_of(parts, effect.change.adapter), effect)
     except Stuck:
         outcome = "stuck"
+    except Corrupt as damage:
+        # One damaged record must not keep every other run from being settled.
+        outcome = _stuck(parts, lease, effect, str(damage))
     return Settled(effect.id, effect.run, effect.change.summary, outcome)
 
 

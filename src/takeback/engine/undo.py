@@ -75,9 +75,7 @@ def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str
             undo, found = _take_back(parts, lease, effect, wishes, agent)
         except Stuck as error:
             stuck = True
-            outcomes += [
-                TargetOutcome(t.resource, Outcome.FAILED, str(error), effect.id) for t in effect.targets
-            ]
+            outcomes += _each(effect, Outcome.FAILED, error)
             continue
         except TakebackError as error:
             if wishes.on_conflict is OnConflict.REFUSE and not isinstance(error, LeaseLost):
@@ -86,7 +84,7 @@ def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str
                 raise
             postponed = postponed or isinstance(error, Unavailable)
             outcome = Outcome.CONFLICT if isinstance(error, Refused) else Outcome.FAILED
-            outcomes += [TargetOutcome(t.resource, outcome, str(error), effect.id) for t in effect.targets]
+            outcomes += _each(effect, outcome, error)
             continue
         outcomes += found
         if undo:
@@ -128,6 +126,12 @@ def bring_back(parts: Parts, lease: Lease, made: Sequence[Effect], agent: str) -
             do(parts, lease, undo_change(fresh, OnConflict.REFUSE), Terms(undoes=fresh, agent=agent))
 
 
+def _each(effect: Effect, outcome: Outcome, error: TakebackError) -> list[TargetOutcome]:
+    """The same for every target; one whose record is damaged has none that we know of, and still counts."""
+    resources = [target.resource for target in effect.targets] or [effect.change.resource]
+    return [TargetOutcome(resource, outcome, str(error), effect.id) for resource in resources]
+
+
 def _overall(outcomes: list[TargetOutcome], stuck: bool) -> str:
     if stuck:
         return "stuck"
@@ -140,7 +144,8 @@ def _overall(outcomes: list[TargetOutcome], stuck: bool) -> str:
 def _as_they_stand(parts: Parts, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
     if not effects:
         return ()
-    return tuple(parts.journal.effects(Query(ids=tuple(effect.id for effect in effects), newest=True)))
+    ids = tuple(effect.id for effect in effects)
+    return tuple(parts.journal.effects(Query(ids=ids, newest=True, damaged_too=True)))
 
 
 def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: str = "") -> UndoResult:
@@ -160,9 +165,9 @@ def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: st
         except TakebackError as error:
             stuck = stuck or isinstance(error, Stuck)
             postponed = postponed or isinstance(error, Unavailable)
-            outcomes += [
-                TargetOutcome(t.resource, Outcome.CONFLICT, str(error), effect.id) for t in effect.targets
-            ]
+            outcomes += _each(
+                effect, Outcome.CONFLICT if isinstance(error, Refused) else Outcome.FAILED, error
+            )
             continue
         outcomes += result.targets
         made += result.undo

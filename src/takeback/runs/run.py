@@ -21,6 +21,7 @@ from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, on_conflict_named
 from takeback.model.record import Draft, Kind, canonical
+from takeback.model.resource import display
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.policy.checks import Check
@@ -250,7 +251,8 @@ class Run:
                 return do(self._parts, self._lease, change, terms)
             except (StoreBusy, Drifted) as error:
                 # Setting a key means the same whatever else is in the file; other content may rest on what was read.
-                again = isinstance(error, StoreBusy) or change.kind == EDIT
+                # With checks in between there was time for a person to set that very key: then it is refused.
+                again = isinstance(error, StoreBusy) or (change.kind == EDIT and not terms.checks)
                 if not again or time.monotonic() > until:
                     raise
             if not self._settle_the_dead():
@@ -470,4 +472,5 @@ def _note(name: str, result: UndoResult) -> str:
     back = len({one.id for one in result.effects if one.state is State.UNDONE})
     left = [one for one in result.targets if one.outcome in ("conflict", "failed", "excluded")]
     text = f"takeback: run {name!r} failed and took back {back} of its effects"
-    return text + (f"; {len(left)} targets stay: {left[0].detail}" if left else ".")
+    stay = "; ".join(f"{display(one.resource)} {one.detail}".strip() for one in left)
+    return text + (f"; {len(left)} target{'s stay' if len(left) > 1 else ' stays'}: {stay}" if left else ".")

@@ -18,6 +18,9 @@ class Query(NamedTuple):
     key: str = ""
     resource: str = ""  # effects that touch it, something in it, or something around it
     needing: str = ""  # effects that declared they need this one
+    damaged_too: bool = (
+        False  # by id: hand out a stand-in for one whose record is damaged, instead of raising
+    )
     undos: bool = False  # only those that take another one back
     forgettable: bool = False  # kept, and not forgotten yet
     after: int = 0  # only those with a greater seq

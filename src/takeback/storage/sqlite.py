@@ -90,7 +90,7 @@ class SqliteJournal:
         while True:
             rows = self._database.read(sql, values)
             for row in rows:
-                yield _to_effect(row, strict=bool(query.ids))
+                yield _to_effect(row, strict=bool(query.ids) and not query.damaged_too)
             if query.limit or query.ids or len(rows) < _PAGE:
                 return
             last = rows[-1][3]
@@ -337,7 +337,17 @@ def _to_effect(row: Row, strict: bool) -> Effect:
                 hint="`takeback verify` shows the extent; other effects can still be undone.",
                 effect=life.id,
             ) from error
-        return DAMAGED._replace(id=life.id, run=life.run, agent=agent, seq=life.seq, state=life.state)
+        return DAMAGED._replace(
+            id=life.id,
+            run=life.run,
+            agent=agent,
+            seq=life.seq,
+            state=life.state,
+            undoes=life.undoes,
+            undone_by=life.undone_by,
+            kept_by=life.kept_by,
+            forgotten=life.forgotten,
+        )
 
 
 def _vouch(row: Row, previous: bytes | None) -> None:

@@ -14,7 +14,7 @@ from takeback.adapters.file.states import TYPES
 from takeback.adapters.file.tree import listing
 from takeback.adapters.file.trouble import CannotCapture, mounted, translated
 from takeback.adapters.protocol import Assessment
-from takeback.errors import Drifted, Misuse, NoRemedy
+from takeback.errors import Drifted, Misuse, NoRemedy, ResourceUnreachable
 from takeback.model.change import Change
 from takeback.model.remedy import Offer, Strategy
 from takeback.model.resource import display, file_resource, path_of, quote
@@ -158,6 +158,8 @@ def _survey_directory(place: Place, tools: Tools) -> Survey:
     hidden: list[CannotCapture] = []
     try:
         for fd, path, entries in listing(root, place.resource, hidden.append):
+            if checks and entries and not os.access(".", os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True):
+                raise _not_ours_to_empty(f"{place.resource}/{path}".rstrip("/"))
             for entry in entries:
                 status = entry.stat(follow_symlinks=False)
                 name = f"{place.resource}/{path}/" if path else f"{place.resource}/"
@@ -175,10 +177,19 @@ def _survey_directory(place: Place, tools: Tools) -> Survey:
                     lost.append(f"{display(name + quote(os.fsencode(entry.name)))}: it is not readable")
     finally:
         os.close(root)
-    lost += [f"{display(trouble.resource)}: {trouble.reason}" for trouble in hidden]
+    if hidden:
+        raise _not_ours_to_empty(hidden[0].resource)
     if tools.limit and total > tools.limit:
         lost.append(f"{display(place.resource)}: its {total:,} bytes are over the limit of {tools.limit:,}")
     return Survey(total, tuple(lost))
+
+
+def _not_ours_to_empty(resource: str) -> ResourceUnreachable:
+    """Found before anything is removed: half a removal would have to be put back, without what was not captured."""
+    return ResourceUnreachable(
+        f"{display(resource)} cannot be emptied: its mode or owner forbids it.",
+        hint="Nothing was changed. Give yourself the right first: `chmod u+rwx` on it.",
+    )
 
 
 def _existing(place: Place) -> os.stat_result:

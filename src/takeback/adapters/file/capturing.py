@@ -11,7 +11,7 @@ from takeback.adapters.file.conflicts import plan_undo
 from takeback.adapters.file.content import PIECE
 from takeback.adapters.file.hold import NOT_HELD, can_hold
 from takeback.adapters.file.look import look, look_closely, meta_state
-from takeback.adapters.file.manifest import GID, UID, Row, content_digest, encoded
+from takeback.adapters.file.manifest import Row, content_digest, encoded
 from takeback.adapters.file.moving import Move, move_targets
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.staging import Ready
@@ -91,13 +91,9 @@ def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
     status = place.stat()
     grouped = status is not None and (stat.S_ISDIR(status.st_mode) or status.st_nlink > 1)
     holds = f"{effect.id}-{index}" if grouped and can_hold(tools, place) else ""
-    owners = not inexact or status is None or may_own(status)
+    owners = not inexact or _owners_last(place, status)
     scope = Scope(tools.blobs, tools.limit, owners, lost if inexact else None, holds)
     sight = look_closely(place, ABSENT, scope, status)
-    if inexact and owners and sight.seen and not _all_may_own(sight.seen):
-        owners = False
-        lost.clear()
-        sight = look_closely(place, ABSENT, scope._replace(owners=False), status)
     residue = [f"{display(trouble.resource)} was not captured: {trouble.reason}" for trouble in lost]
     if not owners:
         residue.append(f"owners in {display(place.resource)} are not restored")
@@ -108,10 +104,8 @@ def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
     return _Saved(sight.state, sight.seen, residue)
 
 
-def _all_may_own(seen: Seen) -> bool:
-    """Whether everything in a tree could be given back to its owners."""
-    me, groups = os.geteuid(), {os.getegid(), *os.getgroups()}
-    return me == 0 or all(row[UID] == me and row[GID] in groups for row in seen.rows)
+def _owners_last(place: Place, status: os.stat_result | None) -> bool:
+    return status is None or (os.geteuid() == 0 or (may_own(status) and not stat.S_ISDIR(status.st_mode)))
 
 
 def _write(effect: Effect, ready: list[Ready], tools: Tools) -> Captured:
