@@ -9,6 +9,7 @@ from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.settle import finish, take_back, withdraw
 from takeback.errors import (
     ApplyFailed,
+    Corrupt,
     Drifted,
     KeyReused,
     NoRemedy,
@@ -249,7 +250,14 @@ def _carry_out(
                 effect=effect.id,
             ) from error
         raise
-    return finish(parts, lease, adapter, effect, receipt.data)
+    try:
+        return finish(parts, lease, adapter, effect, receipt.data)
+    except Corrupt:
+        # The journal is damaged just where the outcome belongs, and nothing of it was written: what cannot be
+        # recorded must not stand. Other errors leave open whether it was written; recovery finds out.
+        adapter.undo(effect)
+        adapter.tidy(effect)
+        raise
 
 
 def _sentence(error: BaseException) -> str:
