@@ -89,9 +89,12 @@ def test_a_run_that_fails_beside_another_takes_back_only_its_own(scene: Scene) -
                     raise ZeroDivisionError
         except ZeroDivisionError:
             return True
+        except (takeback.Drifted, takeback.StoreBusy):
+            # The other one was faster at "shared", and this run took itself back as well: it has another go.
+            return work(tb, worker, number)
         return True
 
-    only(at_once(scene, 2, ROUNDS, work), "done", "Drifted", "StoreBusy")
+    only(at_once(scene, 2, ROUNDS, work), "done")
     assert (scene.world / "own 0").read_text() == f"{ROUNDS - 1}\n"
     assert not (scene.world / "own 1").exists()
     with scene.open() as tb:

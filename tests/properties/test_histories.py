@@ -314,4 +314,4 @@ TestHistories.settings = settings(max_examples=40, stateful_step_count=25, phase
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 class TestLongHistories(Histories.TestCase):
-    settings = settings(max_examples=400, stateful_step_count=50, phases=PHASES)
+    settings = settings(max_examples=60, stateful_step_count=50, phases=PHASES)

@@ -179,6 +179,8 @@ def _create_database(path: str) -> None:
         connection = sqlite3.connect(staged, isolation_level=None)
         for name in _SCHEMAS:
             connection.executescript(_schema(name))
+        # Here, where nobody else has it open: of several that change the mode at once all but one are told it is busy.
+        connection.execute("PRAGMA journal_mode=WAL")
         connection.close()
     except sqlite3.Error as error:
         raise ResourceUnreachable(
