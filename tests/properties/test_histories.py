@@ -314,6 +314,6 @@ TestHistories.settings = settings(max_examples=40, stateful_step_count=25, phase
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 class TestLongHistories(Histories.TestCase):
-    # Of 400 one is found in which undo with `skip` of a redo meets an effect no longer in force and is told as a conflict
-    # of the file: model and code disagree on the words, not on the world. To be settled; see the note of the session.
+    # Among 400 of them one is found in which `skip` meets a redo whose effect is no longer in force, and tells it as a
+    # conflict where the model expects a refusal. Open: see the session's note.
     settings = settings(max_examples=150, stateful_step_count=50, phases=PHASES)
