@@ -314,6 +314,4 @@ TestHistories.settings = settings(max_examples=40, stateful_step_count=25, phase
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 class TestLongHistories(Histories.TestCase):
-    # Cut from 400: among those is a history in which undo with `skip` is refused ("not in force any more", outcome
-    # `refused`) where the model expects it to be done. A known failure, not yet understood. Put 400 back with the fix.
-    settings = settings(max_examples=150, stateful_step_count=50, phases=PHASES)
+    settings = settings(max_examples=400, stateful_step_count=50, phases=PHASES)
