@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import LeaseHeld, Misuse, Refused
 from takeback.model.effect import Effect, State
-from takeback.model.ids import LENGTH, new_id, short
+from takeback.model.ids import new_id, short
 from takeback.model.plan import UndoResult, on_conflict_named
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, OnDeath, RunInfo, RunState
+from takeback.runs.choice import effect_named, effects_of, last_undone, undo_of
+from takeback.runs.dead import something_left
 from takeback.runs.names import id_of, run_of
-from takeback.storage.process import alive, myself
+from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
 
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.engine.recover import Settled
     from takeback.retention.tiers import Decision
-    from takeback.runs.run import Path, Run
+    from takeback.runs.run import Run
+    from takeback.runs.verbs import Path
 
 
 class Verified(NamedTuple):
@@ -132,7 +135,9 @@ class Takeback:
         agent: str = "",
     ) -> UndoResult:
         """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing."""
-        return self._undo(self._effects_of(what), dry_run, cascade, with_needs, on_conflict, agent)
+        return self._undo(
+            effects_of(self.store.journal, what), dry_run, cascade, with_needs, on_conflict, agent
+        )
 
     def undo_to(self, checkpoint: "Checkpoint | str", **wishes: Any) -> UndoResult:
         """Take back what the checkpoint's run did after it, newest first; the agent's own state comes with it."""
@@ -165,7 +170,7 @@ class Takeback:
         agent: str = "",
     ) -> UndoResult:
         """Bring back what was undone last, as a whole, or the effect named (itself, or the undo that took it back)."""
-        wanted = self._last_undone() if what is None else (self._undo_of(what),)
+        wanted = last_undone(self.store.journal) if what is None else (undo_of(self.store.journal, what),)
         return self._undo(wanted, dry_run, False, False, on_conflict, agent)
 
     def _undo(
@@ -178,7 +183,7 @@ class Takeback:
         agent: str,
     ) -> UndoResult:
         from takeback.engine.plan import Wishes, plan_undo
-        from takeback.engine.undo import carry_out, refuse_blocked, refuse_conflicts
+        from takeback.engine.undo import carry_out, refuse_blocked, refuse_conflicts, refuse_untouched
 
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
         plan = plan_undo(self.parts, wanted, wishes)
@@ -196,60 +201,8 @@ class Takeback:
             ) as run,
             run.uninterrupted(),
         ):
-            return carry_out(self.parts, run.lease, plan, wishes, agent)
-
-    def _effects_of(self, what: "Effect | RunInfo | str | Sequence[Effect | str]") -> tuple[Effect, ...]:
-        if isinstance(what, Effect):
-            return (self.effect(what.id),)
-        if isinstance(what, RunInfo):
-            return self._effects_of_run(what)
-        if isinstance(what, str):
-            id = id_of(self.store.journal, what)
-            infos = tuple(self.store.journal.runs((id,)))
-            return self._effects_of_run(infos[0]) if infos else (self.effect(id),)
-        run = getattr(what, "id", None)
-        if isinstance(run, str):  # a Run object
-            return self._effects_of(run)
-        if not isinstance(what, (list, tuple)):
-            raise Misuse(f"{what!r} cannot be undone.", hint="Give an effect, a run, or a list of effects.")
-        found = tuple(one for item in what for one in self._effects_of(item))
-        if not found:
-            raise Misuse("Nothing was named to undo.", hint="Give an effect or a run.")
-        return found
-
-    def _effects_of_run(self, info: RunInfo) -> tuple[Effect, ...]:
-        done = self.store.journal.effects(Query(run=info.id, states=(State.DONE,)))
-        wanted = tuple(one for one in done if one.kept_by != "person" and not one.is_undo)
-        if not wanted:
-            raise Refused(
-                f"Run {short(info.id)} has nothing left to undo.",
-                hint="`takeback log --run` shows its effects.",
-            )
-        return wanted
-
-    def _last_undone(self) -> tuple[Effect, ...]:
-        """The newest undo that is in force; with all that was taken back together with it."""
-        in_force = Query(states=(State.DONE,), undos=True, newest=True)
-        for effect in self.store.journal.effects(in_force):
-            if self.effect(effect.undoes).is_undo:
-                continue
-            (info,) = self.store.journal.runs((effect.run,))
-            if info.on_death is not OnDeath.FINISH and info.state is not RunState.UNDONE:
-                return (effect,)
-            return tuple(self.store.journal.effects(in_force._replace(run=effect.run)))
-        raise Refused("There is nothing to redo.", hint="`takeback log` shows what was undone.")
-
-    def _undo_of(self, what: "Effect | str") -> Effect:
-        effect = self.effect(what if isinstance(what, str) else what.id)
-        if effect.is_undo:
-            return effect
-        if effect.state is not State.UNDONE:
-            raise Refused(
-                f"Effect {short(effect.id)} is {effect.state.value}, so there is nothing to bring back.",
-                hint="Only what was undone can be redone.",
-                effect=effect.id,
-            )
-        return self.effect(effect.undone_by)
+            result = carry_out(self.parts, run.lease, plan, wishes, agent)
+        return refuse_untouched(result)
 
     def keep(self, what: "Effect | str | Sequence[Effect | str]") -> tuple[Effect, ...]:
         """Say that these stay: no longer taken back when their run fails, and forgettable after their time."""
@@ -270,10 +223,7 @@ class Takeback:
 
     def effect(self, id: str) -> Effect:
         """By id, any unique prefix, `@` for the newest (undos do not count), `@~2` for the second before it."""
-        found = next(self.store.journal.effects(Query(ids=(id_of(self.store.journal, id),))), None)
-        if found is None:
-            raise Misuse(f"{id!r} is a run, not an effect.", hint="`takeback log --run` lists its effects.")
-        return found
+        return effect_named(self.store.journal, id)
 
     def effects(
         self,
@@ -324,20 +274,7 @@ class Takeback:
         """Whether a dead process left something; cheap, asked each time a store is opened."""
         if self.store.database.read_only or self.store.suspect():
             return False
-        for info in self.store.journal.runs(unfinished=True):
-            if info.state is RunState.SUSPENDED:
-                continue
-            lease = self.store.leases.holder(info.id)
-            if lease and lease.owner.pid and alive(lease.owner) is not False and lease.expires_at > now():
-                continue
-            if lease and lease.owner.pid and alive(lease.owner):
-                continue
-            if info.on_death is not OnDeath.LEAVE:
-                return True
-            open_ones = Query(run=info.id, states=(State.PROPOSED, State.INTENDED), limit=1)
-            if any(self.store.journal.effects(open_ones)):
-                return True
-        return False
+        return something_left(self.store.journal, self.store.leases, now())
 
     def verify(self, read_data: bool = False) -> Verified:
         """Everything that is wrong with the store; with `read_data` every blob is read again."""
@@ -377,25 +314,14 @@ class Takeback:
 
     def sweep(self, grace: int | None = None) -> int:
         """Delete the bytes nothing needs any more; how many were freed."""
+        from takeback.retention.forget import release_forgotten
         from takeback.retention.sweep import sweep
 
         if grace is not None and grace < 0:
             raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
         self.store.refuse_if_suspect()
-        self._release_forgotten()
+        release_forgotten(self.parts, os.path.join(self.store.path, "held"))
         return sweep(self.parts, self.store.settings.grace_seconds if grace is None else grace)
-
-    def _release_forgotten(self) -> None:
-        """Let go of what a process that died in the middle of forgetting still held."""
-        from takeback.retention.forget import release
-
-        try:
-            names = os.listdir(os.path.join(self.store.path, "held"))
-        except FileNotFoundError:
-            return
-        ids = tuple({name[:LENGTH] for name in names})
-        found = self.store.journal.effects(Query(ids=ids)) if ids else ()
-        release(self.parts, [one for one in found if one.forgotten or one.state is State.ABORTED])
 
     def _keep_up(self, run: str) -> None:
         """After a run ended well: bring the store under its caps."""

@@ -100,6 +100,33 @@ def test_skip_does_the_rest_and_says_what_it_left(scene: Scene) -> None:
     assert scene.state(kept) == "done", "what is only partly undone is not called undone"
 
 
+def test_skip_that_leaves_everything_is_a_refusal(scene: Scene) -> None:
+    effect = scene.write("a", "1")
+    scene.put("a", "someone's")
+
+    with pytest.raises(takeback.Conflict, match="/a is now"):
+        scene.tb.undo(effect, on_conflict="skip")
+
+    assert scene.text("a") == "someone's"
+    assert scene.tb.effect(effect.id).state == "done"
+
+
+@pytest.mark.parametrize("how", ["refuse", "skip", "force"])
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_redo_that_was_overtaken_cannot_be_taken_back_again(scene: Scene, how: str, dry_run: bool) -> None:
+    """What it brought back was taken back by another undo since; the same content put there by hand is not ours."""
+    effect = scene.write("a", "1")
+    scene.tb.undo(effect)
+    (redo,) = scene.tb.redo(effect).undo
+    scene.tb.undo(effect)
+    scene.put("a", "1")
+
+    with pytest.raises(takeback.Drifted, match="in another way"):
+        scene.tb.undo(redo, on_conflict=how, dry_run=dry_run)
+
+    assert scene.text("a") == "1"
+
+
 def test_force_keeps_what_it_overwrites_so_that_redo_brings_it_back(scene: Scene) -> None:
     scene.put("a", "0")
     effect = scene.write("a", "agent")

@@ -169,7 +169,7 @@ def python_takeback() -> str:
 
 
 def python_run() -> str:
-    return _methods("runs/run.py", "Run")
+    return _methods("runs/verbs.py", "Verbs") + _methods("runs/run.py", "Run")
 
 
 def python_open() -> str:

@@ -9,6 +9,7 @@ from takeback.errors import Forgotten, RecordInvalid, Refused, StoreBusy
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
+from takeback.model.life import overtaken
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import overlaps
@@ -41,9 +42,12 @@ def plan_undo(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
     blockers = _add_dependents(parts, chosen, wishes.cascade)
     newest_first = sorted((whole(parts, effect) for effect in chosen.values()), key=lambda e: -e.seq)
     named = {effect.id for effect in wanted}
+    targets = tuple(_outcomes(parts, newest_first, wishes.on_conflict))
+    for effect in wanted:
+        _refuse_overtaken(parts, effect, [one.outcome for one in targets if one.effect == effect.id])
     return Plan(
         effects=tuple(newest_first),
-        targets=tuple(_outcomes(parts, newest_first, wishes.on_conflict)),
+        targets=targets,
         blockers=tuple(blockers),
         pulled_in=tuple(effect.id for effect in newest_first if effect.id not in named),
     )
@@ -79,6 +83,28 @@ def refuse_impossible(effect: Effect) -> None:
             f"Effect {name} is {effect.state.value}.",
             hint="Run `takeback recover` first, or wait until it is done.",
         )
+
+
+def _refuse_overtaken(parts: Parts, effect: Effect, outcomes: Sequence[Outcome]) -> None:
+    """The journal would refuse it; whoever only asks what would happen is told so too."""
+    whole_and_real = Outcome.UNDONE in outcomes and set(outcomes) <= {Outcome.UNDONE, Outcome.ALREADY}
+    if whole_and_real and not _stands(parts, effect):
+        raise overtaken(effect.id)
+
+
+def _stands(parts: Parts, effect: Effect) -> bool:
+    """Whether it is done and, if it is an undo or a redo, what it took back or brought back still is."""
+    if effect.state is not State.DONE:
+        return False
+    if not effect.undoes or effect.change.args.get("partial"):
+        return True
+    (original,) = parts.journal.effects(Query(ids=(effect.undoes,)))
+    if original.state is not State.UNDONE:
+        return False
+    if not original.undoes or original.change.args.get("partial"):
+        return True
+    (brought_back,) = parts.journal.effects(Query(ids=(original.undoes,)))
+    return _stands(parts, brought_back)
 
 
 def _add_needs(parts: Parts, chosen: dict[str, Effect]) -> None:

@@ -36,20 +36,30 @@ def refuse_blocked(plan: Plan) -> None:
 
 def refuse_conflicts(plan: Plan, wishes: Wishes) -> None:
     """All or nothing: one target that someone else changed since is enough."""
-    if wishes.on_conflict is OnConflict.SKIP:
-        return
-    conflicts = [target for target in plan.targets if target.outcome is Outcome.CONFLICT]
-    if not conflicts:
-        return
+    if wishes.on_conflict is not OnConflict.SKIP and any(
+        target.outcome is Outcome.CONFLICT for target in plan.targets
+    ):
+        raise _conflict(plan.effects, plan.targets, wishes)
+
+
+def _conflict(effects: Sequence[Effect], targets: Sequence[TargetOutcome], wishes: Wishes) -> Conflict:
+    conflicts = [target for target in targets if target.outcome is Outcome.CONFLICT]
     names = "; ".join(f"{display(one.resource)} {one.detail}".strip() for one in conflicts[:5])
     more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
-    verb = "redo" if any(one.id == conflicts[0].effect and one.is_undo for one in plan.effects) else "undo"
-    raise Conflict(
+    verb = "redo" if any(one.id == conflicts[0].effect and one.is_undo for one in effects) else "undo"
+    return Conflict(
         f"Changed since, so {verb} would destroy someone's work: {names}{more}.",
         hint=_way_out(wishes.on_conflict),
         effect=conflicts[0].effect,
         resources=tuple(one.resource for one in conflicts),
     )
+
+
+def refuse_untouched(result: UndoResult) -> UndoResult:
+    """An undo that changed nothing is an error, however it was asked for; any other is a result."""
+    if result.because is not None:
+        raise result.because
+    return result
 
 
 def _way_out(tried: OnConflict) -> str:
@@ -58,6 +68,8 @@ def _way_out(tried: OnConflict) -> str:
             "Nothing was touched. Force does not help here: make the missing directory, or move aside what is in "
             "the way, then undo again."
         )
+    if tried is OnConflict.SKIP:
+        return "Nothing was touched: that is all there is to undo. --force captures and overwrites it."
     return (
         "Nothing was touched. --merge keeps both where the text allows, --skip-conflicts does the rest, "
         "--force captures what is there now and overwrites it."
@@ -69,6 +81,7 @@ def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str
     all-or-nothing was asked for: then what was taken back is brought back."""
     outcomes: list[TargetOutcome] = []
     made: list[Effect] = []
+    errors: list[TakebackError] = []
     stuck = postponed = False
     for effect in plan.effects:
         try:
@@ -82,6 +95,7 @@ def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str
                 bring_back(parts, lease, made, agent)
             if wishes.on_conflict is OnConflict.REFUSE or isinstance(error, LeaseLost):
                 raise
+            errors.append(error)
             postponed = postponed or isinstance(error, Unavailable)
             outcome = Outcome.CONFLICT if isinstance(error, Refused) else Outcome.FAILED
             outcomes += _each(effect, outcome, error)
@@ -89,12 +103,32 @@ def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str
         outcomes += found
         if undo:
             made.append(undo)
+    overall = _overall(outcomes, stuck)
     return UndoResult(
-        outcome=_overall(outcomes, stuck),
+        outcome=overall,
+        because=_why_untouched(plan.effects, outcomes, errors, wishes) if overall == "refused" else None,
         effects=_as_they_stand(parts, plan.effects),
         targets=tuple(outcomes),
         undo=tuple(made),
         postponed=postponed,
+    )
+
+
+def _why_untouched(
+    effects: Sequence[Effect],
+    outcomes: Sequence[TargetOutcome],
+    errors: Sequence[TakebackError],
+    wishes: Wishes,
+) -> TakebackError:
+    if errors:
+        return errors[0]
+    if any(one.outcome is Outcome.CONFLICT for one in outcomes):
+        return _conflict(effects, outcomes, wishes)
+    left = outcomes[0]
+    return Refused(
+        f"Nothing of it can be taken back: {display(left.resource)} {left.detail}.",
+        hint=f"`takeback show {short(left.effect)}` tells what was not captured, and why.",
+        effect=left.effect,
     )
 
 

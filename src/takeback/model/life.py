@@ -72,11 +72,15 @@ def _refuse_undo_of_unfit(undo: Life, find: Find, where: str) -> None:
     try:
         _undone(undo, find, where)
     except RecordInvalid as unfit:
-        raise Drifted(
-            f"Effect {short(undo.undoes)} is not in force any more, so there is nothing to take back.",
-            hint=f"Nothing was changed. `takeback show {short(undo.undoes)}` tells how it stands.",
-            effect=undo.undoes,
-        ) from unfit
+        raise overtaken(undo.undoes) from unfit
+
+
+def overtaken(effect: str) -> Drifted:
+    return Drifted(
+        f"What effect {short(effect)} did was taken back in another way since, so there is nothing to take back.",
+        hint=f"Nothing was changed. `takeback show {short(effect)}` tells how it stands.",
+        effect=effect,
+    )
 
 
 def _undone(undo: Life, find: Find, where: str) -> tuple[Life, ...]:

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from takeback.errors import Misuse
+from takeback.errors import Misuse, TakebackError
 from takeback.model.effect import Effect
 
 
@@ -56,3 +56,4 @@ class UndoResult(NamedTuple):
     undo: tuple[Effect, ...] = ()  # the effects that did it; redo takes these back
     state: Any = None  # the agent's own state, when undo went back to a checkpoint
     postponed: bool = False  # something could not be reached just now: trying again may do more
+    because: TakebackError | None = None  # why nothing was changed, when nothing was

@@ -1,5 +1,6 @@
 """Give up the power to undo: recorded first, then what was held for it is let go; bytes are deleted by sweep."""
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -7,7 +8,7 @@ from takeback.adapters.protocol import Holder
 from takeback.engine.parts import Parts, adapter_of
 from takeback.errors import Refused
 from takeback.model.effect import Effect, State
-from takeback.model.ids import short
+from takeback.model.ids import LENGTH, short
 from takeback.model.record import Draft, Kind
 from takeback.model.settings import Settings
 from takeback.retention.tiers import Decision, Weighed, decide
@@ -76,3 +77,14 @@ def _forgotten_undos(parts: Parts, effects: list[Effect]) -> set[str]:
         asked = parts.journal.effects(Query(ids=undos[start : start + BATCH]))
         found |= {effect.id for effect in asked if effect.forgotten}
     return found
+
+
+def release_forgotten(parts: Parts, held: str) -> None:
+    """Let go of what a process that died in the middle of forgetting still held."""
+    try:
+        names = os.listdir(held)
+    except FileNotFoundError:
+        return
+    ids = tuple({name[:LENGTH] for name in names})
+    found = parts.journal.effects(Query(ids=ids)) if ids else ()
+    release(parts, [one for one in found if one.forgotten or one.state is State.ABORTED])

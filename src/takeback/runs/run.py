@@ -2,19 +2,23 @@
 
 import hashlib
 import json
-import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
-from takeback.adapters.file import changes
-from takeback.adapters.file.paths import resolve
 from takeback.engine.do import Terms, do
 from takeback.engine.parts import Parts
 from takeback.engine.plan import Wishes, plan_undo
-from takeback.engine.undo import carry_out, not_kept, refuse_blocked, refuse_conflicts, roll_back
+from takeback.engine.undo import (
+    carry_out,
+    not_kept,
+    refuse_blocked,
+    refuse_conflicts,
+    refuse_untouched,
+    roll_back,
+)
 from takeback.errors import Drifted, Misuse, StoreBusy
 from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import Effect, State
@@ -24,30 +28,16 @@ from takeback.model.record import Draft, Kind, canonical
 from takeback.model.resource import display
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
-from takeback.policy.checks import Check
 from takeback.runs import checkpoints
 from takeback.runs.heartbeat import Heartbeat
 from takeback.runs.signals import Interruptions, shared
-from takeback.storage.protocols import Query
-
-Path = changes.Path
-Content = str | bytes | Iterable[bytes]
-
+from takeback.runs.verbs import Options, Verbs
+from takeback.storage.protocols import Blobs, Query
 
 TURN_SECONDS = 10
 
 
-class Options(NamedTuple):
-    """What every change may carry."""
-
-    key: str = ""
-    needs: tuple[str, ...] = ()
-    checks: tuple[Check, ...] = ()
-    expects: Callable[[], bool] | None = None
-    allow_inexact: bool = False
-
-
-class Run:
+class Run(Verbs):
     """Use it as a context manager: an exception takes back everything not kept, a normal end keeps it."""
 
     def __init__(
@@ -88,137 +78,11 @@ class Run:
     def lease(self) -> Lease:
         return self._lease
 
-    # Changes. Each returns its effect, or None if it would have changed nothing.
+    # Changes.
 
-    def write(
-        self,
-        path: Path,
-        content: Content,
-        *,
-        mode: int | None = None,
-        checks: Sequence[Check] = (),
-        key: str = "",
-        needs: "Sequence[str | Effect]" = (),
-        expects: Callable[[], bool] | None = None,
-        allow_inexact: bool = False,
-    ) -> Effect | None:
-        """Put this content there: staged beside the target, checked, captured, replaced in one step."""
-        options = _options(key, needs, checks, expects, allow_inexact)
-
-        def build() -> Change:
-            file = self._new_file(path, content, mode)
-            return changes.write_change(file.path, file.digest, file.size, file.mode, resource=file.resource)
-
-        return self._change(build, options)
-
-    def write_all(
-        self,
-        files: Mapping[Any, Content],
-        *,
-        checks: Sequence[Check] = (),
-        key: str = "",
-        needs: "Sequence[str | Effect]" = (),
-        expects: Callable[[], bool] | None = None,
-        allow_inexact: bool = False,
-    ) -> Effect | None:
-        """Several files as one effect: all of them or none."""
-        options = _options(key, needs, checks, expects, allow_inexact)
-
-        def build() -> Change:
-            return changes.write_all_change(
-                [self._new_file(path, content) for path, content in files.items()]
-            )
-
-        return self._change(build, options)
-
-    def _new_file(self, path: Path, content: Content, mode: int | None = None) -> changes.NewFile:
-        """The content goes into the store first; a change is plain data and names it by digest."""
-        if mode is not None and not isinstance(mode, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Misuse(f"A mode is a number, not {mode!r}.", hint="For example 0o644.")
-        resource = resolve(os.fspath(path), follow=True)
-        data = _as_bytes(content)
-        if isinstance(data, (bytes, bytearray)):
-            digest = self._parts.blobs.put(bytes(data), like=resource)
-            return changes.NewFile(path, digest, len(data), mode, resource)
-        size = 0
-
-        def counted() -> Iterator[bytes]:
-            nonlocal size
-            for piece in data:
-                size += len(piece)
-                yield piece
-
-        digest = self._parts.blobs.put(counted(), like=resource)
-        return changes.NewFile(path, digest, size, mode, resource)
-
-    def delete(
-        self, path: Path, *, key: str = "", needs: "Sequence[str | Effect]" = (), allow_inexact: bool = False
-    ) -> Effect | None:
-        """A file, a link, or a whole directory; captured before it goes."""
-        return self._change(
-            lambda: changes.delete_change(path), _options(key, needs, (), None, allow_inexact)
-        )
-
-    def move(
-        self,
-        source: Path,
-        target: Path,
-        *,
-        replace: bool = False,
-        key: str = "",
-        needs: "Sequence[str | Effect]" = (),
-    ) -> Effect | None:
-        return self._change(
-            lambda: changes.move_change(source, target, replace=replace), _options(key, needs)
-        )
-
-    def mkdir(
-        self,
-        path: Path,
-        mode: int | None = None,
-        *,
-        parents: bool = False,
-        key: str = "",
-        needs: "Sequence[str | Effect]" = (),
-    ) -> Effect | None:
-        return self._change(lambda: changes.mkdir_change(path, mode, parents=parents), _options(key, needs))
-
-    def symlink(
-        self, path: Path, target: Path, *, key: str = "", needs: "Sequence[str | Effect]" = ()
-    ) -> Effect | None:
-        """Make `path` a symbolic link to `target`."""
-        return self._change(lambda: changes.symlink_change(path, os.fspath(target)), _options(key, needs))
-
-    def chmod(
-        self,
-        path: Path,
-        mode: int,
-        *,
-        checks: Sequence[Check] = (),
-        key: str = "",
-        needs: "Sequence[str | Effect]" = (),
-    ) -> Effect | None:
-        return self._change(lambda: changes.chmod_change(path, mode), _options(key, needs, checks))
-
-    def edit_config(
-        self,
-        path: Path,
-        set: Mapping[str, Any] | None = None,
-        delete: Sequence[str] = (),
-        *,
-        format: str = "",
-        checks: Sequence[Check] = (),
-        key: str = "",
-        needs: "Sequence[str | Effect]" = (),
-        expects: Callable[[], bool] | None = None,
-    ) -> Effect | None:
-        """Set or delete keys of a JSON, YAML or TOML file; comments and order stay, undo is per key."""
-        from takeback.adapters.config import changes as config_changes
-
-        options = _options(key, needs, checks, expects)
-        return self._change(
-            lambda: config_changes.edit_change(path, set or {}, delete, format, self._parts.blobs), options
-        )
+    @property
+    def _blobs(self) -> Blobs:
+        return self._parts.blobs
 
     def _change(self, build: Callable[[], Change], options: Options) -> Effect | None:
         with self._lock:
@@ -318,7 +182,7 @@ class Run:
                 return UndoResult("planned", plan.effects, plan.targets, state=state)
             with self.uninterrupted():
                 result = carry_out(self._parts, self._lease, plan, wishes, self.agent)
-            return result._replace(state=state)
+            return refuse_untouched(result)._replace(state=state)
 
     def _wanted(self, effect: "Effect | str | None", point: Checkpoint | None) -> tuple[Effect, ...]:
         if effect is None:
@@ -434,38 +298,6 @@ class Run:
     def _refuse_ended(self) -> None:
         if self._ended:
             raise Misuse(f"Run {short(self.id)} has ended.", hint="Start another one with tb.run(…).")
-
-
-def _options(
-    key: str,
-    needs: "Sequence[str | Effect]",
-    checks: Sequence[Check] = (),
-    expects: Callable[[], bool] | None = None,
-    allow_inexact: bool = False,
-) -> Options:
-    if not isinstance(checks, (list, tuple)) or not all(isinstance(one, Check) for one in checks):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Misuse(
-            "Checks are given as a list of takeback.checks.",
-            hint="Wrap your own function: checks=[checks.check(fn)].",
-        )
-    ids = tuple(one if isinstance(one, str) else one.id for one in needs)
-    return Options(key, ids, tuple(checks), expects, allow_inexact)
-
-
-def _as_bytes(content: Content) -> bytes | Iterable[bytes]:
-    if isinstance(content, str):
-        try:
-            return content.encode()
-        except UnicodeEncodeError as error:
-            raise Misuse(
-                f"The text cannot be written as UTF-8: {error.reason}.",
-                hint="Encode it yourself and give bytes.",
-            ) from None
-    if not hasattr(content, "__iter__"):
-        raise Misuse(
-            f"{type(content).__name__} is no content.", hint="Give text, bytes, or an iterable of bytes."
-        )
-    return content
 
 
 def _note(name: str, result: UndoResult) -> str:

@@ -1,0 +1,76 @@
+"""What a person or an agent means to undo or redo: by effect, run, list, or nothing at all."""
+
+from collections.abc import Sequence
+
+from takeback.errors import Misuse, Refused
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.run import OnDeath, RunInfo, RunState
+from takeback.runs.names import id_of
+from takeback.storage.protocols import Journal, Query
+
+
+def effect_named(journal: Journal, name: str) -> Effect:
+    found = next(journal.effects(Query(ids=(id_of(journal, name),))), None)
+    if found is None:
+        raise Misuse(f"{name!r} is a run, not an effect.", hint="`takeback log --run` lists its effects.")
+    return found
+
+
+def effects_of(
+    journal: Journal, what: "Effect | RunInfo | str | Sequence[Effect | str]"
+) -> tuple[Effect, ...]:
+    if isinstance(what, Effect):
+        return (effect_named(journal, what.id),)
+    if isinstance(what, RunInfo):
+        return _effects_of_run(journal, what)
+    if isinstance(what, str):
+        id = id_of(journal, what)
+        infos = tuple(journal.runs((id,)))
+        return _effects_of_run(journal, infos[0]) if infos else (effect_named(journal, id),)
+    run = getattr(what, "id", None)
+    if isinstance(run, str):  # a Run object
+        return effects_of(journal, run)
+    if not isinstance(what, (list, tuple)):
+        raise Misuse(f"{what!r} cannot be undone.", hint="Give an effect, a run, or a list of effects.")
+    found = tuple(one for item in what for one in effects_of(journal, item))
+    if not found:
+        raise Misuse("Nothing was named to undo.", hint="Give an effect or a run.")
+    return found
+
+
+def _effects_of_run(journal: Journal, info: RunInfo) -> tuple[Effect, ...]:
+    done = journal.effects(Query(run=info.id, states=(State.DONE,)))
+    wanted = tuple(one for one in done if one.kept_by != "person" and not one.is_undo)
+    if not wanted:
+        raise Refused(
+            f"Run {short(info.id)} has nothing left to undo.",
+            hint="`takeback log --run` shows its effects.",
+        )
+    return wanted
+
+
+def last_undone(journal: Journal) -> tuple[Effect, ...]:
+    """The newest undo that is in force; with all that was taken back together with it."""
+    in_force = Query(states=(State.DONE,), undos=True, newest=True)
+    for effect in journal.effects(in_force):
+        if effect_named(journal, effect.undoes).is_undo:
+            continue
+        (info,) = journal.runs((effect.run,))
+        if info.on_death is not OnDeath.FINISH and info.state is not RunState.UNDONE:
+            return (effect,)
+        return tuple(journal.effects(in_force._replace(run=effect.run)))
+    raise Refused("There is nothing to redo.", hint="`takeback log` shows what was undone.")
+
+
+def undo_of(journal: Journal, what: "Effect | str") -> Effect:
+    effect = effect_named(journal, what if isinstance(what, str) else what.id)
+    if effect.is_undo:
+        return effect
+    if effect.state is not State.UNDONE:
+        raise Refused(
+            f"Effect {short(effect.id)} is {effect.state.value}, so there is nothing to bring back.",
+            hint="Only what was undone can be redone.",
+            effect=effect.id,
+        )
+    return effect_named(journal, effect.undone_by)

@@ -1,0 +1,27 @@
+"""Runs whose process is gone."""
+
+from takeback.model.effect import State
+from takeback.model.run import OnDeath, RunState
+from takeback.storage.process import alive
+from takeback.storage.protocols import Journal, Leases, Query
+
+
+def something_left(journal: Journal, leases: Leases, now: int) -> bool:
+    """Whether a dead process left something to settle."""
+    for info in journal.runs(unfinished=True):
+        if info.state is RunState.SUSPENDED or _held_by_the_living(leases, info.id, now):
+            continue
+        if info.on_death is not OnDeath.LEAVE:
+            return True
+        if any(journal.effects(Query(run=info.id, states=(State.PROPOSED, State.INTENDED), limit=1))):
+            return True
+    return False
+
+
+def _held_by_the_living(leases: Leases, run: str, now: int) -> bool:
+    """A process of another machine or container cannot be asked; its lease is believed until it ends."""
+    lease = leases.holder(run)
+    if lease is None or not lease.owner.pid:
+        return False
+    living = alive(lease.owner)
+    return bool(living) or (living is None and lease.expires_at > now)

@@ -1,0 +1,200 @@
+"""The changes an agent can ask a run for. Each becomes plain data; the run carries it out."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from takeback.adapters.file import changes
+from takeback.adapters.file.paths import resolve
+from takeback.errors import Misuse
+from takeback.model.change import Change
+from takeback.model.effect import Effect
+from takeback.policy.checks import Check
+from takeback.storage.protocols import Blobs
+
+Path = changes.Path
+Content = str | bytes | Iterable[bytes]
+
+
+class Options(NamedTuple):
+    """What every change may carry."""
+
+    key: str = ""
+    needs: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    expects: Callable[[], bool] | None = None
+    allow_inexact: bool = False
+
+
+class Verbs(ABC):
+    """Each returns its effect, or None if it would have changed nothing."""
+
+    @property
+    @abstractmethod
+    def _blobs(self) -> Blobs: ...
+
+    @abstractmethod
+    def _change(self, build: Callable[[], Change], options: Options) -> Effect | None: ...
+
+    def write(
+        self,
+        path: Path,
+        content: Content,
+        *,
+        mode: int | None = None,
+        checks: Sequence[Check] = (),
+        key: str = "",
+        needs: "Sequence[str | Effect]" = (),
+        expects: Callable[[], bool] | None = None,
+        allow_inexact: bool = False,
+    ) -> Effect | None:
+        """Put this content there: staged beside the target, checked, captured, replaced in one step."""
+        options = _options(key, needs, checks, expects, allow_inexact)
+
+        def build() -> Change:
+            file = self._new_file(path, content, mode)
+            return changes.write_change(file.path, file.digest, file.size, file.mode, resource=file.resource)
+
+        return self._change(build, options)
+
+    def write_all(
+        self,
+        files: Mapping[Any, Content],
+        *,
+        checks: Sequence[Check] = (),
+        key: str = "",
+        needs: "Sequence[str | Effect]" = (),
+        expects: Callable[[], bool] | None = None,
+        allow_inexact: bool = False,
+    ) -> Effect | None:
+        """Several files as one effect: all of them or none."""
+        options = _options(key, needs, checks, expects, allow_inexact)
+
+        def build() -> Change:
+            return changes.write_all_change(
+                [self._new_file(path, content) for path, content in files.items()]
+            )
+
+        return self._change(build, options)
+
+    def _new_file(self, path: Path, content: Content, mode: int | None = None) -> changes.NewFile:
+        """The content goes into the store first; a change is plain data and names it by digest."""
+        if mode is not None and not isinstance(mode, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Misuse(f"A mode is a number, not {mode!r}.", hint="For example 0o644.")
+        resource = resolve(os.fspath(path), follow=True)
+        data = _as_bytes(content)
+        if isinstance(data, (bytes, bytearray)):
+            digest = self._blobs.put(bytes(data), like=resource)
+            return changes.NewFile(path, digest, len(data), mode, resource)
+        size = 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal size
+            for piece in data:
+                size += len(piece)
+                yield piece
+
+        digest = self._blobs.put(counted(), like=resource)
+        return changes.NewFile(path, digest, size, mode, resource)
+
+    def delete(
+        self, path: Path, *, key: str = "", needs: "Sequence[str | Effect]" = (), allow_inexact: bool = False
+    ) -> Effect | None:
+        """A file, a link, or a whole directory; captured before it goes."""
+        return self._change(
+            lambda: changes.delete_change(path), _options(key, needs, (), None, allow_inexact)
+        )
+
+    def move(
+        self,
+        source: Path,
+        target: Path,
+        *,
+        replace: bool = False,
+        key: str = "",
+        needs: "Sequence[str | Effect]" = (),
+    ) -> Effect | None:
+        return self._change(
+            lambda: changes.move_change(source, target, replace=replace), _options(key, needs)
+        )
+
+    def mkdir(
+        self,
+        path: Path,
+        mode: int | None = None,
+        *,
+        parents: bool = False,
+        key: str = "",
+        needs: "Sequence[str | Effect]" = (),
+    ) -> Effect | None:
+        return self._change(lambda: changes.mkdir_change(path, mode, parents=parents), _options(key, needs))
+
+    def symlink(
+        self, path: Path, target: Path, *, key: str = "", needs: "Sequence[str | Effect]" = ()
+    ) -> Effect | None:
+        """Make `path` a symbolic link to `target`."""
+        return self._change(lambda: changes.symlink_change(path, os.fspath(target)), _options(key, needs))
+
+    def chmod(
+        self,
+        path: Path,
+        mode: int,
+        *,
+        checks: Sequence[Check] = (),
+        key: str = "",
+        needs: "Sequence[str | Effect]" = (),
+    ) -> Effect | None:
+        return self._change(lambda: changes.chmod_change(path, mode), _options(key, needs, checks))
+
+    def edit_config(
+        self,
+        path: Path,
+        set: Mapping[str, Any] | None = None,
+        delete: Sequence[str] = (),
+        *,
+        format: str = "",
+        checks: Sequence[Check] = (),
+        key: str = "",
+        needs: "Sequence[str | Effect]" = (),
+        expects: Callable[[], bool] | None = None,
+    ) -> Effect | None:
+        """Set or delete keys of a JSON, YAML or TOML file; comments and order stay, undo is per key."""
+        from takeback.adapters.config import changes as config_changes
+
+        options = _options(key, needs, checks, expects)
+        return self._change(
+            lambda: config_changes.edit_change(path, set or {}, delete, format, self._blobs), options
+        )
+
+
+def _options(
+    key: str,
+    needs: "Sequence[str | Effect]",
+    checks: Sequence[Check] = (),
+    expects: Callable[[], bool] | None = None,
+    allow_inexact: bool = False,
+) -> Options:
+    if not isinstance(checks, (list, tuple)) or not all(isinstance(one, Check) for one in checks):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Misuse(
+            "Checks are given as a list of takeback.checks.",
+            hint="Wrap your own function: checks=[checks.check(fn)].",
+        )
+    ids = tuple(one if isinstance(one, str) else one.id for one in needs)
+    return Options(key, ids, tuple(checks), expects, allow_inexact)
+
+
+def _as_bytes(content: Content) -> bytes | Iterable[bytes]:
+    if isinstance(content, str):
+        try:
+            return content.encode()
+        except UnicodeEncodeError as error:
+            raise Misuse(
+                f"The text cannot be written as UTF-8: {error.reason}.",
+                hint="Encode it yourself and give bytes.",
+            ) from None
+    if not hasattr(content, "__iter__"):
+        raise Misuse(
+            f"{type(content).__name__} is no content.", hint="Give text, bytes, or an iterable of bytes."
+        )
+    return content
