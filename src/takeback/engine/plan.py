@@ -43,8 +43,8 @@ def plan_undo(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
     newest_first = sorted((whole(parts, effect) for effect in chosen.values()), key=lambda e: -e.seq)
     named = {effect.id for effect in wanted}
     targets = tuple(_outcomes(parts, newest_first, wishes.on_conflict))
-    for effect in wanted:
-        _refuse_overtaken(parts, effect, [one.outcome for one in targets if one.effect == effect.id])
+    if len(newest_first) == 1:  # of several, what one finds depends on the others; then the journal is asked
+        _refuse_overtaken(parts, newest_first[0], [one.outcome for one in targets])
     return Plan(
         effects=tuple(newest_first),
         targets=targets,
