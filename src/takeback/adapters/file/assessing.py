@@ -9,7 +9,7 @@ from takeback.adapters.file.build import Tools
 from takeback.adapters.file.content import read_file
 from takeback.adapters.file.hold import NOT_HELD, can_hold
 from takeback.adapters.file.paths import Place, mounts_below, open_below, open_place
-from takeback.adapters.file.staging import Wanted, wanted_files
+from takeback.adapters.file.staging import Wanted, demand_readable, wanted_files
 from takeback.adapters.file.states import TYPES
 from takeback.adapters.file.tree import listing
 from takeback.adapters.file.trouble import CannotCapture, mounted, translated
@@ -87,6 +87,8 @@ def _write(change: Change, tools: Tools) -> Assessment:
                 nothing = False
             if status:
                 _must_be_a_file(wanted.resource, status)
+                if wanted.mode is None:
+                    demand_readable(wanted.resource, stat.S_IMODE(status.st_mode))
     return _assessment(tuple(wanted.resource for wanted in files), surveys, nothing)
 
 
@@ -135,17 +137,15 @@ def survey(place: Place, status: os.stat_result, tools: Tools) -> Survey:
 
 
 def _not_ours(place: Place, status: os.stat_result) -> tuple[str, ...]:
-    if may_own(status):
+    if may_own(status.st_uid, status.st_gid):
         return ()
     return (f"{display(place.resource)}: its owner cannot be restored without being root",)
 
 
-def may_own(status: os.stat_result) -> bool:
+def may_own(uid: int, gid: int) -> bool:
     """Whether we could give a new file this owner."""
     me = os.geteuid()
-    if me == 0:
-        return True
-    return status.st_uid == me and (status.st_gid == os.getegid() or status.st_gid in os.getgroups())
+    return me == 0 or (uid == me and (gid == os.getegid() or gid in os.getgroups()))
 
 
 def _survey_directory(place: Place, tools: Tools) -> Survey:
@@ -169,7 +169,7 @@ def _survey_directory(place: Place, tools: Tools) -> Survey:
                     lost.append(
                         f"{display(name)}{entry.name}: its {status.st_size:,} bytes are over the limit"
                     )
-                if checks and not may_own(status):
+                if checks and not may_own(status.st_uid, status.st_gid):
                     lost.append(
                         f"{display(name)}{entry.name}: its owner cannot be restored without being root"
                     )

@@ -10,8 +10,8 @@ from takeback.adapters.file.build import Tools, nameless_file, umask
 from takeback.adapters.file.conflicts import plan_undo
 from takeback.adapters.file.content import PIECE
 from takeback.adapters.file.hold import NOT_HELD, can_hold
-from takeback.adapters.file.look import look, look_closely, meta_state
-from takeback.adapters.file.manifest import Row, content_digest, encoded
+from takeback.adapters.file.look import Sight, look, look_closely, meta_state
+from takeback.adapters.file.manifest import GID, TYPE, UID, Row, content_digest, encoded, extra
 from takeback.adapters.file.moving import Move, move_targets
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.staging import Ready
@@ -91,11 +91,11 @@ def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
     status = place.stat()
     grouped = status is not None and (stat.S_ISDIR(status.st_mode) or status.st_nlink > 1)
     holds = f"{effect.id}-{index}" if grouped and can_hold(tools, place) else ""
-    owners = not inexact or _owners_last(place, status)
-    scope = Scope(tools.blobs, tools.limit, owners, lost if inexact else None, holds)
+    scope = Scope(tools.blobs, tools.limit, lost=lost if inexact else None, hold=holds)
     sight = look_closely(place, ABSENT, scope, status)
     residue = [f"{display(trouble.resource)} was not captured: {trouble.reason}" for trouble in lost]
-    if not owners:
+    if inexact and not _owners_last(sight):
+        sight = _without_owners(sight)
         residue.append(f"owners in {display(place.resource)} are not restored")
     if not holds and (
         sight.state.get("nlink", 1) > 1 or (sight.seen and with_names_elsewhere(sight.seen.rows))
@@ -104,8 +104,22 @@ def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
     return _Saved(sight.state, sight.seen, residue)
 
 
-def _owners_last(place: Place, status: os.stat_result | None) -> bool:
-    return status is None or (os.geteuid() == 0 or (may_own(status) and not stat.S_ISDIR(status.st_mode)))
+def _owners_last(sight: Sight) -> bool:
+    """Whether we could give everything that was captured its owner again."""
+    state = sight.state
+    if state["type"] == "absent" or "excluded" in state:
+        return True
+    rows = sight.seen.rows if sight.seen else []
+    # A further name of a file is listed without an owner: the file has one already.
+    owned = {(row[UID], row[GID]) for row in rows if row[TYPE] != "link" and "excluded" not in extra(row)}
+    return all(may_own(uid, gid) for uid, gid in owned | {(state["uid"], state["gid"])})
+
+
+def _without_owners(sight: Sight) -> Sight:
+    state = sight.state | {"owner_lost": True}
+    if sight.seen:
+        state["content"] = content_digest(sight.seen.rows, owners=False)
+    return sight._replace(state=state)
 
 
 def _write(effect: Effect, ready: list[Ready], tools: Tools) -> Captured:

@@ -25,6 +25,14 @@ class CannotCapture(NoRemedy):
         self.reason = reason
 
 
+class Unremovable(OSError):
+    """An entry of a directory could not be removed; `path` says which, from there."""
+
+    def __init__(self, error: OSError, path: str) -> None:
+        super().__init__(error.errno, error.strerror, path)
+        self.path = path
+
+
 def mounted(resource: str) -> NoRemedy:
     return NoRemedy(
         f"{display(resource)} is a mount point inside what would be changed.",
@@ -51,6 +59,7 @@ class translated:
 
 
 def in_our_words(error: OSError, resource: str) -> TakebackError:
+    resource = f"{resource}/{error.path}" if isinstance(error, Unremovable) else resource
     name = display(resource)
     code = error.errno or 0
     if code in (errno.ENOSPC, errno.EDQUOT):
