@@ -5,6 +5,7 @@ import stat
 import time
 from typing import NamedTuple
 
+from takeback.adapters.file.across import ACROSS, across_targets, is_across
 from takeback.adapters.file.assessing import may_own, place_of, topmost_missing
 from takeback.adapters.file.build import Tools, nameless_file, umask
 from takeback.adapters.file.conflicts import plan_undo
@@ -141,6 +142,8 @@ def _write(effect: Effect, ready: list[Ready], tools: Tools) -> Captured:
 def _move(effect: Effect, tools: Tools) -> Captured:
     goal: str = effect.change.args["to"]
     with place_of(effect.change.resource) as old, place_of(goal) as new:
+        if is_across(old, new):
+            return _move_across(effect, old, new, tools)
         what = look(old, {"type": "", "identity": True})
         if what["type"] == "absent":
             raise Drifted(f"{display(old.resource)} is no longer there.", hint="Nothing was changed.")
@@ -149,6 +152,18 @@ def _move(effect: Effect, tools: Tools) -> Captured:
             raise Drifted(f"Something is now at {display(goal)}.", hint="Nothing was changed.")
     targets = move_targets(Move(effect.change.resource, goal, what, saved.state, back=False))
     return _captured(list(targets), [saved], {"move": "there"})
+
+
+def _move_across(effect: Effect, old: Place, new: Place, tools: Tools) -> Captured:
+    saved = [_save(effect, 0, new, tools), _save(effect, 1, old, tools)]
+    replaced, what = (each.state for each in saved)
+    if what["type"] == "absent":
+        raise Drifted(f"{display(old.resource)} is no longer there.", hint="Nothing was changed.")
+    if replaced["type"] != "absent" and not effect.change.args.get("replace"):
+        raise Drifted(f"Something is now at {display(new.resource)}.", hint="Nothing was changed.")
+    if any(key in what for key in ("excluded", "left_out", "owner_lost")):
+        raise CannotCapture(old.resource, "a copy of it would not be whole")
+    return _captured(across_targets(old.resource, new.resource, what, replaced), saved, {ACROSS: "there"})
 
 
 def _mkdir(effect: Effect, tools: Tools) -> Target:
@@ -247,5 +262,7 @@ def capture_undo(effect: Effect, tools: Tools) -> Captured:
     payload = {"undo": of.id}
     if "move" in of.remedy.payload:
         payload["move"] = "there" if of.remedy.payload["move"] == "back" else "back"
+    if ACROSS in of.remedy.payload:
+        payload[ACROSS] = "there" if of.remedy.payload[ACROSS] == "back" else "back"
     saved = [_Saved(step.target.before, step.seen, []) for step in moving if step.target is not None]
     return _captured(targets, saved, payload)

@@ -77,8 +77,8 @@ def in_our_words(error: OSError, resource: str) -> TakebackError:
         )
     if code == errno.EXDEV:
         return NoRemedy(
-            f"{name} is, holds or crosses a mount point.",
-            hint="Unmount it first, or change what is around it.",
+            f"{name} is, holds or crosses a mount point, or is a directory in a lower layer of an overlay.",
+            hint="Unmount it first. Of a directory that came with a container's image, change the files one by one.",
         )
     if code == errno.EBUSY:
         return ResourceUnreachable(f"{name} is in use as a mount point.", hint="Unmount it first.")
@@ -98,7 +98,11 @@ def in_our_words(error: OSError, resource: str) -> TakebackError:
         )
     if code in (errno.EMFILE, errno.ENFILE):
         return ResourceUnreachable("Too many files are open.", hint="Close some, or raise `ulimit -n`.")
-    return ResourceUnreachable(f"{name}: {os.strerror(code)}.", hint="Check the filesystem, then try again.")
+    advice = {
+        errno.EOPNOTSUPP: "Its filesystem cannot keep all of it: attributes, an ACL, or a special file."
+    }
+    hint = advice.get(code, "Check the filesystem, then try again.")
+    return ResourceUnreachable(f"{name}: {os.strerror(code)}.", hint=hint)
 
 
 def _not_permitted(resource: str, error: OSError) -> TakebackError:
