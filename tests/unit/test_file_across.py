@@ -1,5 +1,6 @@
 """A move to another filesystem is as exact as any other change, whole or not at all, and comes back."""
 
+import errno
 import os
 import subprocess
 import tempfile
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from takeback.adapters.file import across, changes
+from takeback.adapters.file import across, changes, swap
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.errors import Conflict, Drifted, NoRemedy, ResourceUnreachable, VerifyFailed
 from takeback.model.effect import Effect
@@ -149,6 +150,36 @@ def test_a_copy_that_is_not_exact_is_taken_away_and_the_original_stays(
     assert files.world.picture(directory_times=True).keys() == before.keys()
     assert World(files / "tree").picture(directory_times=True)[b"f"] == before[b"tree/f"]
     assert not os.listdir(far.root)
+
+
+def test_a_copy_is_not_taken_away_while_the_original_could_not_be_given_back(
+    files: Files, far: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (files / "tree").mkdir()
+    files.make("tree/f")
+    files.make("tree/g")
+    before = files.world.picture()
+    desk = files.desk()
+    effect = desk.intend(changes.move_change(files / "tree", far / "tree"))
+    real = os.unlink
+
+    def failing(name: str, *, dir_fd: int | None = None) -> None:
+        if name == "g":
+            raise PermissionError(errno.EPERM, "no", name)
+        real(name, dir_fd=dir_fd)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", failing)
+        patch.setattr(swap, "_make_whole", full)
+        with pytest.raises(ResourceUnreachable):
+            desk.adapter.apply(effect)
+    assert not (files / "tree").exists() and sorted(os.listdir(far / "tree")) == ["f", "g"]
+    desk.adapter.undo(effect)
+    desk.adapter.tidy(effect)
+    assert files.world.picture() == before and not os.listdir(far.root)
 
 
 @pytest.mark.parametrize("died", ["copying", "copied", "aside", "removing", "removed"])

@@ -138,7 +138,7 @@ class FileAdapter:
                         self._confirm(target, target.after if forward else target.before)
             except (TakebackError, OSError) as trouble:
                 # All or nothing: what was brought over before goes back. An undo stays where it got, and can go on.
-                if forward:
+                if forward and not self._only_copied(effect):
                     self._take_back(effect, changed, trouble)
                 raise
         if len(targets) > 1:
@@ -152,6 +152,16 @@ class FileAdapter:
             with translated(target.resource), place_of(target.resource) as place:
                 demand_exact(place, goal, self._tools)
                 sync_directory(place)
+
+    def _only_copied(self, effect: Effect) -> bool:
+        """A move to another filesystem whose original went and could not be given back: the copy is all there is."""
+        if not goes_across(effect):
+            return False
+        try:
+            with open_place(effect.targets[-1].resource) as original:
+                return original.stat() is None
+        except OSError:
+            return True
 
     def _refuse_drifted(self, effect: Effect) -> None:
         """Before the first of several is touched, all are looked at."""
