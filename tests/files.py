@@ -1,6 +1,9 @@
 """A world with the file adapter at work in it; a new adapter for every step, as a new process would have."""
 
 import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 from takeback.adapters.file import changes
@@ -12,6 +15,7 @@ from takeback.storage.memory_blobs import MemoryBlobs
 from takeback.testing.adapter_desk import Desk, undo_of
 from tests.world import World
 
+SOURCE = str(Path(__file__).parents[1] / "src")
 OLD = 1_234_567_890_123_456_789
 
 
@@ -58,3 +62,28 @@ def write(blobs: MemoryBlobs, path: Path, content: bytes = b"after") -> Change:
 def leftovers(world: World) -> list[str]:
     """Scratch that should be gone."""
     return [str(path) for path in world.root.rglob(".takeback-*")]
+
+
+def as_an_ordinary_user(world: World, code: str, groups: tuple[int, ...] = ()) -> str:
+    """What a child says that gave up its rights; `desk`, `blobs` and `changes` are at hand."""
+    head = f"""
+        import fcntl, os, sys
+        sys.path.insert(0, {SOURCE!r})
+        from takeback.adapters.file import changes, kernel
+        from takeback.adapters.file.adapter import FileAdapter
+        from takeback.adapters.file.scratch import scratch
+        from takeback.storage.memory_blobs import MemoryBlobs
+        from takeback.testing.adapter_desk import Desk, settle, undo_of
+        from takeback.model.plan import OnConflict
+        from takeback.errors import *
+        blobs = MemoryBlobs(); desk = Desk(FileAdapter(blobs)); kernel.libc()
+        # Everything is imported by now: the interpreter's own files may be closed to an ordinary user.
+        os.setgroups({list(groups)}); os.setgid(65534); os.setuid(65534)
+        os.chdir({str(world.root)!r})
+    """
+    for directory in [world.root, *world.root.parents]:
+        directory.chmod(directory.stat().st_mode | 0o011) if str(directory).startswith("/tmp/") else None
+    text = textwrap.dedent(head) + textwrap.dedent(code)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -28,8 +28,9 @@ class Story(NamedTuple):
 
 
 class FileScene:
-    def __init__(self, directory: Path, story: Story) -> None:
+    def __init__(self, directory: Path, far: Path, story: Story) -> None:
         self.root = directory / "world"
+        self.far = far / "world"  # on another filesystem, where there is one
         self.held = directory / "held"
         self.blobs = MemoryBlobs()
         self.story = story
@@ -49,19 +50,22 @@ class FileScene:
 
     def world(self) -> Picture:
         """With the number of names of each file: one of ours in the store would show."""
-        seen = World(self.root).picture()
-        for path, properties in seen.items():
-            if not properties["mode"].startswith("d"):
-                properties["names"] = os.lstat(self.root / os.fsdecode(path)).st_nlink
-        return seen
+        everything: Picture = {}
+        for root in (self.root, self.far):
+            seen = World(root).picture()
+            for path, properties in seen.items():
+                if not properties["mode"].startswith("d"):
+                    properties["names"] = os.lstat(root / os.fsdecode(path)).st_nlink
+                everything[path if root == self.root else b"far/" + path] = properties
+        return everything
 
     def reset(self) -> None:
-        for directory in (self.root, self.held):
+        for directory in (self.root, self.held, self.far):
             if directory.exists():
                 shutil.rmtree(directory)
             directory.mkdir()
         self.story.begin(self)
-        for path in [*self.root.rglob("*"), self.root]:
+        for path in [*self.root.rglob("*"), self.root, *self.far.rglob("*"), self.far]:
             os.utime(path, ns=(10**18, 10**18 + 123_456_789), follow_symlinks=False)
 
     def disturb(self) -> None:
@@ -99,6 +103,22 @@ def a_tree_with_names_outside(scene: FileScene) -> None:
     a_tree(scene)
     os.link(scene / "tree" / "one", scene / "one outside")
     os.link(scene / "tree" / "deep" / "two", scene / "two outside")
+
+
+def a_file_on_each_side(scene: FileScene) -> None:
+    a_file(scene)
+    (scene.far / "moved").write_bytes(b"in the way\n")
+
+
+def across(name: str) -> Callable[[FileScene], Change]:
+    return lambda scene: changes.move_change(scene / name, scene.far / "moved", replace=True)
+
+
+def edit_far(scene: FileScene) -> None:
+    if (scene.far / "moved").is_dir():
+        shutil.rmtree(scene.far / "moved")
+    (scene.far / "moved").unlink(missing_ok=True)
+    (scene.far / "moved").write_bytes(b"someone else's\n")
 
 
 def write(scene: FileScene) -> Change:
@@ -153,6 +173,11 @@ STORIES = [
     Story("move a tree over a file", lambda scene: (a_tree(scene), a_file(scene))[0],
           lambda scene: changes.move_change(scene / "tree", scene / "file", replace=True),
           lambda scene: (shutil.rmtree(scene / "file") if (scene / "file").is_dir() else None, edit(scene))[0]),
+    Story("move a file across", a_file, across("file"), edit_far),
+    Story("move a file across, over another", a_file_on_each_side, across("file"), edit_far),
+    Story("move one of two names across", two_names, across("file"), edit_far),
+    Story("move a tree across", a_tree_with_names_outside, across("tree"), edit_far),
+    Story("move a tree across, where someone is at work", a_tree, across("tree"), new_tree_entry),
     Story("make a directory", a_file, lambda scene: changes.mkdir_change(scene / "tree"), new_tree_entry),
     Story("make directories", a_file,
           lambda scene: changes.mkdir_change(scene / "tree" / "x" / "y", 0o711, parents=True), new_tree_entry),
@@ -172,12 +197,18 @@ def quick_place() -> Iterator[Path]:
         yield Path(place)
 
 
+@pytest.fixture
+def far_place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as place:
+        yield Path(place)
+
+
 class TestFileAdapter(AdapterSuite):
     stride = 7  # every kill point is taken by the slow class below
 
     @pytest.fixture(params=STORIES, ids=[story.name for story in STORIES])
-    def scene(self, request: pytest.FixtureRequest, quick_place: Path) -> FileScene:
-        return FileScene(quick_place, request.param)
+    def scene(self, request: pytest.FixtureRequest, quick_place: Path, far_place: Path) -> FileScene:
+        return FileScene(quick_place, far_place, request.param)
 
 
 @pytest.mark.slow

@@ -20,9 +20,10 @@ from tests.world import Picture, picture
 class Scene:
     """Made anew for every death; the picture of the world is exact but for the mtime of its topmost directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, far: Path) -> None:
         self.directory = directory
         self.world = directory / "world"
+        self.far = far / "world"  # on another filesystem, where there is one
         self.store = directory / "store"
         self.counted: Counter[str] = Counter()
 
@@ -32,7 +33,9 @@ class Scene:
     def picture(self) -> Picture:
         seen = picture(os.fsencode(self.world))
         del seen[b"."]["mtime"]
-        return seen
+        far = picture(os.fsencode(self.far))
+        del far[b"."]
+        return seen | {b"far/" + path: properties for path, properties in far.items()}
 
     def prepare(self) -> None:
         """A new world, and a store with a little history, so that nothing is special about being the first."""
@@ -47,9 +50,12 @@ class Scene:
 
     def build(self) -> None:
         """Files of every kind, with properties that a careless restore would lose."""
-        for directory in (self.world, self.store):
+        for directory in (self.world, self.far, self.store):
             shutil.rmtree(directory, ignore_errors=True)
         self.world.mkdir(parents=True)
+        self.far.mkdir()
+        (self.far / "in the way").write_bytes(b"replaced\n")
+        os.utime(self.far / "in the way", ns=(10**18, 10**18))
         (self.world / "conf.toml").write_text("# mind the gap\nport = 80\n\n[tls]\non = false\n")
         (self.world / "data.json").write_text('{\n  "a": 1,\n  "b": [1, 2]\n}\n')
         (self.world / "run.sh").write_bytes(b"#!/bin/sh\n" * 300)
@@ -77,7 +83,7 @@ class Scene:
             return in_session(tb, work)
 
     def scratch(self) -> list[str]:
-        return [str(path) for path in self.directory.rglob(".takeback-*")]
+        return [str(path) for place in (self.directory, self.far) for path in place.rglob(".takeback-*")]
 
 
 def in_session(tb: takeback.Takeback, work: Callable[[takeback.Run], Any]) -> Any:
@@ -229,11 +235,11 @@ def sweep(scene: Scene, prepare: Prepare, action: Action, *, dying: bool, foreig
 
 
 @contextmanager
-def quick_directory(name: str) -> Iterator[Path]:
-    """In memory where there is such a place: what is killed here are processes, not machines."""
+def quick_directory(name: str, *, far: bool = False) -> Iterator[Path]:
+    """In memory where there is such a place: what is killed here are processes, not machines. `far`: elsewhere."""
     import tempfile
 
-    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) and not far else None
     path = Path(tempfile.mkdtemp(prefix=f"takeback-{name}-", dir=parent))
     try:
         yield path

@@ -28,6 +28,8 @@ CHANGES: dict[str, Work] = {
     "move file": lambda s, run: run.move(s / "run.sh", s / "moved.sh"),
     "move over": lambda s, run: run.move(s / "run.sh", s / "data.json", replace=True),
     "move directory": lambda s, run: run.move(s / "tree", s / "forest"),
+    "move across": lambda s, run: run.move(s / "tree", s.far / "tree"),
+    "move across, over": lambda s, run: run.move(s / "twin", s.far / "in the way", replace=True),
     "mkdir": lambda s, run: run.mkdir(s / "made/up/path", parents=True),
     "symlink": lambda s, run: run.symlink(s / "shortcut", "tree"),
     "chmod": lambda s, run: run.chmod(s / "run.sh", 0o600),
@@ -63,7 +65,7 @@ def before_a_change(scene: Scene, name: str) -> Prepare:
 
 
 @pytest.mark.parametrize(
-    "name", some_quick(CHANGES, "write over", "write all", "delete directory", "move over")
+    "name", some_quick(CHANGES, "write over", "write all", "delete directory", "move over", "move across")
 )
 def test_a_recovery_that_is_killed_again_and_again_still_comes_to_the_same_end(
     scene: Scene, name: str
@@ -91,7 +93,9 @@ def test_an_undo_killed_at_any_boundary_is_carried_out_or_never_began(scene: Sce
     assert sweep(scene, prepare, action, dying=False) > 15
 
 
-@pytest.mark.parametrize("name", some_quick(CHANGES, "write over", "delete directory", "edit toml"))
+@pytest.mark.parametrize(
+    "name", some_quick(CHANGES, "write over", "delete directory", "edit toml", "move across, over")
+)
 def test_a_redo_killed_again_and_again_is_carried_out_or_never_began(scene: Scene, name: str) -> None:
     def prepare() -> Known:
         scene.prepare()

@@ -204,12 +204,3 @@ class TestPaths:
         with pytest.raises(Misuse, match=words) as refusal:
             Desk(FileAdapter(blobs)).do(build(world, blobs))
         assert refusal.value.hint and world.picture() == before
-
-    def test_a_move_to_another_filesystem_is_refused_with_advice(
-        self, world: World, blobs: MemoryBlobs
-    ) -> None:
-        (world / "f").write_bytes(b"1")
-        if os.stat("/dev/shm").st_dev == os.stat(world.root).st_dev:
-            pytest.fail("this test needs two filesystems")
-        with pytest.raises(NoRemedy, match="different filesystems"):
-            FileAdapter(blobs).assess(changes.move_change(world / "f", f"/dev/shm/takeback-{os.getpid()}"))

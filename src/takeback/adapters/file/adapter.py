@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
+from takeback.adapters.file.across import demand_exact, goes_across
 from takeback.adapters.file.assessing import assess_change, place_of
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.capturing import VERSION, capture_change
@@ -18,7 +19,7 @@ from takeback.adapters.file.remove import remove_built, remove_file, remove_what
 from takeback.adapters.file.scratch import scratch
 from takeback.adapters.file.sighting import manner_of, sight
 from takeback.adapters.file.staging import Ready, make_ready, wanted_files
-from takeback.adapters.file.states import same
+from takeback.adapters.file.states import State, same
 from takeback.adapters.file.swap import bring
 from takeback.adapters.file.tree import Scope, Seen
 from takeback.adapters.file.trouble import CannotCapture, in_our_words, translated
@@ -74,7 +75,7 @@ class FileAdapter:
             ),
             changes_nothing=not targets,
             outcomes=tuple(step.outcome._replace(effect=of.id) for step in steps),
-            together=move_of(of) is not None,
+            together=move_of(of) is not None or goes_across(of),
         )
 
     def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
@@ -133,15 +134,34 @@ class FileAdapter:
             try:
                 if self._bring(effect, index, target, forward, first):
                     changed.append((index, target))
+                    if goes_across(effect):
+                        self._confirm(target, target.after if forward else target.before)
             except (TakebackError, OSError) as trouble:
                 # All or nothing: what was brought over before goes back. An undo stays where it got, and can go on.
-                if forward:
+                if forward and not self._only_copied(effect):
                     self._take_back(effect, changed, trouble)
                 raise
         if len(targets) > 1:
             self._sync({target.resource for target in effect.targets})
         self._synced.add(effect.id)
         self._release_all_returned(effect)
+
+    def _confirm(self, target: Target, goal: State) -> None:
+        """The copy is exact and durable before the original goes."""
+        if goal["type"] != "absent":
+            with translated(target.resource), place_of(target.resource) as place:
+                demand_exact(place, goal, self._tools)
+                sync_directory(place)
+
+    def _only_copied(self, effect: Effect) -> bool:
+        """A move to another filesystem whose original went and could not be given back: the copy is all there is."""
+        if not goes_across(effect):
+            return False
+        try:
+            with open_place(effect.targets[-1].resource) as original:
+                return original.stat() is None
+        except OSError:
+            return True
 
     def _refuse_drifted(self, effect: Effect) -> None:
         """Before the first of several is touched, all are looked at."""

@@ -5,11 +5,12 @@ import stat
 from collections.abc import Callable
 from typing import NamedTuple
 
+from takeback.adapters.file.across import is_across
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.content import read_file
 from takeback.adapters.file.hold import NOT_HELD, can_hold
 from takeback.adapters.file.paths import Place, mounts_below, open_below, open_place
-from takeback.adapters.file.staging import Wanted, wanted_files
+from takeback.adapters.file.staging import Wanted, demand_readable, wanted_files
 from takeback.adapters.file.states import TYPES
 from takeback.adapters.file.tree import listing
 from takeback.adapters.file.trouble import CannotCapture, mounted, translated
@@ -87,6 +88,8 @@ def _write(change: Change, tools: Tools) -> Assessment:
                 nothing = False
             if status:
                 _must_be_a_file(wanted.resource, status)
+                if wanted.mode is None:
+                    demand_readable(wanted.resource, stat.S_IMODE(status.st_mode))
     return _assessment(tuple(wanted.resource for wanted in files), surveys, nothing)
 
 
@@ -135,17 +138,15 @@ def survey(place: Place, status: os.stat_result, tools: Tools) -> Survey:
 
 
 def _not_ours(place: Place, status: os.stat_result) -> tuple[str, ...]:
-    if may_own(status):
+    if may_own(status.st_uid, status.st_gid):
         return ()
     return (f"{display(place.resource)}: its owner cannot be restored without being root",)
 
 
-def may_own(status: os.stat_result) -> bool:
+def may_own(uid: int, gid: int) -> bool:
     """Whether we could give a new file this owner."""
     me = os.geteuid()
-    if me == 0:
-        return True
-    return status.st_uid == me and (status.st_gid == os.getegid() or status.st_gid in os.getgroups())
+    return me == 0 or (uid == me and (gid == os.getegid() or gid in os.getgroups()))
 
 
 def _survey_directory(place: Place, tools: Tools) -> Survey:
@@ -169,7 +170,7 @@ def _survey_directory(place: Place, tools: Tools) -> Survey:
                     lost.append(
                         f"{display(name)}{entry.name}: its {status.st_size:,} bytes are over the limit"
                     )
-                if checks and not may_own(status):
+                if checks and not may_own(status.st_uid, status.st_gid):
                     lost.append(
                         f"{display(name)}{entry.name}: its owner cannot be restored without being root"
                     )
@@ -215,11 +216,6 @@ def _move(change: Change, tools: Tools) -> Assessment:
         raise Misuse(f"{source} cannot be moved into itself.", hint="Choose a place outside it.")
     with place_of(change.resource) as old, translated(goal), place_of(goal) as new:
         status = _existing(old)
-        if os.fstat(old.fd).st_dev != os.fstat(new.fd).st_dev:
-            raise NoRemedy(
-                f"{source} and {name} are on different filesystems.",
-                hint="Write the new file and delete the old one instead; each can be taken back.",
-            )
         there = new.stat()
         if there and (there.st_dev, there.st_ino) == (status.st_dev, status.st_ino):
             raise Misuse(f"{source} and {name} are the same file.", hint="Delete one of the names instead.")
@@ -228,7 +224,22 @@ def _move(change: Change, tools: Tools) -> Assessment:
                 f"{name} exists already.", hint="Replace it with -f (replace=True), or choose another name."
             )
         surveys = [survey(new, there, tools)] if there else []
-        return _assessment((change.resource, goal), surveys, why="a move is taken back by a move")
+        why = "a move is taken back by a move"
+        if is_across(old, new):
+            surveys.append(_survey_whole(old, status, tools))
+            why = "it is copied to the other filesystem, and kept in the store"
+        return _assessment((change.resource, goal), surveys, why=why)
+
+
+def _survey_whole(place: Place, status: os.stat_result, tools: Tools) -> Survey:
+    """A copy that leaves something out would lose it, so that cannot be allowed."""
+    surveyed = survey(place, status, tools)
+    if surveyed.lost:
+        raise NoRemedy(
+            f"{display(place.resource)} cannot be copied whole to another filesystem: {'; '.join(surveyed.lost)}.",
+            hint="Nothing was changed. Move it within its filesystem, or without what is named.",
+        )
+    return surveyed
 
 
 def _mkdir(change: Change, tools: Tools) -> Assessment:

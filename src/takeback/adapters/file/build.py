@@ -2,9 +2,11 @@
 
 import errno
 import os
+import stat
 from typing import NamedTuple
 
 from takeback.adapters.file.content import write_all, write_content
+from takeback.adapters.file.handles import Handles
 from takeback.adapters.file.kernel import flush_filesystem
 from takeback.adapters.file.manifest import (
     DIGEST,
@@ -61,8 +63,12 @@ def dress(fd: int, state: State) -> None:
     if not state.get("owner_lost") and (status.st_uid, status.st_gid) != (state["uid"], state["gid"]):
         os.fchown(fd, state["uid"], state["gid"])
     write_xattrs(fd, state.get("xattrs", {}))
-    os.fchmod(fd, state["mode"])
-    os.utime(fd, ns=(status.st_atime_ns, state["mtime"]))
+    # Only what differs: what is protected against changes cannot even be given what it has.
+    status = os.fstat(fd)
+    if stat.S_IMODE(status.st_mode) != state["mode"]:
+        os.fchmod(fd, state["mode"])
+    if status.st_mtime_ns != state["mtime"]:
+        os.utime(fd, ns=(status.st_atime_ns, state["mtime"]))
 
 
 def file_fd(place: Place, state: State, tools: Tools) -> int:
@@ -137,30 +143,27 @@ def _build_tree(place: Place, state: State, tools: Tools) -> None:
 
 def restore_entries(root: int, rows: list[Row], tools: Tools, owners: bool, existing: bool = False) -> None:
     """Everything a manifest lists, into an empty directory; or only what is missing of it."""
-    restoring = _Restoring(root, tools, owners, existing)
-    if existing:
-        restoring.survivors(rows)
-    try:
+    with Handles(root) as handles:
+        restoring = _Restoring(handles, tools, owners, existing)
+        if existing:
+            restoring.survivors(rows)
         for row in rows:
             restoring.put(row)
         for row in reversed(rows):
             if row[TYPE] == "dir":
                 restoring.finish_directory(row)
-    finally:
-        restoring.close()
 
 
 class _Restoring:
-    """Keeps the directory in hand open, because the entries of one directory follow each other."""
+    """Entry by entry; `fd` is the directory in hand."""
 
-    def __init__(self, root: int, tools: Tools, owners: bool, existing: bool) -> None:
-        self.root = root
+    def __init__(self, handles: Handles, tools: Tools, owners: bool, existing: bool) -> None:
+        self.handles = handles
         self.tools = tools
         self.owners = owners
         self.existing = existing
         self.me = (os.geteuid(), os.getegid())
         self.masked = umask() | 0o7000  # bits a new file does not get by asking
-        self.path: str | None = None
         self.fd = -1
         self.surviving: dict[str, str] = {}
 
@@ -180,18 +183,10 @@ class _Restoring:
             return None
         return name
 
-    def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd, self.path = -1, None
-
     def _at(self, path: str) -> bytes:
         """Open the directory of an entry; the entry's own name."""
         parent, _, name = path.rpartition("/")
-        if parent != self.path:
-            self.close()
-            self.fd = open_below(self.root, unquote(parent), os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
-            self.path = parent
+        self.fd = self.handles.open(parent)
         return unquote(name)
 
     def put(self, row: Row) -> None:
@@ -238,14 +233,8 @@ class _Restoring:
 
     def _link(self, name: bytes, first: str) -> None:
         parent, _, base = first.rpartition("/")
-        if parent == self.path:
-            os.link(unquote(base), name, src_dir_fd=self.fd, dst_dir_fd=self.fd, follow_symlinks=False)
-            return
-        source = open_below(self.root, unquote(parent), os.O_PATH | os.O_DIRECTORY, cross_mounts=False)
-        try:
-            os.link(unquote(base), name, src_dir_fd=source, dst_dir_fd=self.fd, follow_symlinks=False)
-        finally:
-            os.close(source)
+        source = self.handles.open(parent)
+        os.link(unquote(base), name, src_dir_fd=source, dst_dir_fd=self.fd, follow_symlinks=False)
 
     def _link_held(self, name: bytes, row: Row) -> bool:
         from takeback.adapters.file.hold import link_held

@@ -5,13 +5,14 @@ import stat
 import time
 from typing import NamedTuple
 
+from takeback.adapters.file.across import ACROSS, across_targets, is_across
 from takeback.adapters.file.assessing import may_own, place_of, topmost_missing
 from takeback.adapters.file.build import Tools, nameless_file, umask
 from takeback.adapters.file.conflicts import plan_undo
 from takeback.adapters.file.content import PIECE
 from takeback.adapters.file.hold import NOT_HELD, can_hold
-from takeback.adapters.file.look import look, look_closely, meta_state
-from takeback.adapters.file.manifest import Row, content_digest, encoded
+from takeback.adapters.file.look import Sight, look, look_closely, meta_state
+from takeback.adapters.file.manifest import GID, TYPE, UID, Row, content_digest, encoded, extra
 from takeback.adapters.file.moving import Move, move_targets
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.staging import Ready
@@ -91,11 +92,11 @@ def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
     status = place.stat()
     grouped = status is not None and (stat.S_ISDIR(status.st_mode) or status.st_nlink > 1)
     holds = f"{effect.id}-{index}" if grouped and can_hold(tools, place) else ""
-    owners = not inexact or _owners_last(place, status)
-    scope = Scope(tools.blobs, tools.limit, owners, lost if inexact else None, holds)
+    scope = Scope(tools.blobs, tools.limit, lost=lost if inexact else None, hold=holds)
     sight = look_closely(place, ABSENT, scope, status)
     residue = [f"{display(trouble.resource)} was not captured: {trouble.reason}" for trouble in lost]
-    if not owners:
+    if inexact and not _owners_last(sight):
+        sight = _without_owners(sight)
         residue.append(f"owners in {display(place.resource)} are not restored")
     if not holds and (
         sight.state.get("nlink", 1) > 1 or (sight.seen and with_names_elsewhere(sight.seen.rows))
@@ -104,8 +105,22 @@ def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
     return _Saved(sight.state, sight.seen, residue)
 
 
-def _owners_last(place: Place, status: os.stat_result | None) -> bool:
-    return status is None or (os.geteuid() == 0 or (may_own(status) and not stat.S_ISDIR(status.st_mode)))
+def _owners_last(sight: Sight) -> bool:
+    """Whether we could give everything that was captured its owner again."""
+    state = sight.state
+    if state["type"] == "absent" or "excluded" in state:
+        return True
+    rows = sight.seen.rows if sight.seen else []
+    # A further name of a file is listed without an owner: the file has one already.
+    owned = {(row[UID], row[GID]) for row in rows if row[TYPE] != "link" and "excluded" not in extra(row)}
+    return all(may_own(uid, gid) for uid, gid in owned | {(state["uid"], state["gid"])})
+
+
+def _without_owners(sight: Sight) -> Sight:
+    state = sight.state | {"owner_lost": True}
+    if sight.seen:
+        state["content"] = content_digest(sight.seen.rows, owners=False)
+    return sight._replace(state=state)
 
 
 def _write(effect: Effect, ready: list[Ready], tools: Tools) -> Captured:
@@ -127,6 +142,8 @@ def _write(effect: Effect, ready: list[Ready], tools: Tools) -> Captured:
 def _move(effect: Effect, tools: Tools) -> Captured:
     goal: str = effect.change.args["to"]
     with place_of(effect.change.resource) as old, place_of(goal) as new:
+        if is_across(old, new):
+            return _move_across(effect, old, new, tools)
         what = look(old, {"type": "", "identity": True})
         if what["type"] == "absent":
             raise Drifted(f"{display(old.resource)} is no longer there.", hint="Nothing was changed.")
@@ -135,6 +152,18 @@ def _move(effect: Effect, tools: Tools) -> Captured:
             raise Drifted(f"Something is now at {display(goal)}.", hint="Nothing was changed.")
     targets = move_targets(Move(effect.change.resource, goal, what, saved.state, back=False))
     return _captured(list(targets), [saved], {"move": "there"})
+
+
+def _move_across(effect: Effect, old: Place, new: Place, tools: Tools) -> Captured:
+    saved = [_save(effect, 0, new, tools), _save(effect, 1, old, tools)]
+    replaced, what = (each.state for each in saved)
+    if what["type"] == "absent":
+        raise Drifted(f"{display(old.resource)} is no longer there.", hint="Nothing was changed.")
+    if replaced["type"] != "absent" and not effect.change.args.get("replace"):
+        raise Drifted(f"Something is now at {display(new.resource)}.", hint="Nothing was changed.")
+    if any(key in what for key in ("excluded", "left_out", "owner_lost")):
+        raise CannotCapture(old.resource, "a copy of it would not be whole")
+    return _captured(across_targets(old.resource, new.resource, what, replaced), saved, {ACROSS: "there"})
 
 
 def _mkdir(effect: Effect, tools: Tools) -> Target:
@@ -233,5 +262,7 @@ def capture_undo(effect: Effect, tools: Tools) -> Captured:
     payload = {"undo": of.id}
     if "move" in of.remedy.payload:
         payload["move"] = "there" if of.remedy.payload["move"] == "back" else "back"
+    if ACROSS in of.remedy.payload:
+        payload[ACROSS] = "there" if of.remedy.payload[ACROSS] == "back" else "back"
     saved = [_Saved(step.target.before, step.seen, []) for step in moving if step.target is not None]
     return _captured(targets, saved, payload)

@@ -3,6 +3,7 @@
 import time
 from typing import Any, NamedTuple
 
+from takeback.adapters.file.across import goes_across
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.content import file_bytes
 from takeback.adapters.file.hold import name_to_hold, stays_apart
@@ -18,6 +19,8 @@ from takeback.model.plan import OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import display
 
+_FINE = (Outcome.UNDONE, Outcome.ALREADY)
+
 
 class Step(NamedTuple):
     """For one target: what would happen, and the change of state that does it, if any."""
@@ -32,7 +35,7 @@ def plan_undo(of: Effect, on_conflict: OnConflict, tools: Tools, scope: Scope) -
     move = move_of(of)
     if move is not None:
         return _undo_move(move, on_conflict)
-    return [
+    steps = [
         _undo_target(
             target,
             of.id,
@@ -43,6 +46,23 @@ def plan_undo(of: Effect, on_conflict: OnConflict, tools: Tools, scope: Scope) -
             ),
         )
         for index, target in enumerate(of.targets)
+    ]
+    return _all_or_none(steps) if goes_across(of) else steps
+
+
+def _all_or_none(steps: list[Step]) -> list[Step]:
+    """Both names of a move to another filesystem; what appears comes before what goes."""
+    odd = next(
+        (each.outcome for each in steps if each.target is None and each.outcome.outcome not in _FINE), None
+    )
+    if odd is None:
+        return steps[::-1]
+    why = f"stays as it is, because {display(odd.resource)} {odd.detail}"
+    return [
+        each
+        if each.outcome.outcome is odd.outcome
+        else Step(each.outcome._replace(outcome=odd.outcome, detail=why))
+        for each in steps[::-1]
     ]
 
 

@@ -31,12 +31,12 @@ def can_hold(tools: Tools, place: Place) -> bool:
     if fd < 0:
         return False
     try:
-        return _mount_of(fd) == _mount_of(place.fd) != b""
+        return mount_of(fd) == mount_of(place.fd) != b""
     finally:
         os.close(fd)
 
 
-def _mount_of(fd: int) -> bytes:
+def mount_of(fd: int) -> bytes:
     try:
         with open(f"/proc/self/fdinfo/{fd}", "rb") as lines:
             return (

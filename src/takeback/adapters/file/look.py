@@ -27,7 +27,9 @@ def look(
     scope: Scope | None = None,
     status: os.stat_result | None = None,
 ) -> State:
-    return look_closely(place, manner, scope or Scope(), status).state
+    # What was left out when it was captured is left out again; who removes anything looks at each entry himself.
+    scope = scope or Scope(lost=[] if "left_out" in manner else None)
+    return look_closely(place, manner, scope, status).state
 
 
 def look_closely(place: Place, manner: State, scope: Scope, status: os.stat_result | None = None) -> Sight:

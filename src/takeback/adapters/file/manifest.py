@@ -44,7 +44,12 @@ def read_manifest(blobs: Blobs, digest: str) -> list[Row]:
 
 def content_digest(rows: Iterable[Row], owners: bool) -> str:
     """Names what is in the directory, times aside; what was excluded does not count."""
-    return hashlib.sha256("\n".join(_counted(rows, owners)).encode("ascii")).hexdigest()
+    sum = hashlib.sha256()
+    between = ""
+    for line in _counted(rows, owners):
+        sum.update(f"{between}{line}".encode("ascii"))
+        between = "\n"
+    return sum.hexdigest()
 
 
 def _counted(rows: Iterable[Row], owners: bool) -> Iterator[str]:

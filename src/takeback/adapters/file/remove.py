@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.custody import Custody, quoted
+from takeback.adapters.file.handles import Handles
 from takeback.adapters.file.hold import hold
 from takeback.adapters.file.paths import Place, open_below
 from takeback.adapters.file.states import State
-from takeback.adapters.file.tree import listing
+from takeback.adapters.file.tree import listed
+from takeback.adapters.file.trouble import Unremovable
 from takeback.model.resource import unquote
 
 Ours = Callable[[int, str, str], bool]
@@ -63,44 +65,51 @@ def remove_what_is_ours(place: Place, custody: Custody, tools: Tools) -> None:
 
 
 def _empty(place: Place, ours: Ours, custody: Custody | None, tools: Tools | None) -> None:
+    """What was left out of the capture goes last: until then all can be made whole again."""
     root = open_below(place.fd, place.name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
+    directories: list[str] = []
+    left_out: list[str] = []
     try:
-        directories: list[str] = []
-        for fd, path, entries in listing(root, place.resource):
-            inside = path + "/" if path else ""
-            for entry in entries:
-                name = inside + quoted(entry.name)
-                if entry.is_dir(follow_symlinks=False):
-                    directories.append(name)
-                    continue
-                if not ours(fd, entry.name, name):
-                    raise Intruder(name)
-                held = custody.held_name(name) if custody else ""
-                if not (
-                    held and tools and hold(tools, held, Place(fd, os.fsencode(entry.name), place.resource))
-                ):
-                    os.unlink(entry.name, dir_fd=fd)
-        _remove_directories(root, directories)
+        with Handles(root) as handles:
+            for fd, path, entries in listed(handles, place.resource):
+                inside = path + "/" if path else ""
+                for entry in entries:
+                    name = inside + quoted(entry.name)
+                    if entry.is_dir(follow_symlinks=False):
+                        directories.append(name)
+                    elif not ours(fd, entry.name, name):
+                        raise Intruder(name)
+                    elif custody and custody.left_out(name):
+                        left_out.append(name)
+                    else:
+                        _take_away(fd, entry.name, name, custody, tools)
+            for path in left_out:
+                parent, _, name = path.rpartition("/")
+                fd = handles.open(parent)
+                if not ours(fd, os.fsdecode(unquote(name)), path):
+                    raise Intruder(path)
+                _take_away(fd, os.fsdecode(unquote(name)), path, None, None)
+            for path in reversed(directories):
+                _remove_directory(handles, path)
     finally:
         os.close(root)
 
 
-def _remove_directories(root: int, directories: list[str]) -> None:
-    opened, fd = "", os.dup(root)
+def _take_away(fd: int, name: str, path: str, custody: Custody | None, tools: Tools | None) -> None:
+    held = custody.held_name(path) if custody else ""
+    if held and tools and hold(tools, held, Place(fd, os.fsencode(name), "")):
+        return
     try:
-        for path in reversed(directories):
-            parent, _, name = path.rpartition("/")
-            if parent != opened:
-                os.close(fd)
-                fd = -1
-                fd = open_below(root, unquote(parent), os.O_PATH | os.O_DIRECTORY, cross_mounts=False)
-                opened = parent
-            try:
-                os.rmdir(unquote(name), dir_fd=fd)
-            except OSError as error:
-                if error.errno == errno.ENOTEMPTY:
-                    raise Intruder(path) from None
-                raise
-    finally:
-        if fd >= 0:
-            os.close(fd)
+        os.unlink(name, dir_fd=fd)
+    except OSError as error:
+        raise Unremovable(error, path) from error
+
+
+def _remove_directory(handles: Handles, path: str) -> None:
+    parent, _, name = path.rpartition("/")
+    try:
+        os.rmdir(unquote(name), dir_fd=handles.open(parent))
+    except OSError as error:
+        if error.errno == errno.ENOTEMPTY:
+            raise Intruder(path) from None
+        raise Unremovable(error, path) from error

@@ -11,8 +11,9 @@ from takeback.adapters.file.scratch import scratch
 from takeback.adapters.file.states import State
 from takeback.adapters.file.trouble import CannotCapture
 from takeback.adapters.file.xattrs import CAPABILITY, read_xattrs, write_xattrs
+from takeback.errors import NoRemedy
 from takeback.model.change import Change
-from takeback.model.resource import path_of
+from takeback.model.resource import display, path_of
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -113,11 +114,17 @@ def _inherit(fd: int, place: Place, mode: int | None, inexact: bool) -> bool:
     if mode is not None:
         if mode != stat.S_IMODE(os.fstat(fd).st_mode):
             os.fchmod(fd, mode)
-        if not mode & stat.S_IRUSR and os.geteuid() != 0:
-            raise CannotCapture(
-                place.resource, "with a mode that lets nobody read it, it could not be verified"
-            )
+        demand_readable(place.resource, mode)
     return owner_lost
+
+
+def demand_readable(resource: str, mode: int) -> None:
+    """What is written must be readable for us: nothing is called done that was not read again."""
+    if not mode & stat.S_IRUSR and os.geteuid() != 0:
+        raise NoRemedy(
+            f"With mode {mode:04o}, {display(resource)} could not be read again to see that it was written.",
+            hint="Nothing was changed. Make it readable for its owner first (`chmod u+r`), or ask for another mode.",
+        )
 
 
 def _xattrs_at(place: Place) -> dict[str, str]:

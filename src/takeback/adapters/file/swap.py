@@ -271,7 +271,7 @@ def _finish_earlier(place: Place, names: Scratch, start: State, goal: State, too
 def _settle(place: Place, names: Scratch, start: State, goal: State, tools: Tools) -> None:
     """Something under the swapping name: a process died between exchange and removal."""
     aside = place.beside(names.swapping)
-    if _matches(aside, goal) and place.stat() is None and start["type"] == "absent":
+    if _matches(aside, goal, tools) and place.stat() is None and start["type"] == "absent":
         rename_new(aside.fd, aside.name, place.fd, place.name)
         return
     if _discard_ours(aside, start, goal, tools):
@@ -279,7 +279,7 @@ def _settle(place: Place, names: Scratch, start: State, goal: State, tools: Tool
     found = _describe(aside, start)
     if place.stat() is None:
         _back(aside, place)
-    elif _matches(place, start) or _matches(place, goal):
+    elif _matches(place, start, tools) or _matches(place, goal, tools):
         exchange(place.fd, aside.name, place.fd, place.name)
         _discard_ours(aside, start, goal, tools)
     else:
@@ -297,14 +297,14 @@ def _finish_removal(going: Place, state: State, tools: Tools) -> None:
         return
     if stat.S_ISDIR(status.st_mode) and "holds" in state:
         remove_what_is_ours(going, Custody(state, tools.blobs, None), tools)
-    elif "held" in state and _matches(going, state):
+    elif "held" in state and _matches(going, state, tools):
         remove_file(going, state, tools)
 
 
 def _discard_ours(aside: Place, start: State, goal: State, tools: Tools) -> bool:
     """Remove a scratch thing if it is one of the two states in the store; anything else stays."""
     for state in (goal, start):
-        if state["type"] == "absent" or "identity" in state or not _matches(aside, state):
+        if state["type"] == "absent" or "identity" in state or not _matches(aside, state, tools):
             continue
         if state["type"] == "dir":
             remove_tree(aside, Custody(state, tools.blobs, None), tools)
@@ -314,7 +314,9 @@ def _discard_ours(aside: Place, start: State, goal: State, tools: Tools) -> bool
     return False
 
 
-def _matches(aside: Place, state: State) -> bool:
+def _matches(aside: Place, state: State, tools: Tools) -> bool:
+    if "left_out" in state and "ino" in state:
+        return is_captured(aside, state, tools.blobs, None)
     try:
         return same(look(aside, state), state)
     except CannotCapture:

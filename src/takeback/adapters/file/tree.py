@@ -5,10 +5,12 @@ import hashlib
 import os
 import stat
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from takeback.adapters.file.content import read_file
+from takeback.adapters.file.handles import Handles
 from takeback.adapters.file.manifest import (
     DIGEST,
     EXTRA,
@@ -56,15 +58,19 @@ class Scope(NamedTuple):
 def listing(
     root_fd: int, resource: str, unreadable: Callable[[CannotCapture], None] | None = None
 ) -> Iterator[tuple[int, str, list[os.DirEntry[str]]]]:
-    """Every directory below, outermost first: a handle, its quoted path, its entries by name.
+    """Every directory below, outermost first: a handle, its quoted path, its entries by name."""
+    with Handles(root_fd) as handles:
+        yield from listed(handles, resource, unreadable)
 
-    Directories are opened one at a time, by their path from the root, so depth costs no handles; a symbolic link or
-    a mount point on the way is refused by the kernel.
-    """
-    pending = [(b"", "")]
-    for raw, path in pending:
+
+def listed(
+    handles: Handles, resource: str, unreadable: Callable[[CannotCapture], None] | None = None
+) -> Iterator[tuple[int, str, list[os.DirEntry[str]]]]:
+    pending = deque([""])
+    while pending:
+        path = pending.popleft()
         try:
-            fd = open_below(root_fd, raw, _LIST, cross_mounts=False)
+            fd = handles.open(path)
         except PermissionError:
             trouble = CannotCapture(f"{resource}/{path}".rstrip("/"), "its entries are not readable")
             if unreadable is None:
@@ -75,17 +81,13 @@ def listing(
             if error.errno == errno.EXDEV:
                 raise mounted(f"{resource}/{path}") from None
             raise
-        try:
-            with os.scandir(fd) as found:
-                entries = sorted(found, key=_name)
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    name = os.fsencode(entry.name)
-                    inner = f"{path}/{quote(name)}" if path else quote(name)
-                    pending.append((raw + b"/" + name if raw else name, inner))
-            yield fd, path, entries
-        finally:
-            os.close(fd)
+        with os.scandir(fd) as found:
+            entries = sorted(found, key=_name)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                name = quote(os.fsencode(entry.name))
+                pending.append(f"{path}/{name}" if path else name)
+        yield fd, path, entries
 
 
 def _name(entry: os.DirEntry[str]) -> str:
@@ -134,8 +136,8 @@ class _Reading:
         )  # fmt: skip
         more: State = {}
         if state["nlink"] > 1:
-            first = self.first.setdefault((state["dev"], state["ino"]), path)
-            if first != path:
+            first = self.first.get((state["dev"], state["ino"]))
+            if first is not None:
                 self.rows.append(["link", path, first])
                 return
             more["nlink"] = state["nlink"]
@@ -143,6 +145,8 @@ class _Reading:
         self.bytes += state["size"]
         if scope.limit and self.bytes > scope.limit:
             raise CannotCapture(self.resource, f"its contents are over the limit of {scope.limit:,} bytes")
+        if more:
+            self.first[state["dev"], state["ino"]] = path
         for key in ("xattrs", "holes"):
             if key in state:
                 more[key] = state[key]
@@ -198,7 +202,7 @@ class _Reading:
             seen.st_mtime_ns,
             seen.st_size,
             "",
-            {"excluded": reason},
+            {"excluded": reason, "ino": seen.st_ino},
         ]
         self.rows.append(row)
 

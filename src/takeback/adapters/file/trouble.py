@@ -25,6 +25,14 @@ class CannotCapture(NoRemedy):
         self.reason = reason
 
 
+class Unremovable(OSError):
+    """An entry of a directory could not be removed; `path` says which, from there."""
+
+    def __init__(self, error: OSError, path: str) -> None:
+        super().__init__(error.errno, error.strerror, path)
+        self.path = path
+
+
 def mounted(resource: str) -> NoRemedy:
     return NoRemedy(
         f"{display(resource)} is a mount point inside what would be changed.",
@@ -51,6 +59,7 @@ class translated:
 
 
 def in_our_words(error: OSError, resource: str) -> TakebackError:
+    resource = f"{resource}/{error.path}" if isinstance(error, Unremovable) else resource
     name = display(resource)
     code = error.errno or 0
     if code in (errno.ENOSPC, errno.EDQUOT):
@@ -68,8 +77,8 @@ def in_our_words(error: OSError, resource: str) -> TakebackError:
         )
     if code == errno.EXDEV:
         return NoRemedy(
-            f"{name} is, holds or crosses a mount point.",
-            hint="Unmount it first, or change what is around it.",
+            f"{name} is, holds or crosses a mount point, or is a directory in a lower layer of an overlay.",
+            hint="Unmount it first. Of a directory that came with a container's image, change the files one by one.",
         )
     if code == errno.EBUSY:
         return ResourceUnreachable(f"{name} is in use as a mount point.", hint="Unmount it first.")
@@ -89,7 +98,11 @@ def in_our_words(error: OSError, resource: str) -> TakebackError:
         )
     if code in (errno.EMFILE, errno.ENFILE):
         return ResourceUnreachable("Too many files are open.", hint="Close some, or raise `ulimit -n`.")
-    return ResourceUnreachable(f"{name}: {os.strerror(code)}.", hint="Check the filesystem, then try again.")
+    advice = {
+        errno.EOPNOTSUPP: "Its filesystem cannot keep all of it: attributes, an ACL, or a special file."
+    }
+    hint = advice.get(code, "Check the filesystem, then try again.")
+    return ResourceUnreachable(f"{name}: {os.strerror(code)}.", hint=hint)
 
 
 def _not_permitted(resource: str, error: OSError) -> TakebackError:
