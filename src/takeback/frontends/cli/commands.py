@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from takeback.errors import Failed, Misuse, TakebackError
 from takeback.frontends.cli.ending import (
+    aimed,
     complained,
     in_our_words,
     swallow_output,
@@ -159,14 +160,24 @@ def _guarded(words: list[str], made: list[str]) -> int:
     try:
         return _run(words, made)
     except TakebackError as error:
-        return complained(error, "--json" in words)
+        return complained(aimed(error, _store_in(words)), "--json" in words)
     except (BrokenPipeError, KeyboardInterrupt, Unprintable):
         raise
     # The one place that catches everything: a person must never be left with a traceback instead of an answer.
     except Exception as error:
         if os.environ.get("TAKEBACK_DEBUG"):
             raise
-        return complained(in_our_words(error), "--json" in words)
+        return complained(aimed(in_our_words(error), _store_in(words)), "--json" in words)
+
+
+def _store_in(words: list[str]) -> str:
+    """As --store names it; asked of the words, because an error may come before they are understood."""
+    for place, word in enumerate(words):
+        if word == "--store":
+            return "".join(words[place + 1 : place + 2])
+        if word.startswith("--store="):
+            return word.partition("=")[2]
+    return ""
 
 
 def _run(words: list[str], made: list[str]) -> int:
@@ -182,7 +193,7 @@ def _run(words: list[str], made: list[str]) -> int:
     parser = parser_of(name, command)
     options = parser.parse_args(words)
     gc.enable()
-    screen = screen_for(options.json, options.quiet, options.no_color)
+    screen = screen_for(options.json, options.quiet, options.no_color, options.store)
     return command.carry_out(Asked(options, screen, made))
 
 

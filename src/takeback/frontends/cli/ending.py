@@ -3,7 +3,7 @@
 import os
 
 from takeback.errors import Misuse, TakebackError
-from takeback.frontends.cli.output import Unprintable, complain, warn
+from takeback.frontends.cli.output import Unprintable, at_store, complain, warn
 from takeback.model.ids import short
 
 _MOST_LISTED = 5
@@ -15,6 +15,12 @@ def complained(error: TakebackError, as_json: bool) -> int:
     except Unprintable:
         complain(error, as_json=False)  # standard error may still be heard
     return error.exit_code
+
+
+def aimed(error: TakebackError, store: str | None) -> TakebackError:
+    """With a hint that can be pasted: the commands in it are about the same store."""
+    error.hint = at_store(error.hint, store)
+    return error
 
 
 def in_our_words(error: Exception) -> TakebackError:
