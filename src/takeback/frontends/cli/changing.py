@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
-from takeback.errors import Misuse, Refused
+from takeback.errors import Misuse, NoRemedy, TakebackError, ValidationFailed
 from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.opening import give, opened, rehearsal, session
 from takeback.frontends.cli.output import bytes_in_words, clean, took
 from takeback.model.ids import short
@@ -64,7 +65,10 @@ def one_change(
         earlier = _of_key(asked, tb)
         with session(asked, tb) as run:
             started = time.perf_counter()
-            effect = do(tb, run)
+            try:
+                effect = do(tb, run)
+            except NoRemedy as error:
+                raise followable(asked, error) from None
         tell_effect(asked, tb, effect, earlier, started)
     return 0
 
@@ -123,7 +127,6 @@ def _said_no(change: "Change", checks: "Sequence[Check]", content: "Content") ->
     import os
     from tempfile import TemporaryDirectory
 
-    from takeback.errors import ValidationFailed
     from takeback.model.resource import path_of
     from takeback.model.staged import Staged
     from takeback.policy.checks import run_checks
@@ -152,14 +155,15 @@ def tell_plan(
     from takeback.engine.parts import adapter_of
 
     told: list[dict[str, Any]] = []
-    refused = False
+    errors: list[TakebackError] = []
     for change in changes:
         assessment = adapter_of(tb.parts, change.adapter).assess(change)
         lost = list(assessment.lost) if not change.args.get("allow_inexact") else []
         possible = bool(assessment.offers) and not lost
         no = said_no() if possible and not assessment.changes_nothing else ""
         possible = possible and not no
-        refused = refused or not possible
+        if not possible and not assessment.changes_nothing:
+            errors.append(_would_be_refused(asked, change, lost, no))
         best = assessment.offers[0] if assessment.offers else None
         told.append(
             {
@@ -175,8 +179,29 @@ def tell_plan(
             }
         )
         _say_plan(asked, told[-1])
-    give(asked, tb, {"dry_run": True, "changes": told})
-    return Refused.exit_code if refused else 0
+    give(asked, tb, {"dry_run": True, "changes": told} | as_field(asked.screen, errors))
+    return told_trouble(asked.screen, errors)
+
+
+def _would_be_refused(asked: Asked, change: "Change", lost: list[str], no: str) -> TakebackError:
+    if no:
+        return ValidationFailed(no, hint="Put right what the check names, then try again.")
+    return NoRemedy(
+        f"This could not be taken back: {'; '.join(lost) or change.summary}.", hint=_about_the_loss(asked)
+    )
+
+
+def followable(asked: Asked, error: TakebackError) -> TakebackError:
+    """The library speaks of its own names, and not every command has an option for it."""
+    if isinstance(error, NoRemedy) and "inexact" in error.hint:
+        error.hint = _about_the_loss(asked)
+    return error
+
+
+def _about_the_loss(asked: Asked) -> str:
+    if hasattr(asked.options, "allow_inexact"):
+        return "Nothing was changed. --allow-inexact does it all the same, if that loss is acceptable."
+    return "Nothing was changed. Move what would be lost out of the way first, then try again."
 
 
 def _say_plan(asked: Asked, plan: dict[str, Any]) -> None:

@@ -1,9 +1,11 @@
 """How a command ends when not all goes as it should: what is said of it, and with which exit code."""
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
 from takeback.errors import Misuse, TakebackError
-from takeback.frontends.cli.output import Unprintable, at_store, complain, warn
+from takeback.frontends.cli.output import Screen, Unprintable, at_store, complain, error_json, warn
 from takeback.model.ids import short
 
 _MOST_LISTED = 5
@@ -15,6 +17,18 @@ def complained(error: TakebackError, as_json: bool) -> int:
     except Unprintable:
         complain(error, as_json=False)  # standard error may still be heard
     return error.exit_code
+
+
+def as_field(screen: Screen, errors: Sequence[TakebackError]) -> dict[str, Any]:
+    """For the JSON answer of a command that did some of what it was asked for: the worst trouble comes first."""
+    return {"error": error_json(aimed(errors[0], screen.store))} if errors else {}
+
+
+def told_trouble(screen: Screen, errors: Sequence[TakebackError]) -> int:
+    """The end of such a command: what the matter is, and the exit code. With --json it is part of the answer."""
+    for error in errors if not screen.json else ():
+        complain(aimed(error, screen.store), as_json=False)
+    return errors[0].exit_code if errors else 0
 
 
 def aimed(error: TakebackError, store: str | None) -> TakebackError:

@@ -80,7 +80,7 @@ def screen_for(asks_json: bool, quiet: bool, no_color: bool, store: str | None =
 
 def at_store(hint: str, store: str | None) -> str:
     """The commands in a hint, for the store that --store named."""
-    if not store or "`takeback " not in hint:
+    if not store or "`takeback " not in hint or "`takeback --store " in hint:
         return hint
     import shlex
 
@@ -165,7 +165,10 @@ def took(since: float) -> str:
 
 
 def local_time(at: int, now: int) -> str:
-    """As short as it can be said: today by the clock, this year without the year. Microseconds since 1970."""
+    """As short as it can be said: today by the clock, this year without the year. Microseconds since 1970; ? for 0,
+    because the record that would tell is damaged."""
+    if not at:
+        return "?"
     then, today = time.localtime(at // 1_000_000), time.localtime(now // 1_000_000)
     if then[:3] == today[:3]:
         return time.strftime("%H:%M:%S", then)
@@ -173,6 +176,8 @@ def local_time(at: int, now: int) -> str:
 
 
 def full_time(at: int) -> str:
+    if not at:
+        return "?"
     return (
         time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at // 1_000_000)) + f".{at % 1_000_000 // 1000:03d}"
     )

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from takeback.audit.views import undo_json
 from takeback.errors import Blocked, Conflict, Failed, Refused, Stuck, TakebackError
 from takeback.frontends.cli.commands import Asked
-from takeback.frontends.cli.ending import aimed
+from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.opening import give
-from takeback.frontends.cli.output import clean, complain, counted, error_json, took
+from takeback.frontends.cli.output import clean, counted, took
 from takeback.frontends.cli.way_out import Wanted, by_hand, earlier, unsettled_error, ways_out
 from takeback.model.effect import State
 from takeback.model.ids import short
@@ -49,7 +49,7 @@ def tell_refused(asked: Asked, tb: "Takeback", error: TakebackError) -> int:
             for one in resources
         ],
         "undo": [],
-        "error": error_json(aimed(error, asked.options.store)),
+        **as_field(asked.screen, [error]),
     }
     if isinstance(error, Blocked):
         told["blocked_by"] = list(error.blockers)
@@ -60,8 +60,8 @@ def tell_refused(asked: Asked, tb: "Takeback", error: TakebackError) -> int:
 def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult, started: float) -> int:
     asked.made.extend(effect.id for effect in result.undo)
     screen, words = asked.screen, _WORDS[wanted.verb]
-    errors = [aimed(error, asked.options.store) for error in _troubles(tb, wanted, result)]
-    give(asked, tb, undo_json(result) | ({"error": error_json(errors[0])} if errors else {}))
+    errors = _troubles(tb, wanted, result)
+    give(asked, tb, undo_json(result) | as_field(screen, errors))
     if not result.targets and result.outcome == "done":
         screen.say("Nothing to take back: nothing has happened since.")
     elif result.outcome == "planned":
@@ -78,9 +78,7 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
         screen.say(f"The agent's state at that point: {clean(json.dumps(result.state))}")
     if result.outcome == "done" and result.undo:
         screen.hint(_way_on(result, wanted.verb))
-    for error in errors if not screen.json else ():
-        complain(error, as_json=False)
-    return errors[0].exit_code if errors else 0
+    return told_trouble(screen, errors)
 
 
 def _troubles(tb: "Takeback", wanted: Wanted, result: UndoResult) -> list[TakebackError]:
