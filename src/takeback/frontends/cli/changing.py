@@ -53,8 +53,10 @@ def one_change(
     do: "Callable[[Takeback, Run], Effect | None]",
     checks: "Sequence[Check]" = (),
     content: "Callable[[], Content]" = bytes,
+    nothing: str = "it is like that already",
 ) -> int:
-    """`content` is what the checks look at in a dry run: the new content of the file."""
+    """`content` is what the checks look at in a dry run: the new content of the file. `nothing` tells why there is
+    nothing to change."""
     if asked.options.dry_run:
         with rehearsal(asked) as tb:
             change = planned(tb)
@@ -69,7 +71,7 @@ def one_change(
                 effect = do(tb, run)
             except NoRemedy as error:
                 raise followable(asked, error) from None
-        tell_effect(asked, tb, effect, earlier, started)
+        tell_effect(asked, tb, effect, earlier, started, nothing)
     return 0
 
 
@@ -79,13 +81,15 @@ def _of_key(asked: Asked, tb: "Takeback") -> str:
     return next((effect.id for effect in tb.store.journal.effects(Query(key=key))), "") if key else ""
 
 
-def tell_effect(asked: Asked, tb: "Takeback", effect: "Effect | None", earlier: str, started: float) -> None:
+def tell_effect(
+    asked: Asked, tb: "Takeback", effect: "Effect | None", earlier: str, started: float, nothing: str
+) -> None:
     changed = effect is not None and effect.id != earlier
     if effect and changed:
         asked.made.append(effect.id)
     give(asked, tb, {"changed": changed, **(effect_json(tb.effect(effect.id)) if effect else {"id": None})})
     if effect is None:
-        asked.screen.say("Changed nothing: it is like that already.")
+        asked.screen.say(f"Changed nothing: {clean(nothing)}.")
     elif not changed:
         asked.screen.say(f"Done before under this key, so nothing was done now: {short(effect.id)}")
     else:
@@ -228,6 +232,31 @@ def mode_of(text: str) -> int:
     if not 0 <= mode <= 0o7777:
         raise Misuse(f"{text!r} is not a file mode.", hint="Use three or four octal digits, such as 644.")
     return mode
+
+
+def refuse_open_files(path: str) -> None:
+    """Asked before standard input is read. A name such as /dev/stdout stands for whatever this process has open there;
+    what is behind it may be a stream, or a file that its writer has not done with."""
+    import os
+    import re
+    import stat
+
+    step = os.path.abspath(path)
+    for _ in range(40):  # as many links as the kernel follows
+        place = os.path.realpath(os.path.dirname(step))
+        if re.fullmatch(r"/proc/[^/]+(/task/\d+)?/fd", place):
+            raise Misuse(
+                f"{path} stands for an open file, not for a place of its own.", hint="Name the file itself."
+            )
+        if not os.path.islink(step):
+            break
+        step = os.path.join(place, os.readlink(step))
+    try:
+        mode = os.stat(step).st_mode
+    except OSError:
+        return  # what is the matter is told when it is looked at closely
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise Misuse(f"{path} is not a regular file.", hint="FIFOs, sockets and devices are not written.")
 
 
 def checks_of(asked: Asked) -> "list[Check]":

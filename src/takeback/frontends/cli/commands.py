@@ -4,7 +4,8 @@ import gc
 import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 from takeback.errors import Failed, Misuse, TakebackError
@@ -18,7 +19,7 @@ from takeback.frontends.cli.ending import (
 )
 from takeback.frontends.cli.output import Screen, Unprintable, printing, put, screen_for
 
-_TERMINATED = 143  # 128 + SIGTERM
+_ENDED_BY_SIGNAL = (129, 143)  # 128 + SIGHUP, 128 + SIGTERM
 
 
 class Entry(NamedTuple):
@@ -143,11 +144,11 @@ def answer(argv: Sequence[str]) -> int:
         tell_interrupted(changes, made)
         return 130
     except SystemExit as signal:
-        if signal.code != _TERMINATED:
+        if signal.code not in _ENDED_BY_SIGNAL:
             raise
         swallow_output()
         tell_interrupted(changes, made)
-        return _TERMINATED
+        return int(signal.code or 0)
 
 
 def _changes_the_world(words: list[str]) -> bool:
@@ -194,7 +195,23 @@ def _run(words: list[str], made: list[str]) -> int:
     options = parser.parse_args(words)
     gc.enable()
     screen = screen_for(options.json, options.quiet, options.no_color, options.store)
-    return command.carry_out(Asked(options, screen, made))
+    if COMMANDS[name].group == "Look":  # nothing to lose, and no time either
+        return command.carry_out(Asked(options, screen, made))
+    with _hearing():
+        return command.carry_out(Asked(options, screen, made))
+
+
+@contextmanager
+def _hearing() -> Iterator[None]:
+    """A signal ends the command with a word, and whatever it started with it; in the middle of an effect it waits."""
+    from takeback.runs.signals import shared
+
+    signals = shared()
+    signals.watch()
+    try:
+        yield
+    finally:
+        signals.release()
 
 
 def _place_of_command(words: list[str]) -> int | None:

@@ -58,8 +58,8 @@ def tell_interrupted(changes: bool, made: list[str]) -> None:
     """The effect in hand was settled before the signal was heard."""
     if made:
         warn(f"Interrupted; the change{' was' if len(made) == 1 else 's were'} made: {_listed(made)}.")
-    elif changes:
-        warn("Interrupted; nothing was changed.")
+    else:
+        warn("Interrupted; nothing was changed." if changes else "Interrupted.")
 
 
 def tell_unprintable(why: str, made: list[str]) -> None:

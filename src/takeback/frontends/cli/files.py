@@ -15,6 +15,7 @@ from takeback.frontends.cli.changing import (
     followable,
     mode_of,
     one_change,
+    refuse_open_files,
     say_effect,
     tell_plan,
     wishes,
@@ -51,6 +52,7 @@ def _write(asked: Asked) -> int:
         raise Misuse(
             f"{options.path} names a directory, not a file.", hint="Leave the slash at the end away."
         )
+    refuse_open_files(options.path)
     mode = mode_of(options.mode) if options.mode is not None else None
     checks = checks_of(asked)
     content = read_input()

@@ -95,7 +95,7 @@ def _works(tb: "Takeback", carry_out: Callable[..., UndoResult], wishes: dict[st
 
 def by_hand(wanted: Wanted) -> str:
     return (
-        "Neither --merge nor --force can help here: make the missing directory, or move aside what is in the way, "
+        "Neither --merge nor --force can help here: put back what is gone, or move aside what is in the way, "
         f"then {wanted.verb} again."
     )
 
