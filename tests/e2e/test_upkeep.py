@@ -107,7 +107,7 @@ def test_verify_of_a_damaged_journal_tells_which_runs_can_still_be_used(
     assert said.code == 6
     assert f"hurt:    run {hurt['run'][:8]} first" in said.out
     assert "1 run can be used as before." in said.out
-    assert "backup" in said.out
+    assert "backup" in said.err
     assert "takeback verify" not in said.out + said.err
     assert as_json["damaged_runs"] == [hurt["run"]]
     takeback.done("undo", good["id"])
