@@ -266,7 +266,7 @@ def hurry(world: World, number: signal.Signals, *words: str) -> subprocess.Compl
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_waits_for_the_effect_in_hand_and_leaves_the_run_at_a_checkpoint(
     takeback: CommandLine, world: World, number: signal.Signals
 ) -> None:
@@ -282,7 +282,7 @@ def test_a_signal_waits_for_the_effect_in_hand_and_leaves_the_run_at_a_checkpoin
     assert takeback.write("b", "1")["run"] == takeback.effect("@~1")["run"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_undo_that_gets_a_signal_is_finished_and_told(
     takeback: CommandLine, world: World, number: signal.Signals
 ) -> None:
@@ -297,7 +297,7 @@ def test_an_undo_that_gets_a_signal_is_finished_and_told(
     assert done.stderr == f"Interrupted; the changes were made: {', '.join(undos)}.\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_while_a_check_looks_stops_the_change(
     takeback: CommandLine, world: World, number: signal.Signals
 ) -> None:
