@@ -1,4 +1,7 @@
-"""Runs as their effects stand now: what one did may have been taken back, or brought back, long after it ended."""
+"""Runs as their effects stand now: what one did may have been taken back, or brought back, long after it ended.
+
+What it costs grows with the number of undos, and with the size of those runs that undos have touched.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,41 +10,39 @@ from takeback.model.effect import State
 from takeback.model.run import RunInfo, RunState
 from takeback.storage.store import Store
 
-_COUNT = """
-SELECT run, undoes <> '', state, count(*) FROM effects
-WHERE state <> 'aborted' {}
-GROUP BY 1, 2, 3
+# The plus keeps SQLite from reading all effects in the order of their runs: those of the undos alone are few.
+_UNDOS = "SELECT +run, count(*) FROM effects WHERE undoes <> '' GROUP BY +run"
+_TOUCHED = "SELECT DISTINCT e.run FROM effects u CROSS JOIN effects e ON e.id = u.undoes WHERE u.undoes <> ''"
+_STATES = """
+SELECT state, count(*) FROM effects
+WHERE run = ? AND (undoes <> '') = ? AND state <> 'aborted'
+GROUP BY state
 """
-_FEW = 500  # more runs than that are counted together with all others
 
 
 class RunNow(NamedTuple):
     info: RunInfo
     state: RunState
-    effects: int  # what never happened does not count, nor what the run took back
+    effects: int  # without what it took back
     undos: int
 
 
 def as_they_stand(store: Store, infos: Sequence[RunInfo]) -> tuple[RunNow, ...]:
-    few = [info.id for info in infos] if len(infos) <= _FEW else []
-    only = f"AND run IN ({','.join('?' * len(few))})" if few else ""
-    counts: dict[tuple[str, bool], dict[str, int]] = {}
-    for run, undo, state, count in store.database.read(_COUNT.format(only), few):
-        counts.setdefault((run, bool(undo)), {})[state] = count
-    return tuple(
-        _now(info, counts.get((info.id, False), {}), counts.get((info.id, True), {})) for info in infos
-    )
-
-
-def _now(info: RunInfo, own: dict[str, int], undos: dict[str, int]) -> RunNow:
-    # The run of an undo has nothing but undos: how those stand is how it stands.
-    return RunNow(info, _state(info.state, own or undos), sum(own.values()), sum(undos.values()))
+    read = store.database.read
+    undos: dict[str, int] = dict(read(_UNDOS))
+    touched: set[str] = {run for (run,) in read(_TOUCHED)}
+    found: list[RunNow] = []
+    for info in infos:
+        effects, state = info.effects - undos.get(info.id, 0), info.state
+        if info.id in touched and state not in (RunState.OPEN, RunState.SUSPENDED):
+            # The run of an undo has nothing but undos: how those stand is how it stands.
+            state = _state(state, dict(read(_STATES, [info.id, not effects])))
+        found.append(RunNow(info, state, effects, info.effects - effects))
+    return tuple(found)
 
 
 def _state(recorded: RunState, counts: dict[str, int]) -> RunState:
-    if recorded in (RunState.OPEN, RunState.SUSPENDED) or not counts:
-        return recorded
     undone = counts.get(State.UNDONE, 0)
-    if undone == sum(counts.values()):
-        return RunState.UNDONE
+    if not counts or undone == sum(counts.values()):
+        return RunState.UNDONE if counts else recorded
     return RunState.PARTLY if undone or recorded is RunState.PARTLY else RunState.KEPT

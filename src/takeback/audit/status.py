@@ -1,4 +1,4 @@
-"""How things stand, in numbers. What it costs grows only with the number of undos, and of effects in open runs."""
+"""How things stand, in numbers. What it costs grows only with the number of undos, not of effects."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple

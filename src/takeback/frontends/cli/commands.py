@@ -124,7 +124,7 @@ class _Parser(ArgumentParser):
 def answer(argv: Sequence[str]) -> int:
     """Carry out one command line; its exit code."""
     words, made, code = list(argv), list[str](), 0
-    changes = _changes_the_world(words)
+    name = _name_in(words)
     _print_anything()
     try:
         code = _guarded(words, made)
@@ -141,20 +141,25 @@ def answer(argv: Sequence[str]) -> int:
         return code or Failed.exit_code
     except KeyboardInterrupt:
         swallow_output()
-        tell_interrupted(changes, made)
+        tell_interrupted(_at_stake(name), made)
         return 130
     except SystemExit as signal:
         if signal.code not in _ENDED_BY_SIGNAL:
             raise
         swallow_output()
-        tell_interrupted(changes, made)
+        tell_interrupted(_at_stake(name), made)
         return int(signal.code or 0)
 
 
-def _changes_the_world(words: list[str]) -> bool:
+def _name_in(words: list[str]) -> str:
     place = _place_of_command(words)
-    name = words[place] if place is not None else ""
-    return name in ("undo", "redo") or (name in COMMANDS and COMMANDS[name].group == "Change")
+    return words[place] if place is not None else ""
+
+
+def _at_stake(name: str) -> str:
+    """What an interruption leaves open: whether the world was changed, something of ours, or nothing."""
+    group = COMMANDS[name].group if name in COMMANDS else "Look"
+    return "world" if name in ("undo", "redo") or group == "Change" else "" if group == "Look" else "store"
 
 
 def _guarded(words: list[str], made: list[str]) -> int:

@@ -54,12 +54,12 @@ def here() -> str:
         return ""
 
 
-def tell_interrupted(changes: bool, made: list[str]) -> None:
-    """The effect in hand was settled before the signal was heard."""
+def tell_interrupted(at_stake: str, made: list[str]) -> None:
+    """The effect in hand was settled before the signal was heard. Who only looked need not be told."""
     if made:
         warn(f"Interrupted; the change{' was' if len(made) == 1 else 's were'} made: {_listed(made)}.")
-    else:
-        warn("Interrupted; nothing was changed." if changes else "Interrupted.")
+    elif at_stake:
+        warn("Interrupted; nothing was changed." if at_stake == "world" else "Interrupted.")
 
 
 def tell_unprintable(why: str, made: list[str]) -> None:
