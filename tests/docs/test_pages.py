@@ -135,7 +135,7 @@ def _is_leaf(name: str) -> bool:
 
 def test_exit_codes_are_those_of_the_error_families() -> None:
     families = {kind.exit_code for kind in takeback.TakebackError.__subclasses__()}
-    signals = {128 + number for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)}
+    signals = {128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)}
     written = {int(row[0]) for row in table(DOCS / "reference/cli.md", "Exit codes")}
     assert {0} | families | signals == written
 

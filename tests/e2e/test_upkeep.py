@@ -107,7 +107,7 @@ def test_verify_of_a_damaged_journal_tells_which_runs_can_still_be_used(
     assert said.code == 6
     assert f"hurt:    run {hurt['run'][:8]} first" in said.out
     assert "1 run can be used as before." in said.out
-    assert "backup" in said.out
+    assert "backup" in said.err
     assert "takeback verify" not in said.out + said.err
     assert as_json["damaged_runs"] == [hurt["run"]]
     takeback.done("undo", good["id"])
@@ -266,7 +266,7 @@ def hurry(world: World, number: signal.Signals, *words: str) -> subprocess.Compl
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_waits_for_the_effect_in_hand_and_leaves_the_run_at_a_checkpoint(
     takeback: CommandLine, world: World, number: signal.Signals
 ) -> None:
@@ -282,7 +282,7 @@ def test_a_signal_waits_for_the_effect_in_hand_and_leaves_the_run_at_a_checkpoin
     assert takeback.write("b", "1")["run"] == takeback.effect("@~1")["run"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_undo_that_gets_a_signal_is_finished_and_told(
     takeback: CommandLine, world: World, number: signal.Signals
 ) -> None:
@@ -297,7 +297,7 @@ def test_an_undo_that_gets_a_signal_is_finished_and_told(
     assert done.stderr == f"Interrupted; the changes were made: {', '.join(undos)}.\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_while_a_check_looks_stops_the_change(
     takeback: CommandLine, world: World, number: signal.Signals
 ) -> None:

@@ -116,7 +116,7 @@ MUTANTS = (
         "engine/recover.py",
         (
             ("    if any(record.body.get(BRINGING_BACK) for record in more):\n", "    if False:\n"),
-            ("    except (Refused, Failed, Corrupt):\n", "    except ZeroDivisionError:\n"),
+            ("    except (Refused, Failed, Corrupt) as error:\n", "    except ZeroDivisionError as error:\n"),
         ),
         ("tests/crash/test_runs_and_upkeep.py", "-k", "whoever"),
     ),

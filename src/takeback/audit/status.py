@@ -1,23 +1,35 @@
-"""How things stand, in numbers. Costs the same for a hundred effects as for a hundred thousand."""
+"""How things stand, in numbers. What it costs grows only with the number of undos, not of effects."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from takeback.audit.runs import RunNow, as_they_stand
 from takeback.model.effect import Effect, State
-from takeback.model.run import OnDeath, RunInfo, RunState
+from takeback.model.run import OnDeath, RunState
 from takeback.model.settings import Settings
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store
+
+# Of an undo that is stuck or in the making a person must hear all the same.
+_UNDOS = """
+SELECT state, kept_by <> '', forgotten, count(*) FROM effects
+WHERE undoes <> '' AND state IN ('done', 'undone', 'aborted')
+GROUP BY 1, 2, 3
+"""
 
 
 class Status(NamedTuple):
     path: str
     size: int  # bytes on disk
     records: int
-    states: dict[str, int]  # effects by state
+    states: dict[str, int]  # effects by state; undos are counted on their own
+    undos: int  # in force
     kept: int
     forgotten: int
-    unfinished: tuple[RunInfo, ...]  # runs
+    forgettable: (
+        int  # kept and not yet forgotten, undos too: what `forget` may choose from when their time is over
+    )
+    unfinished: tuple[RunNow, ...]  # runs
     settings: Settings
     suspect: bool
     read_only: bool
@@ -26,26 +38,30 @@ class Status(NamedTuple):
     def open(self) -> int:
         return self.states[State.PROPOSED] + self.states[State.INTENDED]
 
-    @property
-    def forgettable(self) -> int:
-        """Kept and not yet forgotten: what `forget` may choose from when their time is over."""
-        return max(0, self.kept - self.forgotten)
-
     def runs(self, state: RunState) -> int:
-        return sum(1 for info in self.unfinished if info.state is state)
+        return sum(1 for run in self.unfinished if run.state is state)
 
 
 def look(store: Store, size: int) -> Status:
     tally = store.journal.tally()
+    states = {state.value: tally.get(state.value, 0) for state in State}
+    kept, forgotten = tally.get("kept", 0), tally.get("forgotten", 0)
+    forgettable, undos = max(0, kept - forgotten), 0
+    for state, was_kept, was_forgotten, count in store.database.read(_UNDOS):
+        states[state] -= count
+        undos += count if state == State.DONE else 0
+        kept -= count if was_kept else 0
+        forgotten -= count if was_forgotten else 0
     return Status(
         path=store.path,
         size=size,
         records=tally["records"],
-        # An index is counted, no content is touched.
-        states={state.value: tally.get(state.value, 0) for state in State},
-        kept=tally.get("kept", 0),
-        forgotten=tally.get("forgotten", 0),
-        unfinished=tuple(store.journal.runs(unfinished=True)),
+        states=states,
+        undos=undos,
+        kept=kept,
+        forgotten=forgotten,
+        forgettable=forgettable,
+        unfinished=as_they_stand(store, tuple(store.journal.runs(unfinished=True))),
         settings=store.settings,
         suspect=store.suspect(),
         read_only=store.database.read_only,
@@ -88,6 +104,7 @@ def status_json(status: Status) -> dict[str, Any]:
             "pending": status.states[State.PROPOSED],
             "open": status.open,
             **status.states,
+            "undos": status.undos,
             "kept": status.kept,
             "forgettable": status.forgettable,
             "forgotten": status.forgotten,

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.model.effect import Effect
 from takeback.model.record import Record
-from takeback.model.run import Checkpoint, RunInfo
+from takeback.model.run import Checkpoint
 
 if TYPE_CHECKING:
+    from takeback.audit.runs import RunNow
     from takeback.engine.recover import Settled
     from takeback.model.plan import UndoResult
 
@@ -62,16 +63,18 @@ def record_json(record: Record) -> dict[str, Any]:
     }
 
 
-def run_json(info: RunInfo) -> dict[str, Any]:
+def run_json(run: "RunNow") -> dict[str, Any]:
+    info = run.info
     return {
         "id": info.id,
         "name": info.name,
         "agent": info.agent,
-        "state": info.state.value,
+        "state": run.state.value,
         "on_death": info.on_death.value,
         "opened_at": iso(info.opened_at),
         "closed_at": iso(info.closed_at),
-        "effects": info.effects,
+        "effects": run.effects,
+        "undos": run.undos,
     }
 
 
@@ -114,4 +117,10 @@ def undo_json(result: "UndoResult") -> dict[str, Any]:
 
 
 def settled_json(one: "Settled") -> dict[str, Any]:
-    return {"effect": one.effect, "run": one.run, "summary": one.summary, "outcome": one.outcome}
+    return {
+        "effect": one.effect,
+        "run": one.run,
+        "summary": one.summary,
+        "outcome": one.outcome,
+        "detail": one.detail,
+    }

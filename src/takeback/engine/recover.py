@@ -10,7 +10,7 @@ from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_kept,
 from takeback.errors import Corrupt, Failed, LeaseHeld, Refused, Stuck, TakebackError
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import OnConflict, Outcome, Plan, UndoResult
+from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome, UndoResult
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import display
 from takeback.model.run import Lease, OnDeath, Owner, RunInfo, RunState
@@ -58,6 +58,7 @@ class Settled(NamedTuple):
     run: str
     summary: str
     outcome: str  # done | aborted | stuck | undone | left
+    detail: str = ""  # in words, where the outcome alone does not tell
 
 
 def recover(
@@ -85,8 +86,10 @@ def recover(
         finally:
             parts.leases.release(lease)
     if stuck_too:
-        settled += _stuck_of_ended_runs(parts, me, now, lasts)
-    return tuple(settled)
+        told = {one.effect for one in settled}
+        settled += _stuck_of_ended_runs(parts, me, now, lasts, told)
+    # Told once, as it stands at the end: one that was found made may have been taken back with its run.
+    return tuple({one.effect: one for one in settled}.values())
 
 
 def _waits_for_a_person(parts: Parts, run: str) -> bool:
@@ -111,7 +114,12 @@ def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
     except Corrupt as damage:
         # One damaged record must not keep every other run from being settled.
         outcome = _stuck(parts, lease, effect, str(damage))
-    return Settled(effect.id, effect.run, effect.change.summary, outcome)
+    finished = f"the {_verb(effect.of)} was finished" if effect.is_undo and outcome == "done" else ""
+    return Settled(effect.id, effect.run, effect.change.summary, outcome, finished)
+
+
+def _verb(taken_back: Effect | None) -> str:
+    return "redo" if taken_back and taken_back.is_undo else "undo"
 
 
 def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> str:
@@ -156,7 +164,7 @@ def _end(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
         return _finish_undo(parts, lease, info)
     result = roll_back(parts, lease, not_kept(parts, info.id), info.agent)
     close_rolled_back(parts, lease, result, "undone")
-    return _told(result, info)
+    return _told(parts, result, info)
 
 
 def close_rolled_back(parts: Parts, lease: Lease, result: UndoResult, outcome: str) -> bool:
@@ -188,32 +196,62 @@ def _finish_undo(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
     left = tuple(whole(parts, effect) for effect in found if effect.state is State.DONE)
     try:
         result = carry_out(parts, lease, Plan(left, ()), wishes, info.agent)
-    except (Refused, Failed, Corrupt):
+    except (Refused, Failed, Corrupt) as error:
         # All or nothing was asked for, and by now it cannot be all.
-        return _bring_all_back(parts, lease, info, wanted)
+        return _bring_all_back(parts, lease, info, wanted, str(error))
     close_rolled_back(parts, lease, result, "kept")
-    return _told(result, info)
+    return _told(parts, result, info)
 
 
-def _bring_all_back(parts: Parts, lease: Lease, info: RunInfo, wanted: tuple[str, ...]) -> list[Settled]:
+def _bring_all_back(
+    parts: Parts, lease: Lease, info: RunInfo, wanted: tuple[str, ...], why: str = ""
+) -> list[Settled]:
     done = parts.journal.effects(Query(run=info.id, states=(State.DONE,)))
     made = [effect for effect in done if effect.undoes in wanted]
     bring_back(parts, lease, made, info.agent)
     parts.journal.append(lease, [Draft(Kind.CLOSE, info.id, "", {"outcome": "undone"})])
-    return [Settled(effect.id, info.id, effect.change.summary, "aborted") for effect in made]
+    left = parts.journal.effects(Query(ids=wanted, newest=True, damaged_too=True)) if wanted else ()
+    why = f"all or nothing was asked for, and it could not be all. {why}".strip()
+    return [_not_undone(effect, info, why) for effect in left]
 
 
-def _told(result: UndoResult, info: RunInfo) -> list[Settled]:
-    left = {one.effect: one for one in result.targets if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)}
-    return [
-        Settled(effect.id, info.id, effect.change.summary, "left" if effect.id in left else "undone")
-        for effect in result.effects
-    ]
+def _not_undone(effect: Effect, info: RunInfo, why: str) -> Settled:
+    detail = f"the {_verb(effect)} was not finished: {why}"
+    return Settled(effect.id, info.id, effect.change.summary, "left", detail)
 
 
-def _stuck_of_ended_runs(parts: Parts, me: Owner, now: int, lasts: int) -> list[Settled]:
+def _reason(one: TargetOutcome) -> str:
+    """A detail is a whole sentence, or what can be said of the target."""
+    return f"{display(one.resource)} {one.detail}" if one.detail[:1].islower() else one.detail
+
+
+def _told(parts: Parts, result: UndoResult, info: RunInfo) -> list[Settled]:
+    """What became of each effect of a run that was taken back, or of an undo that was finished."""
+    bad = [one for one in result.targets if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
+    why = {one.effect: _reason(one) for one in reversed(bad)}
+    stuck = {one.undoes: one for one in parts.journal.effects(Query(run=info.id, states=(State.STUCK,)))}
+    finishing = info.on_death is OnDeath.FINISH
+    told: list[Settled] = []
+    for effect in result.effects:
+        settled = Settled(effect.id, info.id, effect.change.summary, "undone")
+        if effect.id in stuck:
+            undo = stuck[effect.id]
+            settled = Settled(undo.id, info.id, undo.change.summary, "stuck")
+        elif effect.id in why:
+            settled = _not_undone(effect, info, why[effect.id])
+            if not finishing:
+                settled = settled._replace(detail=f"stays: {why[effect.id]}")
+        elif finishing:
+            settled = settled._replace(detail=f"the {_verb(effect)} was finished")
+        told.append(settled)
+    return told
+
+
+def _stuck_of_ended_runs(parts: Parts, me: Owner, now: int, lasts: int, told: set[str]) -> list[Settled]:
     settled: list[Settled] = []
     for effect in list(parts.journal.effects(Query(states=(State.STUCK,)))):
+        if effect.id in told:
+            continue
         try:
             lease = parts.leases.acquire(effect.run, me, now, lasts)
         except LeaseHeld:
@@ -231,8 +269,4 @@ def in_words(one: Settled) -> str:
         "undone": "was taken back with its run",
         "left": "stays, because someone changed it since",
     }
-    return f"{short(one.effect)} {one.summary}: {told[one.outcome]}"
-
-
-def describe(effect: Effect) -> str:
-    return f"{short(effect.id)} on {display(effect.change.resource)}"
+    return f"{short(one.effect)} {one.summary}: {one.detail or told[one.outcome]}"

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM wait until the effect in hand is settled."""
+"""SIGINT, SIGTERM and SIGHUP wait until the effect in hand is settled."""
 
 import signal
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_WATCHED = (signal.SIGINT, signal.SIGTERM)
+_WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruptions:

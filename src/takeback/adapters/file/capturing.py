@@ -253,7 +253,7 @@ def capture_undo(effect: Effect, tools: Tools) -> Captured:
     if odd and on_conflict is not OnConflict.SKIP:
         details = "; ".join(f"{display(each.resource)} {each.detail}" for each in odd)
         raise Conflict(
-            f"Taking back effect {of.id[:8]} would destroy what was done since: {details}.",
+            f"The {'redo' if of.is_undo else 'undo'} of {of.id[:8]} would destroy what was done since: {details}.",
             hint="Nothing was changed. Merge, skip or force, or undo the later changes first.",
             resources=tuple(each.resource for each in odd),
         )

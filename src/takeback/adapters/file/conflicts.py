@@ -176,11 +176,21 @@ def _undo_move(move: Move, on_conflict: OnConflict) -> list[Step]:
     if not same(_full(there, waiting), waiting):
         return _in_the_way(targets, there, "is taken by something else now")
     goal = move._replace(what=now_here, replaced=lasting(move.replaced), back=not move.back)
-    steps = [
-        Step(TargetOutcome(t.resource, Outcome.UNDONE, f"moved back to {display(there)}"), t)
+    again = "again" if move.back else "back"
+    left = f"moved {again} to {display(there)}"
+    if not move.back and move.replaced["type"] != "absent":
+        left += "; what it had replaced is here again"
+    return [
+        Step(
+            TargetOutcome(
+                t.resource,
+                Outcome.UNDONE,
+                f"moved {again} from {display(here)}" if t.resource == there else left,
+            ),
+            t,
+        )
         for t in move_targets(goal)
     ]
-    return steps
 
 
 def _in_the_way(targets: tuple[Target, Target], culprit: str, what: str) -> list[Step]:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
-from takeback.errors import Misuse, Refused
+from takeback.errors import Misuse, NoRemedy, TakebackError, ValidationFailed
 from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.opening import give, opened, rehearsal, session
 from takeback.frontends.cli.output import bytes_in_words, clean, took
 from takeback.model.ids import short
@@ -52,8 +53,10 @@ def one_change(
     do: "Callable[[Takeback, Run], Effect | None]",
     checks: "Sequence[Check]" = (),
     content: "Callable[[], Content]" = bytes,
+    nothing: str = "it is like that already",
 ) -> int:
-    """`content` is what the checks look at in a dry run: the new content of the file."""
+    """`content` is what the checks look at in a dry run: the new content of the file. `nothing` tells why there is
+    nothing to change."""
     if asked.options.dry_run:
         with rehearsal(asked) as tb:
             change = planned(tb)
@@ -64,8 +67,11 @@ def one_change(
         earlier = _of_key(asked, tb)
         with session(asked, tb) as run:
             started = time.perf_counter()
-            effect = do(tb, run)
-        tell_effect(asked, tb, effect, earlier, started)
+            try:
+                effect = do(tb, run)
+            except NoRemedy as error:
+                raise followable(asked, error) from None
+        tell_effect(asked, tb, effect, earlier, started, nothing)
     return 0
 
 
@@ -75,13 +81,15 @@ def _of_key(asked: Asked, tb: "Takeback") -> str:
     return next((effect.id for effect in tb.store.journal.effects(Query(key=key))), "") if key else ""
 
 
-def tell_effect(asked: Asked, tb: "Takeback", effect: "Effect | None", earlier: str, started: float) -> None:
+def tell_effect(
+    asked: Asked, tb: "Takeback", effect: "Effect | None", earlier: str, started: float, nothing: str
+) -> None:
     changed = effect is not None and effect.id != earlier
     if effect and changed:
         asked.made.append(effect.id)
     give(asked, tb, {"changed": changed, **(effect_json(tb.effect(effect.id)) if effect else {"id": None})})
     if effect is None:
-        asked.screen.say("Changed nothing: it is like that already.")
+        asked.screen.say(f"Changed nothing: {clean(nothing)}.")
     elif not changed:
         asked.screen.say(f"Done before under this key, so nothing was done now: {short(effect.id)}")
     else:
@@ -123,7 +131,6 @@ def _said_no(change: "Change", checks: "Sequence[Check]", content: "Content") ->
     import os
     from tempfile import TemporaryDirectory
 
-    from takeback.errors import ValidationFailed
     from takeback.model.resource import path_of
     from takeback.model.staged import Staged
     from takeback.policy.checks import run_checks
@@ -152,14 +159,15 @@ def tell_plan(
     from takeback.engine.parts import adapter_of
 
     told: list[dict[str, Any]] = []
-    refused = False
+    errors: list[TakebackError] = []
     for change in changes:
         assessment = adapter_of(tb.parts, change.adapter).assess(change)
         lost = list(assessment.lost) if not change.args.get("allow_inexact") else []
         possible = bool(assessment.offers) and not lost
         no = said_no() if possible and not assessment.changes_nothing else ""
         possible = possible and not no
-        refused = refused or not possible
+        if not possible and not assessment.changes_nothing:
+            errors.append(_would_be_refused(asked, change, lost, no))
         best = assessment.offers[0] if assessment.offers else None
         told.append(
             {
@@ -175,8 +183,29 @@ def tell_plan(
             }
         )
         _say_plan(asked, told[-1])
-    give(asked, tb, {"dry_run": True, "changes": told})
-    return Refused.exit_code if refused else 0
+    give(asked, tb, {"dry_run": True, "changes": told} | as_field(asked.screen, errors))
+    return told_trouble(asked.screen, errors)
+
+
+def _would_be_refused(asked: Asked, change: "Change", lost: list[str], no: str) -> TakebackError:
+    if no:
+        return ValidationFailed(no, hint="Put right what the check names, then try again.")
+    return NoRemedy(
+        f"This could not be taken back: {'; '.join(lost) or change.summary}.", hint=_about_the_loss(asked)
+    )
+
+
+def followable(asked: Asked, error: TakebackError) -> TakebackError:
+    """The library speaks of its own names, and not every command has an option for it."""
+    if isinstance(error, NoRemedy) and "inexact" in error.hint:
+        error.hint = _about_the_loss(asked)
+    return error
+
+
+def _about_the_loss(asked: Asked) -> str:
+    if hasattr(asked.options, "allow_inexact"):
+        return "Nothing was changed. --allow-inexact does it all the same, if that loss is acceptable."
+    return "Nothing was changed. Move what would be lost out of the way first, then try again."
 
 
 def _say_plan(asked: Asked, plan: dict[str, Any]) -> None:
@@ -203,6 +232,31 @@ def mode_of(text: str) -> int:
     if not 0 <= mode <= 0o7777:
         raise Misuse(f"{text!r} is not a file mode.", hint="Use three or four octal digits, such as 644.")
     return mode
+
+
+def refuse_open_files(path: str) -> None:
+    """Asked before standard input is read. A name such as /dev/stdout stands for whatever this process has open there;
+    what is behind it may be a stream, or a file that its writer has not done with."""
+    import os
+    import re
+    import stat
+
+    step = os.path.abspath(path)
+    for _ in range(40):  # as many links as the kernel follows
+        place = os.path.realpath(os.path.dirname(step))
+        if re.fullmatch(r"/proc/[^/]+(/task/\d+)?/fd", place):
+            raise Misuse(
+                f"{path} stands for an open file, not for a place of its own.", hint="Name the file itself."
+            )
+        if not os.path.islink(step):
+            break
+        step = os.path.join(place, os.readlink(step))
+    try:
+        mode = os.stat(step).st_mode
+    except OSError:
+        return  # what is the matter is told when it is looked at closely
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise Misuse(f"{path} is not a regular file.", hint="FIFOs, sockets and devices are not written.")
 
 
 def checks_of(asked: Asked) -> "list[Check]":

@@ -4,11 +4,13 @@ import gc
 import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 from takeback.errors import Failed, Misuse, TakebackError
 from takeback.frontends.cli.ending import (
+    aimed,
     complained,
     in_our_words,
     swallow_output,
@@ -17,7 +19,7 @@ from takeback.frontends.cli.ending import (
 )
 from takeback.frontends.cli.output import Screen, Unprintable, printing, put, screen_for
 
-_TERMINATED = 143  # 128 + SIGTERM
+_ENDED_BY_SIGNAL = (129, 143)  # 128 + SIGHUP, 128 + SIGTERM
 
 
 class Entry(NamedTuple):
@@ -122,7 +124,7 @@ class _Parser(ArgumentParser):
 def answer(argv: Sequence[str]) -> int:
     """Carry out one command line; its exit code."""
     words, made, code = list(argv), list[str](), 0
-    changes = _changes_the_world(words)
+    name = _name_in(words)
     _print_anything()
     try:
         code = _guarded(words, made)
@@ -139,34 +141,49 @@ def answer(argv: Sequence[str]) -> int:
         return code or Failed.exit_code
     except KeyboardInterrupt:
         swallow_output()
-        tell_interrupted(changes, made)
+        tell_interrupted(_at_stake(name), made)
         return 130
     except SystemExit as signal:
-        if signal.code != _TERMINATED:
+        if signal.code not in _ENDED_BY_SIGNAL:
             raise
         swallow_output()
-        tell_interrupted(changes, made)
-        return _TERMINATED
+        tell_interrupted(_at_stake(name), made)
+        return int(signal.code or 0)
 
 
-def _changes_the_world(words: list[str]) -> bool:
+def _name_in(words: list[str]) -> str:
     place = _place_of_command(words)
-    name = words[place] if place is not None else ""
-    return name in ("undo", "redo") or (name in COMMANDS and COMMANDS[name].group == "Change")
+    return words[place] if place is not None else ""
+
+
+def _at_stake(name: str) -> str:
+    """What an interruption leaves open: whether the world was changed, something of ours, or nothing."""
+    group = COMMANDS[name].group if name in COMMANDS else "Look"
+    return "world" if name in ("undo", "redo") or group == "Change" else "" if group == "Look" else "store"
 
 
 def _guarded(words: list[str], made: list[str]) -> int:
     try:
         return _run(words, made)
     except TakebackError as error:
-        return complained(error, "--json" in words)
+        return complained(aimed(error, _store_in(words)), "--json" in words)
     except (BrokenPipeError, KeyboardInterrupt, Unprintable):
         raise
     # The one place that catches everything: a person must never be left with a traceback instead of an answer.
     except Exception as error:
         if os.environ.get("TAKEBACK_DEBUG"):
             raise
-        return complained(in_our_words(error), "--json" in words)
+        return complained(aimed(in_our_words(error), _store_in(words)), "--json" in words)
+
+
+def _store_in(words: list[str]) -> str:
+    """As --store names it; asked of the words, because an error may come before they are understood."""
+    for place, word in enumerate(words):
+        if word == "--store":
+            return "".join(words[place + 1 : place + 2])
+        if word.startswith("--store="):
+            return word.partition("=")[2]
+    return ""
 
 
 def _run(words: list[str], made: list[str]) -> int:
@@ -182,8 +199,24 @@ def _run(words: list[str], made: list[str]) -> int:
     parser = parser_of(name, command)
     options = parser.parse_args(words)
     gc.enable()
-    screen = screen_for(options.json, options.quiet, options.no_color)
-    return command.carry_out(Asked(options, screen, made))
+    screen = screen_for(options.json, options.quiet, options.no_color, options.store)
+    if COMMANDS[name].group == "Look":  # nothing to lose, and no time either
+        return command.carry_out(Asked(options, screen, made))
+    with _hearing():
+        return command.carry_out(Asked(options, screen, made))
+
+
+@contextmanager
+def _hearing() -> Iterator[None]:
+    """A signal ends the command with a word, and whatever it started with it; in the middle of an effect it waits."""
+    from takeback.runs.signals import shared
+
+    signals = shared()
+    signals.watch()
+    try:
+        yield
+    finally:
+        signals.release()
 
 
 def _place_of_command(words: list[str]) -> int | None:

@@ -6,7 +6,7 @@ import takeback.api
 from takeback.audit.doctor import BAD, GOOD, WEAK, Finding, at_work, examine, trouble
 from takeback.errors import Failed, TakebackError
 from takeback.frontends.cli.commands import Asked, Command
-from takeback.frontends.cli.ending import here
+from takeback.frontends.cli.ending import as_field, here, told_trouble
 from takeback.frontends.cli.opening import nothing_yet, store_path
 from takeback.frontends.cli.output import clean, counted
 
@@ -21,7 +21,9 @@ def _doctor(asked: Asked) -> int:
     screen = asked.screen
     findings = [*examine(store_path(asked), here()), *_inside(asked)]
     bad = [one for one in findings if one.level == BAD]
-    screen.give({"able": not bad, "findings": [one._asdict() for one in findings]})
+    errors = [_unable(bad)] if bad else []
+    answer = {"able": not bad, "findings": [one._asdict() for one in findings]}
+    screen.give(answer | as_field(screen, errors))
     width = max(len(one.name) for one in findings)
     for one in findings:
         screen.say(
@@ -30,9 +32,16 @@ def _doctor(asked: Asked) -> int:
         if one.hint and one.level != GOOD:
             screen.hint(clean(one.hint))
     weak = sum(1 for one in findings if one.level == WEAK)
-    answer = "This machine is able" if not bad else f"{counted(len(bad), 'thing')} must be put right"
-    screen.say(f"{answer}; {counted(weak, 'weak point')}.")
-    return Failed.exit_code if bad else 0
+    if not bad:
+        screen.say(f"This machine is able; {counted(weak, 'weak point')}.")
+    return told_trouble(screen, errors)
+
+
+def _unable(bad: list[Finding]) -> TakebackError:
+    return Failed(
+        f"{counted(len(bad), 'thing')} must be put right: {bad[0].name}: {bad[0].detail.rstrip('.')}.",
+        hint=bad[0].hint or "`takeback doctor` tells what was found.",
+    )
 
 
 def _inside(asked: Asked) -> list[Finding]:

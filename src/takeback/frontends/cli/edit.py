@@ -6,7 +6,13 @@ from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Misuse
-from takeback.frontends.cli.changing import changing_arguments, checks_of, one_change, wishes
+from takeback.frontends.cli.changing import (
+    changing_arguments,
+    checks_of,
+    one_change,
+    refuse_open_files,
+    wishes,
+)
 from takeback.frontends.cli.commands import Asked, Command
 
 if TYPE_CHECKING:
@@ -34,6 +40,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 def _edit(asked: Asked) -> int:
     options = asked.options
+    refuse_open_files(options.path)
     sets = _assignments(options.sets)
     checks = checks_of(asked)
 
@@ -50,7 +57,15 @@ def _edit(asked: Asked) -> int:
         ),
         checks,
         lambda: _edited(asked, sets),
+        _nothing(options.path, bool(sets), options.delete),
     )
+
+
+def _nothing(path: str, sets: bool, deletes: list[str]) -> str:
+    if not deletes:
+        return "it is like that already"
+    missing = f"{path} has no {' and no '.join(deletes)}"
+    return f"what was to be set is there already, and {missing}" if sets else missing
 
 
 def _edited(asked: Asked, sets: dict[str, Any]) -> bytes:

@@ -1,9 +1,11 @@
 """How a command ends when not all goes as it should: what is said of it, and with which exit code."""
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
 from takeback.errors import Misuse, TakebackError
-from takeback.frontends.cli.output import Unprintable, complain, warn
+from takeback.frontends.cli.output import Screen, Unprintable, at_store, complain, error_json, warn
 from takeback.model.ids import short
 
 _MOST_LISTED = 5
@@ -15,6 +17,24 @@ def complained(error: TakebackError, as_json: bool) -> int:
     except Unprintable:
         complain(error, as_json=False)  # standard error may still be heard
     return error.exit_code
+
+
+def as_field(screen: Screen, errors: Sequence[TakebackError]) -> dict[str, Any]:
+    """For the JSON answer of a command that did some of what it was asked for: the worst trouble comes first."""
+    return {"error": error_json(aimed(errors[0], screen.store))} if errors else {}
+
+
+def told_trouble(screen: Screen, errors: Sequence[TakebackError]) -> int:
+    """The end of such a command: what the matter is, and the exit code. With --json it is part of the answer."""
+    for error in errors if not screen.json else ():
+        complain(aimed(error, screen.store), as_json=False)
+    return errors[0].exit_code if errors else 0
+
+
+def aimed(error: TakebackError, store: str | None) -> TakebackError:
+    """With a hint that can be pasted: the commands in it are about the same store."""
+    error.hint = at_store(error.hint, store)
+    return error
 
 
 def in_our_words(error: Exception) -> TakebackError:
@@ -34,12 +54,12 @@ def here() -> str:
         return ""
 
 
-def tell_interrupted(changes: bool, made: list[str]) -> None:
-    """The effect in hand was settled before the signal was heard."""
+def tell_interrupted(at_stake: str, made: list[str]) -> None:
+    """The effect in hand was settled before the signal was heard. Who only looked need not be told."""
     if made:
         warn(f"Interrupted; the change{' was' if len(made) == 1 else 's were'} made: {_listed(made)}.")
-    elif changes:
-        warn("Interrupted; nothing was changed.")
+    elif at_stake:
+        warn("Interrupted; nothing was changed." if at_stake == "world" else "Interrupted.")
 
 
 def tell_unprintable(why: str, made: list[str]) -> None:

@@ -1,6 +1,7 @@
 """`write rm mv mkdir ln chmod`: guarded changes of files, each one effect of the command line's run."""
 
 import os
+import shlex
 import time
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -11,15 +12,18 @@ from takeback.errors import Misuse, TakebackError
 from takeback.frontends.cli.changing import (
     changing_arguments,
     checks_of,
+    followable,
     mode_of,
     one_change,
+    refuse_open_files,
     say_effect,
     tell_plan,
     wishes,
 )
 from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.ending import aimed, as_field, told_trouble
 from takeback.frontends.cli.opening import give, opened, rehearsal, session
-from takeback.frontends.cli.output import complain, error_json, took
+from takeback.frontends.cli.output import error_json, took
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -48,6 +52,7 @@ def _write(asked: Asked) -> int:
         raise Misuse(
             f"{options.path} names a directory, not a file.", hint="Leave the slash at the end away."
         )
+    refuse_open_files(options.path)
     mode = mode_of(options.mode) if options.mode is not None else None
     checks = checks_of(asked)
     content = read_input()
@@ -109,7 +114,7 @@ def _rm(asked: Asked) -> int:
                 try:
                     effect = run.delete(path, allow_inexact=options.allow_inexact, **wishes(asked, tb))
                 except TakebackError as error:
-                    errors.append(error)
+                    errors.append(followable(asked, error))
                     continue
                 if effect:
                     effects.append((effect, took(started)))
@@ -127,10 +132,9 @@ def _tell_removed(asked: Asked, tb: "Takeback", effects: "list[Effect]", errors:
             raise errors[0]
         give(asked, tb, {"changed": bool(made), **(made[0] if made else {"id": None})})
         return 0
-    give(asked, tb, {"effects": made, "errors": [error_json(error) for error in errors]})
-    if not asked.screen.json:
-        for error in errors:
-            complain(error, as_json=False)
+    told = {"effects": made, "errors": [error_json(aimed(error, asked.options.store)) for error in errors]}
+    give(asked, tb, told | as_field(asked.screen, sorted(errors, key=lambda error: -error.exit_code)))
+    told_trouble(asked.screen, errors)
     return exit_code(bool(effects), errors)
 
 
@@ -158,7 +162,9 @@ def _mv(asked: Asked) -> int:
     if os.path.isdir(target) and not os.path.islink(target):
         target = os.path.join(target, os.path.basename(options.source.rstrip("/")))
     elif target.endswith("/"):
-        raise Misuse(f"{target} is not a directory.", hint="Make it first with `takeback mkdir`.")
+        raise Misuse(
+            f"{target} is not a directory.", hint=f"Make it first: `takeback mkdir -p {shlex.quote(target)}`."
+        )
 
     def planned(tb: "Takeback") -> "Change":
         from takeback.adapters.file.changes import move_change

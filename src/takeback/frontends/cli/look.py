@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, ArgumentTypeError
 
 from takeback.api import Takeback, now
+from takeback.audit.runs import RunNow, as_they_stand
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened
 from takeback.frontends.cli.output import clean, counted, local_time
@@ -71,7 +72,8 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
             f"{doer:<{doer_width}}  {clean(effect.change.summary)}{screen.paint(_marks(effect), 'dim')}"
         )
     if len(effects) == asked.options.number:
-        total = sum(count for name, count in tb.store.journal.tally().items() if name in set(State))
+        listed = set(State if asked.options.all else _HAPPENED)
+        total = sum(count for name, count in tb.store.journal.tally().items() if name in listed)
         if total > len(effects) and not _narrowed(asked):
             screen.hint(f"{counted(total, 'effect')} in all; -n 0 lists them.")
 
@@ -115,22 +117,29 @@ def _runs(asked: Asked) -> int:
         infos = tuple(reversed(tb.runs()))
         if asked.options.number > 0:
             infos = infos[: asked.options.number]
+        runs = as_they_stand(tb.store, infos)
         if screen.json:
             from takeback.audit.views import run_json
 
-            give(asked, tb, [run_json(info) for info in infos])
+            give(asked, tb, [run_json(run) for run in runs])
             return 0
         if not infos:
             screen.say("No runs yet.")
         today = now()
         agent_width = max((len(clean(info.agent)) for info in infos), default=0)
-        for info in infos:
+        for run in runs:
+            info = run.info
             screen.say(
                 f"{screen.paint(short(info.id), 'cyan')}  {local_time(info.opened_at, today):<12}  "
-                f"{screen.state(info.state.value, 9)}  {clean(info.agent):<{agent_width}}  "
-                f"{counted(info.effects, 'effect'):>11}  {clean(info.name)}"
+                f"{screen.state(run.state.value, 13)}  {clean(info.agent):<{agent_width}}  "
+                f"{done_in(run):>11}  {clean(info.name)}"
             )
     return 0
+
+
+def done_in(run: RunNow) -> str:
+    """How much a run did; one that only took back tells how much of that."""
+    return counted(run.undos, "undo") if run.undos and not run.effects else counted(run.effects, "effect")
 
 
 COMMANDS = {"log": Command(_log_arguments, _log), "runs": Command(_runs_arguments, _runs)}

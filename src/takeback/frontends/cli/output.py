@@ -50,6 +50,7 @@ class Screen(NamedTuple):
     quiet: bool = False
     colour: bool = False
     terminal: bool = False
+    store: str | None = None  # as --store named it
 
     def say(self, text: str = "") -> None:
         if not (self.json or self.quiet):
@@ -57,7 +58,7 @@ class Screen(NamedTuple):
 
     def hint(self, text: str) -> None:
         if not (self.json or self.quiet):
-            put(self.paint(f"hint: {text}", "dim"))
+            put(self.paint(f"hint: {at_store(text, self.store)}", "dim"))
 
     def give(self, data: Any) -> None:
         """The answer as JSON, where that was asked for."""
@@ -71,10 +72,19 @@ class Screen(NamedTuple):
         return self.paint(state.ljust(width), _STATE_STYLES.get(state, ""))
 
 
-def screen_for(asks_json: bool, quiet: bool, no_color: bool) -> Screen:
+def screen_for(asks_json: bool, quiet: bool, no_color: bool, store: str | None = None) -> Screen:
     terminal = bool(sys.stdout and sys.stdout.isatty())
     plain = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return Screen(asks_json, quiet, terminal and not plain and not asks_json, terminal)
+    return Screen(asks_json, quiet, terminal and not plain and not asks_json, terminal, store)
+
+
+def at_store(hint: str, store: str | None) -> str:
+    """The commands in a hint, for the store that --store named."""
+    if not store or "`takeback " not in hint or "`takeback --store " in hint:
+        return hint
+    import shlex
+
+    return hint.replace("`takeback ", f"`takeback --store {shlex.quote(store)} ")
 
 
 def warn(text: str) -> None:
@@ -155,7 +165,10 @@ def took(since: float) -> str:
 
 
 def local_time(at: int, now: int) -> str:
-    """As short as it can be said: today by the clock, this year without the year. Microseconds since 1970."""
+    """As short as it can be said: today by the clock, this year without the year. Microseconds since 1970; ? for 0,
+    because the record that would tell is damaged."""
+    if not at:
+        return "?"
     then, today = time.localtime(at // 1_000_000), time.localtime(now // 1_000_000)
     if then[:3] == today[:3]:
         return time.strftime("%H:%M:%S", then)
@@ -163,6 +176,8 @@ def local_time(at: int, now: int) -> str:
 
 
 def full_time(at: int) -> str:
+    if not at:
+        return "?"
     return (
         time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at // 1_000_000)) + f".{at % 1_000_000 // 1000:03d}"
     )

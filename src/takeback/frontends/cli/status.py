@@ -5,6 +5,7 @@ from argparse import ArgumentParser
 from takeback.api import now
 from takeback.audit.status import Status, look, status_json
 from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.look import done_in
 from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened, store_path
 from takeback.frontends.cli.output import Screen, bytes_in_words, clean, counted, local_time, seconds_in_words
 from takeback.model.effect import State
@@ -49,7 +50,10 @@ def _tell(screen: Screen, status: Status) -> None:
         counts.append(screen.paint(f"{status.open:,} open{pending}", "yellow"))
     if states[State.STUCK]:
         counts.append(screen.paint(f"{states[State.STUCK]:,} stuck", "red"))
-    screen.say(f"Effects  {', '.join(counts)}; {status.kept:,} kept, {status.forgotten:,} forgotten")
+    screen.say(
+        f"Effects  {', '.join(counts)}; {status.kept:,} kept, {status.forgotten:,} forgotten; "
+        f"{counted(status.undos, 'undo')} in force"
+    )
     _tell_runs(screen, status)
     _tell_retention(screen, status)
     _tell_troubles(screen, status)
@@ -61,11 +65,12 @@ def _tell_runs(screen: Screen, status: Status) -> None:
         return
     screen.say(f"Runs     {status.runs(RunState.OPEN):,} open, {status.runs(RunState.SUSPENDED):,} suspended")
     today = now()
-    for info in status.unfinished[-_MOST_RUNS:]:
+    for run in status.unfinished[-_MOST_RUNS:]:
+        info = run.info
         agent = f" by {clean(info.agent)}" if info.agent else ""
         screen.say(
             f"           {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{agent}: {info.state.value} "
-            f"since {local_time(info.opened_at, today)}, {counted(info.effects, 'effect')}"
+            f"since {local_time(info.opened_at, today)}, {done_in(run)}"
         )
     if len(status.unfinished) > _MOST_RUNS:
         screen.say(f"           and {len(status.unfinished) - _MOST_RUNS:,} more")

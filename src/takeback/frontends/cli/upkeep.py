@@ -8,8 +8,9 @@ import takeback.api
 from takeback.audit.views import settled_json
 from takeback.errors import Corrupt, Misuse, ResourceUnreachable, Stuck, TakebackError
 from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.opening import existing, give, nothing_recorded, nothing_yet, opened, store_path
-from takeback.frontends.cli.output import bytes_in_words, clean, counted, error_json, took
+from takeback.frontends.cli.output import bytes_in_words, clean, counted, took
 from takeback.model.ids import short
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ def _recover(asked: Asked) -> int:
         if asked.options.dry_run:
             return _tell_unsettled(asked, tb)
         settled = tb.recover()
-        screen.give({"settled": [settled_json(one) for one in settled]})
+        stuck = [one for one in settled if one.outcome == "stuck"]
+        errors = [_still_stuck([one.effect for one in stuck])] if stuck else []
+        told: dict[str, Any] = {"settled": [settled_json(one) for one in settled]}
+        screen.give(told | as_field(screen, errors))
         if not settled:
             screen.say("Nothing to recover: every effect is settled.")
             return 0
@@ -45,14 +49,19 @@ def _recover(asked: Asked) -> int:
 
         for one in settled:
             screen.say(clean(in_words(one)))
-        stuck = sum(1 for one in settled if one.outcome == "stuck")
-        screen.say(f"Settled {counted(len(settled) - stuck, 'effect')} in {took(started)}; {stuck} stuck.")
-        if stuck:
-            screen.hint(
-                "`takeback show ID` tells what is known; put it right, then run `takeback recover` again."
-            )
-            return Stuck.exit_code
-    return 0
+        screen.say(
+            f"Settled {counted(len(settled) - len(stuck), 'effect')} in {took(started)}; {len(stuck):,} stuck."
+        )
+        return told_trouble(screen, errors)
+
+
+def _still_stuck(ids: list[str]) -> TakebackError:
+    names = ", ".join(short(id) for id in ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+    return Stuck(
+        f"{counted(len(ids), 'effect')} {'is' if len(ids) == 1 else 'are'} stuck: {names}.",
+        hint=f"`takeback show {short(ids[0])}` tells what is known; put it right, then run `takeback recover` again.",
+        effect=ids[0],
+    )
 
 
 def _tell_unsettled(asked: Asked, tb: takeback.api.Takeback) -> int:
@@ -98,7 +107,8 @@ def _verify(asked: Asked) -> int:
             hurt = None if found.sound else _reach(tb, found.findings)
     except Corrupt as error:
         return _unsound(asked, error)
-    screen.give(_verified_json(asked, found, hurt))
+    errors = [] if found.sound else [_damaged(asked, found, hurt)]
+    screen.give(_verified_json(asked, found, hurt) | as_field(screen, errors))
     for finding in found.findings:
         screen.say(screen.paint(f"damaged: {clean(finding)}", "red"))
     how = "read" if asked.options.read_data else "looked at"
@@ -108,7 +118,17 @@ def _verify(asked: Asked) -> int:
         _say_reach(asked, hurt)
     elif not asked.options.read_data:
         screen.hint("--read-data also reads every blob again.")
-    return 0 if found.sound else Corrupt.exit_code
+    return told_trouble(screen, errors)
+
+
+def _damaged(asked: Asked, found: takeback.api.Verified, hurt: "Reach | None") -> TakebackError:
+    rest = "What is hurt comes back only from a backup of the store; the rest can still be undone."
+    if hurt and hurt.damaged:
+        rest += f" `takeback log --run {short(hurt.damaged[0].id)}` lists the effects of the run."
+    return Corrupt(
+        f"The store is damaged: {counted(len(found.findings), 'finding')}.",
+        hint=_BACKUP.format(store=store_path(asked)) if hurt is None else rest,
+    )
 
 
 def _verified(asked: Asked, tb: takeback.api.Takeback) -> takeback.api.Verified:
@@ -147,7 +167,7 @@ def _unsound(asked: Asked, error: TakebackError) -> int:
     if not asked.screen.json:
         raise error
     found = takeback.api.Verified((str(error),), 0, 0)
-    asked.screen.give({**_verified_json(asked, found, None), "error": error_json(error)})
+    asked.screen.give(_verified_json(asked, found, None) | as_field(asked.screen, [error]))
     return error.exit_code
 
 
@@ -155,15 +175,10 @@ def _say_reach(asked: Asked, hurt: "Reach | None") -> None:
     screen = asked.screen
     if hurt is None:
         screen.say("Which runs are hurt cannot be told: the journal cannot be read to its end.")
-        screen.hint(_BACKUP.format(store=store_path(asked)))
         return
     for info in hurt.damaged:
         screen.say(f"hurt:    run {screen.paint(short(info.id), 'cyan')} {clean(info.name)}")
     screen.say(f"{counted(len(hurt.usable), 'run')} can be used as before.")
-    screen.hint(
-        "What is hurt comes back only from a backup of the store; the rest can still be undone. `takeback log --run R` "
-        "lists the effects of a run."
-    )
 
 
 def _forget_arguments(parser: ArgumentParser) -> None:

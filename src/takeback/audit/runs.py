@@ -1,0 +1,48 @@
+"""Runs as their effects stand now: what one did may have been taken back, or brought back, long after it ended.
+
+What it costs grows with the number of undos, and with the size of those runs that undos have touched.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from takeback.model.effect import State
+from takeback.model.run import RunInfo, RunState
+from takeback.storage.store import Store
+
+# The plus keeps SQLite from reading all effects in the order of their runs: those of the undos alone are few.
+_UNDOS = "SELECT +run, count(*) FROM effects WHERE undoes <> '' GROUP BY +run"
+_TOUCHED = "SELECT DISTINCT e.run FROM effects u CROSS JOIN effects e ON e.id = u.undoes WHERE u.undoes <> ''"
+_STATES = """
+SELECT state, count(*) FROM effects
+WHERE run = ? AND (undoes <> '') = ? AND state <> 'aborted'
+GROUP BY state
+"""
+
+
+class RunNow(NamedTuple):
+    info: RunInfo
+    state: RunState
+    effects: int  # without what it took back
+    undos: int
+
+
+def as_they_stand(store: Store, infos: Sequence[RunInfo]) -> tuple[RunNow, ...]:
+    read = store.database.read
+    undos: dict[str, int] = dict(read(_UNDOS))
+    touched: set[str] = {run for (run,) in read(_TOUCHED)}
+    found: list[RunNow] = []
+    for info in infos:
+        effects, state = info.effects - undos.get(info.id, 0), info.state
+        if info.id in touched and state not in (RunState.OPEN, RunState.SUSPENDED):
+            # The run of an undo has nothing but undos: how those stand is how it stands.
+            state = _state(state, dict(read(_STATES, [info.id, not effects])))
+        found.append(RunNow(info, state, effects, info.effects - effects))
+    return tuple(found)
+
+
+def _state(recorded: RunState, counts: dict[str, int]) -> RunState:
+    undone = counts.get(State.UNDONE, 0)
+    if not counts or undone == sum(counts.values()):
+        return RunState.UNDONE if counts else recorded
+    return RunState.PARTLY if undone or recorded is RunState.PARTLY else RunState.KEPT

@@ -1,0 +1,174 @@
+"""What an undo or redo did, and what it did not do, told."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.audit.views import undo_json
+from takeback.errors import Blocked, Conflict, Failed, Refused, Stuck, TakebackError
+from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.ending import as_field, told_trouble
+from takeback.frontends.cli.opening import give
+from takeback.frontends.cli.output import clean, counted, took
+from takeback.frontends.cli.way_out import Wanted, by_hand, earlier, unsettled_error, ways_out
+from takeback.model.effect import State
+from takeback.model.ids import short
+from takeback.model.plan import Outcome, TargetOutcome, UndoResult
+from takeback.model.resource import display
+from takeback.storage.protocols import Query
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+
+_MOST_LISTED = 10
+_GOOD = (Outcome.UNDONE, Outcome.ALREADY)
+
+
+class Words(NamedTuple):
+    past: str
+    passive: str
+    present: str
+    of_a_target: str
+
+
+_WORDS = {
+    "undo": Words("Took back", "taken back", "take back", "undone"),
+    "redo": Words("Brought back", "brought back", "bring back", "redone"),
+}
+
+
+def tell_refused(asked: Asked, tb: "Takeback", error: TakebackError) -> int:
+    """As an undo result too, so that a script need not know two shapes."""
+    if not asked.screen.json:
+        raise error
+    resources = error.resources if isinstance(error, Conflict) else ()
+    told: dict[str, Any] = {
+        "outcome": "stuck" if isinstance(error, Stuck) else "refused",
+        "effects": [],
+        "targets": [
+            {"resource": one, "outcome": Outcome.CONFLICT.value, "detail": str(error), "effect": error.effect}
+            for one in resources
+        ],
+        "undo": [],
+        **as_field(asked.screen, [error]),
+    }
+    if isinstance(error, Blocked):
+        told["blocked_by"] = list(error.blockers)
+    give(asked, tb, told)
+    return error.exit_code
+
+
+def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult, started: float) -> int:
+    asked.made.extend(effect.id for effect in result.undo)
+    screen, words = asked.screen, _WORDS[wanted.verb]
+    errors = _troubles(tb, wanted, result)
+    give(asked, tb, undo_json(result) | as_field(screen, errors))
+    if not result.targets and result.outcome == "done":
+        screen.say("Nothing to take back: nothing has happened since.")
+    elif result.outcome == "planned":
+        screen.say(f"Would {words.present} {counted(len(result.effects), 'effect')}:")
+        for effect in result.effects:
+            screen.say(f"  {screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}")
+        _list_targets(asked, result, words.of_a_target)
+    elif any(one.outcome in _GOOD for one in result.targets):
+        screen.say(f"{words.past} {_amount(result)} in {took(started)}.")
+        _list_targets(asked, result, words.of_a_target)
+    if result.state is not None:
+        import json
+
+        screen.say(f"The agent's state at that point: {clean(json.dumps(result.state))}")
+    if result.outcome == "done" and result.undo:
+        screen.hint(_way_on(result, wanted.verb))
+    return told_trouble(screen, errors)
+
+
+def _troubles(tb: "Takeback", wanted: Wanted, result: UndoResult) -> list[TakebackError]:
+    """Why not all that was asked for happened, worst first; empty if it did."""
+    of = {effect.id for effect in result.effects}
+    stuck = (
+        [one for one in tb.store.journal.effects(Query(states=(State.STUCK,))) if one.undoes in of]
+        if result.outcome == "stuck"
+        else []
+    )
+    so = ", so it would be left out" if result.outcome == "planned" else ", so it was left out"
+    errors = [unsettled_error(one) for one in stuck]
+    errors += [unsettled_error(one, so) for one in wanted.left_out]
+    told = {one.undoes for one in stuck}
+    bad = [one for one in result.targets if one.outcome not in _GOOD and one.effect not in told]
+    if bad and result.outcome != "planned":
+        errors.append(_not_all(tb, wanted, result, bad))
+    return sorted(errors, key=lambda error: (4, 1, 3, 5).index(error.exit_code))
+
+
+def _not_all(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[TargetOutcome]) -> TakebackError:
+    names = "; ".join(
+        f"{display(one.resource)} {one.detail.removeprefix('it ')}".rstrip(" .") for one in bad[:5]
+    )
+    more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
+    some = any(one.outcome in _GOOD for one in result.targets)
+    kind, what = (Failed, "Not all of it was") if some else (Refused, "Nothing was")
+    sentence = f"{what} {_WORDS[wanted.verb].passive}: {names}{more}."
+    return kind(sentence, hint=_what_now(tb, wanted, result, bad), effect=bad[0].effect)
+
+
+def _what_now(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[TargetOutcome]) -> str:
+    found = {one.outcome for one in bad}
+    left = list(dict.fromkeys(one.effect for one in bad if one.outcome is not Outcome.EXCLUDED))
+    hints: list[str] = []
+    if left and len(left) <= (_MOST_LISTED if wanted.verb == "undo" else 1):
+        again = partial(tb.undo, left) if wanted.verb == "undo" else partial(tb.redo, left[0])
+        rest = Wanted(wanted.verb, " ".join(short(id) for id in left), again)
+        if result.postponed:
+            hints.append(f"Something could not be reached; `{rest.command}` tries again.")
+        if Outcome.CONFLICT in found:
+            hints.append(ways_out(tb, rest, {"on_conflict": "skip"}) or by_hand(wanted))
+    if Outcome.FAILED in found and not result.postponed:
+        hints.append("`takeback verify --read-data` tells whether the store is sound.")
+    if Outcome.EXCLUDED in found:
+        hints.append("What was not captured cannot come back.")
+    if wanted.newest and not result.undo:
+        hints.append(earlier(tb, wanted.newest))
+    return " ".join(hint for hint in hints if hint) or "`takeback log` shows how things stand."
+
+
+def _way_on(result: UndoResult, verb: str) -> str:
+    several = len(result.undo) > 1
+    if verb == "undo":
+        return (
+            "`takeback redo` brings them back."
+            if several
+            else f"`takeback redo {short(result.undo[0].id)}` brings it back."
+        )
+    # What was overwritten or merged when it was undone is there again, so that undo would be a conflict again.
+    how = {str(effect.change.args.get("on_conflict")) for effect in result.effects} & {"force", "merge"}
+    names = " ".join(short(effect.undoes) for effect in result.effects[:_MOST_LISTED])
+    if len(result.effects) > _MOST_LISTED:
+        return "`takeback log` lists them; `takeback undo ID…` takes them back again."
+    options = "".join(f" --{one}" for one in sorted(how)[:1])
+    return f"`takeback undo {names}{options}` takes {'them' if several else 'it'} back again."
+
+
+def _amount(result: UndoResult) -> str:
+    good = [one for one in result.targets if one.outcome in _GOOD]
+    kind = "key" if all("#" in one.resource for one in result.targets) else "path"
+    if kind == "path" and all(_is_file(target) for effect in result.effects for target in effect.targets):
+        kind = "file"
+    all_of_it = "" if len(good) == len(result.targets) else f" of {len(result.targets):,}"
+    return f"{len(good):,}{all_of_it} {kind}{'' if len(good) == 1 and not all_of_it else 's'}"
+
+
+def _is_file(target: Any) -> bool:
+    return {target.before.get("type"), target.after.get("type")} <= {"file", "absent"}
+
+
+def _list_targets(asked: Asked, result: UndoResult, word: str) -> None:
+    screen = asked.screen
+    styles = {"undone": "green", "already": "dim", "conflict": "red", "failed": "red", "excluded": "yellow"}
+    listed = result.targets
+    if len(listed) > _MOST_LISTED:
+        listed = tuple(one for one in listed if one.outcome is not Outcome.UNDONE)
+    for one in listed:
+        detail = f"  {clean(one.detail)}" if one.detail else ""
+        outcome = word if one.outcome is Outcome.UNDONE else one.outcome.value
+        screen.say(f"  {screen.paint(f'{outcome:<8}', styles[one.outcome])}  {display(one.resource)}{detail}")
+    if len(listed) < len(result.targets):
+        screen.say(f"  and {len(result.targets) - len(listed):,} more, all {word}")

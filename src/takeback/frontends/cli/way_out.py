@@ -1,0 +1,128 @@
+"""What a person can do when an undo or redo cannot be done as asked. Only what would work is offered: it is tried out
+first, without changing anything."""
+
+import shlex
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.errors import Conflict, Refused, StoreBusy, Stuck, TakebackError
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.plan import Outcome, UndoResult
+from takeback.storage.protocols import Query
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+
+_MOST_TRIED = 20
+_OFFERS = (
+    ("merge", "--merge", "keeps both"),
+    ("skip", "--skip-conflicts", "does the rest"),
+    ("force", "--force", "captures what is there now and overwrites it"),
+)
+
+
+class Wanted(NamedTuple):
+    """What is to be taken or brought back."""
+
+    verb: str  # undo · redo
+    words: str  # as it would be typed again
+    carry_out: Callable[..., UndoResult]
+    left_out: tuple[
+        Effect, ...
+    ] = ()  # belongs to it, and cannot be taken back because it is stuck or in the making
+    newest: Effect | None = None  # when nothing was named: what was chosen
+
+    @property
+    def command(self) -> str:
+        return f"takeback {self.verb} {self.words}".strip()
+
+
+def typed(name: str, id: str = "") -> str:
+    """As it can be typed in a shell."""
+    return shlex.quote(name) if name.isprintable() or not id else short(id)
+
+
+def newest_first(tb: "Takeback", states: tuple[State, ...]) -> Iterator[Effect]:
+    limit, told = 20, 0
+    while True:
+        found = tuple(tb.store.journal.effects(Query(states=states, newest=True, limit=limit)))
+        yield from found[told:]
+        if len(found) < limit:
+            return
+        limit, told = limit * 8, limit
+
+
+def with_a_way_out(
+    tb: "Takeback", wanted: Wanted, wishes: dict[str, Any], error: TakebackError
+) -> TakebackError:
+    """The same error, or the true one, with a hint that can be followed."""
+    if wanted.left_out and type(error) is Refused:  # nothing else is left of the run
+        return unsettled_error(wanted.left_out[0], ", and nothing else is left to undo")
+    ways = ""
+    if isinstance(error, Conflict):
+        ways = ways_out(tb, wanted, wishes)
+        error.hint = f"Nothing was touched. {ways or by_hand(wanted)}"
+    if wanted.newest and not ways:
+        error.hint = f"{error.hint} {earlier(tb, wanted.newest)}".strip()
+    return error
+
+
+def ways_out(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any]) -> str:
+    offers = [
+        f"`{wanted.command} {option}` {what}"
+        for how, option, what in _OFFERS
+        if how != wishes["on_conflict"] and _works(tb, wanted.carry_out, {**wishes, "on_conflict": how})
+    ]
+    return f"{', '.join(offers)}." if offers else ""
+
+
+def _works(tb: "Takeback", carry_out: Callable[..., UndoResult], wishes: dict[str, Any]) -> bool:
+    """Whether it would change something, and all of it unless conflicts may be skipped."""
+    try:
+        result = carry_out(**{**wishes, "dry_run": True})
+    except TakebackError:
+        return False
+    outcomes = {one.outcome for one in result.targets}
+    if Outcome.UNDONE not in outcomes:
+        return False
+    if wishes["on_conflict"] != "skip" and not outcomes <= {Outcome.UNDONE, Outcome.ALREADY}:
+        return False
+    blobs = (digest for effect in result.effects if effect.remedy for digest in effect.remedy.blobs)
+    return all(tb.store.blobs.has(digest) for digest in blobs)
+
+
+def by_hand(wanted: Wanted) -> str:
+    return (
+        "Neither --merge nor --force can help here: put back what is gone, or move aside what is in the way, "
+        f"then {wanted.verb} again."
+    )
+
+
+def earlier(tb: "Takeback", than: Effect) -> str:
+    """The newest effect before it that can be undone alone."""
+    tried = 0
+    for effect in newest_first(tb, (State.DONE,)):
+        if effect.seq >= than.seq or effect.is_undo:
+            continue
+        if _works(tb, partial(tb.undo, [effect]), {"on_conflict": "refuse"}):
+            return f"An earlier one can be named: `takeback undo {short(effect.id)}`."
+        tried += 1
+        if tried == _MOST_TRIED:
+            break
+    return ""
+
+
+def unsettled_error(effect: Effect, so: str = "", newest: bool = False) -> TakebackError:
+    name = f"{short(effect.id)} ({effect.change.summary})"
+    what = f"The newest effect, {name}," if newest else f"Effect {name}"
+    if effect.state is State.STUCK:
+        return Stuck(
+            f"{what} is stuck{so}: {effect.note or 'it waits for a person.'}",
+            hint=f"`takeback show {short(effect.id)}` tells what is known; put it right, then run `takeback recover`.",
+            effect=effect.id,
+        )
+    return StoreBusy(
+        f"{what} is still being made{so}.", hint="Wait until it is done, then try again.", effect=effect.id
+    )
