@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from takeback.errors import Blocked, KeyReused, LeaseLost, RecordInvalid, StoreBusy
 from takeback.model.effect import OPEN_STATES, Effect, State
@@ -27,12 +27,29 @@ _OF_EFFECT = (
     " UNION SELECT seq FROM records WHERE effect = ? AND effect <> '' AND kind NOT IN ('intent', 'done')"
 )
 _PAGE = 500
-_FENCE_AND_HEAD = """
-  SELECT (SELECT generation FROM leases WHERE run = ? AND pid <> 0), seq, hash
-  FROM (SELECT max(seq) AS seq, hash FROM records)
-"""
 # Exactly as in the schema, so that SQLite sees that the partial index applies.
 _IN_FLIGHT = "state IN ('proposed', 'intended', 'stuck')"
+# All that decides whether the next record may be appended, and what it does, in one look.
+_STAND = f"""
+  SELECT head.seq, head.hash, leases.generation, runs.state,
+    (SELECT count(*) FROM effects WHERE {_IN_FLIGHT} AND id <> ?2),
+    {", ".join(f"own.{column}" for column in _LIFE.split(", "))}
+  FROM (SELECT max(seq) AS seq, hash FROM records) AS head
+  LEFT JOIN leases ON leases.run = ?1 AND leases.pid <> 0
+  LEFT JOIN runs ON runs.id = ?1
+  LEFT JOIN effects AS own ON own.id = ?2
+"""
+
+
+class Stand(NamedTuple):
+    """What the journal says right before a record is appended."""
+
+    seq: int  # of the newest record
+    hash: bytes
+    generation: int | None  # of the lease of the record's run, if someone holds it
+    run: RunState | None
+    others_in_flight: int
+    life: Life | None  # of the record's effect
 
 
 class SqliteJournal:
@@ -43,21 +60,8 @@ class SqliteJournal:
     def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:
         refuse_unheld(lease, drafts)
         with self._database.write() as connection:
-            seq, previous = _head(connection, lease)
             at = self._now()
-            records: list[Record] = []
-            for draft in drafts:
-                seq += 1
-                body = canonical(draft.body)
-                previous = chained(previous, seq, at, draft.kind, draft.run, draft.effect, body)
-                record = Record(seq, draft.kind, draft.run, draft.effect, at, draft.body, previous)
-                connection.execute(
-                    f"INSERT INTO records ({_RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (seq, draft.kind, draft.run, draft.effect, at, body.decode(), previous),
-                )
-                _project(connection, record)
-                records.append(record)
-            return tuple(records)
+            return tuple(_append(connection, lease, draft, at) for draft in drafts)
 
     def records(
         self, after: int = 0, kinds: tuple[Kind, ...] = (), run: str = "", effect: str = ""
@@ -86,6 +90,9 @@ class SqliteJournal:
             values[0] = rows[-1][0]
 
     def effects(self, query: Query) -> Iterator[Effect]:
+        # Asked before every change, and nearly always in vain.
+        if query.key and not self._database.read("SELECT 1 FROM effects WHERE key = ? AND key <> ''", (query.key,)):
+            return
         sql, values = select_effects(query if query.limit or query.ids else query._replace(limit=_PAGE))
         while True:
             rows = self._database.read(sql, values)
@@ -140,35 +147,52 @@ def to_record(row: Row) -> Record:
         ) from error
 
 
-def _head(connection: sqlite3.Connection, lease: Lease | None) -> tuple[int, bytes]:
-    """The newest record; refused unless the lease is the newest of its run."""
-    run = lease.run if lease else ""
-    generation, seq, hash = connection.execute(_FENCE_AND_HEAD, (run,)).fetchone()
-    if lease and generation != lease.generation:
+def _append(connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int) -> Record:
+    kind, run, effect, content = draft
+    stand = _stand(connection, run, effect)
+    if lease and stand.generation != lease.generation:
         raise LeaseLost(
             f"Run {short(lease.run)} was taken over by another process while this one was away.",
             hint="Nothing more is written on its behalf; `takeback log --run` shows where it stands.",
         )
-    return seq or 0, hash or GENESIS
+    seq = stand.seq + 1
+    body = canonical(content)
+    hash = chained(stand.hash, seq, at, kind, run, effect, body)
+    connection.execute(
+        f"INSERT INTO records ({_RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (seq, kind, run, effect, at, body.decode(), hash),
+    )
+    record = Record(seq, kind, run, effect, at, content, hash)
+    _project(connection, record, stand)
+    return record
 
 
-def _project(connection: sqlite3.Connection, record: Record) -> None:
-    if record.kind in (*BIRTHS, Kind.CLOSE):
-        _refuse_unfit_run(connection, record)
+def _stand(connection: sqlite3.Connection, run: str, effect: str) -> Stand:
+    row = connection.execute(_STAND, (run, effect)).fetchone()
+    seq, hash, generation, state, others = row[:5]
+    life = _to_life(row[5:]) if row[5] is not None else None
+    return Stand(seq or 0, hash or GENESIS, generation, RunState(state) if state else None, others, life)
+
+
+def _project(connection: sqlite3.Connection, record: Record, stand: Stand) -> None:
+    born = record.kind in BIRTHS
+    if born or record.kind is Kind.CLOSE:
+        in_flight = record.kind is Kind.CLOSE and _has_in_flight(connection, record.run)
+        refuse_unfit_run(record, stand.run, in_flight)
     if record.kind in (Kind.OPEN, Kind.CLOSE):
         _project_run(connection, record)
     if record.kind not in OF_EFFECTS:
         return
-    born = record.kind in BIRTHS
-    if born:
+    if born and stand.others_in_flight:
         _refuse_overlap(connection, record)
 
-    known: dict[str, Life] = {}
+    known: dict[str, Life] = {stand.life.id: stand.life} if stand.life else {}
 
     def find(id: str) -> Life | None:
-        row = connection.execute(f"SELECT {_LIFE} FROM effects WHERE id = ?", (id,)).fetchone()
-        if row:
-            known[id] = _to_life(row)
+        if id not in known and id != record.effect:
+            row = connection.execute(f"SELECT {_LIFE} FROM effects WHERE id = ?", (id,)).fetchone()
+            if row:
+                known[id] = _to_life(row)
         return known.get(id)
 
     for life in consequences(record, find):
@@ -180,16 +204,9 @@ def _project(connection: sqlite3.Connection, record: Record) -> None:
             _index(connection, record, life.seq)
 
 
-def _refuse_unfit_run(connection: sqlite3.Connection, record: Record) -> None:
-    row = connection.execute("SELECT state FROM runs WHERE id = ?", (record.run,)).fetchone()
-    in_flight = (
-        record.kind is Kind.CLOSE
-        and connection.execute(
-            f"SELECT 1 FROM effects WHERE {_IN_FLIGHT} AND state <> 'stuck' AND run = ? LIMIT 1",
-            (record.run,),
-        ).fetchone()
-    )
-    refuse_unfit_run(record, RunState(row[0]) if row else None, bool(in_flight))
+def _has_in_flight(connection: sqlite3.Connection, run: str) -> bool:
+    sql = f"SELECT 1 FROM effects WHERE {_IN_FLIGHT} AND state <> 'stuck' AND run = ? LIMIT 1"
+    return connection.execute(sql, (run,)).fetchone() is not None
 
 
 def _insert(connection: sqlite3.Connection, record: Record, life: Life) -> None:
@@ -255,8 +272,6 @@ def _refuse_overlap(connection: sqlite3.Connection, record: Record) -> None:
     in_flight = connection.execute(
         f"SELECT id, state, seq, told FROM effects WHERE {_IN_FLIGHT} AND id <> ?", (record.effect,)
     ).fetchall()
-    if not in_flight:
-        return
     wanted = [without_fragment(resource) for resource in touched(record.body)]
     theirs = [
         (id, state, one) for id, state, seq, told_at in in_flight for one in _held(connection, seq, told_at)
