@@ -72,7 +72,7 @@ def select_effects(query: Query, beyond: int = 0) -> tuple[str, list[Any]]:
 def _in_states(states: tuple[State, ...]) -> str:
     # Spelled out, and again in the words of the schema, so that SQLite sees its index of those in flight applies.
     sql = "e.state IN (" + ", ".join(f"'{state.value}'" for state in states) + ")"
-    in_flight = " AND e.state IN ('proposed', 'intended', 'stuck')"
+    in_flight = " AND (e.state = 'proposed' OR e.state = 'intended' OR e.state = 'stuck')"
     return sql + in_flight if set(states).issubset(OPEN_STATES) else sql
 
 

@@ -28,7 +28,7 @@ _OF_EFFECT = (
 )
 _PAGE = 500
 # Exactly as in the schema, so that SQLite sees that the partial index applies.
-_IN_FLIGHT = "state IN ('proposed', 'intended', 'stuck')"
+_IN_FLIGHT = "(state = 'proposed' OR state = 'intended' OR state = 'stuck')"
 # All that decides whether the next record may be appended, and what it does, in one look.
 _STAND = f"""
   SELECT head.seq, head.hash, leases.generation, runs.state,
@@ -160,7 +160,7 @@ def _append(connection: sqlite3.Connection, lease: Lease | None, draft: Draft, a
     hash = chained(stand.hash, seq, at, kind, run, effect, body)
     connection.execute(
         f"INSERT INTO records ({_RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (seq, kind, run, effect, at, body.decode(), hash),
+        (seq, kind.value, run, effect, at, body.decode(), hash),
     )
     record = Record(seq, kind, run, effect, at, content, hash)
     _project(connection, record, stand)
@@ -213,7 +213,8 @@ def _insert(connection: sqlite3.Connection, record: Record, life: Life) -> None:
     key: str = record.body["key"]
     try:
         connection.execute(
-            f"INSERT INTO effects ({_LIFE}, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*life, key)
+            f"INSERT INTO effects ({_LIFE}, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*_to_row(life), key),
         )
     except sqlite3.IntegrityError as error:
         raise KeyReused(
@@ -224,29 +225,20 @@ def _insert(connection: sqlite3.Connection, record: Record, life: Life) -> None:
 
 
 def _update(connection: sqlite3.Connection, old: Life, life: Life) -> None:
+    _, _, state, seq, *rest = _to_row(life)
     connection.execute(
         "UPDATE effects SET state = ?, told = ?, ended = ?, undoes = ?, partial = ?, undone_by = ?, kept_by = ?,"
         " forgotten = ? WHERE seq = ?",
-        (
-            life.state,
-            life.told,
-            life.ended,
-            life.undoes,
-            life.partial,
-            life.undone_by,
-            life.kept_by,
-            life.forgotten,
-            life.seq,
-        ),
+        (state, *rest, seq),
     )
     if life.state is State.ABORTED:
         # Its key is free again; only here, so that no other update has to touch the index of keys.
         connection.execute("UPDATE effects SET key = '' WHERE seq = ?", (life.seq,))
     if old.state is not life.state:
         if old.state not in OPEN_STATES:
-            _count(connection, old.state, -1)
+            _count(connection, old.state.value, -1)
         if life.state not in OPEN_STATES:
-            _count(connection, life.state, 1)
+            _count(connection, life.state.value, 1)
     if not old.kept_by and life.kept_by:
         _count(connection, "kept", 1)
     if not old.forgotten and life.forgotten:
@@ -310,12 +302,12 @@ def _project_run(connection: sqlite3.Connection, record: Record) -> None:
         body = record.body
         connection.execute(
             f"INSERT INTO runs ({_RUN}) VALUES (?, ?, ?, ?, ?, ?, 0, 0)",
-            (record.run, body["name"], body["agent"], state, body["on_death"], record.at),
+            (record.run, body["name"], body["agent"], state.value, body["on_death"], record.at),
         )
         return
     closed_at = record.at if record.kind is Kind.CLOSE else 0
     connection.execute(
-        "UPDATE runs SET state = ?, closed_at = ? WHERE id = ?", (state, closed_at, record.run)
+        "UPDATE runs SET state = ?, closed_at = ? WHERE id = ?", (state.value, closed_at, record.run)
     )
     if state is RunState.KEPT:
         kept = connection.execute(
@@ -323,6 +315,12 @@ def _project_run(connection: sqlite3.Connection, record: Record) -> None:
             (record.run,),
         )
         _count(connection, "kept", kept.rowcount)
+
+
+def _to_row(life: Life) -> Row:
+    """In the order of `_LIFE`; as plain text and numbers, for which sqlite3 need not look how to adapt them."""
+    id, run, state, seq, told_at, ended, undoes, partial, undone_by, kept_by, forgotten = life
+    return id, run, state.value, seq, told_at, ended, undoes, int(partial), undone_by, kept_by, int(forgotten)
 
 
 def _to_life(row: Row) -> Life:

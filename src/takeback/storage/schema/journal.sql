@@ -43,7 +43,8 @@ CREATE TABLE effects (
   forgotten INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX effects_of_run ON effects (run);
-CREATE INDEX effects_in_flight ON effects (state) WHERE state IN ('proposed', 'intended', 'stuck');
+-- effects_in_flight: spelled out, because SQLite builds a table for IN each time a row is written.
+CREATE INDEX effects_in_flight ON effects (state) WHERE state = 'proposed' OR state = 'intended' OR state = 'stuck';
 CREATE INDEX undos ON effects (seq) WHERE undoes <> '';
 CREATE INDEX forgettable_effects ON effects (seq) WHERE kept_by <> '' AND forgotten = 0;
 -- one_effect_per_key: a key has at most one effect that is not aborted; those that are have given theirs up.
