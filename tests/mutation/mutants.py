@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant(
         "a blob is durable before a record names it",
         "storage/database.py",
-        (("                    for flush in self.before_commit:\n                        flush()\n", ""),),
+        (("                    for flush in self.before_commit:\n                        flush(self._connection)\n", ""),),
         (BOUNDARIES, "-k", "undo_killed_at_any_boundary"),
     ),
     Mutant(
