@@ -89,9 +89,11 @@ def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
     inexact = bool(effect.change.args.get("allow_inexact"))
     lost: list[CannotCapture] = []
     status = place.stat()
-    grouped = status is not None and (stat.S_ISDIR(status.st_mode) or status.st_nlink > 1)
+    if status is None:
+        return _Saved(ABSENT, None, [])
+    grouped = stat.S_ISDIR(status.st_mode) or status.st_nlink > 1
     holds = f"{effect.id}-{index}" if grouped and can_hold(tools, place) else ""
-    owners = not inexact or _owners_last(place, status)
+    owners = not inexact or _owners_last(status)
     scope = Scope(tools.blobs, tools.limit, owners, lost if inexact else None, holds)
     sight = look_closely(place, ABSENT, scope, status)
     residue = [f"{display(trouble.resource)} was not captured: {trouble.reason}" for trouble in lost]
@@ -104,8 +106,8 @@ def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
     return _Saved(sight.state, sight.seen, residue)
 
 
-def _owners_last(place: Place, status: os.stat_result | None) -> bool:
-    return status is None or (os.geteuid() == 0 or (may_own(status) and not stat.S_ISDIR(status.st_mode)))
+def _owners_last(status: os.stat_result) -> bool:
+    return os.geteuid() == 0 or (may_own(status) and not stat.S_ISDIR(status.st_mode))
 
 
 def _write(effect: Effect, ready: list[Ready], tools: Tools) -> Captured:
