@@ -12,6 +12,7 @@ from takeback.model.life import BIRTHS, OF_EFFECTS, Life, consequences, refuse_u
 from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
 from takeback.model.resource import display, overlaps, without_fragment
 from takeback.model.run import Lease, OnDeath, RunInfo, RunState, run_state_after
+from takeback.storage.bodies import shortened, whole
 from takeback.storage.database import Database, Row
 from takeback.storage.effects_sql import DAMAGED, select_effects
 from takeback.storage.leases import refuse_unheld
@@ -140,7 +141,7 @@ class SqliteJournal:
 def to_record(row: Row) -> Record:
     seq, kind, run, effect, at, body, hash = row
     try:
-        return Record(seq, Kind(kind), run, effect, at, json.loads(body), hash)
+        return Record(seq, Kind(kind), run, effect, at, json.loads(whole(body)), hash)
     except ValueError as error:
         raise RecordInvalid(
             f"Record {seq} cannot be read: {error}.", hint="Run `takeback verify`."
@@ -160,7 +161,7 @@ def _append(connection: sqlite3.Connection, lease: Lease | None, draft: Draft, a
     hash = chained(stand.hash, seq, at, kind, run, effect, body)
     connection.execute(
         f"INSERT INTO records ({_RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (seq, kind.value, run, effect, at, body.decode(), hash),
+        (seq, kind.value, run, effect, at, shortened(body), hash),
     )
     record = Record(seq, kind, run, effect, at, content, hash)
     _project(connection, record, stand)
@@ -287,7 +288,7 @@ def _held(connection: sqlite3.Connection, effect: int, told_at: int) -> Sequence
     """The resources of an effect in flight, as its own record names them: `targets` cannot be asked by effect."""
     row = connection.execute("SELECT body FROM records WHERE seq = ?", (told_at,)).fetchone()
     try:
-        return touched(json.loads(row[0]))
+        return touched(json.loads(whole(row[0])))
     except (TypeError, KeyError, ValueError):
         # A damaged record: then all targets are looked through.
         rows = connection.execute("SELECT resource FROM targets WHERE effect = ?", (effect,)).fetchall()
@@ -368,8 +369,5 @@ def _vouch(row: Row, previous: bytes | None) -> None:
     seq, kind, run, effect, at, body, hash = row
     if seq is None:
         raise RecordInvalid("A record that should be there is missing.")
-    expected = chained(
-        previous or GENESIS, seq, at, kind, run, effect, body.encode("utf-8", "surrogateescape")
-    )
-    if expected != hash:
+    if chained(previous or GENESIS, seq, at, kind, run, effect, whole(body)) != hash:
         raise RecordInvalid(f"Record {seq} does not have the hash it should.")

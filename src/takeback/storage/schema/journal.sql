@@ -5,7 +5,7 @@ CREATE TABLE records (
   run    TEXT NOT NULL,
   effect TEXT NOT NULL,     -- '' when the record is about the run
   at     INTEGER NOT NULL,  -- microseconds since 1970, UTC
-  body   TEXT NOT NULL,     -- canonical JSON
+  body   ANY NOT NULL,      -- canonical JSON; as text, or deflated
   hash   BLOB NOT NULL      -- SHA-256 over the hash before it and everything in this row
 ) STRICT;
 -- further_records: those of an effect that its row in `effects` does not point to.
