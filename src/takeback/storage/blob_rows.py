@@ -88,7 +88,10 @@ def origin_of(like: str) -> int:
 
 
 def newest(ask: Ask, origin: int) -> Stored | None:
-    rows = ask(f"SELECT {_COLUMNS} {_FROM} WHERE blobs.id = (SELECT newest FROM blob_origins WHERE origin = ?)", (origin,))
+    rows = ask(
+        f"SELECT {_COLUMNS} {_FROM} WHERE blobs.id = (SELECT newest FROM blob_origins WHERE origin = ?)",
+        (origin,),
+    )
     return to_stored(rows[0]) if rows else None
 
 

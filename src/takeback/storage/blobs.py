@@ -65,7 +65,9 @@ class StoredBlobs:
             size += len(piece)
             before = past[number] if number < len(past) else None
             names.append(
-                self._put_piece(piece, lambda before=before: self._find(before) if before else None, part=True)
+                self._put_piece(
+                    piece, lambda before=before: self._find(before) if before else None, part=True
+                )
             )
         digest = whole.digest()
         recipe = Stored(digest, size, Form.RECIPE, b"", 0, codec.seal(names, digest))

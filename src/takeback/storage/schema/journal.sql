@@ -16,14 +16,14 @@ CREATE TRIGGER records_stay BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, '
 
 -- runs: how each run stands.
 CREATE TABLE runs (
-  id        TEXT PRIMARY KEY,
+  number    INTEGER PRIMARY KEY,  -- short, for the rows of its effects
+  id        TEXT NOT NULL UNIQUE,
   name      TEXT NOT NULL,
   agent     TEXT NOT NULL,
   state     TEXT NOT NULL,
   on_death  TEXT NOT NULL,
   opened_at INTEGER NOT NULL,
-  closed_at INTEGER NOT NULL DEFAULT 0,
-  effects   INTEGER NOT NULL DEFAULT 0
+  closed_at INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX unfinished_runs ON runs (opened_at) WHERE state IN ('open', 'suspended');
 
@@ -31,7 +31,8 @@ CREATE INDEX unfinished_runs ON runs (opened_at) WHERE state IN ('open', 'suspen
 CREATE TABLE effects (
   seq       INTEGER PRIMARY KEY,  -- of its first record
   id        TEXT NOT NULL UNIQUE,
-  run       TEXT NOT NULL,
+  run       INTEGER NOT NULL,     -- number of its run
+  nth       INTEGER NOT NULL,     -- of its run, the first being 1
   state     TEXT NOT NULL,
   told      INTEGER NOT NULL,
   ended     INTEGER NOT NULL DEFAULT 0,
