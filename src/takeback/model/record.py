@@ -64,7 +64,7 @@ def canonical(value: Any) -> bytes:
 
 def _refuse_fractions(values: Iterable[Any]) -> None:
     for value in values:
-        kind: type[Any] = type(value)
+        kind = type(value)  # pyright: ignore[reportUnknownVariableType]
         if kind is str or kind is int:  # nearly all there is
             continue
         if kind is float:

@@ -15,13 +15,8 @@ from takeback.model.run import Lease, RunState, run_state_after
 from takeback.storage.bodies import shortened, whole
 from takeback.storage.database import Row
 
-_LIFE = (
-    "own.id, coalesce(home.id, ''), own.state, own.seq, own.told, own.ended, own.undoes, own.partial, own.undone_by,"
-    " own.kept_by, own.forgotten"
-)
-_FIND_LIFE = (
-    f"SELECT {_LIFE} FROM effects AS own LEFT JOIN runs AS home ON home.number = own.run WHERE own.id = ?"
-)
+_LIFE = "own.state, own.seq, own.told, own.ended, own.undoes, own.partial, own.undone_by, own.kept_by, own.forgotten"
+_FIND_LIFE = f"SELECT own.id, runs.id, {_LIFE} FROM effects AS own LEFT JOIN runs ON runs.number = own.run WHERE own.id = ?"
 RECORD = "seq, kind, run, effect, at, body, hash"
 RUN = "id, name, agent, state, on_death, opened_at, closed_at"
 EFFECTS_OF_RUN = "(SELECT nth FROM effects WHERE effects.run = runs.number ORDER BY seq DESC LIMIT 1)"
@@ -29,14 +24,19 @@ EFFECTS_OF_RUN = "(SELECT nth FROM effects WHERE effects.run = runs.number ORDER
 IN_FLIGHT = "(state = 'proposed' OR state = 'intended' OR state = 'stuck')"
 # All that decides whether the next record may be appended, and what it does, in one look.
 _STAND = f"""
-  SELECT head.seq, head.hash, leases.generation, runs.state, runs.number, {EFFECTS_OF_RUN},
-    (SELECT count(*) FROM effects WHERE {IN_FLIGHT} AND id <> ?2),
-    {_LIFE}
+  SELECT head.seq, head.hash, leases.generation, {_LIFE}
   FROM (SELECT max(seq) AS seq, hash FROM records) AS head
   LEFT JOIN leases ON leases.run = ?1 AND leases.pid <> 0
-  LEFT JOIN runs ON runs.id = ?1
   LEFT JOIN effects AS own ON own.id = ?2
-  LEFT JOIN runs AS home ON home.number = own.run
+"""
+# The same for one that begins an effect, which has to fit into its run and beside what others are at.
+_STAND_AT_BIRTH = f"""
+  SELECT head.seq, head.hash, leases.generation, {_LIFE}, runs.state, runs.number, {EFFECTS_OF_RUN},
+    (SELECT count(*) FROM effects WHERE {IN_FLIGHT} AND id <> ?2)
+  FROM (SELECT max(seq) AS seq, hash FROM records) AS head
+  LEFT JOIN leases ON leases.run = ?1 AND leases.pid <> 0
+  LEFT JOIN effects AS own ON own.id = ?2
+  LEFT JOIN runs ON runs.id = ?1
 """
 
 
@@ -46,16 +46,17 @@ class Stand(NamedTuple):
     seq: int  # of the newest record
     hash: bytes
     generation: int | None  # of the lease of the record's run, if someone holds it
-    run: RunState | None
-    run_number: int | None
-    effects_of_run: int | None
-    others_in_flight: int
     life: Life | None  # of the record's effect
+    # Asked for only if the record begins an effect.
+    run: RunState | None = None
+    run_number: int = 0
+    effects_of_run: int = 0
+    others_in_flight: int = 0
 
 
 def append_one(connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int) -> Record:
     kind, run, effect, content = draft
-    stand = _stand(connection, run, effect)
+    stand = _stand(connection, kind, run, effect)
     if lease and stand.generation != lease.generation:
         raise LeaseLost(
             f"Run {short(lease.run)} was taken over by another process while this one was away.",
@@ -63,7 +64,7 @@ def append_one(connection: sqlite3.Connection, lease: Lease | None, draft: Draft
         )
     seq = stand.seq + 1
     body = canonical(content)
-    hash = chained(stand.hash, seq, at, kind, run, effect, body)
+    hash = chained(stand.hash, seq, at, kind.value, run, effect, body)
     connection.execute(
         f"INSERT INTO records ({RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (seq, kind.value, run, effect, at, shortened(body), hash),
@@ -73,12 +74,21 @@ def append_one(connection: sqlite3.Connection, lease: Lease | None, draft: Draft
     return record
 
 
-def _stand(connection: sqlite3.Connection, run: str, effect: str) -> Stand:
-    row = connection.execute(_STAND, (run, effect)).fetchone()
-    seq, hash, generation, state, number, effects, others = row[:7]
-    life = to_life(row[7:]) if row[7] is not None else None
-    run_state = RunState(state) if state else None
-    return Stand(seq or 0, hash or GENESIS, generation, run_state, number, effects, others, life)
+def _stand(connection: sqlite3.Connection, kind: Kind, run: str, effect: str) -> Stand:
+    born = kind in BIRTHS
+    row = connection.execute(_STAND_AT_BIRTH if born else _STAND, (run, effect)).fetchone()
+    seq, hash, generation = row[:3]
+    life = to_life((effect, run, *row[3:12])) if row[3] is not None else None
+    stand = Stand(seq or 0, hash or GENESIS, generation, life)
+    if not born:
+        return stand
+    state, number, effects, others = row[12:]
+    return stand._replace(
+        run=RunState(state) if state else None,
+        run_number=number,
+        effects_of_run=effects or 0,
+        others_in_flight=others,
+    )
 
 
 def _project(connection: sqlite3.Connection, record: Record, stand: Stand) -> None:
@@ -124,7 +134,7 @@ def _insert(connection: sqlite3.Connection, record: Record, life: Life, stand: S
             "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, kept_by, forgotten,"
             " seq, id, key, run, nth)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*_changing(life), life.seq, life.id, key, stand.run_number, (stand.effects_of_run or 0) + 1),
+            (*_changing(life), life.seq, life.id, key, stand.run_number, stand.effects_of_run + 1),
         )
     except sqlite3.IntegrityError as error:
         raise KeyReused(
