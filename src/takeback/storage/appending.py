@@ -16,7 +16,10 @@ from takeback.storage.bodies import shortened, whole
 from takeback.storage.database import Row
 
 _LIFE = "own.state, own.seq, own.told, own.ended, own.undoes, own.partial, own.undone_by, own.kept_by, own.forgotten"
-_FIND_LIFE = f"SELECT own.id, runs.id, {_LIFE} FROM effects AS own LEFT JOIN runs ON runs.number = own.run WHERE own.id = ?"
+_FIND_LIFE = (
+    f"SELECT own.id, runs.id, {_LIFE} FROM effects AS own"
+    " LEFT JOIN runs ON runs.number = own.run WHERE own.id = ?"
+)
 RECORD = "seq, kind, run, effect, at, body, hash"
 RUN = "id, name, agent, state, on_death, opened_at, closed_at"
 EFFECTS_OF_RUN = "(SELECT nth FROM effects WHERE effects.run = runs.number ORDER BY seq DESC LIMIT 1)"
