@@ -13,22 +13,14 @@ import pytest
 import takeback
 from takeback import checks
 from tests.behaviour.conftest import Scene
+from tests.damage import another_byte, effect_that_says, rewrite_records
 
 
 def test_one_damaged_byte_costs_one_effect_and_no_other(scene: Scene) -> None:
     path = os.path.join(os.path.dirname(scene.tb.path), "damaged")
     with takeback.open(path) as tb:
         effects = [Scene(tb, scene.world).write(f"f{n}", "text") for n in range(3)]
-    raw = sqlite3.connect(os.path.join(path, "journal.db"))
-    raw.execute("DROP TRIGGER records_are_final")
-    raw.execute(
-        "UPDATE records SET body ="
-        " CAST(CAST(substr(body, 1, 40) AS BLOB) || x'ff' || CAST(substr(body, 42) AS BLOB) AS TEXT)"
-        " WHERE kind = 'intent' AND effect = ?",
-        (effects[0].id,),
-    )
-    raw.commit()
-    raw.close()
+    rewrite_records(path, "kind = 'intent' AND effect = ?", (effects[0].id,), another_byte)
 
     with takeback.open(path) as tb:
         tb.undo(effects[1])
@@ -56,18 +48,8 @@ os._exit(0)
 
 def damage(store: str, summary: str) -> str:
     """One byte of the intent of the effect with that summary; its id."""
-    raw = sqlite3.connect(os.path.join(store, "journal.db"))
-    raw.execute("DROP TRIGGER records_are_final")
-    where = "kind = 'intent' AND body LIKE ?"
-    (id,) = raw.execute(f"SELECT effect FROM records WHERE {where}", (f"%{summary}%",)).fetchone()
-    raw.execute(
-        "UPDATE records SET body ="
-        " CAST(CAST(substr(body, 1, 40) AS BLOB) || x'ff' || CAST(substr(body, 42) AS BLOB) AS TEXT)"
-        " WHERE kind = 'intent' AND effect = ?",
-        (id,),
-    )
-    raw.commit()
-    raw.close()
+    id = effect_that_says(store, summary)
+    rewrite_records(store, "kind = 'intent' AND effect = ?", (id,), another_byte)
     return id
 
 

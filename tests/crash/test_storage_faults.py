@@ -15,6 +15,7 @@ from takeback.testing.crash import Boundaries, in_a_process
 from tests.crash.mounts import fill, remount, tmpfs
 from tests.crash.scenes import Scene, in_session
 from tests.crash.tracing import Ran, run
+from tests.damage import rewrite_records, saying
 
 NOISE = Random(3).randbytes(400_000)
 
@@ -250,11 +251,7 @@ def test_a_damaged_small_blob_is_named_and_everything_else_can_still_be_undone(s
 def test_a_damaged_record_is_named_and_other_runs_stay_usable(scene: Scene) -> None:
     scene.prepare()
     small, json, large = changed(scene)
-    with closing(sqlite3.connect(scene.store / "journal.db", isolation_level=None)) as connection:
-        connection.execute("DROP TRIGGER records_are_final")
-        connection.execute(
-            "UPDATE records SET body = replace(body, 'run.sh', 'passwd') WHERE seq = ?", (small.seq,)
-        )
+    rewrite_records(scene.store, "seq = ?", (small.seq,), saying("run.sh", "passwd"))
 
     told = run(["verify"], scene.store)
     assert told.status == 6, told

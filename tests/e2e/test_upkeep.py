@@ -2,12 +2,12 @@
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 
 import pytest
 
+from tests.damage import rewrite_records, saying
 from tests.e2e.conftest import COMMAND, CommandLine, surroundings
 from tests.world import World
 
@@ -132,13 +132,8 @@ def test_verify_of_a_journal_that_cannot_be_read_says_what_can_be_done(
 
 
 def damage_the_first_intent() -> None:
-    database = sqlite3.connect(os.path.join(os.environ["TAKEBACK_STORE"], "journal.db"))
-    with database:
-        database.execute("DROP TRIGGER records_are_final")
-        database.execute(
-            "UPDATE records SET body = replace(body, 'write', 'wrote') WHERE kind = 'intent' AND seq < 4"
-        )
-    database.close()
+    store = os.environ["TAKEBACK_STORE"]
+    rewrite_records(store, "kind = 'intent' AND seq < 4", (), saying("write", "wrote"))
 
 
 def test_verify_of_a_damaged_journal_names_it_and_exits_with_6(takeback: CommandLine) -> None:

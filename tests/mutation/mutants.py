@@ -79,18 +79,18 @@ MUTANTS = (
     Mutant(
         "a blob is durable before a record names it",
         "storage/database.py",
-        (("                    for flush in self.before_commit:\n                        flush()\n", ""),),
+        (("                        flush(self._connection)\n", "                        pass\n"),),
         (BOUNDARIES, "-k", "undo_killed_at_any_boundary"),
     ),
     Mutant(
         "only the newest lease may append",
-        "storage/sqlite.py",
-        (("    if lease and generation != lease.generation:\n", "    if False:\n"),),
+        "storage/appending.py",
+        (("    if lease and stand.generation != lease.generation:\n", "    if False:\n"),),
         ("tests/conformance/test_journal.py",),
     ),
     Mutant(
         "one effect in flight per resource",
-        "storage/sqlite.py",
+        "storage/appending.py",
         (("        _refuse_overlap(connection, record)\n", "        pass\n"),),
         ("tests/conformance/test_journal.py",),
     ),

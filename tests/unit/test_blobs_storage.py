@@ -421,3 +421,16 @@ def test_several_processes_put_and_sweep_at_once(opened: Open, store: str) -> No
     os.write(started[1], b"go!")
     assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
     assert list(opened(store)[1].check(True)) == []
+
+
+def test_a_version_is_kept_as_the_difference_to_the_one_right_before_it(blobs: StoredBlobs) -> None:
+    """A write puts the new content, then what is there; the next one must not build on what was there then."""
+    lines = "".join(f"option {number} = {os.urandom(8).hex()}\n" for number in range(300))
+    versions = [f"{lines}version {number} {os.urandom(8).hex()}\n".encode() for number in range(4)]
+    put = [blobs.put(versions[0], like="file:///a")]
+    blobs.sync()
+    for before, new in itertools.pairwise(versions):
+        put.append(blobs.put(new, like="file:///a"))
+        blobs.put(before, like="file:///a")
+        blobs.sync()
+    assert [next(blobs.info([digest])).base for digest in put] == ["", *put[:-1]]

@@ -9,7 +9,7 @@ SHORT = 8
 
 def new_id(random: bytes | None = None) -> str:
     number = int.from_bytes(random or os.urandom(13), "big")
-    return "".join(ALPHABET[(number >> (5 * place)) & 31] for place in range(LENGTH))
+    return "".join([ALPHABET[(number >> (5 * place)) & 31] for place in range(LENGTH)])
 
 
 def short(id: str) -> str:

@@ -44,7 +44,7 @@ def display(resource: str) -> str:
         return resource
     whole, _, fragment = resource.partition("#")
     text = os.fsdecode(path_of(whole))
-    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    shown = text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     return f"{shown} [{fragment}]" if fragment else shown
 
 

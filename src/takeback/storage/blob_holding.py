@@ -59,7 +59,8 @@ class Holding:
         digest = held.stored.digest
         self.held.pop(digest, None)
         self.held[digest] = held
-        if origin is not None:
+        # What a file held before it is written is put after what it will hold, and is not the newer of the two.
+        if origin is not None and not (held.known and origin in self.newest):
             self.newest[origin] = digest
         self._weigh(held)
         if self._data > MOST_DATA or self._content > MOST_CONTENT:
@@ -108,8 +109,8 @@ class Holding:
     def sync(self) -> None:
         self.settle()
         if self.held:
-            with self._database.write():
-                self._write()
+            with self._database.write() as connection:
+                self._write(connection)
             self.settle()
 
     def discard(self) -> None:
@@ -127,41 +128,41 @@ class Holding:
         if not self.committing and not self.held:
             self._packs.release()
 
-    def _begin(self) -> None:
+    def _begin(self, connection: Connection) -> None:
         """Called first thing in every transaction, so the one before is over, and was not rolled back."""
-        self.committing, self._committing_newest = {}, {}
-        self._write()
+        if self.committing:
+            self.committing, self._committing_newest = {}, {}
+        self._write(connection)
 
-    def _write(self) -> None:
+    def _write(self, connection: Connection) -> None:
         """What is held becomes part of this transaction."""
         if not self.held:
             return
-        with self._database.write() as connection:
-            self._in_transaction = lambda: connection.in_transaction
-            if any(self._is_broken(held) for held in self.held.values()):
-                # Not dropped: whoever put it may be about to name it in a record.
-                raise ResourceUnreachable(
-                    "Content that was put lately could not be written to the disk.",
-                    hint="Check the disk, run `takeback verify`, and do it again.",
-                )
-            self._packs.sync()
-            ask, at = rows.asking(connection), self._now() // 1_000_000
-            ids = {digest: self._write_row(connection, ask, held, at) for digest, held in self.held.items()}
-            for origin, digest in self.newest.items():
-                rows.set_newest(connection, origin, ids[digest])
-            self.committing |= self.held
-            self._committing_newest |= self.newest
-            self._empty()
+        self._in_transaction = lambda: connection.in_transaction
+        if any(self._is_broken(held) for held in self.held.values()):
+            # Not dropped: whoever put it may be about to name it in a record.
+            raise ResourceUnreachable(
+                "Content that was put lately could not be written to the disk.",
+                hint="Check the disk, run `takeback verify`, and do it again.",
+            )
+        self._packs.sync()
+        ask, at = rows.asking(connection), self._now() // 1_000_000
+        ids = {digest: self._write_row(connection, ask, held, at) for digest, held in self.held.items()}
+        for origin, digest in self.newest.items():
+            rows.set_newest(connection, origin, ids[digest])
+        self.committing |= self.held
+        self._committing_newest |= self.newest
+        self._empty()
 
     def _write_row(self, connection: Connection, ask: Ask, held: Held, at: int) -> int:
         stored = held.stored
         for needed in chain(held.pieces, held.refs):
             if needed not in self.held and rows.find_id(ask, needed) is None:
                 raise _swept(held)
-        id = rows.find_id(ask, stored.digest)
+        id, touched_at = rows.find_touched(ask, stored.digest)
         if id is None or held.heals:
             id = self._write_content(connection, ask, held, id, at)
-        else:
+        elif touched_at < at:
             rows.touch(connection, id, at)
         if held.refs:
             rows.add_refs(connection, id, stored.digest, held.refs)

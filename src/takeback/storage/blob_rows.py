@@ -75,15 +75,24 @@ def find_id(ask: Ask, digest: bytes) -> int | None:
     return rows[0][0] if rows else None
 
 
+def find_touched(ask: Ask, digest: bytes) -> tuple[int | None, int]:
+    """Its id, and when it was last put."""
+    rows = ask(f"SELECT id, created_at FROM blobs WHERE {_NAMED}", (digest,))
+    return rows[0] if rows else (None, 0)
+
+
 def origin_of(like: str) -> int:
     """64 bits are enough: two names that share them only share a bad first guess."""
     hashed = hashlib.sha256(like.encode("utf-8", "surrogateescape")).digest()
     return int.from_bytes(hashed[:8], "big", signed=True)
 
 
-def newest(ask: Ask, origin: int) -> bytes | None:
-    rows = ask("SELECT digest FROM blob_origins JOIN blobs ON blobs.id = newest WHERE origin = ?", (origin,))
-    return rows[0][0] if rows else None
+def newest(ask: Ask, origin: int) -> Stored | None:
+    rows = ask(
+        f"SELECT {_COLUMNS} {_FROM} WHERE blobs.id = (SELECT newest FROM blob_origins WHERE origin = ?)",
+        (origin,),
+    )
+    return to_stored(rows[0]) if rows else None
 
 
 def refs_of(ask: Ask, digest: bytes) -> tuple[bytes, ...]:

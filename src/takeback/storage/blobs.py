@@ -57,14 +57,18 @@ class StoredBlobs:
         cut = codec.cut(content)
         first, second = next(cut, b""), next(cut, None)
         if second is None:
-            return self._put_piece(first, lambda: self._past(origin), needed, origin).hex()
-        past = self._past(origin)
+            return self._put_piece(first, lambda: self._first_piece(origin), needed, origin).hex()
+        past = self._pieces_of_newest(origin)
         whole, size, names = hashlib.sha256(), 0, list[bytes]()
         for number, piece in enumerate(chain((first, second), cut)):
             whole.update(piece)
             size += len(piece)
-            before = past[number : number + 1]
-            names.append(self._put_piece(piece, lambda before=before: before, part=True))
+            before = past[number] if number < len(past) else None
+            names.append(
+                self._put_piece(
+                    piece, lambda before=before: self._find(before) if before else None, part=True
+                )
+            )
         digest = whole.digest()
         recipe = Stored(digest, size, Form.RECIPE, b"", 0, codec.seal(names, digest))
         with self._lock:
@@ -80,14 +84,25 @@ class StoredBlobs:
             raise missing(ref)
         return digest
 
-    def _past(self, origin: int | None) -> list[bytes]:
-        """The pieces of the newest version of the same thing."""
+    def _newest(self, origin: int | None) -> Stored | None:
+        """The newest version of the same thing."""
         if origin is None:
-            return []
+            return None
         with self._lock:
-            newest = self._holding.newest.get(origin) or rows.newest(self._database.read, origin)
-            stored = self._find(newest) if newest else None
-            return self._pieces(stored) if stored else []
+            held = self._holding.newest.get(origin)
+            return self._find(held) if held else rows.newest(self._database.read, origin)
+
+    def _pieces_of_newest(self, origin: int | None) -> list[bytes]:
+        newest = self._newest(origin)
+        return self._pieces(newest) if newest else []
+
+    def _first_piece(self, origin: int | None) -> Stored | None:
+        """The first piece of the newest version: all of it, unless it was long."""
+        newest = self._newest(origin)
+        if newest and is_recipe(newest):
+            pieces = self._pieces(newest)
+            return self._find(pieces[0]) if pieces else None
+        return newest
 
     def _pieces(self, stored: Stored) -> list[bytes]:
         """None if they cannot be read: then the new version is kept whole."""
@@ -99,7 +114,7 @@ class StoredBlobs:
     def _put_piece(
         self,
         content: bytes,
-        past: Callable[[], list[bytes]],  # asked for only if the content is new
+        past: Callable[[], Stored | None],  # an earlier version of it; asked for only if the content is new
         refs: tuple[bytes, ...] = (),
         origin: int | None = None,
         part: bool = False,
@@ -120,9 +135,9 @@ class StoredBlobs:
             self._holding.add(Held(fresh, content, heals=stored is not None, refs=refs), origin)
             return digest
 
-    def _encoded(self, digest: bytes, content: bytes, past: list[bytes]) -> Stored:
-        base = self._base_for(past[0], len(content)) if past and past[0] != digest else None
-        before = self._readable(base.digest) if base else None
+    def _encoded(self, digest: bytes, content: bytes, past: Stored | None) -> Stored:
+        base = self._base_for(past, len(content)) if past and past.digest != digest else None
+        before = self._readable(base.digest, base) if base else None
         form, data = codec.encode(content, before)
         if codec.decode(form, data, len(content), before) != content:
             raise damaged(digest, "it could not be decoded after it was encoded")
@@ -131,17 +146,16 @@ class StoredBlobs:
             return Stored(digest, len(content), form, base.digest, base.depth + 1, data)
         return Stored(digest, len(content), form, b"", 0, data)
 
-    def _base_for(self, digest: bytes, size: int) -> Stored | None:
+    def _base_for(self, base: Stored | None, size: int) -> Stored | None:
         """The last version, or the whole one that it stands on when its chain is long enough."""
-        base = self._find(digest)
         if base and base.depth >= min(DEEPEST, max(1, CHAIN_BYTES // max(1, size))):
             while base and base.base:
                 base = self._find(base.base)
         return base if base and not is_recipe(base) else None
 
-    def _readable(self, digest: bytes) -> bytes | None:
+    def _readable(self, digest: bytes, found: Stored | None = None) -> bytes | None:
         try:
-            return self._reader.content(digest)
+            return self._reader.content(digest, found)
         except (Corrupt, ResourceUnreachable):
             return None
 
@@ -151,7 +165,7 @@ class StoredBlobs:
             return False
         try:
             if stored.place is None or len(content) <= INLINE:
-                return self._reader.content(stored.digest) == content
+                return self._reader.content(stored.digest, stored) == content
             link: Stored | None = stored
             while link and link.place and self._packs.peek(link.place).digest == link.digest:
                 if not link.base:

@@ -6,7 +6,8 @@ from takeback.errors import TakebackError
 from takeback.model.life import OF_EFFECTS, Life, consequences
 from takeback.model.record import GENESIS, Kind, chained
 from takeback.model.run import RunState, run_state_after
-from takeback.storage.database import Database
+from takeback.storage.bodies import whole
+from takeback.storage.database import Database, Row
 from takeback.storage.sqlite import to_record
 
 _PAGE = 2000
@@ -35,9 +36,8 @@ def _check_records(database: Database) -> Iterator[str]:
         for row in rows:
             if row[0] != seq + 1:
                 yield f"Records {seq + 1} to {row[0] - 1} are missing."
-            seq, kind, run, effect, at, body, stored = row
-            text = body.encode("utf-8", "surrogateescape")
-            if chained(previous, seq, at, kind, run, effect, text) != stored:
+            seq, kind, run, effect, _, _, stored = row
+            if not _has_its_hash(row, previous):
                 yield f"Record {seq} ({kind} of {effect or run}) is not what was written: its hash does not fit."
             previous = stored
             try:
@@ -54,6 +54,14 @@ def _check_records(database: Database) -> Iterator[str]:
             except (TakebackError, KeyError, ValueError) as error:
                 yield f"Record {seq} ({kind} of {effect or run}) does not fit: {error}"
     yield from _compare(database, lives, runs)
+
+
+def _has_its_hash(row: Row, previous: bytes) -> bool:
+    seq, kind, run, effect, at, body, stored = row
+    try:
+        return chained(previous, seq, at, kind, run, effect, whole(body)) == stored
+    except ValueError:
+        return False
 
 
 def _keep_all(lives: dict[str, Life], run: str) -> None:

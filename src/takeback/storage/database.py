@@ -22,7 +22,7 @@ class Database:
         self.read_only = read_only
         self.lock = RLock()
         # What others hold back until the next commit (blobs put but not yet written) is written first, inside it.
-        self.before_commit: list[Callable[[], None]] = []
+        self.before_commit: list[Callable[[sqlite3.Connection], None]] = []
         self.after_rollback: list[Callable[[], None]] = []
         self.on_io_error: Callable[[], None] = lambda: None
         self._process = os.getpid()
@@ -67,7 +67,7 @@ class Database:
                 self._depth = 1
                 try:
                     for flush in self.before_commit:
-                        flush()
+                        flush(self._connection)
                     yield self._connection
                     self._connection.execute("COMMIT")
                 except BaseException:

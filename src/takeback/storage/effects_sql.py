@@ -8,14 +8,14 @@ from takeback.model.resource import ancestors
 from takeback.storage.protocols import Query
 
 _COLUMNS = """
-  e.id, e.run, e.state, e.seq, e.told, e.ended, e.undoes, e.partial, e.undone_by, e.kept_by, e.forgotten,
+  e.id, coalesce(r.id, ''), e.state, e.seq, e.told, e.ended, e.undoes, e.partial, e.undone_by, e.kept_by, e.forgotten,
   coalesce(r.agent, ''),
   i.seq, i.kind, i.run, i.effect, i.at, i.body, i.hash,
   p.hash,
   o.seq, o.kind, o.run, o.effect, o.at, o.body, o.hash,
   q.hash
 FROM effects e
-LEFT JOIN runs r ON r.id = e.run
+LEFT JOIN runs r ON r.number = e.run
 LEFT JOIN records i ON i.seq = e.told
 LEFT JOIN records p ON p.seq = e.told - 1
 LEFT JOIN records o ON o.seq = e.ended
@@ -46,7 +46,7 @@ def select_effects(query: Query, beyond: int = 0) -> tuple[str, list[Any]]:
     if query.ids:
         narrow(f"e.id IN ({_marks(query.ids)})", *query.ids)
     for sql, value in (
-        ("e.run = ?", query.run),
+        ("e.run = (SELECT number FROM runs WHERE id = ?)", query.run),
         ("r.agent = ?", query.agent),
         ("e.key = ? AND e.key <> '' AND e.state <> 'aborted'", query.key),
         ("e.seq IN (SELECT effect FROM needs WHERE needed = ?)", query.needing),
@@ -72,7 +72,7 @@ def select_effects(query: Query, beyond: int = 0) -> tuple[str, list[Any]]:
 def _in_states(states: tuple[State, ...]) -> str:
     # Spelled out, and again in the words of the schema, so that SQLite sees its index of those in flight applies.
     sql = "e.state IN (" + ", ".join(f"'{state.value}'" for state in states) + ")"
-    in_flight = " AND e.state IN ('proposed', 'intended', 'stuck')"
+    in_flight = " AND (e.state = 'proposed' OR e.state = 'intended' OR e.state = 'stuck')"
     return sql + in_flight if set(states).issubset(OPEN_STATES) else sql
 
 

@@ -1,25 +1,22 @@
 """The journal in SQLite: records, and projections kept in the same transaction."""
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from takeback.errors import Blocked, KeyReused, LeaseLost, RecordInvalid, StoreBusy
-from takeback.model.effect import OPEN_STATES, Effect, State
+from takeback.errors import RecordInvalid
+from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.model.life import BIRTHS, OF_EFFECTS, Life, consequences, refuse_unfit_run, told, touched
-from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
-from takeback.model.resource import display, overlaps, without_fragment
-from takeback.model.run import Lease, OnDeath, RunInfo, RunState, run_state_after
+from takeback.model.life import told
+from takeback.model.record import GENESIS, Draft, Kind, Record, chained
+from takeback.model.run import Lease, OnDeath, RunInfo, RunState
+from takeback.storage.appending import EFFECTS_OF_RUN, IN_FLIGHT, RECORD, RUN, append_one, to_life
+from takeback.storage.bodies import whole
 from takeback.storage.database import Database, Row
 from takeback.storage.effects_sql import DAMAGED, select_effects
 from takeback.storage.leases import refuse_unheld
 from takeback.storage.protocols import Query
 
-_LIFE = "id, run, state, seq, told, ended, undoes, partial, undone_by, kept_by, forgotten"
-_RECORD = "seq, kind, run, effect, at, body, hash"
-_RUN = "id, name, agent, state, on_death, opened_at, closed_at, effects"
 # The first record, the one that tells what it is and the newest outcome are pointed to; the others are few.
 _OF_EFFECT = (
     "SELECT seq FROM effects WHERE id = ? UNION SELECT told FROM effects WHERE id = ?"
@@ -27,12 +24,6 @@ _OF_EFFECT = (
     " UNION SELECT seq FROM records WHERE effect = ? AND effect <> '' AND kind NOT IN ('intent', 'done')"
 )
 _PAGE = 500
-_FENCE_AND_HEAD = """
-  SELECT (SELECT generation FROM leases WHERE run = ? AND pid <> 0), seq, hash
-  FROM (SELECT max(seq) AS seq, hash FROM records)
-"""
-# Exactly as in the schema, so that SQLite sees that the partial index applies.
-_IN_FLIGHT = "state IN ('proposed', 'intended', 'stuck')"
 
 
 class SqliteJournal:
@@ -43,21 +34,8 @@ class SqliteJournal:
     def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:
         refuse_unheld(lease, drafts)
         with self._database.write() as connection:
-            seq, previous = _head(connection, lease)
             at = self._now()
-            records: list[Record] = []
-            for draft in drafts:
-                seq += 1
-                body = canonical(draft.body)
-                previous = chained(previous, seq, at, draft.kind, draft.run, draft.effect, body)
-                record = Record(seq, draft.kind, draft.run, draft.effect, at, draft.body, previous)
-                connection.execute(
-                    f"INSERT INTO records ({_RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (seq, draft.kind, draft.run, draft.effect, at, body.decode(), previous),
-                )
-                _project(connection, record)
-                records.append(record)
-            return tuple(records)
+            return tuple(append_one(connection, lease, draft, at) for draft in drafts)
 
     def records(
         self, after: int = 0, kinds: tuple[Kind, ...] = (), run: str = "", effect: str = ""
@@ -75,7 +53,7 @@ class SqliteJournal:
             where.append("(" + " OR ".join(f"kind = '{kind.value}'" for kind in kinds) + ")")
         # SQLite would rather read every record in order than the few of this index and sort them.
         index = "INDEXED BY checkpoints" if kinds == (Kind.CHECKPOINT,) else ""
-        sql = f"SELECT {_RECORD} FROM records {index} WHERE {' AND '.join(where)} ORDER BY seq LIMIT {_PAGE}"
+        sql = f"SELECT {RECORD} FROM records {index} WHERE {' AND '.join(where)} ORDER BY seq LIMIT {_PAGE}"
         # In pages: a reader that stops half-way has not read it all, and holds no lock meanwhile.
         while True:
             rows = self._database.read(sql, values)
@@ -86,6 +64,11 @@ class SqliteJournal:
             values[0] = rows[-1][0]
 
     def effects(self, query: Query) -> Iterator[Effect]:
+        # Asked before every change, and nearly always in vain.
+        if query.key and not self._database.read(
+            "SELECT 1 FROM effects WHERE key = ? AND key <> ''", (query.key,)
+        ):
+            return
         sql, values = select_effects(query if query.limit or query.ids else query._replace(limit=_PAGE))
         while True:
             rows = self._database.read(sql, values)
@@ -102,7 +85,9 @@ class SqliteJournal:
             where = f"WHERE id IN ({','.join('?' * len(ids))})"
         elif unfinished:
             where = "WHERE state IN ('open', 'suspended')"
-        for row in self._database.read(f"SELECT {_RUN} FROM runs {where} ORDER BY opened_at, rowid", values):
+        for row in self._database.read(
+            f"SELECT {RUN}, {EFFECTS_OF_RUN} FROM runs {where} ORDER BY opened_at, number", values
+        ):
             yield _to_run(row)
 
     def resolve(self, prefix: str) -> tuple[str, ...]:
@@ -119,7 +104,7 @@ class SqliteJournal:
             str(name): int(n) for name, n in self._database.read("SELECT name, n FROM tally WHERE n > 0")
         }
         # What is in flight is counted by its index: few at any time, and two writes less for each effect.
-        in_flight = f"SELECT state, count(*) FROM effects WHERE {_IN_FLIGHT} GROUP BY state"
+        in_flight = f"SELECT state, count(*) FROM effects WHERE {IN_FLIGHT} GROUP BY state"
         counts |= {str(state): int(n) for state, n in self._database.read(in_flight)}
         counts["records"] = self._database.read("SELECT coalesce(max(seq), 0) FROM records")[0][0]
         return counts
@@ -133,197 +118,20 @@ class SqliteJournal:
 def to_record(row: Row) -> Record:
     seq, kind, run, effect, at, body, hash = row
     try:
-        return Record(seq, Kind(kind), run, effect, at, json.loads(body), hash)
+        return Record(seq, Kind(kind), run, effect, at, json.loads(whole(body)), hash)
     except ValueError as error:
         raise RecordInvalid(
             f"Record {seq} cannot be read: {error}.", hint="Run `takeback verify`."
         ) from error
 
 
-def _head(connection: sqlite3.Connection, lease: Lease | None) -> tuple[int, bytes]:
-    """The newest record; refused unless the lease is the newest of its run."""
-    run = lease.run if lease else ""
-    generation, seq, hash = connection.execute(_FENCE_AND_HEAD, (run,)).fetchone()
-    if lease and generation != lease.generation:
-        raise LeaseLost(
-            f"Run {short(lease.run)} was taken over by another process while this one was away.",
-            hint="Nothing more is written on its behalf; `takeback log --run` shows where it stands.",
-        )
-    return seq or 0, hash or GENESIS
-
-
-def _project(connection: sqlite3.Connection, record: Record) -> None:
-    if record.kind in (*BIRTHS, Kind.CLOSE):
-        _refuse_unfit_run(connection, record)
-    if record.kind in (Kind.OPEN, Kind.CLOSE):
-        _project_run(connection, record)
-    if record.kind not in OF_EFFECTS:
-        return
-    born = record.kind in BIRTHS
-    if born:
-        _refuse_overlap(connection, record)
-
-    known: dict[str, Life] = {}
-
-    def find(id: str) -> Life | None:
-        row = connection.execute(f"SELECT {_LIFE} FROM effects WHERE id = ?", (id,)).fetchone()
-        if row:
-            known[id] = _to_life(row)
-        return known.get(id)
-
-    for life in consequences(record, find):
-        if life.seq == record.seq:
-            _insert(connection, record, life)
-        else:
-            _update(connection, known[life.id], life)
-        if born:
-            _index(connection, record, life.seq)
-
-
-def _refuse_unfit_run(connection: sqlite3.Connection, record: Record) -> None:
-    row = connection.execute("SELECT state FROM runs WHERE id = ?", (record.run,)).fetchone()
-    in_flight = (
-        record.kind is Kind.CLOSE
-        and connection.execute(
-            f"SELECT 1 FROM effects WHERE {_IN_FLIGHT} AND state <> 'stuck' AND run = ? LIMIT 1",
-            (record.run,),
-        ).fetchone()
-    )
-    refuse_unfit_run(record, RunState(row[0]) if row else None, bool(in_flight))
-
-
-def _insert(connection: sqlite3.Connection, record: Record, life: Life) -> None:
-    key: str = record.body["key"]
-    try:
-        connection.execute(
-            f"INSERT INTO effects ({_LIFE}, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*life, key)
-        )
-    except sqlite3.IntegrityError as error:
-        raise KeyReused(
-            f"The key {key!r} already belongs to another effect.",
-            hint="Give every change its own key, or none.",
-        ) from error
-    connection.execute("UPDATE runs SET effects = effects + 1 WHERE id = ?", (life.run,))
-
-
-def _update(connection: sqlite3.Connection, old: Life, life: Life) -> None:
-    connection.execute(
-        "UPDATE effects SET state = ?, told = ?, ended = ?, undoes = ?, partial = ?, undone_by = ?, kept_by = ?,"
-        " forgotten = ? WHERE seq = ?",
-        (
-            life.state,
-            life.told,
-            life.ended,
-            life.undoes,
-            life.partial,
-            life.undone_by,
-            life.kept_by,
-            life.forgotten,
-            life.seq,
-        ),
-    )
-    if life.state is State.ABORTED:
-        # Its key is free again; only here, so that no other update has to touch the index of keys.
-        connection.execute("UPDATE effects SET key = '' WHERE seq = ?", (life.seq,))
-    if old.state is not life.state:
-        if old.state not in OPEN_STATES:
-            _count(connection, old.state, -1)
-        if life.state not in OPEN_STATES:
-            _count(connection, life.state, 1)
-    if not old.kept_by and life.kept_by:
-        _count(connection, "kept", 1)
-    if not old.forgotten and life.forgotten:
-        _count(connection, "forgotten", 1)
-
-
-def _count(connection: sqlite3.Connection, name: str, by: int) -> None:
-    connection.execute(
-        "INSERT INTO tally (name, n) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET n = n + excluded.n",
-        (name, by),
-    )
-
-
-def _index(connection: sqlite3.Connection, record: Record, effect: int) -> None:
-    for resource in touched(record.body):
-        connection.execute("INSERT OR IGNORE INTO targets VALUES (?, ?)", (resource, effect))
-    for needed in record.body.get("needs", ()):
-        connection.execute("INSERT OR IGNORE INTO needs VALUES (?, ?)", (needed, effect))
-
-
-def _refuse_overlap(connection: sqlite3.Connection, record: Record) -> None:
-    """One effect in flight per resource; keys of one file count as the file, because the file is replaced whole."""
-    in_flight = connection.execute(
-        f"SELECT id, state, seq, told FROM effects WHERE {_IN_FLIGHT} AND id <> ?", (record.effect,)
-    ).fetchall()
-    if not in_flight:
-        return
-    wanted = [without_fragment(resource) for resource in touched(record.body)]
-    theirs = [
-        (id, state, one) for id, state, seq, told_at in in_flight for one in _held(connection, seq, told_at)
-    ]
-    for id, state, resource in theirs:
-        if not any(overlaps(without_fragment(resource), one) for one in wanted):
-            continue
-        if state == State.STUCK:
-            raise Blocked(
-                f"Effect {short(id)} on {display(resource)} is stuck, so nothing may build on it.",
-                hint=f"See `takeback show {short(id)}`, put it right, then run `takeback recover`.",
-                blockers=(id,),
-            )
-        raise StoreBusy(
-            f"Another effect ({short(id)}) is being made on {display(resource)}.",
-            hint="Try again when it is finished.",
-        )
-
-
-def _held(connection: sqlite3.Connection, effect: int, told_at: int) -> Sequence[str]:
-    """The resources of an effect in flight, as its own record names them: `targets` cannot be asked by effect."""
-    row = connection.execute("SELECT body FROM records WHERE seq = ?", (told_at,)).fetchone()
-    try:
-        return touched(json.loads(row[0]))
-    except (TypeError, KeyError, ValueError):
-        # A damaged record: then all targets are looked through.
-        rows = connection.execute("SELECT resource FROM targets WHERE effect = ?", (effect,)).fetchall()
-        return [resource for (resource,) in rows]
-
-
-def _project_run(connection: sqlite3.Connection, record: Record) -> None:
-    row = connection.execute(f"SELECT {_RUN} FROM runs WHERE id = ?", (record.run,)).fetchone()
-    outcome: str = record.body.get("outcome", "")
-    state = run_state_after(RunState(row[3]) if row else None, record.kind, outcome, f"Record {record.seq}")
-    if row is None:
-        body = record.body
-        connection.execute(
-            f"INSERT INTO runs ({_RUN}) VALUES (?, ?, ?, ?, ?, ?, 0, 0)",
-            (record.run, body["name"], body["agent"], state, body["on_death"], record.at),
-        )
-        return
-    closed_at = record.at if record.kind is Kind.CLOSE else 0
-    connection.execute(
-        "UPDATE runs SET state = ?, closed_at = ? WHERE id = ?", (state, closed_at, record.run)
-    )
-    if state is RunState.KEPT:
-        kept = connection.execute(
-            "UPDATE effects SET kept_by = 'run' WHERE run = ? AND kept_by = '' AND state = 'done'",
-            (record.run,),
-        )
-        _count(connection, "kept", kept.rowcount)
-
-
-def _to_life(row: Row) -> Life:
-    id, run, state, seq, told_at, ended, undoes, partial, undone_by, kept_by, forgotten = row
-    return Life(
-        id, run, State(state), seq, told_at, ended, undoes, bool(partial), undone_by, kept_by, bool(forgotten)
-    )
-
-
 def _to_run(row: Row) -> RunInfo:
     id, name, agent, state, on_death, opened_at, closed_at, effects = row
-    return RunInfo(id, name, agent, RunState(state), OnDeath(on_death), opened_at, closed_at, effects)
+    return RunInfo(id, name, agent, RunState(state), OnDeath(on_death), opened_at, closed_at, effects or 0)
 
 
 def _to_effect(row: Row, strict: bool) -> Effect:
-    life, agent = _to_life(row[:11]), row[11]
+    life, agent = to_life(row[:11]), row[11]
     intent, before_intent, outcome, before_outcome = row[12:19], row[19], row[20:27], row[27]
     try:
         _vouch(intent, before_intent)
@@ -355,8 +163,5 @@ def _vouch(row: Row, previous: bytes | None) -> None:
     seq, kind, run, effect, at, body, hash = row
     if seq is None:
         raise RecordInvalid("A record that should be there is missing.")
-    expected = chained(
-        previous or GENESIS, seq, at, kind, run, effect, body.encode("utf-8", "surrogateescape")
-    )
-    if expected != hash:
+    if chained(previous or GENESIS, seq, at, kind, run, effect, whole(body)) != hash:
         raise RecordInvalid(f"Record {seq} does not have the hash it should.")

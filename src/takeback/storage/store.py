@@ -29,6 +29,8 @@ class Store:
         self.journal = SqliteJournal(database, now)
         self.leases = SqliteLeases(database, alive)
         self._blobs: StoredBlobs | None = None
+        self._journal_path = os.path.join(path, "journal.db")
+        self._suspect_path = _suspect(path)
 
     @property
     def blobs(self) -> "StoredBlobs":
@@ -52,12 +54,12 @@ class Store:
                 f"The store at {self.path} is read-only, so no way back could be kept.",
                 hint="Make it writable, or choose another with --store. Looking still works.",
             )
-        if os.path.lexists(_suspect(self.path)):
+        if os.path.lexists(self._suspect_path):
             raise ResourceUnreachable(
                 "The disk under the store failed earlier, so the store is not trusted with new changes.",
                 hint="Run `takeback verify --read-data`; when it finds nothing wrong, the store is trusted again.",
             )
-        if not os.path.exists(os.path.join(self.path, "journal.db")):
+        if not os.path.exists(self._journal_path):
             raise ResourceUnreachable(
                 f"The store at {self.path} was deleted while in use.",
                 hint="Open it again to start a new one.",

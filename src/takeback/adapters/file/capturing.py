@@ -90,7 +90,9 @@ def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
     inexact = bool(effect.change.args.get("allow_inexact"))
     lost: list[CannotCapture] = []
     status = place.stat()
-    grouped = status is not None and (stat.S_ISDIR(status.st_mode) or status.st_nlink > 1)
+    if status is None:
+        return _Saved(ABSENT, None, [])
+    grouped = stat.S_ISDIR(status.st_mode) or status.st_nlink > 1
     holds = f"{effect.id}-{index}" if grouped and can_hold(tools, place) else ""
     scope = Scope(tools.blobs, tools.limit, lost=lost if inexact else None, hold=holds)
     sight = look_closely(place, ABSENT, scope, status)

@@ -30,6 +30,8 @@ def _with_the_others(
     targets: tuple[Target, ...], seen: tuple[TargetSighting, ...]
 ) -> tuple[TargetSighting, ...]:
     """A file that the effect leaves as it was is before and after at once: it stands where the others stand."""
+    if all(one.standing is not Standing.BEFORE for one in seen):
+        return seen
     unchanged = [same(target.before, target.after) for target in targets]
     others = {one.standing for one, is_unchanged in zip(seen, unchanged, strict=True) if not is_unchanged}
     if others != {Standing.BEFORE}:

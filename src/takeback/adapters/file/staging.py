@@ -64,11 +64,8 @@ def make_ready(
         fd = os.open(building, _CREATE, 0o666, dir_fd=place.fd)
     try:
         content = _fill(fd, wanted.digest, tools)
-        owner_lost = _inherit(fd, place, wanted.mode, inexact)
+        state = _inherit(fd, place, wanted, inexact)
         os.fsync(fd)
-        state = _state_of(fd, wanted.digest)
-        if owner_lost:
-            state["owner_lost"] = True
     except BaseException:
         os.close(fd)
         if named:
@@ -92,30 +89,37 @@ def _fill(fd: int, digest: str, tools: Tools) -> bytes | None:
     return b"".join(small) if size <= PIECE else None
 
 
-def _inherit(fd: int, place: Place, mode: int | None, inexact: bool) -> bool:
-    """Owner, ACL and attributes of the file that is replaced; True if the owner could not be kept."""
+def _inherit(fd: int, place: Place, wanted: Wanted, inexact: bool) -> State:
+    """Owner, ACL and attributes of the file that is replaced; what that made of the new one."""
     old = place.stat()
-    owner_lost = False
+    mode, owner_lost = wanted.mode, False
+    new, xattrs = os.fstat(fd), read_xattrs(fd)
+    dressed = False
     if old is not None and stat.S_ISREG(old.st_mode):
-        new = os.fstat(fd)
         if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+            dressed = True
             try:
                 os.fchown(fd, old.st_uid, old.st_gid)
             except PermissionError:
                 if not inexact:
                     raise CannotCapture(place.resource, "its owner could not be kept") from None
                 owner_lost = True
-        xattrs = _xattrs_at(place)
-        xattrs.pop(CAPABILITY, None)
-        write_xattrs(fd, xattrs)
+        inherited = _xattrs_at(place)
+        inherited.pop(CAPABILITY, None)
+        if inherited != xattrs:
+            dressed = True
+            write_xattrs(fd, inherited)
         if mode is None:
             # As the kernel does when anyone writes into a privileged program.
             mode = stat.S_IMODE(old.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
     if mode is not None:
-        if mode != stat.S_IMODE(os.fstat(fd).st_mode):
+        if dressed or mode != stat.S_IMODE(new.st_mode):
+            dressed = True
             os.fchmod(fd, mode)
         demand_readable(place.resource, mode)
-    return owner_lost
+    if dressed:
+        new, xattrs = os.fstat(fd), read_xattrs(fd)
+    return _state_of(new, xattrs, wanted.digest) | ({"owner_lost": True} if owner_lost else {})
 
 
 def demand_readable(resource: str, mode: int) -> None:
@@ -141,8 +145,7 @@ def _xattrs_at(place: Place) -> dict[str, str]:
         os.close(old)
 
 
-def _state_of(fd: int, digest: str) -> State:
-    status = os.fstat(fd)
+def _state_of(status: os.stat_result, xattrs: dict[str, str], digest: str) -> State:
     state: State = {
         "type": "file",
         "size": status.st_size,
@@ -155,6 +158,6 @@ def _state_of(fd: int, digest: str) -> State:
         "ino": status.st_ino,
         "nlink": 1,
     }
-    if xattrs := read_xattrs(fd):
+    if xattrs:
         state["xattrs"] = xattrs
     return state

@@ -5,7 +5,7 @@ CREATE TABLE records (
   run    TEXT NOT NULL,
   effect TEXT NOT NULL,     -- '' when the record is about the run
   at     INTEGER NOT NULL,  -- microseconds since 1970, UTC
-  body   TEXT NOT NULL,     -- canonical JSON
+  body   ANY NOT NULL,      -- canonical JSON; as text, or deflated
   hash   BLOB NOT NULL      -- SHA-256 over the hash before it and everything in this row
 ) STRICT;
 -- further_records: those of an effect that its row in `effects` does not point to.
@@ -16,14 +16,14 @@ CREATE TRIGGER records_stay BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, '
 
 -- runs: how each run stands.
 CREATE TABLE runs (
-  id        TEXT PRIMARY KEY,
+  number    INTEGER PRIMARY KEY,  -- short, for the rows of its effects
+  id        TEXT NOT NULL UNIQUE,
   name      TEXT NOT NULL,
   agent     TEXT NOT NULL,
   state     TEXT NOT NULL,
   on_death  TEXT NOT NULL,
   opened_at INTEGER NOT NULL,
-  closed_at INTEGER NOT NULL DEFAULT 0,
-  effects   INTEGER NOT NULL DEFAULT 0
+  closed_at INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX unfinished_runs ON runs (opened_at) WHERE state IN ('open', 'suspended');
 
@@ -31,7 +31,8 @@ CREATE INDEX unfinished_runs ON runs (opened_at) WHERE state IN ('open', 'suspen
 CREATE TABLE effects (
   seq       INTEGER PRIMARY KEY,  -- of its first record
   id        TEXT NOT NULL UNIQUE,
-  run       TEXT NOT NULL,
+  run       INTEGER NOT NULL,     -- number of its run
+  nth       INTEGER NOT NULL,     -- of its run, the first being 1
   state     TEXT NOT NULL,
   told      INTEGER NOT NULL,
   ended     INTEGER NOT NULL DEFAULT 0,
@@ -43,7 +44,8 @@ CREATE TABLE effects (
   forgotten INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX effects_of_run ON effects (run);
-CREATE INDEX effects_in_flight ON effects (state) WHERE state IN ('proposed', 'intended', 'stuck');
+-- effects_in_flight: spelled out, because SQLite builds a table for IN each time a row is written.
+CREATE INDEX effects_in_flight ON effects (state) WHERE state = 'proposed' OR state = 'intended' OR state = 'stuck';
 CREATE INDEX undos ON effects (seq) WHERE undoes <> '';
 CREATE INDEX forgettable_effects ON effects (seq) WHERE kept_by <> '' AND forgotten = 0;
 -- one_effect_per_key: a key has at most one effect that is not aborted; those that are have given theirs up.

@@ -1,0 +1,252 @@
+"""Appending to the journal in SQLite: each record, and what it does to the tables made from records."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from takeback.errors import Blocked, KeyReused, LeaseLost, StoreBusy
+from takeback.model.effect import OPEN_STATES, State
+from takeback.model.ids import short
+from takeback.model.life import BIRTHS, OF_EFFECTS, Life, consequences, refuse_unfit_run, touched
+from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
+from takeback.model.resource import display, overlaps, without_fragment
+from takeback.model.run import Lease, RunState, run_state_after
+from takeback.storage.bodies import shortened, whole
+from takeback.storage.database import Row
+
+_LIFE = "own.state, own.seq, own.told, own.ended, own.undoes, own.partial, own.undone_by, own.kept_by, own.forgotten"
+_FIND_LIFE = (
+    f"SELECT own.id, runs.id, {_LIFE} FROM effects AS own"
+    " LEFT JOIN runs ON runs.number = own.run WHERE own.id = ?"
+)
+RECORD = "seq, kind, run, effect, at, body, hash"
+RUN = "id, name, agent, state, on_death, opened_at, closed_at"
+EFFECTS_OF_RUN = "(SELECT nth FROM effects WHERE effects.run = runs.number ORDER BY seq DESC LIMIT 1)"
+# Exactly as in the schema, so that SQLite sees that the partial index applies.
+IN_FLIGHT = "(state = 'proposed' OR state = 'intended' OR state = 'stuck')"
+# All that decides whether the next record may be appended, and what it does, in one look.
+_STAND = f"""
+  SELECT head.seq, head.hash, leases.generation, {_LIFE}
+  FROM (SELECT max(seq) AS seq, hash FROM records) AS head
+  LEFT JOIN leases ON leases.run = ?1 AND leases.pid <> 0
+  LEFT JOIN effects AS own ON own.id = ?2
+"""
+# The same for one that begins an effect, which has to fit into its run and beside what others are at.
+_STAND_AT_BIRTH = f"""
+  SELECT head.seq, head.hash, leases.generation, {_LIFE}, runs.state, runs.number, {EFFECTS_OF_RUN},
+    (SELECT count(*) FROM effects WHERE {IN_FLIGHT} AND id <> ?2)
+  FROM (SELECT max(seq) AS seq, hash FROM records) AS head
+  LEFT JOIN leases ON leases.run = ?1 AND leases.pid <> 0
+  LEFT JOIN effects AS own ON own.id = ?2
+  LEFT JOIN runs ON runs.id = ?1
+"""
+
+
+class Stand(NamedTuple):
+    """What the journal says right before a record is appended."""
+
+    seq: int  # of the newest record
+    hash: bytes
+    generation: int | None  # of the lease of the record's run, if someone holds it
+    life: Life | None  # of the record's effect
+    # Asked for only if the record begins an effect.
+    run: RunState | None = None
+    run_number: int = 0
+    effects_of_run: int = 0
+    others_in_flight: int = 0
+
+
+def append_one(connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int) -> Record:
+    kind, run, effect, content = draft
+    stand = _stand(connection, kind, run, effect)
+    if lease and stand.generation != lease.generation:
+        raise LeaseLost(
+            f"Run {short(lease.run)} was taken over by another process while this one was away.",
+            hint="Nothing more is written on its behalf; `takeback log --run` shows where it stands.",
+        )
+    seq = stand.seq + 1
+    body = canonical(content)
+    hash = chained(stand.hash, seq, at, kind.value, run, effect, body)
+    connection.execute(
+        f"INSERT INTO records ({RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (seq, kind.value, run, effect, at, shortened(body), hash),
+    )
+    record = Record(seq, kind, run, effect, at, content, hash)
+    _project(connection, record, stand)
+    return record
+
+
+def _stand(connection: sqlite3.Connection, kind: Kind, run: str, effect: str) -> Stand:
+    born = kind in BIRTHS
+    row = connection.execute(_STAND_AT_BIRTH if born else _STAND, (run, effect)).fetchone()
+    seq, hash, generation = row[:3]
+    life = to_life((effect, run, *row[3:12])) if row[3] is not None else None
+    stand = Stand(seq or 0, hash or GENESIS, generation, life)
+    if not born:
+        return stand
+    state, number, effects, others = row[12:]
+    return stand._replace(
+        run=RunState(state) if state else None,
+        run_number=number,
+        effects_of_run=effects or 0,
+        others_in_flight=others,
+    )
+
+
+def _project(connection: sqlite3.Connection, record: Record, stand: Stand) -> None:
+    born = record.kind in BIRTHS
+    if born or record.kind is Kind.CLOSE:
+        in_flight = record.kind is Kind.CLOSE and _has_in_flight(connection, record.run)
+        refuse_unfit_run(record, stand.run, in_flight)
+    if record.kind in (Kind.OPEN, Kind.CLOSE):
+        _project_run(connection, record)
+    if record.kind not in OF_EFFECTS:
+        return
+    if born and stand.others_in_flight:
+        _refuse_overlap(connection, record)
+
+    known: dict[str, Life] = {stand.life.id: stand.life} if stand.life else {}
+
+    def find(id: str) -> Life | None:
+        if id not in known and id != record.effect:
+            row = connection.execute(_FIND_LIFE, (id,)).fetchone()
+            if row:
+                known[id] = to_life(row)
+        return known.get(id)
+
+    for life in consequences(record, find):
+        if life.seq == record.seq:
+            _insert(connection, record, life, stand)
+        else:
+            _update(connection, known[life.id], life)
+        if born:
+            _index(connection, record, life.seq)
+
+
+def _has_in_flight(connection: sqlite3.Connection, run: str) -> bool:
+    of_run = "run = (SELECT number FROM runs WHERE id = ?)"
+    sql = f"SELECT 1 FROM effects WHERE {IN_FLIGHT} AND state <> 'stuck' AND {of_run} LIMIT 1"
+    return connection.execute(sql, (run,)).fetchone() is not None
+
+
+def _insert(connection: sqlite3.Connection, record: Record, life: Life, stand: Stand) -> None:
+    key: str = record.body["key"]
+    try:
+        connection.execute(
+            "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, kept_by, forgotten,"
+            " seq, id, key, run, nth)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*_changing(life), life.seq, life.id, key, stand.run_number, stand.effects_of_run + 1),
+        )
+    except sqlite3.IntegrityError as error:
+        raise KeyReused(
+            f"The key {key!r} already belongs to another effect.",
+            hint="Give every change its own key, or none.",
+        ) from error
+
+
+def _update(connection: sqlite3.Connection, old: Life, life: Life) -> None:
+    connection.execute(
+        "UPDATE effects SET state = ?, told = ?, ended = ?, undoes = ?, partial = ?, undone_by = ?, kept_by = ?,"
+        " forgotten = ? WHERE seq = ?",
+        (*_changing(life), life.seq),
+    )
+    if life.state is State.ABORTED:
+        # Its key is free again; only here, so that no other update has to touch the index of keys.
+        connection.execute("UPDATE effects SET key = '' WHERE seq = ?", (life.seq,))
+    if old.state is not life.state:
+        if old.state not in OPEN_STATES:
+            _count(connection, old.state.value, -1)
+        if life.state not in OPEN_STATES:
+            _count(connection, life.state.value, 1)
+    if not old.kept_by and life.kept_by:
+        _count(connection, "kept", 1)
+    if not old.forgotten and life.forgotten:
+        _count(connection, "forgotten", 1)
+
+
+def _count(connection: sqlite3.Connection, name: str, by: int) -> None:
+    connection.execute(
+        "INSERT INTO tally (name, n) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET n = n + excluded.n",
+        (name, by),
+    )
+
+
+def _index(connection: sqlite3.Connection, record: Record, effect: int) -> None:
+    for resource in touched(record.body):
+        connection.execute("INSERT OR IGNORE INTO targets VALUES (?, ?)", (resource, effect))
+    for needed in record.body.get("needs", ()):
+        connection.execute("INSERT OR IGNORE INTO needs VALUES (?, ?)", (needed, effect))
+
+
+def _refuse_overlap(connection: sqlite3.Connection, record: Record) -> None:
+    """One effect in flight per resource; keys of one file count as the file, because the file is replaced whole."""
+    in_flight = connection.execute(
+        f"SELECT id, state, seq, told FROM effects WHERE {IN_FLIGHT} AND id <> ?", (record.effect,)
+    ).fetchall()
+    wanted = [without_fragment(resource) for resource in touched(record.body)]
+    theirs = [
+        (id, state, one) for id, state, seq, told_at in in_flight for one in _held(connection, seq, told_at)
+    ]
+    for id, state, resource in theirs:
+        if not any(overlaps(without_fragment(resource), one) for one in wanted):
+            continue
+        if state == State.STUCK:
+            raise Blocked(
+                f"Effect {short(id)} on {display(resource)} is stuck, so nothing may build on it.",
+                hint=f"See `takeback show {short(id)}`, put it right, then run `takeback recover`.",
+                blockers=(id,),
+            )
+        raise StoreBusy(
+            f"Another effect ({short(id)}) is being made on {display(resource)}.",
+            hint="Try again when it is finished.",
+        )
+
+
+def _held(connection: sqlite3.Connection, effect: int, told_at: int) -> Sequence[str]:
+    """The resources of an effect in flight, as its own record names them: `targets` cannot be asked by effect."""
+    row = connection.execute("SELECT body FROM records WHERE seq = ?", (told_at,)).fetchone()
+    try:
+        return touched(json.loads(whole(row[0])))
+    except (TypeError, KeyError, ValueError):
+        # A damaged record: then all targets are looked through.
+        rows = connection.execute("SELECT resource FROM targets WHERE effect = ?", (effect,)).fetchall()
+        return [resource for (resource,) in rows]
+
+
+def _project_run(connection: sqlite3.Connection, record: Record) -> None:
+    row = connection.execute(f"SELECT {RUN} FROM runs WHERE id = ?", (record.run,)).fetchone()
+    outcome: str = record.body.get("outcome", "")
+    state = run_state_after(RunState(row[3]) if row else None, record.kind, outcome, f"Record {record.seq}")
+    if row is None:
+        body = record.body
+        connection.execute(
+            f"INSERT INTO runs ({RUN}) VALUES (?, ?, ?, ?, ?, ?, 0)",
+            (record.run, body["name"], body["agent"], state.value, body["on_death"], record.at),
+        )
+        return
+    closed_at = record.at if record.kind is Kind.CLOSE else 0
+    connection.execute(
+        "UPDATE runs SET state = ?, closed_at = ? WHERE id = ?", (state.value, closed_at, record.run)
+    )
+    if state is RunState.KEPT:
+        kept = connection.execute(
+            "UPDATE effects SET kept_by = 'run'"
+            " WHERE run = (SELECT number FROM runs WHERE id = ?) AND kept_by = '' AND state = 'done'",
+            (record.run,),
+        )
+        _count(connection, "kept", kept.rowcount)
+
+
+def _changing(life: Life) -> Row:
+    """What may change in it; as plain text and numbers, for which sqlite3 need not look how to adapt them."""
+    _, _, state, _, told_at, ended, undoes, partial, undone_by, kept_by, forgotten = life
+    return state.value, told_at, ended, undoes, int(partial), undone_by, kept_by, int(forgotten)
+
+
+def to_life(row: Row) -> Life:
+    id, run, state, seq, told_at, ended, undoes, partial, undone_by, kept_by, forgotten = row
+    return Life(
+        id, run, State(state), seq, told_at, ended, undoes, bool(partial), undone_by, kept_by, bool(forgotten)
+    )

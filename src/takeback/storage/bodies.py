@@ -1,0 +1,52 @@
+"""The body of a record as it is kept: short ones as text, longer ones deflated against what records usually say."""
+
+import zlib
+
+LONG = 64  # shorter bodies gain nothing
+_SMALL = 4 << 10  # up to this length a small window sees everything, and costs a third of the time
+
+# Part of the format: every store needs exactly these bytes to be read. What is said most often stands last.
+USUAL = (
+    b'{"automatic":true,"cwd":"/home/","id":"","label":"after 10 effects"}{"agent":"","name":"undo ","on_conflict":'
+    b'"refuse","on_death":"finish","undoing":[""]}"exact":false,"good_until":"","residue":"","needs":["","allow_inexact'
+    b'":true,"parents":true,"partial":true,"replace":true,"target":"","args":{"mode":384},"args":{"files":[{"content":"'
+    b'","resource":"file:///","size":1},"kind":"write_all","kind":"symlink","kind":"chmod","kind":"mkdir","owner_lost":'
+    b'true,"xattrs":{"user."holes":[["held":"","left_out":"excluded":""holds":"{"adapter":"config","args":{"delete":['
+    b'"],"format":"json","set":{"/"kind":"edit","reason":"snapshot: each key\'s earlier value is known, so it is taken '
+    b'back by itself; the whole file is kept as well","payload":{"file":{"args":"format":"toml""format":"yaml","made":['
+    b'],"places":[["",null]],"whole":["{"present":false,"type":"value"},{"present":true,"type":"value","value":true}'
+    b'{"adapter":"file","args":{"to":"file:///"},"kind":"move","reason":"snapshot: a move is taken back by a move",'
+    b'"payload":{"move":"there"},{"born":17,"identity":true,"reason":"snapshot: the earlier mode is written in the '
+    b'journal","meta":true,"bytes":0,"content":","entries":,"gid":0,"manifest":"","mode":493,"mtime":17,"type":"dir",'
+    b'"uid":0},{"type":"absent"}]],"kind":"delete","args":{"on_conflict":"refuse"},"key":"","kind":"undo","reason":'
+    b'"snapshot: what is there now is kept, so that redo can bring it back","payload":{"undo":"","summary":"undo ",'
+    b'"undoes":"{"adapter":"file","args":{"content":"0123456789abcdef","size":1},"key":"","kind":"write","reason":'
+    b'"snapshot: the earlier state is kept in the store","remedy":{"adapter":"file","blobs":["","strategy":"snapshot",'
+    b'"targets":[["file:///home/",{"type":"absent"},{"ctime":17,"dev":65024,"digest":"","gid":1000,"ino":1,"mode":420,'
+    b'"mtime":17,"nlink":1,"size":1,"type":"file","uid":1000},{"gid":0,"mode":420,"type":"file","uid":0}]],"version":'
+    b'1},"resource":"file:///home/","summary":"write /home/ (1,000 bytes)"}'
+)
+
+
+def shortened(body: bytes) -> str | bytes:
+    """As it goes into the table: text is the body itself, bytes are deflated."""
+    if len(body) < LONG:
+        return body.decode()
+    window, memory = (-12, 5) if len(body) <= _SMALL else (-15, 8)
+    machine = zlib.compressobj(6, zlib.DEFLATED, window, memory, zlib.Z_DEFAULT_STRATEGY, USUAL)
+    short = machine.compress(body) + machine.flush()
+    return short if len(short) < len(body) else body.decode()
+
+
+def whole(kept: str | bytes) -> bytes:
+    """The body as it was; ValueError if it cannot be told any more."""
+    if isinstance(kept, str):
+        return kept.encode("utf-8", "surrogateescape")
+    machine = zlib.decompressobj(-15, zdict=USUAL)
+    try:
+        body = machine.decompress(kept)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not machine.eof or machine.unused_data:
+        raise ValueError("it ends too early or too late")
+    return body
