@@ -231,6 +231,17 @@ def test_recover_tells_a_stuck_effect_once(takeback: CommandLine, world: World) 
     assert [one["effect"] for one in as_json.json["settled"]] == [stuck]
 
 
+def test_recovery_that_gets_stuck_itself_says_so(takeback: CommandLine, world: World) -> None:
+    python(world, DEAD_RUN.replace('"a"', '"stuck"'))
+
+    said = python(world, STICKING, "recover")
+
+    (stuck,) = [one for one in takeback.done("log", "--json").json if one["state"] == "stuck"]
+    assert said.code == 4
+    assert f"error: 1 effect is stuck: {stuck['id'][:8]}." in said.err
+    assert re.search(rf"^{stuck['id'][:8]} undo .*: needs a person$", said.out, re.MULTILINE)
+
+
 def three_files(takeback: CommandLine) -> list[str]:
     return [takeback.write(name, "1", "--run", "deploy")["id"][:8] for name in ("a", "b", "c")]
 
@@ -265,6 +276,31 @@ def test_a_killed_undo_that_cannot_be_finished_tells_why(
 
 
 # Hints.
+
+# Someone writes after the plan was made and before what is there is captured.
+LATE = """
+import sys
+from takeback.adapters.file.adapter import FileAdapter
+from takeback.frontends.cli.commands import answer
+capture = FileAdapter.capture
+def late(self, effect, offer):
+    open(sys.argv[1], "w").write(f"someone else's, before {sys.argv[2]}")
+    return capture(self, effect, offer)
+FileAdapter.capture = late
+sys.exit(answer(sys.argv[2:]))
+"""
+
+
+def test_a_late_conflict_of_a_redo_speaks_of_redo(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1")
+    undone = python(world, LATE, str(world / "a"), "undo")
+    takeback.done("undo", "--force")
+    redone = python(world, LATE, str(world / "a"), "redo")
+
+    assert (undone.code, redone.code) == (3, 3)
+    assert re.match(r"error: The undo of \w{8} would destroy what was done since: ", undone.err)
+    assert re.match(r"error: The redo of \w{8} would destroy what was done since: ", redone.err)
+    assert (world / "a").read_text() == "someone else's, before redo"
 
 
 def test_what_a_refused_undo_offers_works(takeback: CommandLine, world: World) -> None:
