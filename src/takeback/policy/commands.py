@@ -52,6 +52,7 @@ def trouble(words: tuple[str, ...], staged: str, target: str, timeout: float) ->
             )
         assert process.stdout is not None
         said = _listen(process, process.stdout, time.monotonic() + timeout)
+        code = process.poll()
     except (OSError, ValueError) as error:
         if process:
             raise
@@ -63,9 +64,8 @@ def trouble(words: tuple[str, ...], staged: str, target: str, timeout: float) ->
             process.stdout.close()
     if said is None:
         return f"{argv[0]} was killed after {timeout:g} s"
-    if process.returncode == 0:
+    if not code:
         return None
-    code = process.returncode
     ending = f"signal {-code}" if code < 0 else f"exit code {code}"
     return f"{argv[0]} ended with {ending}" + (f": {said}" if said else "")
 
