@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -194,77 +193,32 @@ def test_undo_of_a_run_that_is_still_at_work_says_what_was_left_out(
     assert "is still being made, so it was left out." in said.err
 
 
-# Recovery.
-
-
-def test_recovery_says_that_a_blob_is_missing_when_that_is_so(takeback: CommandLine, world: World) -> None:
-    (world / "a").write_text("old")
-    python(world, DEAD_RUN)
-    lose_the_blobs()
-
-    said = takeback("recover")
-
-    assert re.search(r": stays: Blob [0-9a-f]{64} is not in the store\.$", said.out, re.MULTILINE), said
-    assert "someone changed it" not in said.out
-
-
-def test_recovery_names_what_someone_changed(takeback: CommandLine, world: World) -> None:
-    (world / "a").write_text("old")
-    python(world, DEAD_RUN)
-    (world / "a").write_text("someone else's")
-
-    (left,) = takeback.done("recover", "--json").json["settled"]
-
-    assert left["outcome"] == "left"
-    assert left["detail"].startswith(f"stays: {world / 'a'} is now 14 bytes")
-
-
-def test_recover_tells_a_stuck_effect_once(takeback: CommandLine, world: World) -> None:
-    stuck = make_stuck(takeback, world)
-
-    said, as_json = takeback("recover"), takeback("recover", "--json")
-
-    assert said.out.count(stuck[:8]) == 1
-    assert re.search(r"^Settled 0 effects in .*; 1 stuck\.$", said.out, re.MULTILINE)
-    assert said.err.startswith(f"error: 1 effect is stuck: {stuck[:8]}.\nhint: `takeback show {stuck[:8]}`")
-    said_why(said, as_json)
-    assert [one["effect"] for one in as_json.json["settled"]] == [stuck]
-
-
-def three_files(takeback: CommandLine) -> list[str]:
-    return [takeback.write(name, "1", "--run", "deploy")["id"][:8] for name in ("a", "b", "c")]
-
-
-def test_a_killed_undo_and_a_killed_redo_are_told_as_finished(takeback: CommandLine, world: World) -> None:
-    first, second, _ = three_files(takeback)
-
-    python(world, KILLED_UNDO, "undo", "refuse")
-    undone = takeback.done("recover").out
-    python(world, KILLED_UNDO, "redo")
-    redone = takeback.done("recover").out
-
-    for id in (first, second):
-        assert re.search(rf"^{id} write .*: the undo was finished$", undone, re.MULTILINE)
-    assert len(re.findall(r": the redo was finished$", redone, re.MULTILINE)) == 2
-    assert "with its run" not in undone + redone
-
-
-@pytest.mark.parametrize("on_conflict", ["refuse", "skip"])
-def test_a_killed_undo_that_cannot_be_finished_tells_why(
-    takeback: CommandLine, world: World, on_conflict: str
-) -> None:
-    first, _, _ = three_files(takeback)
-    python(world, KILLED_UNDO, "undo", on_conflict)
-    (world / "a").write_text("someone else's")
-
-    said = takeback.done("recover").out
-
-    told = next(line for line in said.splitlines() if line.startswith(first))
-    assert ": the undo was not finished: " in told
-    assert f"{world / 'a'} is now 14 bytes" in told
-
-
 # Hints.
+
+# Someone writes after the plan was made and before what is there is captured.
+LATE = """
+import sys
+from takeback.adapters.file.adapter import FileAdapter
+from takeback.frontends.cli.commands import answer
+capture = FileAdapter.capture
+def late(self, effect, offer):
+    open(sys.argv[1], "w").write(f"someone else's, before {sys.argv[2]}")
+    return capture(self, effect, offer)
+FileAdapter.capture = late
+sys.exit(answer(sys.argv[2:]))
+"""
+
+
+def test_a_late_conflict_of_a_redo_speaks_of_redo(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1")
+    undone = python(world, LATE, str(world / "a"), "undo")
+    takeback.done("undo", "--force")
+    redone = python(world, LATE, str(world / "a"), "redo")
+
+    assert (undone.code, redone.code) == (3, 3)
+    assert re.match(r"error: The undo of \w{8} would destroy what was done since: ", undone.err)
+    assert re.match(r"error: The redo of \w{8} would destroy what was done since: ", redone.err)
+    assert (world / "a").read_text() == "someone else's, before redo"
 
 
 def test_what_a_refused_undo_offers_works(takeback: CommandLine, world: World) -> None:
@@ -420,165 +374,3 @@ def test_no_command_fails_without_an_error_and_a_hint(
     damage_the_newest_intent()
 
     said_why(takeback(*command.split()), takeback(*command.split(), "--json"))
-
-
-# Runs as they stand.
-
-
-def test_a_run_that_was_taken_back_by_hand_is_shown_as_undone(takeback: CommandLine, world: World) -> None:
-    python(
-        world,
-        "import takeback\nwith takeback.open().run('two') as run: run.write('a', '1'), run.write('b', '1')",
-    )
-
-    def shown() -> tuple[str, int]:
-        (run,) = [one for one in takeback.done("runs", "--json").json if one["name"] == "two"]
-        return run["state"], run["effects"]
-
-    assert shown() == ("kept", 2)
-    takeback.done("undo")
-    assert shown() == ("partly undone", 2)
-    takeback.done("undo")
-    assert shown() == ("undone", 2)
-    assert re.search(r"  undone  .*  2 effects  two$", takeback.done("runs").out, re.MULTILINE)
-    takeback.done("redo")
-    assert shown() == ("partly undone", 2)
-
-
-def test_what_a_failing_run_could_not_take_back_is_undone_once_it_was_by_hand(
-    takeback: CommandLine, world: World
-) -> None:
-    (world / "a").write_text("old")
-    python(world, DEAD_RUN)
-    (world / "a").write_text("someone else's")
-    takeback.done("recover")
-    (before,) = takeback.done("runs", "--json").json
-    takeback.done("undo", "--force")
-
-    after = takeback.done("runs", "--json").json[-1]
-
-    assert (before["state"], before["effects"]) == ("partly undone", 1)
-    assert (after["state"], after["effects"]) == ("undone", 1)
-
-
-def test_undos_are_not_counted_as_effects(takeback: CommandLine) -> None:
-    takeback.write("a", "1")
-    takeback.write("b", "1")
-    takeback.done("undo")
-
-    effects = takeback.done("status", "--json").json["effects"]
-
-    assert (effects["done"], effects["undone"], effects["undos"], effects["kept"]) == (1, 1, 1, 0)
-    assert "1 done, 1 undone, 0 aborted; 0 kept, 0 forgotten; 1 undo in force" in takeback.done("status").out
-    assert [(run["effects"], run["undos"]) for run in takeback.done("runs", "--json").json] == [
-        (0, 1),
-        (2, 0),
-    ]
-
-
-# Signals.
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_while_standard_input_is_awaited_is_told(
-    takeback: CommandLine, world: World, number: signal.Signals
-) -> None:
-    os.mkfifo(world / "input")
-    with subprocess.Popen(
-        [*COMMAND, "write", "a"], cwd=world.root, env=surroundings(), stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    ) as child:  # fmt: skip
-        assert child.stdin
-        wait_until_it_reads(child.pid)
-        child.send_signal(number)
-        assert child.stderr
-        told = child.stderr.read()
-
-    assert (child.returncode, told) == (128 + number, "Interrupted; nothing was changed.\n")
-    assert not (world / "a").exists()
-
-
-def wait_until_it_reads(pid: int) -> None:
-    """The kernel tells which call a process sleeps in, and on which file: read of 0."""
-    read = {"x86_64": 0, "aarch64": 63}[os.uname().machine]
-    while True:
-        with open(f"/proc/{pid}/syscall") as file:
-            words = file.read().split()
-        if words[:2] == [str(read), "0x0"]:
-            return
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["for real", "dry run"])
-def test_a_signal_ends_a_running_check_with_all_it_started(
-    takeback: CommandLine, world: World, number: signal.Signals, dry: tuple[str, ...]
-) -> None:
-    for name in ("started", "held"):
-        os.mkfifo(world / name)
-    # The inner shell keeps `held` open for writing as long as it lives.
-    check = "sh -c 'sh -c \"echo > started; exec cat\" 3> held < started; true'"
-    with subprocess.Popen(
-        [*COMMAND, "write", "a", "--check", check, *dry], cwd=world.root, env=surroundings(),
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    ) as child:  # fmt: skip
-        with open(world / "held") as held, open(world / "started", "w"):
-            child.send_signal(number)
-            assert held.read() == ""  # comes only when all who held it are gone
-        assert child.stderr
-        told = child.stderr.read()
-
-    assert (child.returncode, told) == (128 + number, "Interrupted; nothing was changed.\n")
-
-
-# Small words.
-
-
-@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link", "/proc/self/fd/99"])
-def test_an_open_file_is_not_written(takeback: CommandLine, world: World, name: str) -> None:
-    (world / "link").symlink_to("/dev/stdout")
-    with open(world / "out", "w") as out:
-        done = subprocess.run(
-            [*COMMAND, "write", name], cwd=world.root, env=surroundings(), input="new", stdout=out,
-            stderr=subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
-
-    assert done.returncode == 2
-    assert done.stderr.startswith(
-        f"error: {name} stands for an open file, not for a place of its own.\nhint: "
-    )
-    assert (world / "out").read_text() == ""
-
-
-def test_a_fifo_or_a_device_is_refused_before_anything_is_read(takeback: CommandLine, world: World) -> None:
-    os.mkfifo(world / "fifo")
-    for name in ("fifo", "/dev/null", "/dev/full"):
-        with subprocess.Popen(
-            [*COMMAND, "write", name], cwd=world.root, env=surroundings(), stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
-        ) as child:  # fmt: skip
-            assert child.stderr
-            told = child.stderr.read()
-        assert (child.returncode, told.splitlines()[0]) == (2, f"error: {name} is not a regular file.")
-
-
-def test_deleting_a_key_that_is_not_there_says_so(takeback: CommandLine, world: World) -> None:
-    (world / "c.json").write_text('{"a": [1]}')
-
-    assert takeback.done("edit", "c.json", "--delete", "/-").out == "Changed nothing: c.json has no /-.\n"
-    assert (
-        "has no /a/- and no /b." in takeback.done("edit", "c.json", "--delete", "/a/-", "--delete", "/b").out
-    )
-
-
-def test_the_undo_of_a_move_over_another_file_tells_what_each_name_has_again(
-    takeback: CommandLine, world: World
-) -> None:
-    (world / "a").write_text("a")
-    (world / "b").write_text("b")
-    takeback.done("mv", "-f", "a", "b")
-
-    undone, redone = takeback.done("undo").out, takeback.done("redo").out
-
-    assert f"{world / 'a'}  moved back from {world / 'b'}\n" in undone
-    assert f"{world / 'b'}  moved back to {world / 'a'}; what it had replaced is here again\n" in undone
-    assert f"{world / 'b'}  moved again from {world / 'a'}\n" in redone

@@ -414,3 +414,30 @@ def test_a_secret_far_down_in_a_large_file_is_found_with_its_line(staged):
     assert ask(checks.no_plaintext_secret(), staged(content, hold=False)) == (
         "line 50002 holds what looks like a private key"
     )
+
+
+def test_a_signal_while_a_program_is_being_started_ends_the_program_too(monkeypatch, staged):
+    import signal
+    import subprocess
+
+    started = []
+
+    class Hurried(subprocess.Popen):
+        def __init__(self, *given, **named):
+            super().__init__(*given, **named)
+            started.append(self)
+            os.kill(os.getpid(), signal.SIGHUP)  # where nobody has the process in hand yet
+
+    def stop(number, frame):
+        raise SystemExit(128 + number)
+
+    monkeypatch.setattr(subprocess, "Popen", Hurried)
+    before = signal.signal(signal.SIGHUP, stop)
+    try:
+        with pytest.raises(SystemExit):
+            ask(checks.command("sleep 300"), staged(b""))
+        assert signal.getsignal(signal.SIGHUP) is stop
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+    assert [process.returncode for process in started] == [-signal.SIGKILL]

@@ -5,8 +5,11 @@ import re
 import select
 import shlex
 import signal
+import threading
 import time
-from typing import IO, TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
 
 from takeback.errors import Misuse
 
@@ -37,30 +40,52 @@ def trouble(words: tuple[str, ...], staged: str, target: str, timeout: float) ->
     import subprocess
 
     argv = [_filled(word, staged, target) for word in words]
+    process: subprocess.Popen[bytes] | None = None
     try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        return f"{argv[0]} could not be started: {getattr(error, 'strerror', None) or error}"
-    assert process.stdout is not None
-    try:
+        with _uninterrupted():
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        assert process.stdout is not None
         said = _listen(process, process.stdout, time.monotonic() + timeout)
+        code = process.poll()
+    except (OSError, ValueError) as error:
+        if process:
+            raise
+        return f"{argv[0]} could not be started: {getattr(error, 'strerror', None) or error}"
     finally:
-        if process.poll() is None:
+        if process and process.poll() is None:
             _kill(process)
-        process.stdout.close()
+        if process and process.stdout:
+            process.stdout.close()
     if said is None:
         return f"{argv[0]} was killed after {timeout:g} s"
-    if process.returncode == 0:
+    if not code:
         return None
-    code = process.returncode
     ending = f"signal {-code}" if code < 0 else f"exit code {code}"
     return f"{argv[0]} ended with {ending}" + (f": {said}" if said else "")
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A signal waits until the program is ours to kill: raised while it is being started, it would leave it running."""
+    arrived: list[int] = []
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                before[number] = signal.signal(number, lambda number, frame: arrived.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in arrived:
+            signal.raise_signal(number)
 
 
 def _filled(word: str, staged: str, target: str) -> str:
