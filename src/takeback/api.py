@@ -13,7 +13,7 @@ from takeback.model.plan import UndoResult, on_conflict_named
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, OnDeath, RunInfo, RunState
-from takeback.runs.choice import effect_named, effects_of, last_undone, undo_of
+from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undo_of
 from takeback.runs.dead import something_left
 from takeback.runs.names import id_of, run_of
 from takeback.storage.process import myself
@@ -135,9 +135,13 @@ class Takeback:
         agent: str = "",
     ) -> UndoResult:
         """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing."""
-        return self._undo(
-            effects_of(self.store.journal, what), dry_run, cascade, with_needs, on_conflict, agent
-        )
+        wanted = effects_of(self.store.journal, what)
+        result = self._undo(wanted, dry_run, cascade, with_needs, on_conflict, agent)
+        stuck = () if dry_run else stuck_in(self.store.journal, what)
+        if not stuck:
+            return result
+        # What it asked for did not all happen: part of the run waits for a person.
+        return result._replace(outcome="stuck", effects=result.effects + stuck)
 
     def undo_to(self, checkpoint: "Checkpoint | str", **wishes: Any) -> UndoResult:
         """Take back what the checkpoint's run did after it, newest first; the agent's own state comes with it."""

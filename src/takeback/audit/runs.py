@@ -11,11 +11,17 @@ from takeback.model.run import RunInfo, RunState
 from takeback.storage.store import Store
 
 # The plus keeps SQLite from reading all effects in the order of their runs: those of the undos alone are few.
-_UNDOS = "SELECT +run, count(*) FROM effects WHERE undoes <> '' GROUP BY +run"
-_TOUCHED = "SELECT DISTINCT e.run FROM effects u CROSS JOIN effects e ON e.id = u.undoes WHERE u.undoes <> ''"
+_UNDOS = """
+SELECT r.id, u.n FROM (SELECT +run AS run, count(*) AS n FROM effects WHERE undoes <> '' GROUP BY +run) u
+JOIN runs r ON r.number = u.run
+"""
+_TOUCHED = """
+SELECT DISTINCT r.id FROM effects u CROSS JOIN effects e ON e.id = u.undoes CROSS JOIN runs r ON r.number = e.run
+WHERE u.undoes <> ''
+"""
 _STATES = """
 SELECT state, count(*) FROM effects
-WHERE run = ? AND (undoes <> '') = ? AND state <> 'aborted'
+WHERE run = (SELECT number FROM runs WHERE id = ?) AND (undoes <> '') = ? AND state <> 'aborted'
 GROUP BY state
 """
 

@@ -69,10 +69,10 @@ def _way_out(tried: OnConflict) -> str:
             "the way, then undo again."
         )
     if tried is OnConflict.SKIP:
-        return "Nothing was touched: that is all there is to undo. --force captures and overwrites it."
+        return "Nothing was touched: that is all there is to undo. Force captures and overwrites what is in a file now."
     return (
-        "Nothing was touched. --merge keeps both where the text allows, --skip-conflicts does the rest, "
-        "--force captures what is there now and overwrites it."
+        "Nothing was touched. Merge keeps both where the text allows, skip does the rest, force captures what is in a "
+        "file now and overwrites it; what is gone must be put back by hand."
     )
 
 
@@ -126,7 +126,7 @@ def _why_untouched(
         return _conflict(effects, outcomes, wishes)
     left = outcomes[0]
     return Refused(
-        f"Nothing of it can be taken back: {display(left.resource)} {left.detail}.",
+        f"Nothing of it can be taken back: {display(left.resource)} {left.detail.removeprefix('it ')}.",
         hint=f"`takeback show {short(left.effect)}` tells what was not captured, and why.",
         effect=left.effect,
     )

@@ -50,6 +50,13 @@ def _effects_of_run(journal: Journal, info: RunInfo) -> tuple[Effect, ...]:
     return wanted
 
 
+def stuck_in(journal: Journal, what: object) -> tuple[Effect, ...]:
+    """If a run is meant: those of its effects that nobody can take back before a person had a look."""
+    name = what if isinstance(what, str) else getattr(what, "id", "")
+    infos = journal.runs((id_of(journal, name),)) if name else ()
+    return tuple(one for info in infos for one in journal.effects(Query(run=info.id, states=(State.STUCK,))))
+
+
 def last_undone(journal: Journal) -> tuple[Effect, ...]:
     """The newest undo that is in force; with all that was taken back together with it."""
     in_force = Query(states=(State.DONE,), undos=True, newest=True)
