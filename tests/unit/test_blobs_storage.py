@@ -434,3 +434,18 @@ def test_a_version_is_kept_as_the_difference_to_the_one_right_before_it(blobs: S
         blobs.put(before, like="file:///a")
         blobs.sync()
     assert [next(blobs.info([digest])).base for digest in put] == ["", *put[:-1]]
+
+
+def test_what_another_process_swept_is_written_anew_though_it_was_put_here_lately(
+    store: str, opened: Open
+) -> None:
+    _, here = opened(store)
+    digest = here.put(b"lately" * 100, like="file:///a")
+    here.sync()
+    _, elsewhere = opened(store)
+    assert elsewhere.sweep(lambda: (), grace=0) > 0
+
+    assert here.put(b"lately" * 100, like="file:///a") == digest
+    here.sync()
+    _, later = opened(store)
+    assert b"".join(later.read(digest)) == b"lately" * 100

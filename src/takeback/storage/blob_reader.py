@@ -134,6 +134,9 @@ class BlobReader:
         while self._weight > REMEMBERED:
             self._weight -= len(self._recent.popitem(last=False)[1])
 
+    def remembers(self, digest: bytes) -> bool:
+        return digest in self._recent
+
     def forget(self) -> None:
         self._recent.clear()
         self._weight = 0

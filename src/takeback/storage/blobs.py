@@ -125,6 +125,11 @@ class StoredBlobs:
             if held := self._holding.get(digest):
                 self._holding.add_refs(held, refs, origin)
                 return digest
+            if not part and len(content) <= INLINE and self._reader.remembers(digest):
+                # Read or written here a moment ago; should a sweep have taken it since, the commit writes it anew.
+                lately = Stored(digest, len(content), Form.RAW, b"", 0, None)
+                self._holding.add(Held(lately, content, known=True, refs=refs), origin)
+                return digest
             stored = rows.find(self._database.read, digest)
             if stored and self._is_sound(stored, content):
                 # A part needs no touch: the whole keeps it alive, and makes sure that it is still there.

@@ -80,7 +80,7 @@ def encode(content: bytes, base: bytes | None = None) -> Encoded:
 
 
 def decode(form: int, data: bytes, size: int, base: bytes | None = None) -> bytes:
-    """`Undecodable` unless exactly `size` bytes come out; never takes more memory than that."""
+    """`Undecodable` unless exactly `size` bytes come out; never touches much more memory than that."""
     if form == Form.RAW or form == Form.RECIPE:
         return data
     if form == Form.DELTA and base is None:
