@@ -162,6 +162,7 @@ class Histories(RuleBasedStateMachine):
         self.held: dict[str, bytes] = {}
         self.committed: dict[str, bytes] = {}
         self.parents: dict[str, set[str]] = {}
+        self.held_parents: dict[str, set[str]] = {}
 
     @rule(target=put_before, content=CONTENTS, like=st.sampled_from(["", "a", "b"]))
     def put(self, content: bytes, like: str) -> str:
@@ -176,7 +177,7 @@ class Histories(RuleBasedStateMachine):
             return self.put(content, "")
         digest = self.scene.blobs.put(content, refs=[ref])
         self.held[digest] = content
-        self.parents.setdefault(digest, set()).add(ref)
+        self.held_parents.setdefault(digest, set()).add(ref)
         return digest
 
     @rule()
@@ -187,15 +188,17 @@ class Histories(RuleBasedStateMachine):
             self.put_anew()
             self.scene.commit()
         self.committed |= self.held
+        for digest, refs in self.held_parents.items():
+            self.parents.setdefault(digest, set()).update(refs)
         self.held.clear()
+        self.held_parents.clear()
 
     def put_anew(self) -> None:
         """A sweep elsewhere took away what a put relied on: giving up and putting again must always help."""
         self.scene.blobs.discard()
-        for digest, content in self.held.items():
+        self.held_parents.clear()
+        for content in self.held.values():
             self.scene.blobs.put(content)
-            if digest not in self.committed:
-                self.parents.pop(digest, None)
 
     @rule()
     def fail_to_commit(self) -> None:
@@ -209,6 +212,7 @@ class Histories(RuleBasedStateMachine):
     def die(self) -> None:
         self.scene.die()
         self.held.clear()
+        self.held_parents.clear()
 
     @rule(data=st.data(), elsewhere=st.booleans())
     def sweep(self, data: st.DataObject, elsewhere: bool) -> None:
@@ -228,6 +232,8 @@ class Histories(RuleBasedStateMachine):
                 needed.add(one)
                 waiting += self.parents.get(one, set())
         self.committed = {digest: content for digest, content in self.committed.items() if digest in needed}
+        # What was swept and is put again refers only to what it is put with then.
+        self.parents = {digest: refs for digest, refs in self.parents.items() if digest in needed}
 
     @invariant()
     def everything_committed_is_there(self) -> None:

@@ -159,10 +159,10 @@ class Holding:
         for needed in chain(held.pieces, held.refs):
             if needed not in self.held and rows.find_id(ask, needed) is None:
                 raise _swept(held)
-        id, touched_at = rows.find_touched(ask, stored.digest)
+        id = rows.find_id(ask, stored.digest)
         if id is None or held.heals:
             id = self._write_content(connection, ask, held, id, at)
-        elif touched_at < at:
+        else:
             rows.touch(connection, id, at)
         if held.refs:
             rows.add_refs(connection, id, stored.digest, held.refs)

@@ -75,12 +75,6 @@ def find_id(ask: Ask, digest: bytes) -> int | None:
     return rows[0][0] if rows else None
 
 
-def find_touched(ask: Ask, digest: bytes) -> tuple[int | None, int]:
-    """Its id, and when it was last put."""
-    rows = ask(f"SELECT id, created_at FROM blobs WHERE {_NAMED}", (digest,))
-    return rows[0] if rows else (None, 0)
-
-
 def origin_of(like: str) -> int:
     """64 bits are enough: two names that share them only share a bad first guess."""
     hashed = hashlib.sha256(like.encode("utf-8", "surrogateescape")).digest()
