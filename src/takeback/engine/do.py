@@ -261,4 +261,6 @@ def _carry_out(
 
 
 def _sentence(error: BaseException) -> str:
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        return "It was interrupted."
     return str(error) if isinstance(error, TakebackError) else f"{type(error).__name__}: {error}"
