@@ -4,7 +4,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
@@ -145,7 +145,52 @@ def test_an_ordinary_user_gets_a_reason_for_a_store_he_may_not_use(scene: Scene)
     assert scene.picture() == before
 
 
+def as_an_ordinary_user(scene: Scene, words: list[str]) -> int:
+    """What the command ends with, in a process that may not read the store."""
+    from takeback.frontends.cli import main
+
+    for path in (scene.directory.parent, scene.directory):
+        path.chmod(0o755)
+    # So that the child need not load modules that it may not see.
+    with suppress(SystemExit):
+        main.main([*words, "--store", str(scene.store)])
+    child = os.fork()
+    if not child:
+        with open(os.devnull, "w") as away:
+            os.dup2(away.fileno(), 1)
+            os.dup2(away.fileno(), 2)
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+        os._exit(main.main([*words, "--store", str(scene.store)]))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("owner", [0, 65534])
+def test_a_store_that_may_not_be_looked_at_is_never_taken_for_absent(scene: Scene, owner: int) -> None:
+    """Someone else's, and one's own that was closed to everybody: no command says that nothing is recorded."""
+    scene.prepare()
+    os.chown(scene.store, owner, owner)
+    scene.store.chmod(0o700 if owner == 0 else 0)
+    for command in ("log", "status", "undo", "verify", "runs", "sweep"):
+        assert as_an_ordinary_user(scene, [command]) == (3 if owner == 0 else 5), command
+    assert as_an_ordinary_user(scene, ["doctor"]) == 1
+
+
 # Too new, or not there.
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo", "loop"])
+def test_settings_that_are_no_file_are_refused_at_once(scene: Scene, kind: str) -> None:
+    scene.prepare()
+    settings = scene.store / "settings.json"
+    if kind == "directory":
+        settings.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(settings)
+    else:
+        settings.symlink_to(settings)
+    assert "settings.json" in refused(scene, 5 if kind == "loop" else 2).error
 
 
 def test_a_store_of_a_newer_version_is_refused_by_every_command(scene: Scene) -> None:

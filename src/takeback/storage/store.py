@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -106,7 +107,22 @@ def default_path() -> str:
 
 
 def exists(path: str) -> bool:
-    return os.path.exists(os.path.join(path, "FORMAT")) or os.path.exists(os.path.join(path, "journal.db"))
+    """Raises as opening it would where that cannot be known: what may not be looked at is not absent."""
+    try:
+        return any(_is_there(os.path.join(path, name)) for name in ("FORMAT", "journal.db"))
+    except PermissionError as error:
+        disk.check_private(path)
+        raise disk.unreachable(path, "looked at", error) from error
+
+
+def _is_there(path: str) -> bool:
+    try:
+        os.stat(path)
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def open_store(path: str, now: Callable[[], int]) -> Store:
@@ -227,14 +243,23 @@ def _check_format(path: str) -> None:
 def _settings(path: str) -> Settings:
     name = os.path.join(path, "settings.json")
     try:
-        with open(name, encoding="utf-8") as file:
-            return settings_from(json.load(file), name)
+        # O_NONBLOCK: a FIFO must not make us wait.
+        handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return Settings()
+    except OSError as error:
+        raise disk.unreachable(name, "read", error) from error
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise Misuse(f"{name} is not a file.", hint="Remove it to use the defaults.")
+        with disk.reachable(name, "read"), open(handle, encoding="utf-8", closefd=False) as file:
+            return settings_from(json.load(file), name)
     except ValueError as error:
         raise Misuse(
             f"{name} is not JSON: {error}.", hint="Correct it, or remove it to use the defaults."
         ) from error
+    finally:
+        os.close(handle)
 
 
 def _suspect(path: str) -> str:
