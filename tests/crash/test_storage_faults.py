@@ -71,6 +71,32 @@ def test_a_full_store_refuses_a_change_and_can_still_undo_when_there_is_room_aga
 
 
 @pytest.mark.root
+@pytest.mark.parametrize("folded", [True, False])
+def test_a_full_store_can_be_looked_at_and_says_that_the_disk_is_full(
+    scene: Scene, small: Path, folded: bool
+) -> None:
+    """Also one whose write-ahead file a killed process has left."""
+    if not folded:
+        files = (scene.store / "journal.db", scene.store / "journal.db-wal")
+        with scene.open() as tb:
+            in_session(tb, lambda session: session.write(scene / "data.json", b"in the write-ahead file\n"))
+            left = [file.read_bytes() for file in files]
+        for file, content in zip(files, left, strict=True):
+            file.write_bytes(content)
+    filler = fill(small, leave=0)
+    for words in (["log"], ["status"], ["verify"], ["recover"], ["show", "@"]):
+        ended = run(words, scene.store)
+        assert ended.status == 0, (words, ended)
+        if words[0] in ("log", "show"):
+            assert ("run.sh" if folded else "data.json") in ended.out
+    assert "is full" in refused(scene, 5, "undo", "@").error
+    assert "is full" in refused(scene, 5).error
+    assert not (scene.store / "SUSPECT").exists()
+    filler.unlink()
+    assert run(["undo", "@"], scene.store).status == 0
+
+
+@pytest.mark.root
 @pytest.mark.parametrize("left", [4096, 20_000, 60_000, 200_000])
 def test_a_store_that_fills_up_in_the_middle_loses_nothing(scene: Scene, small: Path, left: int) -> None:
     """Even with nothing held in reserve."""

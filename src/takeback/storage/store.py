@@ -51,6 +51,8 @@ class Store:
     def refuse_if_suspect(self) -> None:
         """After a failed write to its disk a store is not trusted with anything new until `verify` has passed."""
         if self.database.read_only:
+            if disk.is_full(self.path):
+                raise disk.full(self.path)
             raise ResourceUnreachable(
                 f"The store at {self.path} is read-only, so no way back could be kept.",
                 hint="Make it writable, or choose another with --store. Looking still works.",
@@ -137,9 +139,19 @@ def open_store(path: str, now: Callable[[], int]) -> Store:
     disk.check_private(path)
     _check_format(path)
     settings = _settings(path)
-    database = Database(os.path.join(path, "journal.db"), read_only=not os.access(path, os.W_OK))
+    database = _opened(path)
     database.on_io_error = lambda: _mark_suspect(path)
     return Store(path, database, settings, now)
+
+
+def _opened(path: str) -> Database:
+    name = os.path.join(path, "journal.db")
+    try:
+        return Database(name, read_only=not os.access(path, os.W_OK))
+    except ResourceUnreachable:
+        if not disk.is_full(path):
+            raise
+    return Database(name, full=True)  # looking works without room
 
 
 def _half_made(path: str) -> bool:
