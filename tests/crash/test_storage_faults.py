@@ -97,6 +97,31 @@ def test_a_full_store_can_be_looked_at_and_says_that_the_disk_is_full(
 
 
 @pytest.mark.root
+def test_what_a_change_refused_for_lack_of_room_has_put_is_swept_at_once(scene: Scene, small: Path) -> None:
+    filler = fill(small, leave=9 << 20)
+    before = shutil.disk_usage(small).free
+    large = Random(4).randbytes(2_000_000).hex()
+    refused(scene, 5, text=large)
+    ended = run(["sweep"], scene.store)
+    assert ended.status == 0, ended
+    assert shutil.disk_usage(small).free > before - 200_000, "but for some pages of the journal"
+    filler.unlink()
+    assert run(["write", scene / "run.sh"], scene.store, large).status == 0
+    assert run(["sweep"], scene.store).status == 0
+    assert run(["undo", "@"], scene.store).status == 0
+    assert run(["redo", "@"], scene.store).status == 0
+    assert (scene.world / "run.sh").read_text() == large
+
+
+@pytest.mark.root
+def test_a_pack_that_a_full_disk_cut_short_gives_its_room_back(scene: Scene, small: Path) -> None:
+    (scene.store / "settings.json").write_text('{"reserve_bytes": 0}')
+    fill(small, leave=200_000)
+    refused(scene, 5, text=NOISE.hex())
+    assert packs(scene) == []
+
+
+@pytest.mark.root
 @pytest.mark.parametrize("left", [4096, 20_000, 60_000, 200_000])
 def test_a_store_that_fills_up_in_the_middle_loses_nothing(scene: Scene, small: Path, left: int) -> None:
     """Even with nothing held in reserve."""

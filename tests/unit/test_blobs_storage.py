@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -519,3 +520,25 @@ def test_a_blob_that_is_healed_never_stands_on_a_difference_to_itself(store: str
 
     _, later = opened(store)
     assert whole(later, below) == base and whole(later, above) == new
+
+
+def test_what_was_put_for_nothing_is_swept_at_once_unless_someone_else_put_it_too(
+    store: str, opened: Open
+) -> None:
+    _, blobs = opened(store)
+    refused, again = blobs.put(noise(100_000, 1)), blobs.put(noise(100_000, 2))
+    other: list[str] = []
+    for seed in (3, 2):
+        thread = Thread(target=lambda seed=seed: other.append(blobs.put(noise(100_000, seed))))
+        thread.start()
+        thread.join()
+    blobs.disown()
+    retried = blobs.put(b"retried")
+    blobs.disown()
+    assert blobs.put(b"retried") == retried
+    blobs.sync()
+
+    assert opened(store)[1].sweep(lambda: (), grace=600) > 90_000
+
+    _, later = opened(store)
+    assert [later.has(one) for one in (refused, again, other[0], retried)] == [False, True, True, True]

@@ -173,6 +173,11 @@ class StoredBlobs:
         with self._lock:
             self._holding.sync()
 
+    def disown(self) -> None:
+        """What this thread has put, and no commit has written yet, was for nothing: sweep may take it at once."""
+        with self._lock:
+            self._holding.disown()
+
     def discard(self) -> None:
         """Give up what was put and is not durable; for a caller whose commit failed, and who names none."""
         with self._lock:

@@ -74,10 +74,12 @@ class Store:
             disk_now = os.statvfs(self.path)
         free = disk_now.f_bavail * disk_now.f_frsize
         if free - more < self.settings.reserve_bytes or (disk_now.f_files and not disk_now.f_favail):
+            if self._blobs:
+                self._blobs.disown()
             raise ResourceUnreachable(
                 f"The disk under the store has {free:,} bytes free, too few to keep a way back.",
-                hint="Nothing was changed. Free some space, run `takeback forget` and `takeback sweep`, or choose "
-                "another store with --store.",
+                hint="Nothing was changed. Free some space: `takeback sweep` deletes what nothing needs (with --grace 0, "
+                "for when no other process is at work, the youngest too). Or choose another store with --store.",
             )
 
     def bytes_on_disk(self) -> int:
