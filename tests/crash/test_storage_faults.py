@@ -292,6 +292,33 @@ def test_a_directory_that_is_no_store_is_left_alone(scene: Scene) -> None:
 # Damaged.
 
 
+def test_verify_names_the_records_on_a_page_that_cannot_be_read_and_checks_the_others(scene: Scene) -> None:
+    scene.prepare()
+    with scene.open() as tb, tb.run("many") as session:
+        for number in range(60):
+            session.write(scene / "run.sh", f"{number}\n".encode())
+    journal = scene.store / "journal.db"
+    with closing(sqlite3.connect(journal)) as connection:
+        pages = connection.execute(
+            "SELECT pageno FROM dbstat WHERE name = 'records' AND pagetype = 'leaf'"
+        ).fetchall()
+        ((size,),) = connection.execute("PRAGMA page_size").fetchall()
+    assert len(pages) > 4
+    with open(journal, "r+b") as file:
+        file.seek((pages[len(pages) // 2][0] - 1) * size)
+        file.write(b"\xff" * 40)
+    with scene.open() as tb:
+        rewrite_records(scene.store, "seq = 2", (), lambda kept: kept[:-1])
+        found = list(tb.store.journal.check())
+    unreadable = [one for one in found if one.endswith("cannot be read.")]
+    assert 1 <= len(unreadable) < 40, found
+    assert any(one.startswith("Record 2 (") and "hash does not fit" in one for one in found), found
+    assert "The table 'records' of the journal cannot be read to its end." in found
+    ended = refused(scene, 6, "verify")
+    assert unreadable[0] in ended.out
+    assert "can be used as before" not in ended.out
+
+
 def packs(scene: Scene) -> list[Path]:
     return [
         path

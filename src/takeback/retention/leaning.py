@@ -45,7 +45,9 @@ def spare(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
     spared: list[Decision] = []
     for one in decisions:
         if one.forget and _in_force(one.effect):
-            earlier = ground.touched_by(one.effect) or next((n for n in one.effect.needs if n in standing), "")
+            earlier = ground.touched_by(one.effect) or next(
+                (n for n in one.effect.needs if n in standing), ""
+            )
             if earlier:
                 why = f"stays: an earlier effect, {short(earlier)}, could not be undone without it"
                 one = Decision(one.effect, False, why)
