@@ -79,7 +79,8 @@ class Store:
             raise ResourceUnreachable(
                 f"The disk under the store has {free:,} bytes free, too few to keep a way back.",
                 hint="Nothing was changed. Free some space: `takeback sweep` deletes what nothing needs (with "
-                "--grace 0, for when no other process is at work, the youngest too). Or choose another store with --store.",
+                "--grace 0, for when no other process is at work, the youngest too). Or choose another store with "
+                "--store.",
             )
 
     def bytes_on_disk(self) -> int:
