@@ -311,7 +311,8 @@ class Takeback:
             items = [what] if isinstance(what, (Effect, str)) else list(what)
             # A damaged record is no reason to keep it: forgetting is how a store goes on without it.
             ids = [id_of(self.store.journal, item if isinstance(item, str) else item.id) for item in items]
-            decisions = named(list(self.store.journal.effects(Query(ids=tuple(ids), damaged_too=True))))
+            found = list(self.store.journal.effects(Query(ids=tuple(ids), damaged_too=True)))
+            decisions = named(self.parts, found)
         if not dry_run:
             forget(self.parts, decisions)
         return decisions

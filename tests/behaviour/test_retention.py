@@ -6,6 +6,7 @@ import os
 import pytest
 
 import takeback
+from takeback.model.ids import short
 from tests.behaviour.conftest import Scene
 
 HOUR = 3600
@@ -118,3 +119,90 @@ def test_a_setting_that_does_not_exist_is_an_error(scene: Scene) -> None:
     with pytest.raises(takeback.Misuse, match="keep_secconds"):
         takeback.open(scene.tb.path)
     os.unlink(os.path.join(scene.tb.path, "settings.json"))
+
+
+def test_what_an_earlier_effect_needs_gone_first_is_not_forgotten_by_policy(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody kept the first, so it can be undone for ever: also after a later one was kept long ago."""
+    (scene.world / "around").mkdir()
+    for name in ("same", "around/inside"):
+        scene.put(name, "orig")
+    with scene.tb.session("typed") as run:
+        first = [run.write(scene.world / "same", "1"), run.write(scene.world / "around/inside", "1")]
+    with scene.tb.run("later") as run:
+        removed = run.delete(scene.world / "around")
+    assert removed is not None
+    later_ones = [scene.write("same", "2"), removed, scene.write("elsewhere", "2")]
+    later(scene, monkeypatch, HOUR + 1)
+
+    decisions = {one.effect.id: one for one in scene.tb.forget()}
+
+    assert [decisions[one.id].forget for one in later_ones] == [False, False, True]
+    for one, earlier in zip(later_ones, first, strict=False):
+        assert earlier and f"an earlier effect, {short(earlier.id)}," in decisions[one.id].why
+    scene.tb.undo([one for one in first if one], cascade=True)
+    assert scene.text("same") == scene.text("around/inside") == "orig"
+
+
+def test_what_declared_that_it_needs_an_effect_is_not_forgotten_before_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scene.tb.session("typed") as run:
+        first = run.write(scene.world / "a", "1")
+    assert first is not None
+    with scene.tb.run("builds on it") as run:
+        needing = run.write(scene.world / "b", "1", needs=[first])
+    assert needing is not None
+    later(scene, monkeypatch, HOUR + 1)
+
+    assert not any(one.forget for one in scene.tb.forget())
+    scene.tb.forget(first)
+    assert [one.forget for one in scene.tb.forget()] == [False, True], "nothing leans on it any more"
+
+
+def test_the_caps_do_not_bar_the_way_back_of_an_earlier_effect_either(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle(scene, versions_per_file=1, store_bytes=0)
+    scene.put("a", "orig")
+    with takeback.open(scene.tb.path) as tb:
+        with tb.session("typed") as run:
+            first = run.write(scene.world / "a", "1")
+        assert first is not None
+        for n in range(4):
+            with tb.run("version") as run:
+                run.write(scene.world / "a", f"v{n}")
+                run.write(scene.world / f"b{n}", "b")
+        later(scene, monkeypatch, HOUR + 1)
+        with tb.run("version") as run:
+            run.write(scene.world / "a", "last")
+
+        forgotten = [os.path.basename(one.change.resource) for one in tb.effects() if one.forgotten]
+        assert sorted(forgotten) == ["b0", "b1", "b2", "b3"]
+        tb.undo(first, cascade=True)
+    assert scene.text("a") == "orig"
+
+
+def test_forgetting_by_name_says_what_can_then_no_longer_be_undone(scene: Scene) -> None:
+    first, second = scene.write("a", "1"), scene.write("a", "2")
+
+    (decision,) = scene.tb.forget(second)
+    assert decision.forget and f"{short(first.id)}, which came before, can then no longer" in decision.why
+
+    (decision,) = scene.tb.forget(first)
+    assert decision.why == "goes: someone asked for it by name"
+
+
+def test_what_can_no_longer_be_undone_anyway_holds_nothing_back(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scene.tb.session("typed") as run:
+        run.write(scene.world / "a", "1")
+    barring, last = scene.write("a", "2"), scene.write("a", "3")
+    scene.tb.forget(barring)
+    later(scene, monkeypatch, HOUR + 1)
+
+    scene.tb.forget()
+
+    assert scene.tb.effect(last.id).forgotten

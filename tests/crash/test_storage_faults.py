@@ -4,7 +4,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
@@ -68,6 +68,57 @@ def test_a_full_store_refuses_a_change_and_can_still_undo_when_there_is_room_aga
     refused(scene, 5)
     filler.unlink()
     assert run(["undo", "@"], scene.store).status == 0
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("folded", [True, False])
+def test_a_full_store_can_be_looked_at_and_says_that_the_disk_is_full(
+    scene: Scene, small: Path, folded: bool
+) -> None:
+    """Also one whose write-ahead file a killed process has left."""
+    if not folded:
+        files = (scene.store / "journal.db", scene.store / "journal.db-wal")
+        with scene.open() as tb:
+            in_session(tb, lambda session: session.write(scene / "data.json", b"in the write-ahead file\n"))
+            left = [file.read_bytes() for file in files]
+        for file, content in zip(files, left, strict=True):
+            file.write_bytes(content)
+    filler = fill(small, leave=0)
+    for words in (["log"], ["status"], ["verify"], ["recover"], ["show", "@"]):
+        ended = run(words, scene.store)
+        assert ended.status == 0, (words, ended)
+        if words[0] in ("log", "show"):
+            assert ("run.sh" if folded else "data.json") in ended.out
+    assert "is full" in refused(scene, 5, "undo", "@").error
+    assert "is full" in refused(scene, 5).error
+    assert not (scene.store / "SUSPECT").exists()
+    filler.unlink()
+    assert run(["undo", "@"], scene.store).status == 0
+
+
+@pytest.mark.root
+def test_what_a_change_refused_for_lack_of_room_has_put_is_swept_at_once(scene: Scene, small: Path) -> None:
+    filler = fill(small, leave=9 << 20)
+    before = shutil.disk_usage(small).free
+    large = Random(4).randbytes(2_000_000).hex()
+    refused(scene, 5, text=large)
+    ended = run(["sweep"], scene.store)
+    assert ended.status == 0, ended
+    assert shutil.disk_usage(small).free > before - 200_000, "but for some pages of the journal"
+    filler.unlink()
+    assert run(["write", scene / "run.sh"], scene.store, large).status == 0
+    assert run(["sweep"], scene.store).status == 0
+    assert run(["undo", "@"], scene.store).status == 0
+    assert run(["redo", "@"], scene.store).status == 0
+    assert (scene.world / "run.sh").read_text() == large
+
+
+@pytest.mark.root
+def test_a_pack_that_a_full_disk_cut_short_gives_its_room_back(scene: Scene, small: Path) -> None:
+    (scene.store / "settings.json").write_text('{"reserve_bytes": 0}')
+    fill(small, leave=200_000)
+    refused(scene, 5, text=NOISE.hex())
+    assert packs(scene) == []
 
 
 @pytest.mark.root
@@ -145,7 +196,52 @@ def test_an_ordinary_user_gets_a_reason_for_a_store_he_may_not_use(scene: Scene)
     assert scene.picture() == before
 
 
+def as_an_ordinary_user(scene: Scene, words: list[str]) -> int:
+    """What the command ends with, in a process that may not read the store."""
+    from takeback.frontends.cli import main
+
+    for path in (scene.directory.parent, scene.directory):
+        path.chmod(0o755)
+    # So that the child need not load modules that it may not see.
+    with suppress(SystemExit):
+        main.main([*words, "--store", str(scene.store)])
+    child = os.fork()
+    if not child:
+        with open(os.devnull, "w") as away:
+            os.dup2(away.fileno(), 1)
+            os.dup2(away.fileno(), 2)
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+        os._exit(main.main([*words, "--store", str(scene.store)]))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("owner", [0, 65534])
+def test_a_store_that_may_not_be_looked_at_is_never_taken_for_absent(scene: Scene, owner: int) -> None:
+    """Someone else's, and one's own that was closed to everybody: no command says that nothing is recorded."""
+    scene.prepare()
+    os.chown(scene.store, owner, owner)
+    scene.store.chmod(0o700 if owner == 0 else 0)
+    for command in ("log", "status", "undo", "verify", "runs", "sweep"):
+        assert as_an_ordinary_user(scene, [command]) == (3 if owner == 0 else 5), command
+    assert as_an_ordinary_user(scene, ["doctor"]) == 1
+
+
 # Too new, or not there.
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo", "loop"])
+def test_settings_that_are_no_file_are_refused_at_once(scene: Scene, kind: str) -> None:
+    scene.prepare()
+    settings = scene.store / "settings.json"
+    if kind == "directory":
+        settings.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(settings)
+    else:
+        settings.symlink_to(settings)
+    assert "settings.json" in refused(scene, 5 if kind == "loop" else 2).error
 
 
 def test_a_store_of_a_newer_version_is_refused_by_every_command(scene: Scene) -> None:
@@ -194,6 +290,33 @@ def test_a_directory_that_is_no_store_is_left_alone(scene: Scene) -> None:
 
 
 # Damaged.
+
+
+def test_verify_names_the_records_on_a_page_that_cannot_be_read_and_checks_the_others(scene: Scene) -> None:
+    scene.prepare()
+    with scene.open() as tb, tb.run("many") as session:
+        for number in range(60):
+            session.write(scene / "run.sh", f"{number}\n".encode())
+    journal = scene.store / "journal.db"
+    with closing(sqlite3.connect(journal)) as connection:
+        pages = connection.execute(
+            "SELECT pageno FROM dbstat WHERE name = 'records' AND pagetype = 'leaf'"
+        ).fetchall()
+        ((size,),) = connection.execute("PRAGMA page_size").fetchall()
+    assert len(pages) > 4
+    with open(journal, "r+b") as file:
+        file.seek((pages[len(pages) // 2][0] - 1) * size)
+        file.write(b"\xff" * 40)
+    with scene.open() as tb:
+        rewrite_records(scene.store, "seq = 2", (), lambda kept: kept[:-1])
+        found = list(tb.store.journal.check())
+    unreadable = [one for one in found if one.endswith("cannot be read.")]
+    assert 1 <= len(unreadable) < 40, found
+    assert any(one.startswith("Record 2 (") and "hash does not fit" in one for one in found), found
+    assert "The table 'records' of the journal cannot be read to its end." in found
+    ended = refused(scene, 6, "verify")
+    assert unreadable[0] in ended.out
+    assert "can be used as before" not in ended.out
 
 
 def packs(scene: Scene) -> list[Path]:

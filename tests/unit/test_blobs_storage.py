@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from takeback.errors import BlobDamaged, Corrupt, ResourceUnreachable, StoreBusy
 from takeback.storage.blobs import StoredBlobs, create
 from takeback.storage.codec import SEGMENT
 from takeback.storage.database import Database
-from takeback.storage.packs import packs_in
+from takeback.storage.packs import HEADER, packs_in
 from takeback.testing.blobs_suite import edits, name, noise, raised, text, whole
 
 KILLED = 137
@@ -449,3 +450,95 @@ def test_what_another_process_swept_is_written_anew_though_it_was_put_here_latel
     here.sync()
     _, later = opened(store)
     assert b"".join(later.read(digest)) == b"lately" * 100
+
+
+def flip(store: str, blob: str) -> None:
+    """One bit in the middle of its data; the header stays right."""
+    ((pack, position, length),) = rows(
+        store,
+        f"SELECT pack, position, length FROM blob_places JOIN blobs USING (id) WHERE digest = x'{blob}'",
+    )
+    with open(f"{store}/blobs/packs/{pack:012x}.pack", "r+b") as file:
+        file.seek(position + HEADER.size + length // 2)
+        (byte,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes((byte ^ 1,)))
+
+
+@pytest.mark.parametrize("length", [70_000, 300_000, 1_500_000, SEGMENT + 70_000])
+def test_content_put_again_replaces_a_stored_copy_whose_bytes_are_damaged(
+    store: str, opened: Open, length: int
+) -> None:
+    content = noise(length)
+    _, first = opened(store)
+    digest = first.put(content)
+    first.sync()
+    flip(store, name(content[:SEGMENT]))
+    assert list(opened(store)[1].check(True))
+
+    _, second = opened(store)
+    assert second.put(content) == digest
+    second.sync()
+
+    _, third = opened(store)
+    assert whole(third, digest) == content
+    assert list(third.check(True)) == []
+
+
+def test_a_difference_to_a_damaged_blob_is_kept_anew_when_its_content_is_put_again(
+    store: str, opened: Open
+) -> None:
+    _, first = opened(store)
+    base, new = noise(300_000), noise(300_000)[:200_000] + noise(100_000, 1)
+    below, above = first.put(base, like="file:///a"), first.put(new, like="file:///a")
+    first.sync()
+    assert next(first.info([above])).base == below
+    flip(store, below)
+
+    _, second = opened(store)
+    second.put(new, like="file:///a")
+    newest = second.put(new + b"and another", like="file:///a")
+    second.sync()
+
+    _, third = opened(store)
+    assert whole(third, above) == new
+    assert whole(third, newest) == new + b"and another"
+
+
+def test_a_blob_that_is_healed_never_stands_on_a_difference_to_itself(store: str, opened: Open) -> None:
+    _, blobs = opened(store)
+    base, new = noise(300_000), noise(300_000) + b"one more line"
+    below, above = blobs.put(base, like="file:///a"), blobs.put(new, like="file:///a")
+    blobs.sync()
+    flip(store, below)
+    for seed in range(1, 5):  # until the base is out of memory; the difference to it is not
+        assert whole(blobs, above) == new
+        blobs.put(noise(SEGMENT, seed))
+
+    blobs.put(base, like="file:///a")
+    blobs.sync()
+
+    _, later = opened(store)
+    assert whole(later, below) == base and whole(later, above) == new
+
+
+def test_what_was_put_for_nothing_is_swept_at_once_unless_someone_else_put_it_too(
+    store: str, opened: Open
+) -> None:
+    _, blobs = opened(store)
+    refused, again = blobs.put(noise(100_000, 1)), blobs.put(noise(100_000, 2))
+    other: list[str] = []
+    for seed in (3, 2):
+        thread = Thread(target=lambda seed=seed: other.append(blobs.put(noise(100_000, seed))))
+        thread.start()
+        thread.join()
+    blobs.disown()
+    retried = blobs.put(b"retried")
+    blobs.disown()
+    assert blobs.put(b"retried") == retried
+    blobs.sync()
+
+    assert opened(store)[1].sweep(lambda: (), grace=600) > 90_000
+
+    _, later = opened(store)
+    assert [later.has(one) for one in (refused, again, other[0], retried)] == [False, True, True, True]

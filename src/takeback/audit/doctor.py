@@ -133,8 +133,11 @@ def _configuration_formats() -> Iterator[Finding]:
 
 
 def _store(path: str) -> Finding:
-    if not exists(path):
-        return Finding("store", GOOD, f"{path}: not there yet, made with the first change")
+    try:
+        if not exists(path):
+            return Finding("store", GOOD, f"{path}: not there yet, made with the first change")
+    except TakebackError as error:
+        return Finding("store", BAD, str(error), error.hint)
     try:
         status = os.lstat(path)
     except OSError as error:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from takeback.errors import RecordInvalid
 from takeback.model.effect import Effect
 from takeback.model.run import RunInfo
 from takeback.storage.protocols import Query
@@ -20,7 +21,9 @@ class Reach(NamedTuple):
 
 
 def reach(store: Store, findings: Sequence[str]) -> Reach:
-    """Raises from the `Corrupt` family when not even the list of runs can be read."""
+    """Raises from the `Corrupt` family when that cannot be told: some page of the journal cannot be read."""
+    if any(one.startswith("The journal is damaged") for one in findings):
+        raise RecordInvalid("Some page of the journal cannot be read.", hint="Restore it from a backup.")
     told = " ".join(findings)
     digests = {found[:_SHOWN] for found in re.findall(r"\b[0-9a-f]{12,64}\b", told)}
     hurt = {effect.run for effect in store.journal.effects(Query()) if _is_hurt(effect, digests)}

@@ -11,6 +11,7 @@ from takeback.model.effect import Effect, State
 from takeback.model.ids import LENGTH, short
 from takeback.model.record import Draft, Kind
 from takeback.model.settings import Settings
+from takeback.retention.leaning import barred_without, spare
 from takeback.retention.tiers import Decision, Weighed, decide
 from takeback.storage.protocols import Query
 
@@ -19,10 +20,10 @@ BATCH = 500
 
 def by_policy(parts: Parts, settings: Settings, now: int) -> tuple[Decision, ...]:
     """A decision, with its reason, for every effect there is."""
-    return decide(weighed(parts, parts.journal.effects(Query())), settings, now)
+    return spare(decide(weighed(parts, parts.journal.effects(Query())), settings, now))
 
 
-def named(effects: Sequence[Effect]) -> tuple[Decision, ...]:
+def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Decision, ...]:
     """Someone asks for these, kept or not."""
     for effect in effects:
         if effect.forgotten:
@@ -34,7 +35,13 @@ def named(effects: Sequence[Effect]) -> tuple[Decision, ...]:
                 f"Effect {short(effect.id)} is {effect.state.value}; only what is settled can be forgotten.",
                 hint="Run `takeback recover` first.",
             )
-    return tuple(Decision(effect, True, "goes: someone asked for it by name") for effect in effects)
+    going = {effect.id for effect in effects}
+    return tuple(Decision(effect, True, _by_name(parts, effect, going)) for effect in effects)
+
+
+def _by_name(parts: Parts, effect: Effect, going: set[str]) -> str:
+    barred = barred_without(parts, effect, going)
+    return "goes: someone asked for it by name" + (f"; {barred}" if barred else "")
 
 
 def forget(parts: Parts, decisions: Sequence[Decision]) -> None:

@@ -6,10 +6,12 @@ from takeback.engine.parts import Parts
 from takeback.model.effect import Effect
 from takeback.model.settings import Settings
 from takeback.retention.forget import forget, weighed
+from takeback.retention.leaning import spare_among
 from takeback.retention.tiers import Decision, decide
 from takeback.storage.protocols import Query
 
 _AT_ONCE = 500  # of the oldest; the next run's end goes on
+_PAGES = 10  # looked through for some that may go
 _FILES_LOOKED_AT = 20
 
 
@@ -29,9 +31,8 @@ def crowding(parts: Parts, settings: Settings, now: int, ended: Sequence[Effect]
 
 def overflow(parts: Parts, settings: Settings, now: int, total: int) -> list[Decision]:
     """The oldest kept ones, as many as it takes to come under the store's cap."""
-    oldest = list(parts.journal.effects(Query(forgettable=True, limit=_AT_ONCE)))
     decisions: list[Decision] = []
-    for decision in _allowed(parts, settings, now, oldest):
+    for decision in _oldest_allowed(parts, settings, now):
         if total <= settings.store_bytes:
             break
         total -= _stored(parts, decision.effect)
@@ -51,8 +52,23 @@ def keep_up(parts: Parts, settings: Settings, now: int, total: int, ended: Seque
     return bool(unique)
 
 
+def _oldest_allowed(parts: Parts, settings: Settings, now: int) -> list[Decision]:
+    """The first page that has any: the oldest may all have to stay for the sake of one that nobody kept."""
+    after = 0
+    for _ in range(_PAGES):
+        page = list(parts.journal.effects(Query(forgettable=True, after=after, limit=_AT_ONCE)))
+        if allowed := _allowed(parts, settings, now, page):
+            return allowed
+        if len(page) < _AT_ONCE:
+            break
+        after = page[-1].seq
+    return []
+
+
 def _allowed(parts: Parts, settings: Settings, now: int, effects: Sequence[Effect]) -> list[Decision]:
-    return [one for one in decide(weighed(parts, effects), settings, now) if one.forget] if effects else []
+    if not effects:
+        return []
+    return spare_among(parts, [one for one in decide(weighed(parts, effects), settings, now) if one.forget])
 
 
 def _stored(parts: Parts, effect: Effect) -> int:

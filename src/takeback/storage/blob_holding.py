@@ -1,5 +1,6 @@
 """Blobs put but not committed yet: the store's next transaction, whoever's it is, writes them first."""
 
+from _thread import get_ident
 from collections.abc import Callable
 from itertools import chain
 from typing import NamedTuple
@@ -27,6 +28,8 @@ class Held(NamedTuple):
     heals: bool = False  # the store had it, but damaged
     pieces: tuple[bytes, ...] = ()
     refs: tuple[bytes, ...] = ()
+    by: int = 0  # the thread that put it; 0: several
+    for_nothing: bool = False  # what it was put for was refused: a sweep need not wait until it is old
 
 
 class Holding:
@@ -56,6 +59,7 @@ class Holding:
     def add(self, held: Held, origin: int | None) -> None:
         if not held.known and held.stored.place is None and held.stored.length > INLINE:
             held = self._placed([held])[0]
+        held = held._replace(by=get_ident())
         digest = held.stored.digest
         self.held.pop(digest, None)
         self.held[digest] = held
@@ -70,8 +74,11 @@ class Holding:
 
     def add_refs(self, held: Held, refs: tuple[bytes, ...], origin: int | None) -> None:
         """The same content was put again."""
-        if refs:
-            self.held[held.stored.digest] = held._replace(refs=tuple(dict.fromkeys((*held.refs, *refs))))
+        self.held[held.stored.digest] = held._replace(
+            refs=tuple(dict.fromkeys((*held.refs, *refs))),
+            by=held.by if held.by == get_ident() else 0,
+            for_nothing=False,
+        )
         if origin is not None:
             self.newest[origin] = held.stored.digest
 
@@ -116,6 +123,11 @@ class Holding:
     def discard(self) -> None:
         self._empty()
         self.settle()
+
+    def disown(self) -> None:
+        for digest, held in self.held.items():
+            if held.by == get_ident():
+                self.held[digest] = held._replace(for_nothing=True)
 
     def _empty(self) -> None:
         self.held, self.newest, self._weighing = {}, {}, []
@@ -162,7 +174,7 @@ class Holding:
         id = rows.find_id(ask, stored.digest)
         if id is None or held.heals:
             id = self._write_content(connection, ask, held, id, at)
-        else:
+        elif not held.for_nothing:
             rows.touch(connection, id, at)
         if held.refs:
             rows.add_refs(connection, id, stored.digest, held.refs)
@@ -177,7 +189,7 @@ class Holding:
             form, data = codec.encode(held.content)
             stored, base = Stored(stored.digest, stored.size, form, b"", 0, data), None
         if id is None:
-            id = rows.insert(connection, stored, base, at)
+            id = rows.insert(connection, stored, base, 0 if held.for_nothing else at)
         else:
             rows.rewrite(connection, id, stored, base)
             rows.touch(connection, id, at)

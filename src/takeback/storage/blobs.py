@@ -16,7 +16,7 @@ from takeback.storage.blob_reader import BlobReader, damaged, missing, stream
 from takeback.storage.blob_rows import Stored, is_recipe
 from takeback.storage.codec import Form
 from takeback.storage.database import Database
-from takeback.storage.packs import HEADER, EntryDamaged, Packs
+from takeback.storage.packs import HEADER, Packs
 from takeback.storage.protocols import BlobInfo
 
 DEEPEST = 64  # bases below one blob
@@ -136,7 +136,8 @@ class StoredBlobs:
                 if not part:
                     self._holding.add(Held(stored, content, known=True, refs=refs), origin)
                 return digest
-            fresh = self._encoded(digest, content, past())
+            # One that heals stands on no other: that other may be a difference to it.
+            fresh = self._encoded(digest, content, past() if stored is None else None)
             self._holding.add(Held(fresh, content, heals=stored is not None, refs=refs), origin)
             return digest
 
@@ -165,24 +166,17 @@ class StoredBlobs:
             return None
 
     def _is_sound(self, stored: Stored, content: bytes) -> bool:
-        """Whether the store can give these bytes back: short ones are read, of long ones only the headers."""
-        if is_recipe(stored):
-            return False
-        try:
-            if stored.place is None or len(content) <= INLINE:
-                return self._reader.content(stored.digest, stored) == content
-            link: Stored | None = stored
-            while link and link.place and self._packs.peek(link.place).digest == link.digest:
-                if not link.base:
-                    return True
-                link = self._find(link.base)
-            return link is not None and link.place is None and self._readable(link.digest) is not None
-        except (Corrupt, ResourceUnreachable, EntryDamaged, OSError):
-            return False
+        """Whether the store can give these bytes back, now that they are still at hand to be kept anew if not."""
+        return not is_recipe(stored) and self._readable(stored.digest, stored) == content
 
     def sync(self) -> None:
         with self._lock:
             self._holding.sync()
+
+    def disown(self) -> None:
+        """What this thread has put, and no commit has written yet, was for nothing: sweep may take it at once."""
+        with self._lock:
+            self._holding.disown()
 
     def discard(self) -> None:
         """Give up what was put and is not durable; for a caller whose commit failed, and who names none."""

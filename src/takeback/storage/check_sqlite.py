@@ -11,33 +11,53 @@ from takeback.storage.database import Database, Row
 from takeback.storage.sqlite import to_record
 
 _PAGE = 2000
+_RECORDS = "SELECT seq, kind, run, effect, at, body, hash FROM records WHERE"
 
 
 def check_journal(database: Database) -> Iterator[str]:
-    """The file, then the chain, then whether the projections say what the records say."""
+    """The file, then the chain, then whether the projections say what the records say.
+
+    Unreadable pages end one of these and not the others; what is told twice is told once.
+    """
+    told: set[str] = set()
+    for part in (_check_file, _check_records):
+        try:
+            yield from part(database)
+        except TakebackError as error:
+            if str(error) not in told:
+                yield str(error)
+            told.add(str(error))
+
+
+def _check_file(database: Database) -> Iterator[str]:
     try:
         for (finding,) in database.read("PRAGMA integrity_check(50)"):
             if finding != "ok":
                 yield f"The database file is damaged: {finding}."
-        yield from _check_records(database)
-    except TakebackError as error:
-        # Unreadable pages end the walk; what was found so far has been told.
-        yield str(error)
+    except TakebackError:
+        for (table,) in database.read("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"):
+            try:
+                database.read(f'PRAGMA integrity_check("{table}")')
+            except TakebackError:
+                yield f"The table {table!r} of the journal cannot be read to its end."
+        raise
 
 
 def _check_records(database: Database) -> Iterator[str]:
     lives: dict[str, Life] = {}
     runs: dict[str, RunState] = {}
-    previous, seq = GENESIS, 0
-    while rows := database.read(
-        f"SELECT seq, kind, run, effect, at, body, hash FROM records WHERE seq > ? ORDER BY seq LIMIT {_PAGE}",
-        (seq,),
-    ):
+    previous: bytes | None = GENESIS  # None: it could not be read
+    seq = 0
+    while rows := _page(database, seq):
         for row in rows:
             if row[0] != seq + 1:
                 yield f"Records {seq + 1} to {row[0] - 1} are missing."
+            if len(row) == 1:
+                seq, previous = row[0], None
+                yield f"Record {seq} cannot be read."
+                continue
             seq, kind, run, effect, _, _, stored = row
-            if not _has_its_hash(row, previous):
+            if previous is not None and not _has_its_hash(row, previous):
                 yield f"Record {seq} ({kind} of {effect or run}) is not what was written: its hash does not fit."
             previous = stored
             try:
@@ -54,6 +74,21 @@ def _check_records(database: Database) -> Iterator[str]:
             except (TakebackError, KeyError, ValueError) as error:
                 yield f"Record {seq} ({kind} of {effect or run}) does not fit: {error}"
     yield from _compare(database, lives, runs)
+
+
+def _page(database: Database, after: int) -> list[Row]:
+    """The next records; one that stands on an unreadable page is only its number."""
+    try:
+        return database.read(f"{_RECORDS} seq > ? ORDER BY seq LIMIT {_PAGE}", (after,))
+    except TakebackError:
+        last: int = database.read("SELECT coalesce(max(seq), 0) FROM records")[0][0]
+    found: list[Row] = []
+    for seq in range(after + 1, min(last, after + _PAGE) + 1):
+        try:
+            found += database.read(f"{_RECORDS} seq = ?", (seq,))
+        except TakebackError:
+            found.append((seq,))
+    return found
 
 
 def _has_its_hash(row: Row, previous: bytes) -> bool:

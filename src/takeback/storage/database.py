@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from takeback.errors import Misuse, RecordInvalid, ResourceUnreachable, StoreBusy, TakebackError
+from takeback.storage import disk
 
 Row = tuple[Any, ...]
 
@@ -17,8 +18,11 @@ BUSY_SECONDS = 10
 class Database:
     """Thread-safe: a transaction holds the lock from begin to commit; a read holds it while it fetches."""
 
-    def __init__(self, path: str, *, read_only: bool = False) -> None:
+    def __init__(self, path: str, *, read_only: bool = False, full: bool = False) -> None:
+        """`full`: nothing can be made beside it; then it is read only, while nobody else is at work on it."""
         self.path = path
+        read_only = read_only or full
+        self._full = full
         self.read_only = read_only
         self.lock = RLock()
         # What others hold back until the next commit (blobs put but not yet written) is written first, inside it.
@@ -40,19 +44,30 @@ class Database:
                 check_same_thread=False,
             )
             connection.text_factory = _text
-            if not self.read_only:
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("PRAGMA synchronous=FULL")
+            try:
+                self._set_up(connection)
+            except sqlite3.Error:
+                connection.close()
+                raise
             return connection
+
+    def _set_up(self, connection: sqlite3.Connection) -> None:
+        if self._full:
+            # Alone, SQLite keeps its index of the write-ahead file in memory.
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+            connection.execute("PRAGMA query_only=1")
+        if not self.read_only:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
 
     def _only_looking(self) -> str:
         """Where nothing can be written SQLite cannot make its index of the write-ahead file either; if there is
-        nothing in that file, it need not look for one."""
+        nothing in that file, it need not look for one. What is there on a full disk is read alone."""
         try:
             settled = os.stat(self.path + "-wal").st_size == 0
         except FileNotFoundError:
             settled = True
-        return "?mode=ro&immutable=1" if settled else "?mode=ro"
+        return "?mode=ro&immutable=1" if settled else "" if self._full else "?mode=ro"
 
     @contextmanager
     def write(self) -> Generator[sqlite3.Connection, None, None]:
@@ -124,10 +139,12 @@ class Database:
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return RecordInvalid(
                 f"The journal is damaged: {error}.",
-                hint="Run `takeback verify`; it names what can still be read.",
+                hint="Run `takeback verify`: it names what can no longer be read.",
             )
         if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
-            # A full disk says so and stays sound; one that fails may have lost what it said it had written.
+            # A full disk stays sound; one that fails may have lost what it said it had written.
+            if code == sqlite3.SQLITE_FULL or (_of_index(error) and disk.is_full(os.path.dirname(self.path))):
+                return disk.full(os.path.dirname(self.path))
             if code == sqlite3.SQLITE_IOERR:
                 self.on_io_error()
             return ResourceUnreachable(
@@ -140,6 +157,16 @@ class Database:
                 hint="Check that it exists and belongs to you, or choose another with --store.",
             )
         return RecordInvalid(f"The journal refused: {error}.", hint="Run `takeback verify`.")
+
+
+def _of_index(error: sqlite3.Error) -> bool:
+    """Of the index of the write-ahead file, which is never more than a copy; this error has no code for "full"."""
+    codes = (
+        sqlite3.SQLITE_IOERR_SHMOPEN,
+        sqlite3.SQLITE_IOERR_SHMSIZE,
+        sqlite3.SQLITE_IOERR_SHMMAP,
+    )
+    return error.sqlite_errorcode in codes
 
 
 def _text(raw: bytes) -> str:

@@ -15,6 +15,7 @@ from takeback.errors import Refused, ResourceUnreachable
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
+SCARCE = 128 << 10
 
 HINTS = {
     errno.ENOSPC: "The disk is full or out of inodes: free some space, or choose another store with --store.",
@@ -40,6 +41,19 @@ def reachable(path: str, doing: str) -> Generator[None, None, None]:
 def unreachable(path: str, doing: str, error: OSError) -> ResourceUnreachable:
     hint = HINTS.get(error.errno or 0, "Check the disk and the rights on the store.")
     return ResourceUnreachable(f"{path} cannot be {doing}: {os.strerror(error.errno or 0)}.", hint=hint)
+
+
+def is_full(path: str) -> bool:
+    """Whether there is no room for the few pages that SQLite needs beside a database."""
+    try:
+        now = os.statvfs(path)
+    except OSError:
+        return False
+    return now.f_bavail * now.f_frsize < SCARCE or (now.f_files > 0 and not now.f_favail)
+
+
+def full(path: str) -> ResourceUnreachable:
+    return ResourceUnreachable(f"The disk under the store at {path} is full.", hint=HINTS[errno.ENOSPC])
 
 
 def is_disk_error(error: BaseException) -> bool:

@@ -63,6 +63,8 @@ def select_effects(query: Query, beyond: int = 0) -> tuple[str, list[Any]]:
         narrow("e.undoes <> ''")
     if query.forgettable:
         narrow("e.kept_by <> '' AND e.forgotten = 0")
+    if query.remembered:
+        narrow("e.forgotten = 0")
     if beyond:
         narrow("e.seq < ?" if query.newest else "e.seq > ?", beyond)
     sql = "SELECT" + _COLUMNS + ("WHERE " + " AND ".join(where) if where else "")

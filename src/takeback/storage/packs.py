@@ -9,6 +9,7 @@ import stat
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from takeback.errors import ResourceUnreachable
@@ -235,9 +236,13 @@ class Packs:
     def _give_up(self, pack: int, suspect: bool) -> None:
         """Never write to it again, and let nothing in it count that is not committed."""
         self._broken.add(pack)
-        os.close(self._open.pop(pack).handle)
+        file = self._open.pop(pack)
         if suspect:
             self.on_io_error()
+        elif not file.synced:  # so no commit names anything in it, and a full disk needs the room
+            with suppress(OSError):
+                os.unlink(pack_path(self.directory, pack))
+        os.close(file.handle)
 
     def is_broken(self, pack: int) -> bool:
         return pack in self._broken

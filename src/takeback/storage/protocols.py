@@ -23,6 +23,7 @@ class Query(NamedTuple):
     )
     undos: bool = False  # only those that take another one back
     forgettable: bool = False  # kept, and not forgotten yet
+    remembered: bool = False  # not forgotten
     after: int = 0  # only those with a greater seq
     limit: int = 0  # 0: all
     newest: bool = False

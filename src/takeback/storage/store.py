@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,8 @@ class Store:
     def refuse_if_suspect(self) -> None:
         """After a failed write to its disk a store is not trusted with anything new until `verify` has passed."""
         if self.database.read_only:
+            if disk.is_full(self.path):
+                raise disk.full(self.path)
             raise ResourceUnreachable(
                 f"The store at {self.path} is read-only, so no way back could be kept.",
                 hint="Make it writable, or choose another with --store. Looking still works.",
@@ -71,10 +74,13 @@ class Store:
             disk_now = os.statvfs(self.path)
         free = disk_now.f_bavail * disk_now.f_frsize
         if free - more < self.settings.reserve_bytes or (disk_now.f_files and not disk_now.f_favail):
+            if self._blobs:
+                self._blobs.disown()
             raise ResourceUnreachable(
                 f"The disk under the store has {free:,} bytes free, too few to keep a way back.",
-                hint="Nothing was changed. Free some space, run `takeback forget` and `takeback sweep`, or choose "
-                "another store with --store.",
+                hint="Nothing was changed. Free some space: `takeback sweep` deletes what nothing needs (with "
+                "--grace 0, for when no other process is at work, the youngest too). Or choose another store with "
+                "--store.",
             )
 
     def bytes_on_disk(self) -> int:
@@ -106,7 +112,22 @@ def default_path() -> str:
 
 
 def exists(path: str) -> bool:
-    return os.path.exists(os.path.join(path, "FORMAT")) or os.path.exists(os.path.join(path, "journal.db"))
+    """Raises as opening it would where that cannot be known: what may not be looked at is not absent."""
+    try:
+        return any(_is_there(os.path.join(path, name)) for name in ("FORMAT", "journal.db"))
+    except PermissionError as error:
+        disk.check_private(path)
+        raise disk.unreachable(path, "looked at", error) from error
+
+
+def _is_there(path: str) -> bool:
+    try:
+        os.stat(path)
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def open_store(path: str, now: Callable[[], int]) -> Store:
@@ -121,9 +142,19 @@ def open_store(path: str, now: Callable[[], int]) -> Store:
     disk.check_private(path)
     _check_format(path)
     settings = _settings(path)
-    database = Database(os.path.join(path, "journal.db"), read_only=not os.access(path, os.W_OK))
+    database = _opened(path)
     database.on_io_error = lambda: _mark_suspect(path)
     return Store(path, database, settings, now)
+
+
+def _opened(path: str) -> Database:
+    name = os.path.join(path, "journal.db")
+    try:
+        return Database(name, read_only=not os.access(path, os.W_OK))
+    except ResourceUnreachable:
+        if not disk.is_full(path):
+            raise
+    return Database(name, full=True)  # looking works without room
 
 
 def _half_made(path: str) -> bool:
@@ -227,14 +258,23 @@ def _check_format(path: str) -> None:
 def _settings(path: str) -> Settings:
     name = os.path.join(path, "settings.json")
     try:
-        with open(name, encoding="utf-8") as file:
-            return settings_from(json.load(file), name)
+        # O_NONBLOCK: a FIFO must not make us wait.
+        handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return Settings()
+    except OSError as error:
+        raise disk.unreachable(name, "read", error) from error
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise Misuse(f"{name} is not a file.", hint="Remove it to use the defaults.")
+        with disk.reachable(name, "read"), open(handle, encoding="utf-8", closefd=False) as file:
+            return settings_from(json.load(file), name)
     except ValueError as error:
         raise Misuse(
             f"{name} is not JSON: {error}.", hint="Correct it, or remove it to use the defaults."
         ) from error
+    finally:
+        os.close(handle)
 
 
 def _suspect(path: str) -> str:

@@ -46,9 +46,9 @@ def _unable(bad: list[Finding]) -> TakebackError:
 
 def _inside(asked: Asked) -> list[Finding]:
     """What only the opened store can tell; nothing is recovered or made here."""
-    if nothing_yet(asked):
-        return []
     try:
+        if nothing_yet(asked):
+            return []
         with takeback.api.open(store_path(asked), recover=False) as tb:
             return list(at_work(tb.store))
     except TakebackError as error:
