@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from takeback.errors import LeaseHeld, Misuse, Refused
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
-from takeback.model.plan import UndoResult, on_conflict_named
+from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, OnDeath, RunInfo, RunState
@@ -195,6 +195,8 @@ class Takeback:
         refuse_conflicts(plan, wishes)
         if dry_run:
             return UndoResult("planned", plan.effects, plan.targets)
+        if nothing_to_do(plan.targets):
+            return UndoResult("done", plan.effects, plan.targets)
         first = plan.effects[0]
         name = f"undo {short(first.id)}" + (
             f" and {len(plan.effects) - 1} more" if len(plan.effects) > 1 else ""
