@@ -43,7 +43,8 @@ class Wanted(NamedTuple):
 
 def typed(name: str, id: str = "") -> str:
     """As it can be typed in a shell."""
-    return shlex.quote(name) if name.isprintable() or not id else short(id)
+    fine = name.isprintable() and not name.startswith("-")
+    return shlex.quote(name) if fine or not id else short(id)
 
 
 def newest_first(tb: "Takeback", states: tuple[State, ...]) -> Iterator[Effect]:
