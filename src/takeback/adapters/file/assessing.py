@@ -205,7 +205,7 @@ def _demand_writable(place: Place, status: os.stat_result | None) -> None:
         return
     directory = display(file_resource(os.path.dirname(path_of(place.resource)) or b"/"))
     raise ResourceUnreachable(
-        f"{display(place.resource)} cannot be changed: the mode or owner of {directory} forbids it.",
+        f"Permission to change {display(place.resource)} was denied: the mode or owner of {directory} forbids it.",
         hint="Nothing was changed. Give yourself the right first, or ask its owner.",
     )
 
