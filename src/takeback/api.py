@@ -7,15 +7,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import LeaseHeld, Misuse, Refused
-from takeback.model.effect import Effect, State
+from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
-from takeback.model.plan import UndoResult, on_conflict_named
-from takeback.model.record import Draft, Kind
+from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
+from takeback.model.record import Draft, Kind, canonical
 from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, OnDeath, RunInfo, RunState
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undo_of
 from takeback.runs.dead import something_left
-from takeback.runs.names import id_of, run_of
+from takeback.runs.names import id_of, name_of, names_of, run_of
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
@@ -195,6 +195,8 @@ class Takeback:
         refuse_conflicts(plan, wishes)
         if dry_run:
             return UndoResult("planned", plan.effects, plan.targets)
+        if nothing_to_do(plan.targets):
+            return UndoResult("done", plan.effects, plan.targets)
         first = plan.effects[0]
         name = f"undo {short(first.id)}" + (
             f" and {len(plan.effects) - 1} more" if len(plan.effects) > 1 else ""
@@ -210,8 +212,7 @@ class Takeback:
 
     def keep(self, what: "Effect | str | Sequence[Effect | str]") -> tuple[Effect, ...]:
         """Say that these stay: no longer taken back when their run fails, and forgettable after their time."""
-        items = [what] if isinstance(what, (Effect, str)) else list(what)
-        effects = [self.effect(item if isinstance(item, str) else item.id) for item in items]
+        effects = [self.effect(name) for name in names_of(what)]
         for effect in effects:
             if effect.state not in (State.DONE, State.UNDONE):
                 raise Refused(
@@ -239,10 +240,13 @@ class Takeback:
         newest: bool = False,
     ) -> tuple[Effect, ...]:
         """Oldest first, unless `newest`."""
+        if not isinstance(limit, int) or limit < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Misuse(f"The limit cannot be {limit!r}.", hint="Give a number; 0 is for all.")
+        canonical(agent)  # refuses what no journal could hold
         query = Query(
-            run=self.find_run(run).id if isinstance(run, str) else run.id if run else "",
+            run=self.find_run(run).id if isinstance(run, str) else name_of(run, "run") if run else "",
             agent=agent,
-            states=tuple(State(one) for one in ((state,) if isinstance(state, str) else state or ())),
+            states=tuple(state_named(one) for one in ((state,) if isinstance(state, str) else state or ())),
             resource=resource_of(path) if path is not None else "",
             limit=limit,
             newest=newest,
@@ -308,9 +312,8 @@ class Takeback:
         if what is None:
             decisions = by_policy(self.parts, self.store.settings, now())
         else:
-            items = [what] if isinstance(what, (Effect, str)) else list(what)
             # A damaged record is no reason to keep it: forgetting is how a store goes on without it.
-            ids = [id_of(self.store.journal, item if isinstance(item, str) else item.id) for item in items]
+            ids = [id_of(self.store.journal, name) for name in names_of(what)]
             found = list(self.store.journal.effects(Query(ids=tuple(ids), damaged_too=True)))
             decisions = named(self.parts, found)
         if not dry_run:
@@ -356,6 +359,10 @@ class Takeback:
 def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True) -> Takeback:
     """The store at that path, made if it is not there. What a crashed process left behind is settled first, unless
     `recover` is False; `tb.recovered` tells what that was."""
+    if path is not None and not os.fspath(path):
+        raise Misuse(
+            "An empty path names no store.", hint="Give a directory, or nothing for the usual store."
+        )
     tb = Takeback(open_store(os.fspath(path) if path is not None else default_path(), now))
     if recover and tb.needs_recovery():
         tb.recovered = tb._recover(stuck_too=False)  # pyright: ignore[reportPrivateUsage]
@@ -375,7 +382,9 @@ def _refuse_unnamed(name: object, agent: object) -> None:
 
 def resource_of(path: "Path") -> str:
     """The parent is resolved, the last part is not: it may be a link that was changed itself."""
-    whole = os.path.abspath(os.fsencode(path))
+    from takeback.adapters.file.paths import path_bytes
+
+    whole = os.path.abspath(path_bytes(path))
     parent, name = os.path.split(whole)
     return file_resource(os.path.join(os.path.realpath(parent), name) if name else whole)
 

@@ -229,3 +229,65 @@ class TestAsAnOrdinaryUser:
         """,
         )
         assert out.strip() == "[]"
+
+    def test_where_the_directory_forbids_it_that_is_said_first(self, world: World) -> None:
+        (world / "closed").mkdir(mode=0o755)
+        (world / "closed" / "theirs").write_bytes(b"root's")
+        (world / "sticky").mkdir()
+        (world / "sticky").chmod(0o1777)
+        (world / "sticky" / "theirs").write_bytes(b"root's")
+        (world / "mine").write_bytes(b"mine")
+        os.chown(world / "mine", 65534, 65534)
+        os.chown(world.root, 65534, 65534)
+        said = self.run(
+            world,
+            """
+            for change in (
+                lambda: changes.delete_change("closed/theirs"),
+                lambda: changes.delete_change("sticky/theirs"),
+                lambda: changes.write_change("closed/theirs", blobs.put(b"x"), 1),
+                lambda: changes.move_change("mine", "closed/mine"),
+            ):
+                try:
+                    desk.do(change())
+                except ResourceUnreachable as error:
+                    print(error)
+            """,
+        )
+
+        here = world.root
+        places = ("closed/theirs", "sticky/theirs", "closed/theirs", "closed/mine")
+        assert said.splitlines() == [
+            f"Permission to change {here}/{place} was denied: "
+            f"the mode or owner of {here}/{place.partition('/')[0]} forbids it."
+            for place in places
+        ]
+
+    def test_a_directory_that_may_not_be_entered_is_unreachable(self, world: World) -> None:
+        (world / "private" / "inner").mkdir(parents=True)
+        (world / "private").chmod(0o700)
+        said = self.run(
+            world,
+            """
+            try:
+                changes.write_change("private/inner/x", blobs.put(b"x"), 1)
+            except ResourceUnreachable as error:
+                print(error, error.exit_code)
+            """,
+        )
+
+        assert said.strip() == f"Permission to go to {world.root}/private/inner/x was denied. 5"
+
+    def test_a_change_that_is_not_permitted_names_the_file_and_no_handle(self, world: World) -> None:
+        (world / "theirs").write_bytes(b"root's")
+        said = self.run(
+            world,
+            """
+            try:
+                desk.do(changes.chmod_change("theirs", 0o600))
+            except ResourceUnreachable as error:
+                print(error)
+            """,
+        )
+
+        assert said.strip() == f"The system does not permit a change of {world.root}/theirs."

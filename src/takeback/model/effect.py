@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from takeback.errors import RecordInvalid
+from takeback.errors import Misuse, RecordInvalid
 from takeback.model.change import Change
 from takeback.model.record import Kind, Record
 from takeback.model.remedy import Remedy, Target, from_json
@@ -16,6 +16,14 @@ class State(StrEnum):
     UNDONE = "undone"
     ABORTED = "aborted"
     STUCK = "stuck"
+
+
+def state_named(name: str) -> State:
+    try:
+        return State(name)
+    except ValueError:
+        known = ", ".join(State)
+        raise Misuse(f"There is no state {name!r} of an effect.", hint=f"It is one of {known}.") from None
 
 
 OPEN_STATES = (State.PROPOSED, State.INTENDED, State.STUCK)

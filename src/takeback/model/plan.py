@@ -1,5 +1,6 @@
 """What an undo would do, and what it did."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -36,6 +37,11 @@ class TargetOutcome(NamedTuple):
     outcome: Outcome
     detail: str = ""
     effect: str = ""
+
+
+def nothing_to_do(targets: Sequence[TargetOutcome]) -> bool:
+    """Someone has taken it back already, by hand."""
+    return bool(targets) and all(one.outcome is Outcome.ALREADY for one in targets)
 
 
 class Plan(NamedTuple):

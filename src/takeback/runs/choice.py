@@ -6,14 +6,17 @@ from takeback.errors import Misuse, Refused
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.run import OnDeath, RunInfo, RunState
-from takeback.runs.names import id_of
+from takeback.runs.names import id_of, name_of
 from takeback.storage.protocols import Journal, Query
 
 
 def effect_named(journal: Journal, name: str) -> Effect:
-    found = next(journal.effects(Query(ids=(id_of(journal, name),))), None)
+    id = id_of(journal, name)
+    found = next(journal.effects(Query(ids=(id,))), None)
     if found is None:
-        raise Misuse(f"{name!r} is a run, not an effect.", hint="`takeback log --run` lists its effects.")
+        raise Misuse(
+            f"{name!r} is a run, not an effect.", hint=f"`takeback log --run {short(id)}` lists its effects."
+        )
     return found
 
 
@@ -45,7 +48,7 @@ def _effects_of_run(journal: Journal, info: RunInfo) -> tuple[Effect, ...]:
     if not wanted:
         raise Refused(
             f"Run {short(info.id)} has nothing left to undo.",
-            hint="`takeback log --run` shows its effects.",
+            hint=f"`takeback log --run {short(info.id)}` shows its effects.",
         )
     return wanted
 
@@ -71,7 +74,7 @@ def last_undone(journal: Journal) -> tuple[Effect, ...]:
 
 
 def undo_of(journal: Journal, what: "Effect | str") -> Effect:
-    effect = effect_named(journal, what if isinstance(what, str) else what.id)
+    effect = effect_named(journal, name_of(what))
     if effect.is_undo:
         return effect
     if effect.state is not State.UNDONE:

@@ -1,5 +1,8 @@
 """From what a person types to an effect or a run: ids, unique prefixes, `@`, `@~2`, names of runs."""
 
+from collections.abc import Iterable
+from typing import cast
+
 from takeback.errors import Misuse
 from takeback.model.effect import State
 from takeback.model.ids import short
@@ -9,12 +12,28 @@ from takeback.storage.protocols import Journal, Query
 _HAPPENED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK)
 
 
-def id_of(journal: Journal, name: str, noun: str = "effect") -> str:
+def name_of(what: object, noun: str = "effect") -> str:
+    """As it was named, or its id if it was given itself."""
+    name = what if isinstance(what, str) else getattr(what, "id", None)
+    if not isinstance(name, str):
+        raise Misuse(f"{what!r} is no {noun}.", hint=f"Give the {noun} itself, or its id as text.")
+    return name
+
+
+def names_of(what: object, noun: str = "effect") -> tuple[str, ...]:
+    """Of one, or of several."""
+    if isinstance(what, str) or hasattr(what, "id") or not isinstance(what, Iterable):
+        return (name_of(what, noun),)
+    return tuple(name_of(item, noun) for item in cast("Iterable[object]", what))
+
+
+def id_of(journal: Journal, what: object, noun: str = "effect") -> str:
     """The one id that is meant; of an effect or of a run."""
+    name = name_of(what, noun)
     if name.startswith("@"):
         return _counted_back(journal, name)
     wanted = name.lower()
-    found = list(journal.resolve(wanted)) if wanted else []
+    found = list(journal.resolve(wanted)) if wanted and wanted.isascii() else []
     if wanted in found:
         return wanted
     if not found:

@@ -30,6 +30,7 @@ from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.runs import checkpoints
 from takeback.runs.heartbeat import Heartbeat
+from takeback.runs.names import name_of
 from takeback.runs.signals import Interruptions, shared
 from takeback.runs.verbs import Options, Verbs
 from takeback.storage.protocols import Blobs, Query
@@ -188,7 +189,7 @@ class Run(Verbs):
         if effect is None:
             after = point.seq if point else 0
             return tuple(one for one in not_kept(self._parts, self.id) if one.seq > after)
-        id = effect if isinstance(effect, str) else effect.id
+        id = name_of(effect)
         found = tuple(self._parts.journal.effects(Query(ids=(id,))))
         if not found:
             raise Misuse(f"There is no effect {id!r}.", hint="`run.effects()` lists those of this run.")
@@ -196,8 +197,9 @@ class Run(Verbs):
 
     def keep(self, effect: "Effect | str") -> None:
         """This one stays even if the run fails later."""
-        id = effect if isinstance(effect, str) else effect.id
+        id = name_of(effect)
         with self._lock:
+            self._refuse_ended()
             self._append(Draft(Kind.KEEP, self.id, id))
 
     def effects(self) -> tuple[Effect, ...]:
@@ -257,6 +259,7 @@ class Run(Verbs):
         from takeback.engine.recover import close_rolled_back, settle_open
 
         with self._lock, self.uninterrupted():
+            self._refuse_ended()
             settle_open(self._parts, self._lease)
             result = roll_back(self._parts, self._lease, not_kept(self._parts, self.id), self.agent)
             close_rolled_back(self._parts, self._lease, result, RunState.UNDONE.value)

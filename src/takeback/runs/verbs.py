@@ -1,6 +1,5 @@
 """The changes an agent can ask a run for. Each becomes plain data; the run carries it out."""
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +9,9 @@ from takeback.adapters.file.paths import resolve
 from takeback.errors import Misuse
 from takeback.model.change import Change
 from takeback.model.effect import Effect
+from takeback.model.record import canonical
 from takeback.policy.checks import Check
+from takeback.runs.names import names_of
 from takeback.storage.protocols import Blobs
 
 Path = changes.Path
@@ -82,7 +83,7 @@ class Verbs(ABC):
         """The content goes into the store first; a change is plain data and names it by digest."""
         if mode is not None and not isinstance(mode, int):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Misuse(f"A mode is a number, not {mode!r}.", hint="For example 0o644.")
-        resource = resolve(os.fspath(path), follow=True)
+        resource = resolve(path, follow=True)
         data = _as_bytes(content)
         if isinstance(data, (bytes, bytearray)):
             digest = self._blobs.put(bytes(data), like=resource)
@@ -134,7 +135,7 @@ class Verbs(ABC):
         self, path: Path, target: Path, *, key: str = "", needs: "Sequence[str | Effect]" = ()
     ) -> Effect | None:
         """Make `path` a symbolic link to `target`."""
-        return self._change(lambda: changes.symlink_change(path, os.fspath(target)), _options(key, needs))
+        return self._change(lambda: changes.symlink_change(path, target), _options(key, needs))
 
     def chmod(
         self,
@@ -180,8 +181,10 @@ def _options(
             "Checks are given as a list of takeback.checks.",
             hint="Wrap your own function: checks=[checks.check(fn)].",
         )
-    ids = tuple(one if isinstance(one, str) else one.id for one in needs)
-    return Options(key, ids, tuple(checks), expects, allow_inexact)
+    if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Misuse(f"A key is text, not {key!r}.", hint='For example key="deploy-42".')
+    canonical(key)  # refuses what the journal could not hold
+    return Options(key, names_of(needs), tuple(checks), expects, allow_inexact)
 
 
 def _as_bytes(content: Content) -> bytes | Iterable[bytes]:

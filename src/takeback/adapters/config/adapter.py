@@ -201,7 +201,12 @@ class ConfigAdapter:
         return TargetSighting(target.resource, Standing.FOREIGN, now, detail)
 
     def _prepare(self, change: Change, of: Effect | None) -> Prepared:
-        return self._prepare_edit(change) if of is None else self._prepare_undo(change, of)
+        try:
+            return self._prepare_edit(change) if of is None else self._prepare_undo(change, of)
+        except RecursionError:
+            raise Refused(
+                f"{display(change.resource)} is nested too deeply.", hint="Write the whole file instead."
+            ) from None
 
     def _prepare_edit(self, change: Change) -> Prepared:
         format = change.args["format"]

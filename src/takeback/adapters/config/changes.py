@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from takeback.adapters.config import formats
-from takeback.adapters.config.keys import from_fragment, to_fragment, tokens
+from takeback.adapters.config.keys import demand_pointer, from_fragment, to_fragment
 from takeback.adapters.config.states import hidden
 from takeback.adapters.file.paths import resolve
 from takeback.errors import Misuse
@@ -29,15 +29,13 @@ def edit_change(
     deletes = [delete] if isinstance(delete, str) else list(delete)
     if not set and not deletes:
         raise Misuse("No key was named.", hint="Name one to set or to delete, such as /server/port.")
-    resource = resolve(os.fsencode(path), follow=True)
+    resource = resolve(path, follow=True)
     kind = formats.format_of(os.fsdecode(path_of(resource)), format)
     for pointer in (*set, *deletes):
-        tokens(pointer)
+        demand_pointer(pointer)
     values = {pointer: formats.writable(kind, value) for pointer, value in set.items()}
-    request = {
-        "set": {to_fragment(pointer): formats.to_journal(kind, value) for pointer, value in values.items()},
-        "delete": [to_fragment(pointer) for pointer in deletes],
-    }
+    sets = {to_fragment(pointer): formats.to_journal(kind, value) for pointer, value in values.items()}
+    request: dict[str, Any] = {"set": sets, "delete": [to_fragment(pointer) for pointer in deletes]}
     args: dict[str, Any] = {"format": kind} | {name: part for name, part in request.items() if part}
     if blobs is not None and any(hidden(pointer, kind, value) for pointer, value in values.items()):
         args = {"format": kind, "request": blobs.put(json.dumps(request).encode())}

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from takeback.adapters.config.keys import SpelledFloat, SpelledInt, Tagged, find, same
+from takeback.adapters.config.keys import SpelledFloat, SpelledInt, Tagged, demand_whole, find, same
 from takeback.adapters.config.steps import Step, Unhandled, steps, with_changes
 from takeback.errors import Misuse, Refused, ValidationFailed
 
@@ -32,6 +32,7 @@ _BY_NAME = {
     ".prettierrc": "yaml",
 }
 _SAFE_INT = 2**53  # beyond it, JSON readers disagree
+_DEEPEST = 100
 NOTATIONS = ("json", "yaml", "toml")
 
 
@@ -94,16 +95,22 @@ def rewritten(format: str, data: bytes, *stages: Any) -> bytes:
     )
 
 
-def writable(format: str, value: Any) -> Any:
+def writable(format: str, value: Any, depth: int = 0) -> Any:
     """The value as the format will read it back; `Misuse` if it cannot be written there."""
+    if depth > _DEEPEST:
+        raise Misuse("A value is nested too deeply.", hint="Write the whole file instead.")
     if isinstance(value, dict):
         entries = cast("dict[Any, Any]", value)
         bad = next((key for key in entries if not isinstance(key, (str, Tagged))), None)
         if bad is not None:
             raise Misuse(f"The key {bad!r} is not text.", hint="Keys of an object must be text.")
-        return {key: writable(format, held) for key, held in entries.items()}
+        for key in entries:
+            demand_whole(str(key))
+        return {key: writable(format, held, depth + 1) for key, held in entries.items()}
     if isinstance(value, (list, tuple)) and not isinstance(value, Tagged):
-        return [writable(format, held) for held in cast("list[Any]", value)]
+        return [writable(format, held, depth + 1) for held in cast("list[Any]", value)]
+    if isinstance(value, str):
+        demand_whole(value)
     if isinstance(value, float) and not math.isfinite(value) and not isinstance(value, SpelledFloat):
         raise Misuse(f"{value} is not a value that a configuration can hold.", hint="Give a finite number.")
     if format == "yaml" and value is not None and not isinstance(value, (str, int, float, Tagged)):

@@ -65,6 +65,24 @@ def tokens(pointer: str) -> tuple[str, ...]:
     return tuple(token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/"))
 
 
+def demand_pointer(pointer: object) -> None:
+    """What a caller may ask for. A document may hold stranger keys; those we must still be able to take back."""
+    if not isinstance(pointer, str):
+        raise Misuse(f"{pointer!r} is not a key pointer.", hint='Give text, for example "/server/port".')
+    tokens(pointer)
+    if pointer.replace("~0", "").replace("~1", "").count("~"):
+        raise Misuse(
+            f"{pointer!r} is not a key pointer: ~ stands only in ~0 (for ~) and ~1 (for /).",
+            hint="Write ~0 for a ~ in a key.",
+        )
+    demand_whole(pointer)
+
+
+def demand_whole(text: str) -> None:
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        raise Misuse(f"{text!a} holds half a character.", hint="Use valid Unicode in keys and values.")
+
+
 def pointer_of(path: Iterable[str]) -> str:
     return "".join("/" + token.replace("~", "~0").replace("/", "~1") for token in path)
 

@@ -83,6 +83,7 @@ def _write(change: Change, tools: Tools) -> Assessment:
     for wanted in files:
         with translated(wanted.resource), place_of(wanted.resource) as place:
             status = place.stat()
+            _demand_writable(place, status)
             surveys.append(survey(place, status, tools) if status else Survey())
             if nothing and not (status and _is_there(place, status, wanted)):
                 nothing = False
@@ -193,6 +194,22 @@ def _not_ours_to_empty(resource: str) -> ResourceUnreachable:
     )
 
 
+def _demand_writable(place: Place, status: os.stat_result | None) -> None:
+    """Asked before what else may be the matter, so that nobody allows a loss for nothing."""
+    me = os.geteuid()
+    if me == 0 or os.fstatvfs(place.fd).f_flag & os.ST_RDONLY:  # the system has better words for that
+        return
+    around = os.fstat(place.fd)
+    may = os.access(".", os.W_OK | os.X_OK, dir_fd=place.fd, effective_ids=True)
+    if may and not (status and around.st_mode & stat.S_ISVTX and me not in (status.st_uid, around.st_uid)):
+        return
+    directory = display(file_resource(os.path.dirname(path_of(place.resource)) or b"/"))
+    raise ResourceUnreachable(
+        f"Permission to change {display(place.resource)} was denied: the mode or owner of {directory} forbids it.",
+        hint="Nothing was changed. Give yourself the right first, or ask its owner.",
+    )
+
+
 def _existing(place: Place) -> os.stat_result:
     status = place.stat()
     if status is None:
@@ -202,7 +219,9 @@ def _existing(place: Place) -> os.stat_result:
 
 def _delete(change: Change, tools: Tools) -> Assessment:
     with place_of(change.resource) as place:
-        return _assessment((change.resource,), [survey(place, _existing(place), tools)])
+        status = _existing(place)
+        _demand_writable(place, status)
+        return _assessment((change.resource,), [survey(place, status, tools)])
 
 
 def _move(change: Change, tools: Tools) -> Assessment:
@@ -217,6 +236,8 @@ def _move(change: Change, tools: Tools) -> Assessment:
     with place_of(change.resource) as old, translated(goal), place_of(goal) as new:
         status = _existing(old)
         there = new.stat()
+        _demand_writable(old, status)
+        _demand_writable(new, there)
         if there and (there.st_dev, there.st_ino) == (status.st_dev, status.st_ino):
             raise Misuse(f"{source} and {name} are the same file.", hint="Delete one of the names instead.")
         if there and not change.args.get("replace"):

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from takeback.adapters.file.paths import resolve
+from takeback.adapters.file.paths import path_bytes, resolve
 from takeback.adapters.file.states import counted
 from takeback.errors import Misuse
 from takeback.model.change import UNDO, Change
@@ -35,7 +35,7 @@ def write_change(
     allow_inexact: bool = False,
     resource: str = "",
 ) -> Change:
-    resource = resource or resolve(os.fspath(path), follow=True)
+    resource = resource or resolve(path, follow=True)
     args: dict[str, Any] = {"content": digest, "size": size} | _mode(mode) | _inexact(allow_inexact)
     return Change(ADAPTER, "write", resource, f"write {display(resource)} ({counted(size, 'byte')})", args)
 
@@ -44,7 +44,7 @@ def write_all_change(files: Iterable[NewFile], *, allow_inexact: bool = False) -
     """Several files, all or nothing."""
     listed: list[dict[str, Any]] = []
     for file in files:
-        resource = file.resource or resolve(os.fspath(file.path), follow=True)
+        resource = file.resource or resolve(file.path, follow=True)
         listed.append({"resource": resource, "content": file.digest, "size": file.size} | _mode(file.mode))
     if not listed:
         raise Misuse("A write of no files was asked for.", hint="Name at least one file.")
@@ -57,35 +57,35 @@ def write_all_change(files: Iterable[NewFile], *, allow_inexact: bool = False) -
 
 def delete_change(path: Path, *, allow_inexact: bool = False) -> Change:
     """A file, link or special file, or a directory with everything in it."""
-    resource = resolve(os.fspath(path))
+    resource = resolve(path)
     return Change(ADAPTER, "delete", resource, f"delete {display(resource)}", _inexact(allow_inexact))
 
 
 def move_change(path: Path, to: Path, *, replace: bool = False) -> Change:
     """`to` is the new name itself, never a directory to move into."""
-    resource, goal = resolve(os.fspath(path)), resolve(os.fspath(to))
+    resource, goal = resolve(path), resolve(to)
     args: dict[str, Any] = {"to": goal} | ({"replace": True} if replace else {})
     return Change(ADAPTER, "move", resource, f"move {display(resource)} to {display(goal)}", args)
 
 
 def mkdir_change(path: Path, mode: int | None = None, *, parents: bool = False) -> Change:
-    resource = resolve(os.fspath(path), missing=parents)
+    resource = resolve(path, missing=parents)
     args = _mode(mode) | ({"parents": True} if parents else {})
     return Change(ADAPTER, "mkdir", resource, f"make directory {display(resource)}", args)
 
 
-def symlink_change(path: Path, target: str | bytes) -> Change:
-    raw = os.fsencode(target)
+def symlink_change(path: Path, target: Path) -> Change:
+    raw = path_bytes(target)
     if not raw:
         raise Misuse("A symbolic link cannot point to an empty path.", hint="Give it a target.")
-    resource = resolve(os.fspath(path))
+    resource = resolve(path)
     summary = f"link {display(resource)} to {ascii(os.fsdecode(raw))[1:-1]}"
     return Change(ADAPTER, "symlink", resource, summary, {"target": quote(raw)})
 
 
 def chmod_change(path: Path, mode: int) -> Change:
-    resource = resolve(os.fspath(path), follow=True)
-    return Change(ADAPTER, "chmod", resource, f"mode {mode:04o} for {display(resource)}", _mode(mode))
+    resource = resolve(path, follow=True)
+    return Change(ADAPTER, "chmod", resource, f"set mode {mode:04o} of {display(resource)}", _mode(mode))
 
 
 def undo_change(of: Effect, on_conflict: OnConflict = OnConflict.REFUSE) -> Change:

@@ -131,6 +131,8 @@ def _back_to(before: State, tools: Tools) -> str:
 
 
 def _merged(place: Place, target: Target, now: State, tools: Tools) -> Merged:
+    if target.before["type"] == "absent":
+        return Merged(None, "undo would remove it, so there is nothing to merge with")
     three = (target.before, target.after, now)
     if any(state["type"] != "file" or "digest" not in state for state in three):
         return Merged(None, f"only files can be merged, and {words(now)} is there")

@@ -7,7 +7,7 @@ from collections import deque
 from types import TracebackType
 
 from takeback.adapters.file.kernel import AT_ROOT, open_strictly
-from takeback.errors import Misuse
+from takeback.errors import Misuse, ResourceUnreachable, TakebackError
 from takeback.model.resource import display, file_resource, path_of
 
 _CHUNK = 3800  # the kernel takes at most 4096 bytes of path at a time
@@ -89,12 +89,19 @@ def _chunks(path: bytes) -> list[bytes]:
     return [*chunks, path]
 
 
-def resolve(path: str | bytes, follow: bool = False, missing: bool = False) -> str:
+def path_bytes(path: object) -> bytes:
+    try:
+        return os.fsencode(path)  # pyright: ignore[reportArgumentType]
+    except (TypeError, UnicodeEncodeError):
+        raise Misuse(f"{path!r} is no path.", hint="Give text, bytes, or a pathlib.Path.") from None
+
+
+def resolve(path: "str | bytes | os.PathLike[str]", follow: bool = False, missing: bool = False) -> str:
     """The resource a path means now: absolute, its directory free of links and dots.
 
     The last name is followed only on request; `missing` lets several last names not exist yet.
     """
-    raw = os.fsencode(path)
+    raw = path_bytes(path)
     if not raw or b"\0" in raw:
         raise Misuse(
             "An empty path, or one with a zero byte, names nothing.", hint="Give the path of a file."
@@ -147,7 +154,7 @@ class _Walk:
                 self._step(self.pending.popleft(), follow, missing)
             return self.done
         except OSError as error:
-            raise self._misuse(error) from error
+            raise self._in_our_words(error) from error
         finally:
             os.close(self.fd)
 
@@ -187,12 +194,13 @@ class _Walk:
         os.close(self.fd)
         self.fd = fd
 
-    def _misuse(self, error: OSError) -> Misuse:
+    def _in_our_words(self, error: OSError) -> TakebackError:
         shown = display(file_resource(self.path))
         reached = display(file_resource(b"/" + b"/".join(self.done)))
         if error.errno == errno.ENOENT:
             return Misuse(
-                f"The directory of {shown} does not exist.", hint=f"It exists up to {reached}; make the rest."
+                f"The directory of {shown} does not exist.",
+                hint=f"Check the path, which exists up to {reached}.",
             )
         if error.errno == errno.ENOTDIR:
             return Misuse(f"{reached} on the way to {shown} is not a directory.", hint="Check the path.")
@@ -202,6 +210,10 @@ class _Walk:
             )
         if error.errno == errno.ENAMETOOLONG:
             return Misuse(f"A name in {shown} is longer than 255 bytes.", hint="Use a shorter name.")
+        if error.errno == errno.EACCES:
+            return ResourceUnreachable(
+                f"Permission to go to {shown} was denied.", hint=f"Check the mode and owner of {reached}."
+            )
         return Misuse(
             f"{shown} cannot be resolved: {os.strerror(error.errno or 0)}.", hint="Check its directories."
         )

@@ -73,7 +73,7 @@ def in_our_words(error: OSError, resource: str) -> TakebackError:
     if code == errno.ELOOP:
         return Drifted(
             f"A directory on the way to {name} is now a symbolic link.",
-            hint="Someone changed it since the path was resolved; name the path again to use the new one.",
+            hint="Someone changed it meanwhile. Put the directory back; only a new change can follow the link instead.",
         )
     if code == errno.EXDEV:
         return NoRemedy(
@@ -108,10 +108,10 @@ def in_our_words(error: OSError, resource: str) -> TakebackError:
 def _not_permitted(resource: str, error: OSError) -> TakebackError:
     flag = protected(resource)
     name = display(resource)
-    inside = (
-        os.path.basename(os.fsencode(error.filename)) if isinstance(error.filename, (str, bytes)) else b""
-    )
-    if not flag and inside and inside != os.path.basename(path_of(resource)):
+    told = os.fsencode(error.filename) if isinstance(error.filename, (str, bytes)) else b""
+    inside = os.path.basename(told)
+    ours = told.startswith(b"/proc/self/fd/") or inside in (b"", b".", os.path.basename(path_of(resource)))
+    if not flag and not ours:
         return ResourceUnreachable(
             f"The system does not permit a change of {display(quote(inside))} in {name}.",
             hint="It may be immutable (`lsattr` tells, `chattr -i` as root helps), or belong to someone else.",

@@ -2,14 +2,14 @@
 
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from takeback.api import now
 from takeback.audit.views import effect_json
-from takeback.errors import Misuse, Refused, StoreBusy, Stuck, TakebackError
+from takeback.errors import Blocked, Misuse, Refused, StoreBusy, Stuck, TakebackError
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import (
     agent_of,
@@ -31,6 +31,7 @@ from takeback.frontends.cli.way_out import (
 )
 from takeback.model.effect import OPEN_STATES, Effect, State
 from takeback.model.ids import short
+from takeback.model.plan import UndoResult, nothing_to_do
 from takeback.model.run import RunInfo
 from takeback.storage.protocols import Query
 
@@ -87,18 +88,52 @@ def _undo(asked: Asked) -> int:
     }
     with existing(asked) as tb:
         try:
+            if not (options.ids or options.run or options.to):
+                return _newest_taken_back(asked, tb, wishes)
             wanted = _wanted(tb, options)
+            return tell_result(asked, tb, wanted, *_taken_back(asked, tb, wanted, wishes))
         except (Refused, Stuck, StoreBusy) as error:
             return tell_refused(asked, tb, error)
-        return _taken_back(asked, tb, wanted, wishes)
+
+
+def _how(options: Namespace) -> str:
+    asked = (("--cascade", options.cascade), ("--with-needs", options.with_needs))
+    return "".join(f" {option}" for option, given in asked if given)
+
+
+def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> int:
+    """What was done last and still holds: an effect that someone took back by hand must not bar the way."""
+    passed: list[Effect] = []
+    for newest in _done_last(tb, passed):
+        carry_out = partial(_undo_past, tb, newest, passed)
+        wanted = Wanted("undo", f"{short(newest.id)}{_how(asked.options)}", carry_out, newest=newest)
+        result, started = _taken_back(asked, tb, wanted, wishes)
+        if not nothing_to_do(result.targets):
+            return tell_result(asked, tb, wanted._replace(passed=tuple(passed)), result, started)
+        passed.append(newest)
+    names = ", ".join(short(one.id) for one in passed[:_MOST_LISTED])
+    more = f" and {len(passed) - _MOST_LISTED:,} more" if len(passed) > _MOST_LISTED else ""
+    already = f": all that is done ({names}{more}) is already as it was before" if passed else ""
+    raise Refused(f"There is nothing to undo{already}.", hint="`takeback log` shows what happened.")
+
+
+def _undo_past(tb: "Takeback", effect: Effect, passed: Sequence[Effect], **wishes: Any) -> UndoResult:
+    """Those that were passed over may stand on it; they are taken back with it, which changes nothing more."""
+    try:
+        return tb.undo([effect], **wishes)
+    except Blocked as error:
+        ids = {one.id for one in passed}
+        if not ids.issuperset(error.blockers):
+            raise
+    result = tb.undo([effect, *passed], **wishes)
+    return result._replace(
+        effects=tuple(one for one in result.effects if one.id not in ids),
+        targets=tuple(one for one in result.targets if one.effect not in ids),
+    )
 
 
 def _wanted(tb: "Takeback", options: Namespace) -> Wanted:
-    how = "".join(
-        f" {option}"
-        for option, given in (("--cascade", options.cascade), ("--with-needs", options.with_needs))
-        if given
-    )
+    how = _how(options)
     if options.to:
         from takeback.runs.checkpoints import find
 
@@ -113,9 +148,6 @@ def _wanted(tb: "Takeback", options: Namespace) -> Wanted:
             partial(tb.undo, info),
             _unsettled(tb, info.id),
         )
-    if not options.ids:
-        newest = _newest_done(tb)
-        return Wanted("undo", f"{short(newest.id)}{how}", partial(tb.undo, [newest]), newest=newest)
     named: list[Any] = [_named(tb, name) for name in options.ids]
     left_out = tuple(one for info in named if isinstance(info, RunInfo) for one in _unsettled(tb, info.id))
     words = " ".join(
@@ -129,17 +161,16 @@ def _unsettled(tb: "Takeback", run: str, after: int = 0) -> tuple[Effect, ...]:
     return tuple(tb.store.journal.effects(Query(run=run, states=OPEN_STATES, after=after, newest=True)))
 
 
-def _taken_back(asked: Asked, tb: "Takeback", wanted: Wanted, wishes: dict[str, Any]) -> int:
+def _taken_back(
+    asked: Asked, tb: "Takeback", wanted: Wanted, wishes: dict[str, Any]
+) -> tuple[UndoResult, float]:
+    """The result, and when it was begun."""
     started = time.perf_counter()
     try:
         with _told_if_interrupted(asked, tb):
-            result = wanted.carry_out(**wishes)
+            return wanted.carry_out(**wishes), started
     except TakebackError as error:
-        helped = with_a_way_out(tb, wanted, wishes, error)
-        if not isinstance(helped, (Refused, Stuck, StoreBusy)):
-            raise helped from error
-        return tell_refused(asked, tb, helped)
-    return tell_result(asked, tb, wanted, result, started)
+        raise with_a_way_out(tb, wanted, wishes, error) from error
 
 
 @contextmanager
@@ -163,16 +194,15 @@ def _named(tb: "Takeback", name: str) -> "str | RunInfo":
     return next((info for info in reversed(tb.runs()) if name and info.name == name), name)
 
 
-def _newest_done(tb: "Takeback") -> Effect:
-    """What was done last. It must not be passed over because it is still being made, or stuck."""
+def _done_last(tb: "Takeback", passed: Sequence[Effect]) -> Iterator[Effect]:
+    """Newest first. One that is still being made, or stuck, must not be passed over."""
     for effect in newest_first(tb, (State.DONE, *OPEN_STATES)):
         if effect.state is not State.DONE:
-            error = unsettled_error(effect, newest=True)
+            error = unsettled_error(effect, newest=not passed)
             error.hint = f"{error.hint} {earlier(tb, effect)}".strip()
             raise error
         if not effect.is_undo:
-            return effect
-    raise Refused("There is nothing to undo.", hint="`takeback log` shows what happened.")
+            yield effect
 
 
 def _redo_arguments(parser: ArgumentParser) -> None:
@@ -195,7 +225,11 @@ def _redo(asked: Asked) -> int:
     }
     with existing(asked) as tb:
         words = typed(options.id) if options.id else ""
-        return _taken_back(asked, tb, Wanted("redo", words, partial(tb.redo, options.id)), wishes)
+        wanted = Wanted("redo", words, partial(tb.redo, options.id))
+        try:
+            return tell_result(asked, tb, wanted, *_taken_back(asked, tb, wanted, wishes))
+        except (Refused, Stuck, StoreBusy) as error:
+            return tell_refused(asked, tb, error)
 
 
 def _keep_arguments(parser: ArgumentParser) -> None:

@@ -33,7 +33,10 @@ def changing_arguments(parser: ArgumentParser, inexact: bool = False) -> None:
     )
     parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
     parser.add_argument(
-        "--key", metavar="K", default="", help="done once: the same key again changes nothing"
+        "--key",
+        metavar="K",
+        default="",
+        help="done once: the same key again changes nothing (what changed nothing leaves it free)",
     )
     parser.add_argument("--needs", metavar="ID", action="append", default=[], help="it builds on this effect")
     if inexact:

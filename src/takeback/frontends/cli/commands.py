@@ -19,6 +19,7 @@ from takeback.frontends.cli.ending import (
 )
 from takeback.frontends.cli.output import Screen, Unprintable, printing, put, screen_for
 
+_NAMES = ("id", "ids", "run", "to", "agent", "key", "needs", "label", "summary", "sets", "delete")
 _ENDED_BY_SIGNAL = (129, 143)  # 128 + SIGHUP, 128 + SIGTERM
 
 
@@ -198,12 +199,27 @@ def _run(words: list[str], made: list[str]) -> int:
     command = command_named(name)
     parser = parser_of(name, command)
     options = parser.parse_args(words)
+    _refuse_nameless(options)
     gc.enable()
     screen = screen_for(options.json, options.quiet, options.no_color, options.store)
     if COMMANDS[name].group == "Look":  # nothing to lose, and no time either
         return command.carry_out(Asked(options, screen, made))
     with _hearing():
         return command.carry_out(Asked(options, screen, made))
+
+
+def _refuse_nameless(options: Namespace) -> None:
+    """What cannot name anything: a shell can hand over any bytes, and nothing at all."""
+    if options.store == "":
+        raise Misuse(
+            "--store names no place.", hint="Give a directory, or leave --store away for the usual store."
+        )
+    for name in _NAMES:
+        given = getattr(options, name, None) or ()
+        if not all(word.isascii() for word in given):
+            from takeback.model.record import canonical
+
+            canonical(given)  # refuses what the journal cannot hold
 
 
 @contextmanager

@@ -94,6 +94,10 @@ def _assignment(text: str) -> tuple[str, Any]:
         raise Misuse(f"{text!r} does not set a key.", hint="Write --set /key/inner=VALUE, the value as JSON.")
     try:
         return pointer, json.loads(value)
+    except RecursionError:
+        raise Misuse(
+            f"The value for {pointer} is nested too deeply.", hint="Write the whole file instead."
+        ) from None
     except ValueError:
         raise Misuse(
             f"The value {value!r} for {pointer} is not JSON.",

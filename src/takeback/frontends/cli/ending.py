@@ -65,6 +65,7 @@ def tell_interrupted(at_stake: str, made: list[str]) -> None:
 def tell_unprintable(why: str, made: list[str]) -> None:
     if not made:
         warn(f"error: The answer could not be printed: {why}.")
+        warn("hint: Send standard output to where it can be taken; `takeback log` tells what was done.")
         return
     warn(f"error: It was done ({_listed(made)}), but the answer could not be printed: {why}.")
     warn(f"hint: `takeback show {short(made[-1])}` tells what was done.")

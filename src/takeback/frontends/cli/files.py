@@ -38,7 +38,7 @@ def _write_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("path", help="the file; what it becomes is read from standard input")
     parser.add_argument(
         "--check", metavar="CMD", action="append", default=[],
-        help="must succeed first; {staged} stands for the new file, {target} for its place",
+        help="must succeed first, unless nothing changes; {staged} is the new file, {target} its place",
     )  # fmt: skip
     parser.add_argument("--mode", metavar="M", help="octal, such as 644 (else: as it was, or by the umask)")
     changing_arguments(parser, inexact=True)

@@ -39,6 +39,8 @@ def printing() -> Iterator[None]:
 
 
 def put(text: str, end: str = "\n") -> None:
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by whoever started us
+        raise Unprintable("standard output is closed")
     with printing():
         print(text, end=end)
 
@@ -82,9 +84,20 @@ def at_store(hint: str, store: str | None) -> str:
     """The commands in a hint, for the store that --store named."""
     if not store or "`takeback " not in hint or "`takeback --store " in hint:
         return hint
+    return hint.replace("`takeback ", f"`takeback --store {quoted(store)} ")
+
+
+def quoted(word: str) -> str:
+    """As it can be pasted into a shell, whatever bytes it has."""
     import shlex
 
-    return hint.replace("`takeback ", f"`takeback --store {shlex.quote(store)} ")
+    if word.isprintable():
+        return shlex.quote(word)
+    plain = "".join(f"\\{c}" if c in "\\'" else c for c in word)
+    escaped = "".join(
+        c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in os.fsencode(c)) for c in plain
+    )
+    return f"$'{escaped}'"
 
 
 def warn(text: str) -> None:

@@ -9,7 +9,7 @@ from takeback.audit.views import checkpoint_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened, session
-from takeback.frontends.cli.output import clean, local_time
+from takeback.frontends.cli.output import clean, local_time, quoted
 from takeback.model.ids import short
 from takeback.model.run import Checkpoint
 
@@ -36,15 +36,14 @@ def _checkpoint(asked: Asked) -> int:
         asked.screen.say(
             f"Named this point '{clean(point.label)}' ({short(point.id)}) in run '{clean(run.name)}'."
         )
-        asked.screen.hint(f"`takeback undo --to {_typed(point)}` comes back to it.")
+        asked.screen.hint(f"`takeback undo --to{_typed(point)}` comes back to it.")
     return 0
 
 
 def _typed(point: Checkpoint) -> str:
-    """As it can be typed in a shell."""
-    import shlex
-
-    return shlex.quote(point.label) if point.label.isprintable() else short(point.id)
+    """As it can be typed in a shell, with what stands between it and the option."""
+    name = quoted(point.label) if point.label.isprintable() else short(point.id)
+    return f"={name}" if name.startswith("-") else f" {name}"
 
 
 def _state(name: str) -> Any:

@@ -8,7 +8,7 @@ from takeback.audit.diff import Part, difference, in_words
 from takeback.audit.views import effect_json, record_json
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import existing, give
-from takeback.frontends.cli.output import Screen, clean, clean_line, counted, full_time, printing
+from takeback.frontends.cli.output import Screen, clean, clean_line, counted, full_time, printing, put
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Record
@@ -92,6 +92,8 @@ def _state(screen: Screen, effect: Effect) -> str:
 def _way_back(effect: Effect) -> str:
     if not effect.remedy:
         return ""
+    if effect.forgotten:
+        return "none any more"
     exact = "exact" if effect.remedy.exact else "not exact"
     return f"{clean(effect.reason) or effect.remedy.strategy.value} ({exact})"
 
@@ -153,6 +155,7 @@ def _say_part(screen: Screen, part: Part) -> None:
     if not screen.terminal:
         # For a program: the bytes as they are, so that `patch` can use them.
         with printing():
+            put("", end="")
             sys.stdout.flush()
             sys.stdout.buffer.writelines(line + b"\n" for line in part.lines)
         return

@@ -86,8 +86,11 @@ def _tell_retention(screen: Screen, status: Status) -> None:
     )
     screen.say(f"Keeping  {'; '.join(rules)}")
     if status.forgettable:
-        kept = counted(status.forgettable, "kept effect")
-        screen.say(f"         {kept}; `takeback forget --dry-run` tells which may go")
+        effects = max(0, status.kept - status.forgotten)
+        undos = status.forgettable - effects
+        kept = [counted(effects, "kept effect")] if effects or not undos else []
+        kept += [counted(undos, "undo")] if undos else []
+        screen.say(f"         {' and '.join(kept)}; `takeback forget --dry-run` tells which may go")
 
 
 def _tell_troubles(screen: Screen, status: Status) -> None:

@@ -1,5 +1,6 @@
 """What an undo or redo did, and what it did not do, told."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,9 +11,9 @@ from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.opening import give
 from takeback.frontends.cli.output import clean, counted, took
 from takeback.frontends.cli.way_out import Wanted, by_hand, earlier, unsettled_error, ways_out
-from takeback.model.effect import State
+from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import Outcome, TargetOutcome, UndoResult
+from takeback.model.plan import Outcome, TargetOutcome, UndoResult, nothing_to_do
 from takeback.model.resource import display
 from takeback.storage.protocols import Query
 
@@ -28,11 +29,14 @@ class Words(NamedTuple):
     passive: str
     present: str
     of_a_target: str
+    already: str
 
 
 _WORDS = {
-    "undo": Words("Took back", "taken back", "take back", "undone"),
-    "redo": Words("Brought back", "brought back", "bring back", "redone"),
+    "undo": Words("Took back", "taken back", "take back", "undone", "already as it was before"),
+    "redo": Words(
+        "Brought back", "brought back", "bring back", "redone", "already as it was before the undo"
+    ),
 }
 
 
@@ -61,16 +65,21 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
     asked.made.extend(effect.id for effect in result.undo)
     screen, words = asked.screen, _WORDS[wanted.verb]
     errors = _troubles(tb, wanted, result)
-    give(asked, tb, undo_json(result) | as_field(screen, errors))
+    passed = {"passed_over": [one.id for one in wanted.passed]} if wanted.passed else {}
+    give(asked, tb, undo_json(result) | passed | as_field(screen, errors))
+    _say_passed(asked, wanted.passed)
     if not result.targets and result.outcome == "done":
         screen.say("Nothing to take back: nothing has happened since.")
+    elif nothing_to_do(result.targets):
+        screen.say(f"Nothing to {words.present}: {_named(result.targets)} {words.already}.")
     elif result.outcome == "planned":
         screen.say(f"Would {words.present} {counted(len(result.effects), 'effect')}:")
         for effect in result.effects:
             screen.say(f"  {screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}")
         _list_targets(asked, result, words.of_a_target)
     elif any(one.outcome in _GOOD for one in result.targets):
-        screen.say(f"{words.past} {_amount(result)} in {took(started)}.")
+        if any(one.outcome is Outcome.UNDONE for one in result.targets):
+            screen.say(f"{words.past} {_amount(result)} in {took(started)}.")
         _list_targets(asked, result, words.of_a_target)
     if result.state is not None:
         import json
@@ -79,6 +88,21 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
     if result.outcome == "done" and result.undo:
         screen.hint(_way_on(result, wanted.verb))
     return told_trouble(screen, errors)
+
+
+def _say_passed(asked: Asked, passed: Sequence[Effect]) -> None:
+    for effect in passed[:_MOST_LISTED]:
+        id = asked.screen.paint(short(effect.id), "cyan")
+        asked.screen.say(
+            f"Passed over {id} ({clean(effect.change.summary)}): it is already as it was before."
+        )
+    if len(passed) > _MOST_LISTED:
+        asked.screen.say(f"Passed over {len(passed) - _MOST_LISTED:,} more.")
+
+
+def _named(targets: Sequence[TargetOutcome]) -> str:
+    first = display(targets[0].resource)
+    return f"{first} is" if len(targets) == 1 else f"{first} and {len(targets) - 1:,} more are"
 
 
 def _troubles(tb: "Takeback", wanted: Wanted, result: UndoResult) -> list[TakebackError]:
@@ -148,12 +172,14 @@ def _way_on(result: UndoResult, verb: str) -> str:
 
 
 def _amount(result: UndoResult) -> str:
-    good = [one for one in result.targets if one.outcome in _GOOD]
+    """Of what was changed; what was as it should be already is not counted."""
+    changed = sum(1 for one in result.targets if one.outcome is Outcome.UNDONE)
+    wanted = changed + sum(1 for one in result.targets if one.outcome not in _GOOD)
     kind = "key" if all("#" in one.resource for one in result.targets) else "path"
     if kind == "path" and all(_is_file(target) for effect in result.effects for target in effect.targets):
         kind = "file"
-    all_of_it = "" if len(good) == len(result.targets) else f" of {len(result.targets):,}"
-    return f"{len(good):,}{all_of_it} {kind}{'' if len(good) == 1 and not all_of_it else 's'}"
+    all_of_it = "" if changed == wanted else f" of {wanted:,}"
+    return f"{changed:,}{all_of_it} {kind}{'' if changed == 1 and not all_of_it else 's'}"
 
 
 def _is_file(target: Any) -> bool:

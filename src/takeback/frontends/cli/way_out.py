@@ -2,7 +2,7 @@
 first, without changing anything."""
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,12 +10,13 @@ from takeback.errors import Conflict, Refused, StoreBusy, Stuck, TakebackError
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, UndoResult
-from takeback.storage.protocols import Query
+from takeback.storage.protocols import Blobs, Query
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
 
 _MOST_TRIED = 20
+_MOST_READ = 64 << 20  # bytes
 _OFFERS = (
     ("merge", "--merge", "keeps both"),
     ("skip", "--skip-conflicts", "does the rest"),
@@ -33,6 +34,7 @@ class Wanted(NamedTuple):
         Effect, ...
     ] = ()  # belongs to it, and cannot be taken back because it is stuck or in the making
     newest: Effect | None = None  # when nothing was named: what was chosen
+    passed: tuple[Effect, ...] = ()  # newer ones, which someone took back by hand
 
     @property
     def command(self) -> str:
@@ -41,7 +43,8 @@ class Wanted(NamedTuple):
 
 def typed(name: str, id: str = "") -> str:
     """As it can be typed in a shell."""
-    return shlex.quote(name) if name.isprintable() or not id else short(id)
+    fine = name.isprintable() and not name.startswith("-")
+    return shlex.quote(name) if fine or not id else short(id)
 
 
 def newest_first(tb: "Takeback", states: tuple[State, ...]) -> Iterator[Effect]:
@@ -80,6 +83,8 @@ def ways_out(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any]) -> str:
 
 def _works(tb: "Takeback", carry_out: Callable[..., UndoResult], wishes: dict[str, Any]) -> bool:
     """Whether it would change something, and all of it unless conflicts may be skipped."""
+    if tb.store.database.read_only or tb.store.suspect():
+        return False
     try:
         result = carry_out(**{**wishes, "dry_run": True})
     except TakebackError:
@@ -89,8 +94,24 @@ def _works(tb: "Takeback", carry_out: Callable[..., UndoResult], wishes: dict[st
         return False
     if wishes["on_conflict"] != "skip" and not outcomes <= {Outcome.UNDONE, Outcome.ALREADY}:
         return False
-    blobs = (digest for effect in result.effects if effect.remedy for digest in effect.remedy.blobs)
-    return all(tb.store.blobs.has(digest) for digest in blobs)
+    digests = (digest for effect in result.effects if effect.remedy for digest in effect.remedy.blobs)
+    return _readable(tb.store.blobs, dict.fromkeys(digests))
+
+
+def _readable(blobs: Blobs, digests: Iterable[str]) -> bool:
+    """Damage shows only when a blob is read; of what is too much to read for a hint it must do that it is there."""
+    left = _MOST_READ
+    try:
+        for digest in digests:
+            if not blobs.has(digest):
+                return False
+            for piece in blobs.read(digest) if left > 0 else ():
+                left -= len(piece)
+                if left <= 0:
+                    break
+    except TakebackError:
+        return False
+    return True
 
 
 def by_hand(wanted: Wanted) -> str:
