@@ -155,15 +155,7 @@ class Takeback:
         state = json.loads(point.state) if point.state else None
         if not wanted:
             return UndoResult("done", (), (), state=state)
-        result = self._undo(
-            wanted,
-            wishes.pop("dry_run", False),
-            wishes.pop("cascade", False),
-            wishes.pop("with_needs", False),
-            wishes.pop("on_conflict", "refuse"),
-            wishes.pop("agent", ""),
-        )
-        return result._replace(state=state)
+        return self._undo(wanted, **wishes)._replace(state=state)
 
     def redo(
         self,
@@ -180,11 +172,11 @@ class Takeback:
     def _undo(
         self,
         wanted: Sequence[Effect],
-        dry_run: bool,
-        cascade: bool,
-        with_needs: bool,
-        on_conflict: str,
-        agent: str,
+        dry_run: bool = False,
+        cascade: bool = False,
+        with_needs: bool = False,
+        on_conflict: str = "refuse",
+        agent: str = "",
     ) -> UndoResult:
         from takeback.engine.plan import Wishes, plan_undo
         from takeback.engine.undo import carry_out, refuse_blocked, refuse_conflicts, refuse_untouched
