@@ -127,8 +127,10 @@ def test_an_answer_that_cannot_be_printed_is_an_error(
         return done.returncode, done.stderr.decode().splitlines()
 
     unprinted = "the answer could not be printed: No space left on device."
-    assert into_nothing("log") == (1, [f"error: T{unprinted[1:]}"])
-    assert into_nothing("diff", "@") == (1, [f"error: T{unprinted[1:]}"])
+    for words in (("log",), ("diff", "@")):
+        code, (error, hint) = into_nothing(*words)
+        assert (code, error) == (1, f"error: T{unprinted[1:]}")
+        assert hint.startswith("hint: ")
     for words in (("write", "a"), ("write", "b", "--json")):
         code, said = into_nothing(*words)
         made = takeback.effect("@")["id"][:8]
