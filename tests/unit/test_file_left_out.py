@@ -21,14 +21,13 @@ open("t/secret", "w").write("x"); os.chmod("t/secret", 0); os.link("t/secret", "
 """
 
 
-@pytest.fixture
-def world(world: World) -> World:
-    os.chown(world.root, 65534, 65534)
-    return world
-
-
 @pytest.mark.root
 class TestAsAnOrdinaryUser:
+    @pytest.fixture
+    def world(self, world: World) -> World:
+        os.chown(world.root, 65534, 65534)
+        return world
+
     def run(self, world: World, code: str, groups: tuple[int, ...] = ()) -> list[str]:
         return as_an_ordinary_user(world, TREE + code, groups).splitlines()
 
@@ -165,7 +164,8 @@ def test_in_a_sticky_directory_the_file_of_someone_else_is_named(world: World) -
     (world / "tree" / "sticky").mkdir(parents=True)
     (world / "tree" / "sticky" / "theirs").write_bytes(b"theirs")
     (world / "tree" / "sticky").chmod(0o1777)
-    os.chown(world / "tree", 65534, 65534)
+    for path in (world.root, world / "tree"):
+        os.chown(path, 65534, 65534)
     said = as_an_ordinary_user(
         world,
         """

@@ -63,7 +63,7 @@ def append_one(connection: sqlite3.Connection, lease: Lease | None, draft: Draft
     if lease and stand.generation != lease.generation:
         raise LeaseLost(
             f"Run {short(lease.run)} was taken over by another process while this one was away.",
-            hint="Nothing more is written on its behalf; `takeback log --run` shows where it stands.",
+            hint=f"Nothing more is written for it; `takeback log --run {short(lease.run)}` shows where it stands.",
         )
     seq = stand.seq + 1
     body = canonical(content)
