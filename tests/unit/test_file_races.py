@@ -8,7 +8,11 @@ import pytest
 
 from takeback.adapters.file import changes, swap
 from takeback.adapters.file.adapter import FileAdapter
+from takeback.adapters.file.assessing import survey
+from takeback.adapters.file.build import Tools
+from takeback.adapters.file.paths import open_place
 from takeback.errors import Drifted
+from takeback.model.resource import file_resource
 from takeback.model.standing import Standing
 from takeback.storage.memory_blobs import MemoryBlobs
 from takeback.testing.adapter_desk import Desk, settle
@@ -20,6 +24,20 @@ from tests.world import World
 @pytest.fixture
 def blobs() -> MemoryBlobs:
     return MemoryBlobs()
+
+
+@pytest.mark.parametrize("kind", ["file", "dir"])
+def test_what_vanishes_while_it_is_looked_at_is_not_called_unreadable(
+    world: World, blobs: MemoryBlobs, kind: str
+) -> None:
+    path = world / "x"
+    path.mkdir() if kind == "dir" else path.write_bytes(b"x")
+    with open_place(file_resource(path)) as place:
+        status = place.stat()
+        assert status
+        path.rmdir() if kind == "dir" else path.unlink()
+        with pytest.raises(Drifted, match="was removed"):
+            survey(place, status, Tools(blobs))
 
 
 class TestTheMomentBeforeTheSwap:

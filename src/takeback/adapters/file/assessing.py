@@ -130,12 +130,24 @@ def survey(place: Place, status: os.stat_result, tools: Tools) -> Survey:
         lost.append(
             f"{display(place.resource)}: its {status.st_size:,} bytes are over the limit of {tools.limit:,}"
         )
-    if not os.access(place.name, os.R_OK, dir_fd=place.fd, effective_ids=True):
+    if not _readable(place, os.R_OK):
         lost.append(f"{display(place.resource)}: it is not readable")
     residue = ""
     if status.st_nlink > 1 and not can_hold(tools, place):
         residue = NOT_HELD.format(name=display(place.resource))
     return Survey(status.st_size, tuple(lost), residue)
+
+
+def _readable(place: Place, how: int) -> bool:
+    """What is gone by now is not called unreadable: nobody could allow for that."""
+    if os.access(place.name, how, dir_fd=place.fd, effective_ids=True):
+        return True
+    if place.stat() is None:
+        raise Drifted(
+            f"{display(place.resource)} was removed while it was looked at.",
+            hint="Nothing was changed. Look again, then decide.",
+        )
+    return False
 
 
 def _not_ours(place: Place, status: os.stat_result) -> tuple[str, ...]:
@@ -153,7 +165,7 @@ def may_own(uid: int, gid: int) -> bool:
 def _survey_directory(place: Place, tools: Tools) -> Survey:
     if points := mounts_below(place.resource):
         raise mounted(file_resource(points[0]))
-    if not os.access(place.name, os.R_OK | os.X_OK, dir_fd=place.fd, effective_ids=True):
+    if not _readable(place, os.R_OK | os.X_OK):
         raise NoRemedy(f"{display(place.resource)} is not readable.", hint="Check its mode and owner.")
     root = open_below(place.fd, place.name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
     total, lost, checks = 0, list[str](), os.geteuid() != 0
