@@ -327,9 +327,8 @@ class Takeback:
         """After a run ended well: bring the store under its caps."""
         from takeback.retention.upkeep import keep_up
 
-        settings = self.store.settings
         ended = tuple(self.store.journal.effects(Query(run=run, limit=50)))
-        if keep_up(self.parts, settings, now(), self.size(), ended):
+        if keep_up(self.parts, self.store.settings, now(), self.size(), ended):
             self.sweep()
 
     def size(self) -> int:

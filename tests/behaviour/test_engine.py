@@ -54,6 +54,30 @@ def test_a_stuck_effect_blocks_its_path_until_a_person_put_it_right(
     assert scene.text("a") == "2"
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_undo_of_a_run_with_a_stuck_effect_takes_back_the_rest_and_is_not_called_done(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    adapter = scene.tb.parts.adapters["file"]
+
+    def garble(effect: Effect) -> Receipt:
+        scene.put("a", "something else")
+        return Receipt()
+
+    run = scene.tb.session("left open")
+    run.write(scene.world / "b", "1")
+    with monkeypatch.context() as patched, pytest.raises(takeback.Stuck):
+        patched.setattr(adapter, "apply", garble)
+        run.write(scene.world / "a", "1")
+    run.leave()
+
+    result = scene.tb.undo([run.id] if several else run.id)
+
+    assert result.outcome == "stuck"
+    assert [one.state.value for one in result.effects] == ["undone", "stuck"]
+    assert (scene.text("a"), scene.text("b")) == ("something else", None)
+
+
 def test_a_change_of_an_open_effect_waits_for_its_turn(scene: Scene) -> None:
     """Two runs of one process on one file: the second sees what the first left."""
     with scene.tb.run("one") as one, scene.tb.run("two") as two:

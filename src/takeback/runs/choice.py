@@ -1,6 +1,7 @@
 """What a person or an agent means to undo or redo: by effect, run, list, or nothing at all."""
 
 from collections.abc import Sequence
+from typing import cast
 
 from takeback.errors import Misuse, Refused
 from takeback.model.effect import Effect, State
@@ -54,7 +55,9 @@ def _effects_of_run(journal: Journal, info: RunInfo) -> tuple[Effect, ...]:
 
 
 def stuck_in(journal: Journal, what: object) -> tuple[Effect, ...]:
-    """If a run is meant: those of its effects that nobody can take back before a person had a look."""
+    """If runs are meant: those of their effects that nobody can take back before a person had a look."""
+    if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
+        return tuple(one for item in cast("Sequence[object]", what) for one in stuck_in(journal, item))
     name = what if isinstance(what, str) else getattr(what, "id", "")
     infos = journal.runs((id_of(journal, name),)) if name else ()
     return tuple(one for info in infos for one in journal.effects(Query(run=info.id, states=(State.STUCK,))))

@@ -132,10 +132,11 @@ class FileAdapter:
             self._refuse_drifted(effect)
         for index, target in targets if forward else reversed(targets):
             try:
-                if self._bring(effect, index, target, forward, first):
+                made = self._bring(effect, index, target, forward, first)
+                if made:
                     changed.append((index, target))
-                    if goes_across(effect):
-                        self._confirm(target, target.after if forward else target.before)
+                if goes_across(effect):
+                    self._confirm(target, target.after if forward else target.before, made)
             except (TakebackError, OSError) as trouble:
                 # All or nothing: what was brought over before goes back. An undo stays where it got, and can go on.
                 if forward and not self._only_copied(effect):
@@ -146,11 +147,12 @@ class FileAdapter:
         self._synced.add(effect.id)
         self._release_all_returned(effect)
 
-    def _confirm(self, target: Target, goal: State) -> None:
-        """The copy is exact and durable before the original goes."""
+    def _confirm(self, target: Target, goal: State, made: bool) -> None:
+        """The copy is exact and durable before the original goes; also one that a killed process put there."""
         if goal["type"] != "absent":
             with translated(target.resource), place_of(target.resource) as place:
-                demand_exact(place, goal, self._tools)
+                if made:
+                    demand_exact(place, goal, self._tools)
                 sync_directory(place)
 
     def _only_copied(self, effect: Effect) -> bool:
