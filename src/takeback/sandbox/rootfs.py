@@ -107,7 +107,7 @@ def _bind_read_only(scene: Scene, point: bytes) -> None:
 def _own_directories(scene: Scene) -> None:
     if _is_dir(scene, b"/proc"):
         _proc(scene)
-    if _is_dir(scene, b"/sys"):
+    if _is_dir(scene, b"/sys") and not (scene.userxattr and scene.root == b"/"):
         target = scene.at + b"/sys"
         kernel().mount(b"/sys", target, b"", MS_BIND | MS_REC)
         kernel().set_attributes(target, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC, recursive=True)
