@@ -97,7 +97,7 @@ class _Comparison:
             one = self.view.child(after, name)
             other = self.view.child(before, name) if before else None
             if one is None:
-                if other or self._in_upper(after, name):
+                if other or (before and self._hidden_by(after, before, name)):
                     yield whole, None, other
                 if other and other.is_dir:
                     yield from self._gone(whole, other)
@@ -125,9 +125,10 @@ class _Comparison:
                 if other.is_dir:
                     yield from self._gone(path + b"/" + name, other)
 
-    def _in_upper(self, after: Node, name: bytes) -> bool:
+    def _hidden_by(self, after: Node, before: Node, name: bytes) -> bool:
+        """The command removed it, and another did so below. (In a moved directory it was removed elsewhere.)"""
         number, top = after.parts[0]
-        return number == 0 and os.path.lexists(top + b"/" + name)
+        return number == 0 and after.parts[1:] == before.parts and os.path.lexists(top + b"/" + name)
 
     def _same(self, one: Node, other: Node | None) -> bool:
         """Copied up, and not changed."""

@@ -80,7 +80,9 @@ class Zygote:
             run.clean(child.prepared)
 
     def accept(self) -> bool:
-        raw, fds, _, _ = socket.recv_fds(self.control, 1, 4, socket.MSG_CMSG_CLOEXEC)
+        raw, fds, _, _ = socket.recv_fds(self.control, 1, 4)
+        for fd in fds:
+            os.set_inheritable(fd, False)
         if not raw or len(fds) != 4:
             return False
         caller = socket.socket(fileno=fds[0])
