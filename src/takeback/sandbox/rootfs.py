@@ -49,7 +49,6 @@ def build(scene: Scene) -> list[bytes]:
     if scene.userxattr and scene.root == b"/":
         calls.mount(b"/", scene.at, b"", MS_BIND | MS_REC)
         calls.set_attributes(scene.at, ATTR_RDONLY, recursive=True)
-    calls.mount(b"tmpfs", scene.aside, b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=700,size=1m")
     overlays = {one.point: one for one in scene.overlays}
     for point in sorted({*overlays, *scene.read_only}):
         if point not in overlays:
