@@ -1,5 +1,6 @@
 """A small process that starts commands for the caller, whose own may be too big to fork. One thread, few modules."""
 
+import gc
 import json
 import os
 import select
@@ -274,6 +275,9 @@ def main() -> None:
     except OSError:
         return  # gone before we were there
     os.chdir("/")
+    # What is never looked at need not be copied into every child.
+    gc.disable()
+    gc.freeze()
     zygote = Zygote(control, parent, settings)
     zygote.become(settings["engine"])
     zygote.serve()
