@@ -151,7 +151,7 @@ class Takeback:
         from takeback.runs.checkpoints import find
 
         point = find(self.store.journal, checkpoint)
-        wanted = tuple(one for one in not_kept(self.parts, point.run) if one.seq > point.seq)
+        wanted = tuple(one for one in not_kept(self.parts, point.run) if one.order > point.seq)
         state = json.loads(point.state) if point.state else None
         if not wanted:
             return UndoResult("done", (), (), state=state)

@@ -189,7 +189,7 @@ def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: st
     made: list[Effect] = []
     stuck = postponed = False
     wishes = Wishes(on_conflict=OnConflict.SKIP)
-    for effect in sorted(effects, key=lambda one: -one.seq):
+    for effect in sorted(effects, key=lambda one: -one.order):
         try:
             plan = plan_undo(parts, [effect], wishes)
             refuse_blocked(plan)

@@ -188,7 +188,7 @@ class Run(Verbs):
     def _wanted(self, effect: "Effect | str | None", point: Checkpoint | None) -> tuple[Effect, ...]:
         if effect is None:
             after = point.seq if point else 0
-            return tuple(one for one in not_kept(self._parts, self.id) if one.seq > after)
+            return tuple(one for one in not_kept(self._parts, self.id) if one.order > after)
         id = name_of(effect)
         found = tuple(self._parts.journal.effects(Query(ids=(id,))))
         if not found:

@@ -75,7 +75,7 @@ def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:
     if effect.state is not State.DONE or effect.forgotten:
         return ()
     found = {one.id: one for one in dependents(tb.parts, effect)}
-    return tuple(sorted(found.values(), key=lambda one: -one.seq))
+    return tuple(sorted(found.values(), key=lambda one: -one.order))
 
 
 def _state(screen: Screen, effect: Effect) -> str:
