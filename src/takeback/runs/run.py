@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from takeback.engine.do import Terms, do
 from takeback.engine.parts import Parts
@@ -29,16 +29,20 @@ from takeback.model.resource import display
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.runs import checkpoints
+from takeback.runs.commands import Commands
 from takeback.runs.heartbeat import Heartbeat
 from takeback.runs.names import name_of
 from takeback.runs.signals import Interruptions, shared
 from takeback.runs.verbs import Options, Verbs
 from takeback.storage.protocols import Blobs, Query
 
+if TYPE_CHECKING:
+    from takeback.sandbox.sandbox import Sandbox
+
 TURN_SECONDS = 10
 
 
-class Run(Verbs):
+class Run(Verbs, Commands):
     """Use it as a context manager: an exception takes back everything not kept, a normal end keeps it."""
 
     def __init__(
@@ -62,6 +66,7 @@ class Run(Verbs):
         self._now = now
         self._keep_up = keep_up
         self._ended = False
+        self._rooms: Sandbox | None = None
 
     @property
     def id(self) -> str:
@@ -107,6 +112,26 @@ class Run(Verbs):
                 self._position += 1
                 self._count()
             return effect
+
+    def _hold(self, change: Change, options: Options) -> Effect | None:
+        """Ready and not made: it waits for a person to keep or drop it."""
+        from takeback.engine.held import hold
+
+        with self._lock:
+            self._refuse_ended()
+            key = options.key or self._next_key(change)
+            effect = hold(self._parts, self._lease, change, Terms(key, options.needs, agent=self.agent))
+            if effect:
+                self._position += 1
+            return effect
+
+    def _sandbox(self, place: str) -> "Sandbox":
+        """The one small process that starts this run's commands."""
+        from takeback.sandbox.sandbox import Sandbox
+
+        if self._rooms is None:
+            self._rooms = Sandbox(place)
+        return self._rooms
 
     def _do_in_turn(self, change: Change, terms: Terms) -> Effect | None:
         """While another process is changing the same thing we wait for it; what a dead one left is settled."""
@@ -251,6 +276,9 @@ class Run(Verbs):
         """Let go of the lease and leave the run open for whoever joins it next."""
         with self._lock:
             self._ended = True
+            if self._rooms is not None:
+                self._rooms.close()
+                self._rooms = None
             self._heartbeat.stop()
             self._parts.leases.release(self._lease)
 

@@ -1,0 +1,48 @@
+"""What a layer would do to the world, as a change: path by path, with every content in the store."""
+
+import shlex
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.model.change import Change
+from takeback.model.plan import TargetOutcome
+from takeback.runs.outcome import Changed, changed
+
+if TYPE_CHECKING:
+    from takeback.sandbox.order import Stack
+    from takeback.storage.protocols import Blobs
+
+ADAPTER = "command"
+_SHOWN = 60
+
+
+class Merge(NamedTuple):
+    change: Change
+    changes: tuple[Changed, ...]
+    conflicts: tuple[TargetOutcome, ...]  # what others changed meanwhile
+
+
+def read_merge(blobs: "Blobs", layer: str, stack: "Stack", since: int, what: Change) -> Merge:
+    """`what` tells of the command; what it changed is added. `since` is when it began, in nanoseconds."""
+    from takeback.adapters.tree.change import put_targets
+    from takeback.adapters.tree.layer import read_layer
+    from takeback.sandbox.differences import differences
+
+    found = read_layer(differences(layer, stack), stack.root, since, blobs)
+    args: dict[str, Any] = {**what.args, "targets": put_targets(blobs, found.targets)}
+    if found.lost:
+        args["lost"] = [str(one) for one in found.lost]
+    if not found.exact:
+        args |= {"exact": False, "residue": found.residue}
+    return Merge(what._replace(args=args), changed(found.targets), found.conflicts)
+
+
+def shown(argv: tuple[str, ...]) -> str:
+    """The command line, short enough for a list. What `sh -c` was given is shown as it was typed."""
+    line = argv[2] if argv[:2] == ("/bin/sh", "-c") and len(argv) == 3 else shlex.join(argv)
+    line = line.encode("utf-8", "replace").decode()  # a record holds no half characters
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+
+
+def told(argv: tuple[str, ...]) -> list[str]:
+    """For the record: bytes that are no UTF-8 are escaped."""
+    return [word.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for word in argv]
