@@ -140,11 +140,19 @@ def _diff(asked: Asked) -> int:
                 ],
             },
         )
-        if not parts:
-            screen.say("It touched nothing that can be compared.")
-        for part in parts:
-            _say_part(screen, part)
+        _say_parts(screen, parts)
     return 0
+
+
+def say_difference(screen: Screen, tb: "Takeback", effect: Effect) -> None:
+    _say_parts(screen, difference(tb.store.blobs, effect))
+
+
+def _say_parts(screen: Screen, parts: tuple[Part, ...]) -> None:
+    if not parts:
+        screen.say("It touched nothing that can be compared.")
+    for part in parts:
+        _say_part(screen, part)
 
 
 def _say_part(screen: Screen, part: Part) -> None:
