@@ -36,6 +36,7 @@ def examine(path: str, here: str) -> Iterator[Finding]:
     yield from _filesystem("store", _nearest(whole))
     if here:
         yield from _filesystem("here", here)
+    yield from _sandbox(_nearest(whole))
     yield _protection()
 
 
@@ -247,6 +248,40 @@ def _try_exchange(scratch: bytes) -> bool:
                 continue
         os.close(fd)
         os.rmdir(scratch)
+
+
+def _sandbox(place: str) -> Iterator[Finding]:
+    """Whether `run` and `shell` can keep a command's doing apart from the world, tried with a real one."""
+    from takeback.sandbox.ability import ability
+
+    able = ability(place)
+    if not able.engine:
+        yield Finding(
+            "sandbox",
+            WEAK,
+            f"none: {able.why}",
+            "`takeback run` then works in place: it watches, and covers the roots only.",
+        )
+        return
+    who = (
+        "as root, over every filesystem"
+        if able.engine == "root"
+        else "in a user namespace, over what can be overlaid"
+    )
+    covered = f"; {len(able.not_covered)} places are read-only inside" if able.not_covered else ""
+    yield Finding("sandbox", GOOD, f"commands run in a layer of their own {who}{covered}")
+    if able.landlock:
+        yield Finding(
+            "landlock",
+            GOOD,
+            f"version {able.landlock}: commands inside can neither write to the store nor mount over it",
+        )
+    else:
+        yield Finding("landlock", WEAK, "not in this kernel: inside, the store is covered by a mount only")
+    if not able.cgroups:
+        yield Finding(
+            "limits", WEAK, "no cgroups to use: a memory limit holds for each process, not for all together"
+        )
 
 
 def _protection() -> Finding:
