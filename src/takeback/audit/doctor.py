@@ -256,32 +256,20 @@ def _sandbox(place: str) -> Iterator[Finding]:
 
     able = ability(place)
     if not able.engine:
-        yield Finding(
-            "sandbox",
-            WEAK,
-            f"none: {able.why}",
-            "`takeback run` then works in place: it watches, and covers the roots only.",
-        )
+        hint = "`takeback run` then works in place: it watches, and covers the roots only."
+        yield Finding("sandbox", WEAK, f"none: {able.why}", hint)
         return
-    who = (
-        "as root, over every filesystem"
-        if able.engine == "root"
-        else "in a user namespace, over what can be overlaid"
-    )
+    who = "as root, over every filesystem" if able.engine == "root" else "in a user namespace"
     covered = f"; {len(able.not_covered)} places are read-only inside" if able.not_covered else ""
     yield Finding("sandbox", GOOD, f"commands run in a layer of their own {who}{covered}")
     if able.landlock:
-        yield Finding(
-            "landlock",
-            GOOD,
-            f"version {able.landlock}: commands inside can neither write to the store nor mount over it",
-        )
+        told = f"version {able.landlock}: inside, nobody can write to the store or mount over it"
+        yield Finding("landlock", GOOD, told)
     else:
         yield Finding("landlock", WEAK, "not in this kernel: inside, the store is covered by a mount only")
     if not able.cgroups:
-        yield Finding(
-            "limits", WEAK, "no cgroups to use: a memory limit holds for each process, not for all together"
-        )
+        told = "no cgroups to use: a memory limit holds for each process, not for all together"
+        yield Finding("limits", WEAK, told)
 
 
 def _protection() -> Finding:
