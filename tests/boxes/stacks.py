@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from takeback.sandbox.merged import is_whiteout
+from takeback.sandbox.layer import is_whiteout
 from takeback.sandbox.squash import squash
 from tests.world import picture
 

@@ -10,8 +10,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-TRUSTED = "trusted.overlay."
-USER = "user.overlay."
+from takeback.sandbox.layer import is_whiteout
 
 
 class Entry(NamedTuple):
@@ -43,10 +42,6 @@ class _Found(NamedTuple):
     parts: tuple[_Place, ...]  # topmost first
     status: os.stat_result | None
     below: bytes | None
-
-
-def is_whiteout(status: os.stat_result) -> bool:
-    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
 
 def walk(uppers: Sequence[bytes], prefix: str) -> Iterator[Entry]:

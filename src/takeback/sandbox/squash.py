@@ -5,15 +5,13 @@ lie below.
 """
 
 import errno
-import json
 import os
 import stat
 from collections.abc import Sequence
-from typing import Any
 
-from takeback.sandbox.merged import TRUSTED, USER, Entry, walk
+from takeback.sandbox.layer import Form, Mount, prefix_of, read_form, write_form
+from takeback.sandbox.merged import Entry, walk
 
-DESCRIPTION = "layer.json"
 # What overlay wrote for the layer as it was. `protattr` (immutable, append only) is the user's own and stays.
 _OF_THE_LAYER = ("opaque", "redirect", "origin", "impure", "nlink", "upper", "uuid", "metacopy", "xattr")
 
@@ -21,27 +19,24 @@ _OF_THE_LAYER = ("opaque", "redirect", "origin", "impure", "nlink", "upper", "uu
 def squash(layers: Sequence[str], into: str) -> None:
     """The topmost layer first. `into` is a directory that does not exist yet; what cannot be squashed raises OSError,
     and then the caller removes what was begun."""
-    told = [_description(layer) for layer in layers]
-    if len({bool(one.get("userxattr")) for one in told}) > 1:
+    forms = [read_form(layer) for layer in layers]
+    if len({form.userxattr for form in forms}) > 1:
         raise OSError(errno.EXDEV, "layers of different kinds cannot be squashed")
-    prefix = USER if told[0].get("userxattr") else TRUSTED
     uppers: dict[str, list[bytes]] = {}
-    for layer, one in zip(layers, told, strict=True):
-        for mount in one["mounts"]:
-            uppers.setdefault(mount["point"], []).append(os.fsencode(os.path.join(layer, mount["upper"])))
+    oldest: dict[str, Mount] = {}
+    for layer, form in zip(layers, forms, strict=True):
+        for mount in form.mounts:
+            uppers.setdefault(mount.point, []).append(os.fsencode(os.path.join(layer, mount.upper)))
+            oldest[mount.point] = mount
     os.mkdir(into, 0o700)
-    mounts: list[dict[str, str]] = []
+    mounts: list[Mount] = []
     for number, point in enumerate(sorted(uppers)):
-        _squash_uppers(uppers[point], os.fsencode(os.path.join(into, str(number))), prefix)
-        mounts.append({"point": point, "upper": str(number)})
-    description = {**told[0], "mounts": mounts, "redirect": any(one.get("redirect") for one in told)}
-    with open(os.path.join(into, DESCRIPTION), "x", encoding="utf-8") as file:
-        json.dump(description, file)
-
-
-def _description(layer: str) -> dict[str, Any]:
-    with open(os.path.join(layer, DESCRIPTION), encoding="utf-8") as file:
-        return json.load(file)
+        _squash_uppers(
+            uppers[point], os.fsencode(os.path.join(into, str(number))), prefix_of(forms[0].userxattr)
+        )
+        mounts.append(oldest[point]._replace(upper=str(number)))
+    started = min(form.started_ns for form in forms)
+    write_form(into, Form(tuple(mounts), forms[0].userxattr, any(form.redirect for form in forms), started))
 
 
 def _squash_uppers(uppers: Sequence[bytes], target: bytes, prefix: str) -> None:
