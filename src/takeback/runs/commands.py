@@ -1,7 +1,6 @@
 """Run a command where it can do no harm, then merge what it changed as one effect."""
 
 import os
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -72,6 +71,7 @@ class Commands(ABC):
         return outcome._replace(text=in_words(outcome))
 
     def _in_a_layer(self, request: Request, stdio: tuple[int, int, int], options: Options) -> CommandOutcome:
+        from takeback.adapters.tree.clock import begin
         from takeback.sandbox.ability import ability
         from takeback.sandbox.order import Order, Stack
 
@@ -85,7 +85,7 @@ class Commands(ABC):
             )
         place = os.path.join(able.layers_at, "commands")
         with workshop(place) as mine:
-            started = time.time_ns()
+            started = begin()
             order = Order(
                 request.argv, request.cwd, request.env, stdio, request.network, request.timeout, request.memory,
                 request.processes, hidden=(store,) if place.startswith(f"{store}/") else (store, place),
