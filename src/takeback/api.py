@@ -416,7 +416,7 @@ def _wire(store: Store) -> "Parts":
 
     held = os.path.join(store.path, "held")
     files = FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
-    adapters = Registry(files, store.blobs, held)
+    adapters = Registry(files, store.blobs, held, store.layers)
     return Parts(
         store.journal,
         store.blobs,
