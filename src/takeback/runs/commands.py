@@ -112,7 +112,7 @@ class Commands(ABC):
         what = change_of(request, outcome)
         found = read_merge(self._parts.blobs, layer, stack, since, what)
         outcome = outcome._replace(changes=found.changes)
-        if not found.changes:
+        if not found.changes and not found.conflicts:
             return outcome
         if not (request.hold or found.conflicts or (failed and request.on_failure == "hold")):
             try:

@@ -33,6 +33,8 @@ def read_merge(blobs: "Blobs", layer: str, stack: "Stack", since: int, what: Cha
 
     found = read_layer(differences(layer, stack), stack.root, since, blobs)
     args: dict[str, Any] = {**what.args, "targets": put_targets(blobs, found.targets)}
+    if found.conflicts:
+        args["conflicts"] = [[one.resource, one.detail] for one in found.conflicts]
     if found.lost:
         args["lost"] = [str(one) for one in found.lost]
     if not found.exact:

@@ -146,10 +146,10 @@ def _asked_for(asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome
         _say_changes(outcome)
         answer = _answer("Keep it, discard it, or show the difference? [k/d/s] ")
         if answer in ("k", "keep"):
-            (kept,) = tb.keep([name])
-            return outcome._replace(effect=kept)
+            run.keep(name)
+            return outcome._replace(effect=tb.effect(name))
         if answer in ("d", "discard"):
-            tb.undo([name])
+            run.undo(name)
             return outcome._replace(effect=None)
         if answer in ("s", "show", "diff"):
             from takeback.frontends.cli.show import say_difference
