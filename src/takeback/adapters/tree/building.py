@@ -2,11 +2,10 @@
 
 import os
 
-from takeback.adapters.file.build import Tools, build, dress, restore_entries, umask
+from takeback.adapters.file.build import Tools, build, dress, umask
 from takeback.adapters.file.content import write_all, write_content
 from takeback.adapters.file.handles import Handles
 from takeback.adapters.file.hold import link_held
-from takeback.adapters.file.manifest import extra, read_manifest
 from takeback.adapters.file.paths import Place, open_below
 from takeback.adapters.file.states import State, same
 from takeback.adapters.file.trouble import CannotCapture
@@ -35,7 +34,7 @@ class Builder:
 
     def make(self, place: Place, state: State, inside: dict[str, State]) -> None:
         """`place` is the scratch name; its resource is that of the unit."""
-        if not is_dir(state) or "manifest" in state:
+        if not is_dir(state):
             self._entry(place, state, place.resource, fresh=False)
             self._remember(state, place.resource, place.resource.rpartition("/")[0], place.name)
             return
@@ -54,15 +53,7 @@ class Builder:
         """Of a directory that was partly removed: what is missing is made again."""
         root = open_below(place.fd, place.name, _LIST, cross_mounts=False)
         try:
-            if "manifest" in state:
-                rows = [
-                    row
-                    for row in read_manifest(self._tools.blobs, state["manifest"])
-                    if "excluded" not in extra(row)
-                ]
-                restore_entries(root, rows, self._tools, owners=not state.get("owner_lost"), existing=True)
-            else:
-                self._fill(root, place, inside, existing=True)
+            self._fill(root, place, inside, existing=True)
             dress(root, state)
         finally:
             os.close(root)
@@ -96,7 +87,7 @@ class Builder:
             if "held" in state and link_held(self._tools, state["held"], place, state):
                 return
             self._file(place, state, fresh)
-        elif kind == "dir" and "manifest" not in state:
+        elif kind == "dir":
             os.mkdir(place.name, 0o700, dir_fd=place.fd)
         else:
             build(place, state, self._tools)

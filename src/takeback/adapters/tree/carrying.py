@@ -85,8 +85,14 @@ class Carrier:
     def _clear(self, swapped: list[Unit], builder: Builder) -> None:
         # Directories first: someone may be at work in one, and what is still displaced goes back by renames.
         for unit in sorted(swapped, key=lambda one: not is_dir(one.start)):
-            with translated(unit.resource):
-                self._swap(unit).clear(builder)
+            swap = self._swap(unit)
+            try:
+                with translated(unit.resource):
+                    swap.clear(builder)
+            except (TakebackError, OSError):
+                if swap.returned:
+                    swapped.remove(unit)
+                raise
 
     def _swap(self, unit: Unit) -> Swap:
         place = self._places.at(unit.resource)
@@ -175,8 +181,6 @@ class Carrier:
             swap.unswap()
             return
         place = self._places.at(unit.resource)
-        if is_kept(place, unit.start, unit.leaving, self._tools.blobs):
-            return  # it gave itself back
         reverse = unit._replace(start=unit.goal, goal=unit.start, leaving=unit.coming, coming=unit.leaving)
         back = Swap(reverse, place, scratch(self._effect, unit.number, place.name), self._tools)
         builder = Builder(self._tools, self._places, {})
