@@ -4,6 +4,8 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.trees.unit.scene import Story
 
 
@@ -152,3 +154,9 @@ STORIES = [
     Story("remove one name", with_names, lambda root: (root / "bystander").unlink(),
           lambda root: edit(root / "bystander")),
 ]  # fmt: skip
+
+# Only root can read what is closed even to its owner.
+PARAMETERS = [
+    pytest.param(story, id=story.name, marks=[pytest.mark.root] if story.begin is odd_things else [])
+    for story in STORIES
+]

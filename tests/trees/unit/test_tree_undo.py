@@ -15,7 +15,7 @@ from takeback.model.plan import OnConflict, Outcome
 from takeback.model.resource import display
 from takeback.testing.adapter_desk import Desk, undo_of
 from tests.trees.unit.scene import OLD, Story, TreeScene
-from tests.trees.unit.stories import STORIES, many_things, odd_things, small_tree
+from tests.trees.unit.stories import PARAMETERS, many_things, odd_things, small_tree
 from tests.world import Picture, World
 
 
@@ -45,8 +45,8 @@ Begin = Callable[[Path], object]
 
 
 @pytest.fixture
-def trees(tmp_path: Path) -> Callable[[Begin, Begin], Trees]:
-    return lambda begin, command: Trees(tmp_path, Story("", begin, command, lambda root: None))
+def trees(quick_place: Path) -> Callable[[Begin, Begin], Trees]:
+    return lambda begin, command: Trees(quick_place, Story("", begin, command, lambda root: None))
 
 
 def new_directory(root: Path) -> None:
@@ -55,9 +55,9 @@ def new_directory(root: Path) -> None:
     (root / "new" / "other").write_bytes(b"other\n")
 
 
-@pytest.mark.parametrize("story", STORIES, ids=[story.name for story in STORIES])
-def test_directories_have_their_times_again(tmp_path: Path, story: Story) -> None:
-    scene = Trees(tmp_path, story)
+@pytest.mark.parametrize("story", PARAMETERS)
+def test_directories_have_their_times_again(quick_place: Path, story: Story) -> None:
+    scene = Trees(quick_place, story)
     before = scene.exactly()
     effect = scene.do()
     after = scene.exactly()
@@ -179,10 +179,10 @@ def test_what_comes_back_needs_its_directory(trees) -> None:
     assert scene.conflicts(effect) == {"tree/deep/two": "cannot come back: the directory it was in is gone"}
 
 
-def test_a_link_someone_put_in_place_of_a_directory_leads_nothing_outside(trees, tmp_path: Path) -> None:
+def test_a_link_someone_put_in_place_of_a_directory_leads_nothing_outside(trees, quick_place: Path) -> None:
     scene = trees(small_tree, lambda root: (root / "tree" / "deep" / "two").write_bytes(b"after"))
     effect = scene.do()
-    outside = tmp_path / "outside"
+    outside = quick_place / "outside"
     (scene.root / "tree" / "deep").rename(outside)
     os.symlink(outside, scene.root / "tree" / "deep")
     with pytest.raises(Drifted):
@@ -332,6 +332,7 @@ def test_the_power_to_undo_can_be_given_up(trees) -> None:
     assert not list(scene.held.iterdir())
 
 
+@pytest.mark.root
 def test_a_carrier_that_forgets_a_path_is_caught(trees, monkeypatch: pytest.MonkeyPatch) -> None:
     """What holds the promise is verify, not the carrier."""
     from takeback.adapters.tree import adapter as module

@@ -1,5 +1,6 @@
 """Make ready what a unit is to become, under a scratch name beside it: complete, but not yet durable."""
 
+import errno
 import os
 
 from takeback.adapters.file.build import Tools, build, dress, umask
@@ -15,6 +16,7 @@ from takeback.adapters.tree.states import is_dir, see
 from takeback.model.resource import unquote
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP)  # across a mount, one too many, not allowed
 _LIST = os.O_RDONLY | os.O_DIRECTORY
 
 
@@ -126,10 +128,12 @@ class Builder:
             if twin is None or not self._is_twin(see(twin, state), state):
                 return False
             os.link(twin.name, place.name, src_dir_fd=twin.fd, dst_dir_fd=place.fd, follow_symlinks=False)
-        except FileExistsError:
-            raise
-        except (CannotCapture, OSError):
-            return False  # across a mount, or one name too many: then it is a file of its own
+        except CannotCapture:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            return False  # then it is a file of its own
         return True
 
     def _link_made(self, place: Place, directory: str, name: bytes) -> None:
