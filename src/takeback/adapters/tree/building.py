@@ -16,7 +16,12 @@ from takeback.adapters.tree.states import is_dir, see
 from takeback.model.resource import unquote
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP)  # across a mount, one too many, not allowed
+_NO_LINK = (
+    errno.EXDEV,
+    errno.EMLINK,
+    errno.EPERM,
+    errno.EOPNOTSUPP,
+)  # across a mount, one too many, not allowed
 _LIST = os.O_RDONLY | os.O_DIRECTORY
 
 
@@ -78,14 +83,14 @@ class Builder:
                     dress(fd, inside[path])
 
     def _remember(self, state: State, resource: str, directory: str, name: bytes) -> None:
-        if state["type"] == "file":
+        if state["type"] != "dir":
             self._made[resource] = (directory, name)
 
     def _entry(self, place: Place, state: State, resource: str, fresh: bool) -> None:
         kind = state["type"]
+        if "twin" in state and self._link(place, state):
+            return
         if kind == "file":
-            if "twin" in state and self._link(place, state):
-                return
             if "held" in state and link_held(self._tools, state["held"], place, state):
                 return
             self._file(place, state, fresh)
@@ -148,7 +153,7 @@ class Builder:
 
     def _is_twin(self, found: State, wanted: State) -> bool:
         if wanted["twin"] in self._adjusted:
-            return found.get("digest") == wanted["digest"]
+            return found["type"] == wanted["type"] and found.get("digest") == wanted.get("digest")
         return same(found, wanted)
 
     def waits_at(self, place: Place, state: State, inside: dict[str, State]) -> None:

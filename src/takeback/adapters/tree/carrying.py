@@ -2,7 +2,7 @@
 
 Everything new is made ready and durable first, beside where it belongs; a full disk shows here, where nothing has
 happened yet. Then everything is put in place by renames; if a path turns out to be someone else's by now, the renames
-are taken back. Only when all are in place is what they displaced removed.
+are taken back. Only when all are in place is what they displaced removed, and what stays gets its new properties.
 """
 
 import os
@@ -63,11 +63,12 @@ class Carrier:
                     with translated(unit.resource):
                         self._swap(unit).swap()
                     swapped.append(unit)
+            # Before any inode is adjusted: what goes may be another name of it.
+            self._clear(swapped, builder)
             for unit in reversed(pending):
                 if unit.adjusts:
                     adjusted.append(unit)
-                    self._adjust(unit, unit.start, unit.goal, stay_open=os.geteuid() != 0)
-            self._clear(swapped, builder)
+                    self._adjust(unit, unit.start, unit.goal)
         except (TakebackError, OSError) as trouble:
             self._withdraw(pending, swapped, adjusted, trouble)
             raise
@@ -154,13 +155,13 @@ class Carrier:
     ) -> None:
         try:
             for unit in reversed(adjusted):
-                self._adjust(unit, unit.goal, unit.start)
+                self._adjust(unit, unit.goal, unit.start, stay_open=os.geteuid() != 0)
             for unit in reversed(swapped):
                 self._put_back(unit)
             for unit in pending:
                 if not unit.adjusts:
                     self._swap(unit).discard()
-            for unit in adjusted:
+            for unit in adjusted:  # innermost first
                 if is_dir(unit.start):
                     self._adjust(unit, unit.goal, unit.start)
             put_right(self._grounds, self._places, not self._forward)

@@ -39,7 +39,7 @@ class Undoing:
         self._steps: dict[str, Step] = {}  # by resource; a directory before what is in it
 
     def plan(self) -> list[Step]:
-        with Places() as places:
+        with Places(self._of.targets) as places:
             for _, target in in_order(self._of.targets):
                 self._steps[target.resource] = self._step(target, places)
             self._keep_units_together()
