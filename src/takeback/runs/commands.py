@@ -1,18 +1,18 @@
 """Run a command where it can do no harm, then merge what it changed as one effect."""
 
 import os
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from takeback.errors import Drifted, ResourceUnreachable
+from takeback.errors import Drifted, Failed, ResourceUnreachable, TakebackError, Unavailable
 from takeback.model.change import Change
 from takeback.model.effect import Effect
+from takeback.model.ids import short
 from takeback.model.resource import file_resource, path_of
 from takeback.runs.coverage import of_sandbox
-from takeback.runs.merging import ADAPTER, read_merge, shown, told
+from takeback.runs.merging import ADAPTER, read_changes, read_merge, shown, told
 from takeback.runs.outcome import CommandOutcome, in_words
 from takeback.runs.request import Request, directory_of, refuse_unfit, words_of
 from takeback.runs.verbs import Options
@@ -71,6 +71,7 @@ class Commands(ABC):
         return outcome._replace(text=in_words(outcome))
 
     def _in_a_layer(self, request: Request, stdio: tuple[int, int, int], options: Options) -> CommandOutcome:
+        from takeback.adapters.tree.clock import begin
         from takeback.sandbox.ability import ability
         from takeback.sandbox.order import Order, Stack
 
@@ -80,18 +81,17 @@ class Commands(ABC):
         if not able.engine:
             raise ResourceUnreachable(
                 f"There is no sandbox on this machine: {able.why}",
-                hint="Nothing was run. `takeback run --in-place` (run.watch) works without one; `takeback doctor` tells "
-                "more.",
+                hint="Nothing was run. `takeback run --in-place` (run.watch) works without one.",
             )
         place = os.path.join(able.layers_at, "commands")
         with workshop(place) as mine:
-            started = time.time_ns()
+            started = begin()
             order = Order(
                 request.argv, request.cwd, request.env, stdio, request.network, request.timeout, request.memory,
                 request.processes, hidden=(store,) if place.startswith(f"{store}/") else (store, place),
             )  # fmt: skip
             layer = os.path.join(mine, "layer")
-            ended = self._sandbox(mine).run(order, Stack(), layer)
+            ended = self._sandbox(able.layers_at).run(order, Stack(), layer)
             coverage = of_sandbox(able, request.network)
             outcome = CommandOutcome(ended.exit_code, coverage=coverage, stopped=ended.stopped)
             return self._merged(request, outcome, layer, Stack(), started, options)
@@ -106,22 +106,37 @@ class Commands(ABC):
         options: Options,
     ) -> CommandOutcome:
         """Merged, held or dropped."""
+        failed = outcome.exit_code != 0
+        if request.dry_run or (failed and request.on_failure == "undo"):
+            return outcome._replace(changes=read_changes(layer, stack))
         what = change_of(request, outcome)
         found = read_merge(self._parts.blobs, layer, stack, since, what)
         outcome = outcome._replace(changes=found.changes)
-        failed = outcome.exit_code != 0
-        if not found.changes or request.dry_run or (failed and request.on_failure == "undo"):
-            return outcome._replace(conflicts=found.conflicts if request.dry_run else ())
+        if not found.changes and not found.conflicts:
+            return outcome
         if not (request.hold or found.conflicts or (failed and request.on_failure == "hold")):
             try:
                 return outcome._replace(effect=self._change(lambda: found.change, options))
             except Drifted:
                 # Someone was quicker, in the last moment: looked at again, so that the conflict has a name.
                 found = read_merge(self._parts.blobs, layer, stack, since, what)
-            except OSError:
+            except (Failed, Unavailable) as trouble:
                 # No room, or a target that cannot be written: the work is not lost, it waits until there is.
-                found = read_merge(self._parts.blobs, layer, stack, since, what)
+                raise self._held_instead(found.change, options, trouble) from trouble
         return outcome._replace(effect=self._hold(found.change, options), conflicts=found.conflicts)
+
+    def _held_instead(self, change: Change, options: Options, trouble: TakebackError) -> TakebackError:
+        try:
+            effect = self._hold(change, options)
+        except TakebackError:
+            return trouble
+        if effect:
+            trouble.effect = effect.id
+            trouble.hint = (
+                f"Nothing was changed; what the command did is held. Put that right, then `takeback keep "
+                f"{short(effect.id)}` makes it, `takeback undo {short(effect.id)}` drops it."
+            )
+        return trouble
 
 
 def change_of(request: Request, outcome: CommandOutcome) -> Change:
