@@ -157,7 +157,7 @@ class Box:
             self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer)))
             return outcome._replace(text=in_words(outcome))
         if changed:
-            make_durable(layers, ran.layer, point.layer)
+            make_durable(layers, ran.layer, point.layer, ran.since)
         else:
             self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer)))
         args = {"argv": told(request.argv), "exit_code": ended.exit_code, "coverage": self.coverage}

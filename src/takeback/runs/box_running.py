@@ -22,6 +22,7 @@ class Ran(NamedTuple):
     ended: "Ended"
     layer: str  # `box/name`, whether or not it holds anything
     begun_in: str  # the directory it ran in
+    since: int = 0  # the first over the base: when it began to look at it
 
 
 def variables(setting: Setting, point: Point, more: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -43,6 +44,7 @@ def run_in(
     request: Request,
     stdio: tuple[int, int, int],
 ) -> Ran:
+    from takeback.adapters.tree.clock import begin
     from takeback.sandbox.order import Order, Stack
 
     name = new_id()
@@ -50,6 +52,7 @@ def run_in(
     rooms = setting.rooms
     hidden = (setting.store,) if f"{rooms}/".startswith(f"{setting.store}/") else (setting.store, rooms)
     where = point.cwd
+    since = begin() if not point.layer else 0
     while True:
         order = Order(
             request.argv, where, {**request.env, "PWD": where}, stdio, request.network, request.timeout,
@@ -57,7 +60,7 @@ def run_in(
         )  # fmt: skip
         try:
             ended = sandbox.run(order, stack, os.path.join(setting.place, name))
-            return Ran(ended, f"{setting.id}/{name}", where)
+            return Ran(ended, f"{setting.id}/{name}", where, since)
         except Misuse:
             # It cannot start there: a command before it, or someone below, removed the directory.
             if where == "/":
@@ -86,9 +89,9 @@ def is_somewhere_else(one: Point, other: Point) -> bool:
     return (one.layer, one.cwd, dict(one.env)) != (other.layer, other.cwd, dict(other.env))
 
 
-def make_durable(layers: Layers, layer: str, below: str) -> None:
+def make_durable(layers: Layers, layer: str, below: str, since: int) -> None:
     """Told of, then synced together with what it holds: from now on it counts."""
-    layers.add(Link(layer, below, layers.depth(below) + 1))
+    layers.add(Link(layer, below, layers.depth(below) + 1, since=since))
     sync_layer(layers.place_of(layer))
 
 

@@ -77,17 +77,18 @@ def squash_stretch(layers: Layers, layer: str, until: int) -> bool:
         stretch.append(link)
     if len(stretch) < 2 or layers.depth(stretch[-1].parent) != until:
         return False
-    box = layer.partition("/")[0]
-    made = Link(f"{box}/{new_id()}", stretch[-1].parent, stretch[0].depth, layer)
-    squash_links(layers, stretch, made)
+    squash_links(layers, stretch)
     return True
 
 
-def squash_links(layers: Layers, stretch: list[Link], made: Link) -> None:
+def squash_links(layers: Layers, stretch: list[Link]) -> Link:
     """It counts only when it is durable: the layers it stands for may be swept then."""
     from takeback.sandbox.removal import remove
     from takeback.sandbox.squash import squash
 
+    top, bottom = stretch[0], stretch[-1]
+    box = top.layer.partition("/")[0]
+    made = Link(f"{box}/{new_id()}", bottom.parent, top.depth, top.stands_for, bottom.since)
     place = layers.place_of(made.layer)
     try:
         squash([layers.place_of(link.layer) for link in stretch], place)
@@ -97,7 +98,8 @@ def squash_links(layers: Layers, stretch: list[Link], made: Link) -> None:
             remove(place)
         raise
     layers.add(made)
-    layers.reread(made.layer.partition("/")[0])
+    layers.reread(box)
+    return made
 
 
 def clear_scratch(layers: Layers, box: str) -> int:
@@ -120,10 +122,6 @@ def shorten(layers: Layers, layer: str) -> None:
     for start in range(0, len(links), STEP * STEP):
         stretch = links[start : start + STEP * STEP]
         if len(stretch) > 1:
-            top = stretch[0].stands_for
-            box = top.partition("/")[0]
-            squash_links(
-                layers, stretch, Link(f"{box}/{new_id()}", stretch[-1].parent, stretch[0].depth, top)
-            )
+            squash_links(layers, stretch)
 
 
