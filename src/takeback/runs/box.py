@@ -166,7 +166,9 @@ class Box:
         if changed and box_upkeep.due(layers.depth(ran.layer)):
             self._upkeep.later(lambda: box_upkeep.squash_below(layers, ran.layer))
         outcome = outcome._replace(
-            effect=effect, cwd=after.cwd, look=lambda: self._changes_of(ran.layer, point.layer) if changed else ()
+            effect=effect,
+            cwd=after.cwd,
+            look=lambda: self._changes_of(ran.layer, point.layer) if changed else (),
         )
         return outcome._replace(text=in_words(outcome))
 
@@ -202,7 +204,9 @@ class Box:
             )
         if earlier.state is not State.DONE:
             raise KeyReused(
-                f"The command with key {key!r} was run and then taken back.", hint="Use a new key.", effect=earlier.id
+                f"The command with key {key!r} was run and then taken back.",
+                hint="Use a new key.",
+                effect=earlier.id,
             )
         outcome = BoxOutcome(args["exit_code"], effect=earlier, cwd=self.cwd, coverage=args["coverage"])
         return outcome._replace(text=in_words(outcome))
@@ -287,7 +291,9 @@ class Box:
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise Misuse(f"Box {short(self.id)} is closed.", hint=f'Open it again: run.sandbox(box="{self.id}").')
+            raise Misuse(
+                f"Box {short(self.id)} is closed.", hint=f'Open it again: run.sandbox(box="{self.id}").'
+            )
 
 
 def _limits(

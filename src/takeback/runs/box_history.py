@@ -82,7 +82,8 @@ def _place_of(journal: Journal, resource: str, to: "Effect | Step | Checkpoint |
         raise Misuse(f"{id[:8]} is no step of this box.", hint="`box.history()` lists them.")
     if found.state is not State.DONE:
         raise Refused(
-            f"Step {short(id)} is {found.state.value}, so the box cannot go back to it.", hint="Redo it first."
+            f"Step {short(id)} is {found.state.value}, so the box cannot go back to it.",
+            hint="Redo it first.",
         )
     return found.seq
 
@@ -90,7 +91,11 @@ def _place_of(journal: Journal, resource: str, to: "Effect | Step | Checkpoint |
 def with_commits(journal: Journal, effects: list[Effect]) -> list[Effect]:
     """A commit is two effects: what was merged into the base, and that the box starts anew over it."""
     merged = tuple(
-        id for effect in effects if effect.change.kind == COMMIT for id in (effect.change.args.get("merged"),) if id
+        id
+        for effect in effects
+        if effect.change.kind == COMMIT
+        for id in (effect.change.args.get("merged"),)
+        if id
     )
     found = journal.effects(Query(ids=merged)) if merged else ()
     return effects + [effect for effect in found if effect.state is State.DONE]

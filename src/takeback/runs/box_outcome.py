@@ -46,7 +46,9 @@ def in_words(outcome: BoxOutcome) -> str:
     """One short paragraph."""
     told = [_ended(outcome)]
     if outcome.moved_from:
-        told.append(f"Its directory {outcome.moved_from} does not exist any more, so it ran in a parent of it.")
+        told.append(
+            f"Its directory {outcome.moved_from} does not exist any more, so it ran in a parent of it."
+        )
     if outcome.leftover:
         what = "process" if outcome.leftover == 1 else "processes"
         told.append(f"{outcome.leftover} {what} that it had left in the background were ended with it.")

@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from takeback.errors import Misuse
 from takeback.model.ids import new_id
 from takeback.model.point import Point
 from takeback.runs.box_setting import Setting
@@ -51,21 +50,13 @@ def run_in(
     stack = Stack(setting.base, layers.stack(point.layer))
     rooms = setting.rooms
     hidden = (setting.store,) if f"{rooms}/".startswith(f"{setting.store}/") else (setting.store, rooms)
-    where = point.cwd
     since = begin() if not point.layer else 0
-    while True:
-        order = Order(
-            request.argv, where, {**request.env, "PWD": where}, stdio, request.network, request.timeout,
-            request.memory, request.processes, hidden, ask=True,
-        )  # fmt: skip
-        try:
-            ended = sandbox.run(order, stack, os.path.join(setting.place, name))
-            return Ran(ended, f"{setting.id}/{name}", where, since)
-        except Misuse:
-            # It cannot start there: a command before it, or someone below, removed the directory.
-            if where == "/":
-                raise
-            where = os.path.dirname(where)
+    order = Order(
+        request.argv, point.cwd, {**request.env, "PWD": point.cwd}, stdio, request.network, request.timeout,
+        request.memory, request.processes, hidden, ask=True,
+    )  # fmt: skip
+    ended = sandbox.run(order, stack, os.path.join(setting.place, name))
+    return Ran(ended, f"{setting.id}/{name}", ended.began or point.cwd, since)
 
 
 def point_after(

@@ -77,7 +77,9 @@ def begin(
     """A new box. With a point it goes on from there."""
     base = os.path.realpath(base)
     if not os.path.isdir(base):
-        raise Misuse(f"{base!r} is no directory, so it holds no root filesystem.", hint='Give "/" or one that is.')
+        raise Misuse(
+            f"{base!r} is no directory, so it holds no root filesystem.", hint='Give "/" or one that is.'
+        )
     where = os.fspath(cwd) if cwd is not None else _here() if base == "/" else "/"
     if not os.path.isabs(where) or "\0" in where:
         raise Misuse(f"{where!r} is no absolute path.", hint="Give the directory as the box will see it.")

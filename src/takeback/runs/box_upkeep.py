@@ -123,5 +123,3 @@ def shorten(layers: Layers, layer: str) -> None:
         stretch = links[start : start + STEP * STEP]
         if len(stretch) > 1:
             squash_links(layers, stretch)
-
-

@@ -74,14 +74,14 @@ def _live(job: Job) -> dict[str, Any]:
     kernel().prctl(PR_SET_DUMPABLE, 0)
     pid, code = _start(argv, env, job)
     if not pid:
-        return {"code": code, "stopped": "", "leftover": 0, "cwd": cwd, "env": dict(order["env"])}
+        return {"code": code, "stopped": "", "leftover": 0, "cwd": cwd, "env": dict(order["env"]), "began": cwd}
     limits.restrain(pid, order)
     for fd in job.stdio:
         os.close(fd)
     told = _wait(pid, order["timeout"], job.lifeline)
     told["leftover"] = _end_the_rest()
     if order["ask"]:
-        told |= asking.answer(cwd, order["env"])
+        told |= asking.answer(cwd, order["env"]) | {"began": cwd}
     return told
 
 

@@ -56,7 +56,7 @@ class Running:
             raise ResourceUnreachable("The process that starts commands has ended; nothing was changed.")
         if "problem" in told:
             raise _problem(told)
-        kept: dict[str, Any] = {"cwd": told["cwd"], "env": told["env"]} if self._ask else {}
+        kept: dict[str, Any] = {name: told[name] for name in ("cwd", "env", "began")} if self._ask else {}
         return Ended(told["code"], told["stopped"], told["leftover"], **kept)
 
 

@@ -31,7 +31,9 @@ class Link(NamedTuple):
     parent: str  # the one it lies on; empty: the base
     depth: int  # how many commands lead here
     top: str = ""  # of a squash: the layer in whose place it stands
-    since: int = 0  # of one on the base: before that moment, in nanoseconds, the box had not looked at the base
+    since: int = (
+        0  # of one on the base: before that moment, in nanoseconds, the box had not looked at the base
+    )
 
     @property
     def stands_for(self) -> str:
@@ -272,7 +274,9 @@ class Layers:
 
 def _told(link: Link) -> bytes:
     told = link._asdict()
-    return _line({name: value for name, value in told.items() if value or name in ("layer", "parent", "depth")})
+    return _line(
+        {name: value for name, value in told.items() if value or name in ("layer", "parent", "depth")}
+    )
 
 
 def _line(told: Mapping[str, Any]) -> bytes:
