@@ -30,6 +30,10 @@ demo: run-ready ## the story, for real, in a temporary directory (under 30 s)
 test: dev-ready ## every test but the long sweeps (under 15 minutes on 2 cores)
 	@$(PYTEST) $(ARGS)
 
+.PHONY: test-again
+test-again: dev-ready ## only the tests that failed last time, one after the other
+	@$(BIN)/python -m pytest -n 0 -m '' --last-failed --last-failed-no-failures none $(ARGS)
+
 .PHONY: test-slow
 test-slow: dev-ready ## only the long sweeps
 	@$(PYTEST) -m slow $(ARGS)

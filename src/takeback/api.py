@@ -136,12 +136,28 @@ class Takeback:
     ) -> UndoResult:
         """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing."""
         wanted = effects_of(self.store.journal, what)
+        held = tuple(one for one in wanted if one.waits_for)
+        if held and len(held) == len(wanted):
+            return self._drop(held, dry_run)
         result = self._undo(wanted, dry_run, cascade, with_needs, on_conflict, agent)
         stuck = () if dry_run else stuck_in(self.store.journal, what)
         if not stuck:
             return result
         # What it asked for did not all happen: part of the run waits for a person.
         return result._replace(outcome="stuck", effects=result.effects + stuck)
+
+    def _drop(self, held: Sequence[Effect], dry_run: bool) -> UndoResult:
+        from takeback.runs.held import dropped
+
+        if not dry_run:
+            for one in held:
+                self._decide(one, keep=False)
+        return dropped(tuple(held if dry_run else (self.effect(one.id) for one in held)))
+
+    def _decide(self, effect: Effect, keep: bool) -> None:
+        from takeback.runs.held import decide
+
+        decide(self.parts, effect, keep, myself(), now, self.store.settings.lease_seconds * 1_000_000)
 
     def undo_to(self, checkpoint: "Checkpoint | str", **wishes: Any) -> UndoResult:
         """Take back what the checkpoint's run did after it, newest first; the agent's own state comes with it."""
@@ -203,8 +219,13 @@ class Takeback:
         return refuse_untouched(result)
 
     def keep(self, what: "Effect | str | Sequence[Effect | str]") -> tuple[Effect, ...]:
-        """Say that these stay: no longer taken back when their run fails, and forgettable after their time."""
+        """Say that these stay: no longer taken back when their run fails, and forgettable after their time.
+        What is held is made."""
         effects = [self.effect(name) for name in names_of(what)]
+        for effect in effects:
+            if effect.waits_for:
+                self._decide(effect, keep=True)
+        effects = [self.effect(one.id) if one.waits_for else one for one in effects]
         for effect in effects:
             if effect.state not in (State.DONE, State.UNDONE):
                 raise Refused(
@@ -262,6 +283,7 @@ class Takeback:
 
     def recover(self) -> "tuple[Settled, ...]":
         """Settle what dead processes left behind; look again at what is stuck."""
+        self._clear()
         return self._recover(stuck_too=True)
 
     def _recover(self, stuck_too: bool) -> "tuple[Settled, ...]":
@@ -320,8 +342,15 @@ class Takeback:
         if grace is not None and grace < 0:
             raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
         self.store.refuse_if_suspect()
+        self._clear()
         release_forgotten(self.parts, os.path.join(self.store.path, "held"))
         return sweep(self.parts, self.store.settings.grace_seconds if grace is None else grace)
+
+    def _clear(self) -> None:
+        """Layers of commands whose takeback was killed."""
+        from takeback.runs.workshop import clear
+
+        clear(os.path.join(self.store.path, "commands"))
 
     def _keep_up(self, run: str) -> None:
         """After a run ended well: bring the store under its caps."""

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from takeback.errors import Drifted, ResourceUnreachable
+from takeback.errors import Drifted, Failed, ResourceUnreachable, TakebackError, Unavailable
 from takeback.model.change import Change
 from takeback.model.effect import Effect
+from takeback.model.ids import short
 from takeback.model.resource import file_resource, path_of
 from takeback.runs.coverage import of_sandbox
 from takeback.runs.merging import ADAPTER, read_merge, shown, told
@@ -80,8 +81,7 @@ class Commands(ABC):
         if not able.engine:
             raise ResourceUnreachable(
                 f"There is no sandbox on this machine: {able.why}",
-                hint="Nothing was run. `takeback run --in-place` (run.watch) works without one; `takeback doctor` tells "
-                "more.",
+                hint="Nothing was run. `takeback run --in-place` (run.watch) works without one.",
             )
         place = os.path.join(able.layers_at, "commands")
         with workshop(place) as mine:
@@ -118,10 +118,23 @@ class Commands(ABC):
             except Drifted:
                 # Someone was quicker, in the last moment: looked at again, so that the conflict has a name.
                 found = read_merge(self._parts.blobs, layer, stack, since, what)
-            except OSError:
+            except (Failed, Unavailable) as trouble:
                 # No room, or a target that cannot be written: the work is not lost, it waits until there is.
-                found = read_merge(self._parts.blobs, layer, stack, since, what)
+                raise self._held_instead(found.change, options, trouble) from trouble
         return outcome._replace(effect=self._hold(found.change, options), conflicts=found.conflicts)
+
+    def _held_instead(self, change: Change, options: Options, trouble: TakebackError) -> TakebackError:
+        try:
+            effect = self._hold(change, options)
+        except TakebackError:
+            return trouble
+        if effect:
+            trouble.effect = effect.id
+            trouble.hint = (
+                f"Nothing was changed; what the command did is held. Put that right, then `takeback keep "
+                f"{short(effect.id)}` makes it, `takeback undo {short(effect.id)}` drops it."
+            )
+        return trouble
 
 
 def change_of(request: Request, outcome: CommandOutcome) -> Change:

@@ -81,7 +81,8 @@ def in_words(outcome: CommandOutcome) -> str:
             f"`takeback keep {name}` makes it, `takeback undo {name}` drops it."
         )
     if outcome.effect:
-        return f"{ended} It changed: {in_numbers(outcome.changes)}. `takeback undo {short(outcome.effect.id)}` takes it back."
+        way_back = f"`takeback undo {short(outcome.effect.id)}` takes it back."
+        return f"{ended} It changed: {in_numbers(outcome.changes)}. {way_back}"
     if outcome.changes:
         paths = ", ".join(one.path for one in outcome.changes[:_LISTED])
         more = f" and {len(outcome.changes) - _LISTED:,} more" if len(outcome.changes) > _LISTED else ""

@@ -29,7 +29,7 @@ from takeback.frontends.cli.way_out import (
     unsettled_error,
     with_a_way_out,
 )
-from takeback.model.effect import OPEN_STATES, Effect, State
+from takeback.model.effect import OPEN_STATES, PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, nothing_to_do
 from takeback.model.run import RunInfo
@@ -158,7 +158,8 @@ def _wanted(tb: "Takeback", options: Namespace) -> Wanted:
 
 def _unsettled(tb: "Takeback", run: str, after: int = 0) -> tuple[Effect, ...]:
     """What of a run cannot be taken back with the rest of it, because nobody knows how it stands."""
-    return tuple(tb.store.journal.effects(Query(run=run, states=OPEN_STATES, after=after, newest=True)))
+    found = tb.store.journal.effects(Query(run=run, states=OPEN_STATES, after=after, newest=True))
+    return tuple(one for one in found if one.waits_for != PERSON)
 
 
 def _taken_back(
@@ -197,6 +198,9 @@ def _named(tb: "Takeback", name: str) -> "str | RunInfo":
 def _done_last(tb: "Takeback", passed: Sequence[Effect]) -> Iterator[Effect]:
     """Newest first. One that is still being made, or stuck, must not be passed over."""
     for effect in newest_first(tb, (State.DONE, *OPEN_STATES)):
+        if effect.waits_for == PERSON:
+            yield effect
+            continue
         if effect.state is not State.DONE:
             error = unsettled_error(effect, newest=not passed)
             error.hint = f"{error.hint} {earlier(tb, effect)}".strip()
