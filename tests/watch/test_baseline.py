@@ -7,7 +7,7 @@ import pytest
 
 from takeback.adapters.watch.index import digests_in
 from takeback.adapters.watch.scan import Bounds
-from takeback.errors import Corrupt, Refused
+from takeback.errors import Refused
 
 
 def test_everything_that_is_there_is_in_the_store_before_the_first_change(scene):
@@ -201,7 +201,7 @@ def test_a_baseline_whose_index_was_lost_is_told_not_guessed(scene):
     for name in os.listdir(scene.place.directory):
         os.unlink(os.path.join(scene.place.directory, name))
 
-    with pytest.raises(Corrupt, match="baseline"):
+    with pytest.raises(Refused, match="baseline"):
         scene.watched.changes(baseline)
 
 

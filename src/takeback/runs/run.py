@@ -34,6 +34,7 @@ from takeback.runs.heartbeat import Heartbeat
 from takeback.runs.names import name_of
 from takeback.runs.signals import Interruptions, shared
 from takeback.runs.verbs import Options, Verbs
+from takeback.runs.watch import Watching
 from takeback.storage.protocols import Blobs, Query
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 TURN_SECONDS = 10
 
 
-class Run(Verbs, Commands):
+class Run(Verbs, Commands, Watching):
     """Use it as a context manager: an exception takes back everything not kept, a normal end keeps it."""
 
     def __init__(
@@ -124,6 +125,11 @@ class Run(Verbs, Commands):
             if effect:
                 self._position += 1
             return effect
+
+    def _took_hold(self, effect: Effect) -> None:
+        with self._lock:
+            self._position += 1
+            self._count()
 
     def _sandbox(self, place: str) -> "Sandbox":
         """The one small process that starts this run's commands."""
@@ -279,6 +285,7 @@ class Run(Verbs, Commands):
             if self._rooms is not None:
                 self._rooms.close()
                 self._rooms = None
+            self._stop_watching()
             self._heartbeat.stop()
             self._parts.leases.release(self._lease)
 

@@ -117,7 +117,7 @@ class Ignoring:
     def _top(self, directory: bytes) -> bytes:
         """Of the repository it is in; without one, the watched root."""
         if directory not in self._tops:
-            above = directory
+            above: bytes = directory
             while not os.path.lexists(os.path.join(above, b".git")):
                 if above in (b"/", b""):
                     above = self._root

@@ -294,14 +294,17 @@ def make_directory(path: str) -> None:
         os.chmod(path, 0o700)  # a umask may have taken even our own bits
 
 
+def indexes_in(directory: str) -> list[str]:
+    try:
+        return [name.removesuffix(_SUFFIX) for name in os.listdir(directory) if name.endswith(_SUFFIX)]
+    except FileNotFoundError:
+        return []
+
+
 def digests_in(directory: str) -> Iterator[str]:
     """The blobs that the indexes in this directory need; a sweep must leave them."""
-    try:
-        names = [name for name in os.listdir(directory) if name.endswith(_SUFFIX)]
-    except FileNotFoundError:
-        return
-    for name in names:
-        index = Index(directory, name.removesuffix(_SUFFIX))
+    for name in indexes_in(directory):
+        index = Index(directory, name)
         try:
             for digest in index.digests():
                 yield digest.hex()

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from takeback.adapters.file.paths import mounts_below
 from takeback.adapters.watch.ignore import Ignoring
 from takeback.adapters.watch.index import REGENERABLE, STORE
 from takeback.adapters.watch.scan import Rules
@@ -41,15 +42,20 @@ def root_of(path: "str | bytes | os.PathLike[str]") -> Root:
 
 
 def roots_of(paths: "Sequence[str | bytes | os.PathLike[str]]") -> tuple[Root, ...]:
-    """Each once, none inside another: what lies in a watched directory is watched with it."""
+    """Each once. What lies in a watched directory is watched with it, unless another filesystem begins in between."""
     found = sorted({root_of(path) for path in paths})
     if not found:
         raise Misuse("No directory to watch was named.", hint="Name at least one.")
     kept: list[Root] = []
     for root in found:
-        if not any(_contains(above.path, root.path) for above in kept):
+        above = [one for one in kept if _contains(one.path, root.path)]
+        if not above or any(_contains(point, root.path) for point in _points_below(above[-1])):
             kept.append(root)
     return tuple(kept)
+
+
+def _points_below(root: Root) -> list[bytes]:
+    return [point for point in mounts_below(root.resource) if point != root.path]
 
 
 def refuse_dangerous(roots: Sequence[Root], store: bytes, force: bool) -> None:

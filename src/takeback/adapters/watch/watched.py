@@ -16,7 +16,7 @@ from takeback.adapters.watch.listing import Listing, Row, digests_of
 from takeback.adapters.watch.reading import read_draft
 from takeback.adapters.watch.roots import Root, resource_in, rules_for
 from takeback.adapters.watch.scan import Bounds, Doubt, Hints, Rules, Scan
-from takeback.errors import Corrupt, ResourceUnreachable, StoreBusy
+from takeback.errors import Refused, ResourceUnreachable, StoreBusy
 from takeback.model.ids import new_id
 from takeback.model.resource import display, quote
 from takeback.storage.protocols import Blobs
@@ -39,7 +39,7 @@ class Baseline(NamedTuple):
     """What was there, by name: everything it stands for is durable."""
 
     root: str
-    index: str
+    file: str  # of the index
     generation: int
     token: str
 
@@ -99,7 +99,7 @@ class WatchedRoot:
 
     def _refuse_lost(self, baseline: Baseline) -> None:
         if not any(watch.token == baseline.token for watch in self.index.watches()):
-            raise Corrupt(
+            raise Refused(
                 f"The baseline of {display(self.root.resource)} is lost, so nobody knows what was changed there.",
                 hint="Its index was damaged or removed; look at the directory yourself.",
             )
