@@ -32,7 +32,9 @@ def _steps(journal: Journal, proposal: Effect) -> dict[str, list[Target]]:
 
 
 def _explained(target: Target, steps: dict[str, list[Target]]) -> bool:
-    if target.after["type"] == "absent" and any(_removed(steps.get(one)) for one in ancestors(target.resource)):
+    if target.after["type"] == "absent" and any(
+        _removed(steps.get(one)) for one in ancestors(target.resource)
+    ):
         return True
     here = steps.get(target.resource)
     if not here:

@@ -1,4 +1,4 @@
-"""Watch directories while someone else changes them: what was there is in the store first, what changed is one effect."""
+"""Watch directories while someone else changes them: what was there is kept first, what changed is one effect."""
 
 import os
 from abc import ABC, abstractmethod
@@ -104,7 +104,9 @@ class Watch:
         self._roots: list[tuple[WatchedRoot, Baseline]] = []
         self.effect: Effect | None = None
         self.changes: tuple[Changed, ...] = ()
-        self.left_out: tuple[Hole, ...] = ()  # what is there and not captured; named before anything is changed
+        self.left_out: tuple[
+            Hole, ...
+        ] = ()  # what is there and not captured; named before anything is changed
         self.coverage = ""
         self.shared = ""  # a sentence, when it cannot be known whose changes some of them are
 
@@ -200,7 +202,7 @@ class Watch:
         self.changes = changed(target for target in targets if not _only_time(target))
         self.shared = open_beside(parts.journal, proposal, targets, self._since)
         if self.shared:
-            change = change._replace(args={**change.args, "coverage": f"{self.coverage} {self.shared}"})
+            change = change._replace(args={**change.args, "shared": self.shared})
         return change
 
     def _since(self, file: str, generation: int) -> set[str] | None:
@@ -254,4 +256,3 @@ def release_dead(parts: "Parts", place: "Place") -> None:
                 index.release([token for token in dead if token not in needed])
         finally:
             index.close()
-

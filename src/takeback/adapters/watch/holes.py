@@ -18,7 +18,9 @@ def refuse_destroyable(holes: Sequence[At], roots: Sequence[str], force: bool) -
     kept = [(root, hole) for root, hole in holes if resource_in(root, hole.path) not in roots]
     lost = [one for one in kept if _could_be_lost(*one)]
     if lost and not force:
-        named = "; ".join(f"{display(resource_in(root, hole.path))}: {hole.reason}" for root, hole in lost[:_NAMED])
+        named = "; ".join(
+            f"{display(resource_in(root, hole.path))}: {hole.reason}" for root, hole in lost[:_NAMED]
+        )
         more = f"; and {len(lost) - _NAMED:,} more" if len(lost) > _NAMED else ""
         hint = "Make it readable, or go ahead without it by --force (force=True)."
         if any(hole.kind == MOUNT for _, hole in lost):

@@ -1,6 +1,7 @@
 """Who is still at work on a watched change: the command itself, and what it started and left behind."""
 
 import os
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 MARK = "TAKEBACK_WATCH"  # in the environment of a watched command, and so of everything it starts
@@ -34,6 +35,12 @@ def at_work(process: dict[str, Any]) -> tuple[Process, ...]:
     if process.get("mark"):
         found |= dict.fromkeys(marked(process["mark"]))
     return tuple(Process(pid, _name(pid)) for pid in found)
+
+
+def named(pids: Iterable[int], mark: str) -> tuple[Process, ...]:
+    """Of these, and of all that carry the mark, those that live."""
+    found = dict.fromkeys((*pids, *marked(mark)))
+    return tuple(Process(pid, _name(pid)) for pid in found if _started(pid))
 
 
 def marked(mark: str) -> list[int]:

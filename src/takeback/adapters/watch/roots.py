@@ -69,8 +69,32 @@ def refuse_dangerous(roots: Sequence[Root], store: bytes, force: bool) -> None:
         if not force and (why := _dangerous(root.path, store)):
             raise Refused(
                 f"{display(root.resource)} is not watched: {why}.",
-                hint="Nothing was done. Name the project's own directory; --force (force=True) watches it all the same.",
+                hint="Nothing was done. Name the project's own directory; --force (force=True) watches it anyway.",
             )
+
+
+def refuse_large(roots: Sequence[Root], most: int) -> None:
+    """By counting names alone, and no further than needed; the look itself counts again, more exactly."""
+    for root in roots:
+        pending, count = [root.path], 0
+        while pending:
+            try:
+                with os.scandir(pending.pop()) as found:
+                    for entry in found:
+                        count += 1
+                        if entry.is_dir(follow_symlinks=False):
+                            pending.append(entry.path)
+            except OSError:
+                continue  # told later, by name
+            if most and count > most:
+                raise too_large(most)
+
+
+def too_large(most: int) -> Refused:
+    return Refused(
+        f"There are more than {most:,} entries below it, too many to watch.",
+        hint="Nothing was done. Name a smaller directory; or --force (force=True) it.",
+    )
 
 
 def _dangerous(root: bytes, store: bytes) -> str:
@@ -79,14 +103,14 @@ def _dangerous(root: bytes, store: bytes) -> str:
         return "it is the whole filesystem"
     if root == home:
         return "it is your home directory"
-    if _contains(root, home):
-        return "your home directory lies in it"
     temporary = {
         os.path.realpath(os.fsencode(name))
         for name in (*_TEMPORARY, os.environ.get("TMPDIR") or _TEMPORARY[0])
     }
     if root in temporary:
         return "it holds the temporary files of every program"
+    if _contains(root, home):
+        return "your home directory lies in it"
     if any(_contains(root, one) for one in temporary):
         return "directories for temporary files lie in it"
     if _contains(root, store):
