@@ -3,7 +3,6 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -73,9 +72,9 @@ class Watching(ABC):
         watched = self._trees.get(root.resource)
         if watched is None:
             watched = self._trees[root.resource] = WatchedRoot(root, place)
-            watched.feed = open_feed(root, again=False)
+            watched.follow(open_feed(root, again=False))
         elif watched.feed is None:
-            watched.feed = open_feed(root, again=True)
+            watched.follow(open_feed(root, again=True))
         return watched
 
     def _stop_watching(self) -> None:
@@ -182,7 +181,7 @@ class Watch:
         proposal = proposal._replace(
             change=proposal.change._replace(args={**proposal.change.args, **(more or {})})
         )
-        with held_back(run.uninterrupted()):
+        with run.uninterrupted():
             self.effect = finish(run._parts, run.lease, proposal, lambda: self._found(proposal))  # pyright: ignore[reportPrivateUsage]
             self._roots = []
             if self.effect:
@@ -216,10 +215,6 @@ class Watch:
         for watched, baseline in self._roots:
             watched.index.release((baseline.token,))
         self._roots = []
-
-
-def held_back(context: Any) -> AbstractContextManager[None]:
-    return context
 
 
 def _only_time(target: "Target") -> bool:

@@ -160,6 +160,11 @@ class Index:
         )
         return [(where, other) for where, other in self._db.execute(query, (path, name))]
 
+    def has_links(self, paths: Iterable[str]) -> bool:
+        """Whether a file with several names has one in any of these directories."""
+        query = "SELECT 1 FROM links WHERE path = ? LIMIT 1"
+        return any(self._db.execute(query, (path,)).fetchone() for path in paths)
+
     def linked_elsewhere(self) -> list[tuple[str, bytes]]:
         """Names of files that have further names outside the tree: what is done through those, no feed tells."""
         query = (
@@ -187,10 +192,13 @@ class Index:
 
     # Writing.
 
-    def write(self, seen: Mapping[str, Listing | None]) -> int:
-        """The next generation: these directories are like this now, or gone. Nothing seen, nothing written."""
+    def write(
+        self, seen: Mapping[str, Listing | None], register: tuple[str, dict[str, Any]] | None = None
+    ) -> int:
+        """The next generation: these directories are like this now, or gone. `register` is the token and owner of a
+        watch that begins with it."""
         generation = self.generation
-        if not seen:
+        if not seen and not register:
             return generation
         with self._transaction() as db:
             needed = db.execute(
@@ -200,8 +208,13 @@ class Index:
                 if needed:
                     self._keep(db, path, generation)
                 self._put(db, path, listing)
-            db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (str(generation + 1),))
-        return generation + 1
+            if seen:
+                generation += 1
+                db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (str(generation),))
+            if register:
+                values = (register[0], generation, json.dumps(register[1]))
+                db.execute("INSERT INTO watches (token, generation, owner) VALUES (?, ?, ?)", values)
+        return generation
 
     def _keep(self, db: sqlite3.Connection, path: str, generation: int) -> None:
         row = self.row(path) or (None,) * len(Row._fields)
@@ -237,13 +250,6 @@ class Index:
     def watches(self) -> tuple[Watch, ...]:
         found = self._db.execute("SELECT token, generation, owner FROM watches ORDER BY generation")
         return tuple(Watch(token, generation, json.loads(owner)) for token, generation, owner in found)
-
-    def register(self, watch: Watch) -> None:
-        with self._transaction() as db:
-            db.execute(
-                "INSERT INTO watches (token, generation, owner) VALUES (?, ?, ?)",
-                (watch.token, watch.generation, json.dumps(watch.owner)),
-            )
 
     def release(self, tokens: Iterable[str]) -> None:
         """They have ended. What nobody else needs of the past goes."""

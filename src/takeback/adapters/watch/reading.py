@@ -25,8 +25,9 @@ Extra = dict[str, Any]
 def read_draft(fd: int, resource: str, draft: Draft, blobs: Blobs, looked: int) -> Listing:
     """`resource` is the directory's."""
     before = draft.before.extras if draft.before else {}
+    none: Extra = {}
     found: dict[bytes, tuple[Entry, Extra]] = {
-        name: (entry, before.get(quote(name), {})) for name, entry in draft.kept.items()
+        name: (entry, before.get(quote(name), none) if before else none) for name, entry in draft.kept.items()
     }
     reading = _Reading(fd, resource, blobs)
     for unit in units_in([*draft.kept, *draft.fresh], draft.fresh):

@@ -29,6 +29,9 @@ from takeback.model.resource import quote, unquote
 Hints = Mapping[str, set[bytes]]  # by quoted path of a directory: names in it that may have changed
 
 
+_ITSELF = frozenset((b"", b"."))  # the directory, as feeds name it
+
+
 class Doubt(Exception):
     """What a feed told does not fit what is known: only a full look can tell."""
 
@@ -335,11 +338,11 @@ class Scan:
         except OSError as error:
             self._not_entered(path, error)
             return
-        if _same_stamp(stamp_of(row), status) and not names:
+        if not names - _ITSELF and _same_stamp(stamp_of(row), status):
             return
         draft = self.drafts.setdefault(path, Draft(status, row))
         for name in names:
-            if name in (b"", b"."):
+            if name in _ITSELF:
                 continue
             try:
                 now = os.stat(name, dir_fd=fd, follow_symlinks=False)

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -24,6 +24,9 @@ from takeback.storage.protocols import Blobs
 _LIST = os.O_RDONLY | os.O_DIRECTORY
 _SAMPLE = 64
 _LONG = 120  # seconds; less than a sweep lets young blobs be
+
+
+Register = tuple[str, dict[str, Any]] | None  # token and owner of a watch that begins with a look
 
 
 class Place(NamedTuple):
@@ -64,6 +67,11 @@ class WatchedRoot:
         self._followed = -1  # the generation since which the feed has told everything
         self.last = Looked(0)
 
+    def follow(self, feed: Feed | None) -> None:
+        """From now on; the next look is at everything, because nobody told what happened before."""
+        self.feed = feed
+        self._followed = -1
+
     def close(self) -> None:
         self.index.close()
         if self.feed:
@@ -74,9 +82,8 @@ class WatchedRoot:
         """Everything that is there now can be brought back when this returns."""
         with self.index.looking():
             others = self.index.watches() if self.index.exists() else ()
-            looked = self._look(bounds, sticky=bool(others))
             token = new_id()
-            self.index.register(Watch(token, looked.generation, owner))
+            looked = self._look(bounds, bool(others), (token, owner))
         return Baseline(self.root.resource, self.index.name, looked.generation, token)
 
     def changes(self, baseline: Baseline) -> Compared:
@@ -117,13 +124,13 @@ class WatchedRoot:
 
     # Looking.
 
-    def _look(self, bounds: Bounds, sticky: bool) -> Looked:
+    def _look(self, bounds: Bounds, sticky: bool, register: Register = None) -> Looked:
         rules = rules_for(self.root, self._place.store, sticky)
         hints = self._hints(sticky)
         if hints is not None:
             with suppress(Doubt):
-                return self._told(self._seen(rules, bounds, hints), whole=False)
-        return self._told(self._seen(rules, bounds, None), whole=True)
+                return self._told(self._seen(rules, bounds, hints, register), whole=False)
+        return self._told(self._seen(rules, bounds, None, register), whole=True)
 
     def _told(self, looked: Looked, whole: bool) -> Looked:
         self._followed = looked.generation
@@ -133,6 +140,9 @@ class WatchedRoot:
     def _hints(self, sticky: bool) -> Hints | None:
         """None: only the whole tree will do."""
         told = self.feed.drain() if self.feed else None
+        if self.feed and self.feed.broken:
+            self.feed.close()
+            self.feed = None
         if told is None or not self.index.exists() or not 0 <= self._followed <= self.index.generation:
             return None
         hints = {path: set(names) for path, names in told.items()}
@@ -147,7 +157,7 @@ class WatchedRoot:
                     hints.setdefault(where, set()).add(other)
         return hints
 
-    def _seen(self, rules: Rules, bounds: Bounds, hints: Hints | None) -> Looked:
+    def _seen(self, rules: Rules, bounds: Bounds, hints: Hints | None, register: Register) -> Looked:
         begun = time.monotonic()
         looked = time.time_ns()
         try:
@@ -162,12 +172,17 @@ class WatchedRoot:
         try:
             with Handles(top) as handles:
                 scan = Scan(handles, self._known(hints), self._inside, rules, bounds, looked)
-                scan.everything() if hints is None else scan.only(hints)
+                if hints is None:
+                    scan.everything()
+                else:
+                    scan.only(hints)
+                    if self.index.has_links(scan.gone):
+                        raise Doubt  # what was done through names that are gone, was done to files that are not
                 self._place.room(scan.bytes)
                 seen = self._read(handles, scan, looked, careful=hints is not None)
         finally:
             os.close(top)
-        return self._written(seen, scan, begun)
+        return self._written(seen, scan, begun, register)
 
     def _known(self, hints: Hints | None) -> Callable[[str], Row | None]:
         if not self.index.exists():
@@ -197,19 +212,20 @@ class WatchedRoot:
             except OSError:
                 continue  # it went away just now; the times of the directory around it tell next time
             listing = read_draft(fd, resource_in(self.root.resource, path), draft, self._place.blobs, looked)
-            if careful and _linked_anew(draft.before, listing):
+            if careful and _linked_anew(draft.before, listing, draft.fresh):
                 raise Doubt(path)  # its other names are somewhere in the tree, and no feed tells where
             if listing != draft.before:
                 seen[path] = listing
         return seen
 
-    def _written(self, seen: dict[str, Listing | None], scan: Scan, begun: float) -> Looked:
-        if not seen and self.index.exists():
-            return Looked(self.index.generation)
-        self._place.blobs.sync()
+    def _written(
+        self, seen: dict[str, Listing | None], scan: Scan, begun: float, register: Register
+    ) -> Looked:
+        if seen:
+            self._place.blobs.sync()
         if time.monotonic() - begun > _LONG:
             self._refuse_swept(seen)
-        return Looked(self.index.write(seen), len(seen), scan.bytes)
+        return Looked(self.index.write(seen, register), len(seen), scan.bytes)
 
     def _refuse_swept(self, seen: dict[str, Listing | None]) -> None:
         """It took so long that a sweep may have taken what was put at its beginning, for nobody named it yet."""
@@ -226,10 +242,12 @@ class WatchedRoot:
         return Looked(self.index.write(gone), len(gone))
 
 
-def _linked_anew(before: Listing | None, now: Listing) -> bool:
+def _linked_anew(before: Listing | None, now: Listing, fresh: Container[bytes]) -> bool:
+    """Whether a file got another name, or lost one."""
+    counts = [
+        (name, entry.nlink) for name, entry in zip(now.names, now.entries, strict=True) if name in fresh
+    ]
+    if all(count == 1 for _, count in counts):
+        return False
     known = dict(zip(before.names, before.entries, strict=True)) if before else {}
-    return any(
-        entry.nlink > 1 and (name not in known or known[name].nlink != entry.nlink)
-        for name, entry in zip(now.names, now.entries, strict=True)
-        if any(entry.digest)
-    )
+    return any(count > 1 and (name not in known or known[name].nlink != count) for name, count in counts)

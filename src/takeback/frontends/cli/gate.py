@@ -28,8 +28,9 @@ class Gate:
         _adopt_orphans()
         word, self._word = os.pipe()
         self._trouble, trouble = os.pipe()
-        sys.stdout and sys.stdout.flush()
-        sys.stderr and sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream:
+                stream.flush()  # or both would print what is left
         self.pid = os.fork()
         if self.pid == 0:
             _become(argv, env, stdio, (word, self._word, trouble), self._mask)
