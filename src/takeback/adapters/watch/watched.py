@@ -244,10 +244,15 @@ class WatchedRoot:
 
 def _linked_anew(before: Listing | None, now: Listing, fresh: Container[bytes]) -> bool:
     """Whether a file got another name, or lost one."""
-    counts = [
-        (name, entry.nlink) for name, entry in zip(now.names, now.entries, strict=True) if name in fresh
-    ]
-    if all(count == 1 for _, count in counts):
+    several = {
+        name: entry
+        for name, entry in zip(now.names, now.entries, strict=True)
+        if entry.nlink > 1 and name in fresh
+    }
+    if not several:
         return False
     known = dict(zip(before.names, before.entries, strict=True)) if before else {}
-    return any(count > 1 and (name not in known or known[name].nlink != count) for name, count in counts)
+    return any(
+        name not in known or (known[name].nlink, known[name].ino) != (entry.nlink, entry.ino)
+        for name, entry in several.items()
+    )
