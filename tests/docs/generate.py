@@ -172,6 +172,23 @@ def python_run() -> str:
     return _methods("runs/verbs.py", "Verbs") + _methods("runs/run.py", "Run")
 
 
+def python_commands() -> str:
+    return _methods("runs/commands.py", "Commands")
+
+
+def outcome_fields() -> str:
+    """Fields and properties of what came of a command, each with the words the code has for it."""
+    source = (SOURCE / "runs" / "outcome.py").read_text().splitlines()
+    found = next(node for node in _tree("runs/outcome.py").body if _named(node, "CommandOutcome"))
+    assert isinstance(found, ast.ClassDef)
+    body: list[tuple[str, str]] = []
+    for node in found.body:
+        if isinstance(node, ast.AnnAssign):
+            told = source[node.lineno - 1].partition("  # ")[2]
+            body.append((f"`{ast.unparse(node.target)}: {ast.unparse(node.annotation)}`", told))
+    return rows(("field", "meaning"), body)
+
+
 def python_open() -> str:
     return "".join(_function(node) for node in _tree("api.py").body if _named(node, "open"))
 
@@ -247,6 +264,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "python-open": python_open,
     "python-takeback": python_takeback,
     "python-run": python_run,
+    "python-commands": python_commands,
+    "python-outcome": outcome_fields,
     "python-checks": python_checks,
     "python-names": public_names,
 }

@@ -49,7 +49,7 @@ def answer(command: str) -> Any:
     done = subprocess.run(
         [sys.executable, "-m", "takeback", name, "--json", *words],
         env=environment,
-        input="text\n",
+        input="true\n",
         stdout=subprocess.PIPE,
         text=True,
         check=True,
