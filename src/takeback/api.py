@@ -414,10 +414,9 @@ def _wire(store: Store) -> "Parts":
     from takeback.adapters.registry import Registry
     from takeback.engine.parts import Parts
 
-    files = FileAdapter(
-        store.blobs, held=os.path.join(store.path, "held"), max_capture_bytes=store.settings.max_capture_bytes
-    )
-    adapters = Registry(files, store.blobs)
+    held = os.path.join(store.path, "held")
+    files = FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
+    adapters = Registry(files, store.blobs, held)
     return Parts(
         store.journal,
         store.blobs,

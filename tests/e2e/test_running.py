@@ -173,7 +173,7 @@ def test_what_someone_else_changed_meanwhile_is_a_conflict_and_the_work_is_held(
 ) -> None:
     (world / "a").write_text("old\n")
     (world / "d").mkdir()
-    with running(world, *shell("echo ready; read go; echo theirs > a; echo y > d/y")) as child:
+    with running(world, *shell("echo y > d/y; echo ready; read go; echo theirs > a")) as child:
         assert child.stdout
         assert child.stdout.readline() == "ready\n"
         (world / "a").write_text("mine\n")

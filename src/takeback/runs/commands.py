@@ -1,7 +1,6 @@
 """Run a command where it can do no harm, then merge what it changed as one effect."""
 
 import os
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -72,6 +71,7 @@ class Commands(ABC):
         return outcome._replace(text=in_words(outcome))
 
     def _in_a_layer(self, request: Request, stdio: tuple[int, int, int], options: Options) -> CommandOutcome:
+        from takeback.adapters.tree.clock import begin
         from takeback.sandbox.ability import ability
         from takeback.sandbox.order import Order, Stack
 
@@ -85,13 +85,13 @@ class Commands(ABC):
             )
         place = os.path.join(able.layers_at, "commands")
         with workshop(place) as mine:
-            started = time.time_ns()
+            started = begin()
             order = Order(
                 request.argv, request.cwd, request.env, stdio, request.network, request.timeout, request.memory,
                 request.processes, hidden=(store,) if place.startswith(f"{store}/") else (store, place),
             )  # fmt: skip
             layer = os.path.join(mine, "layer")
-            ended = self._sandbox(mine).run(order, Stack(), layer)
+            ended = self._sandbox(able.layers_at).run(order, Stack(), layer)
             coverage = of_sandbox(able, request.network)
             outcome = CommandOutcome(ended.exit_code, coverage=coverage, stopped=ended.stopped)
             return self._merged(request, outcome, layer, Stack(), started, options)

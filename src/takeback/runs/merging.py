@@ -23,6 +23,7 @@ class Merge(NamedTuple):
 
 def read_merge(blobs: "Blobs", layer: str, stack: "Stack", since: int, what: Change) -> Merge:
     """`what` tells of the command; what it changed is added. `since` is when it began, in nanoseconds."""
+    from takeback.adapters.tree.capturing import is_timed
     from takeback.adapters.tree.change import put_targets
     from takeback.adapters.tree.layer import read_layer
     from takeback.sandbox.differences import differences
@@ -33,7 +34,9 @@ def read_merge(blobs: "Blobs", layer: str, stack: "Stack", since: int, what: Cha
         args["lost"] = [str(one) for one in found.lost]
     if not found.exact:
         args |= {"exact": False, "residue": found.residue}
-    return Merge(what._replace(args=args), changed(found.targets), found.conflicts)
+    # A directory whose time alone moved is put right with the rest, and is nothing to tell of.
+    told = changed(target for target in found.targets if not is_timed(target))
+    return Merge(what._replace(args=args), told, found.conflicts)
 
 
 def shown(argv: tuple[str, ...]) -> str:
