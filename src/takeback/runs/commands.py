@@ -12,7 +12,7 @@ from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.resource import file_resource, path_of
 from takeback.runs.coverage import of_sandbox
-from takeback.runs.merging import ADAPTER, read_merge, shown, told
+from takeback.runs.merging import ADAPTER, read_changes, read_merge, shown, told
 from takeback.runs.outcome import CommandOutcome, in_words
 from takeback.runs.request import Request, directory_of, refuse_unfit, words_of
 from takeback.runs.verbs import Options
@@ -106,12 +106,14 @@ class Commands(ABC):
         options: Options,
     ) -> CommandOutcome:
         """Merged, held or dropped."""
+        failed = outcome.exit_code != 0
+        if request.dry_run or (failed and request.on_failure == "undo"):
+            return outcome._replace(changes=read_changes(layer, stack))
         what = change_of(request, outcome)
         found = read_merge(self._parts.blobs, layer, stack, since, what)
         outcome = outcome._replace(changes=found.changes)
-        failed = outcome.exit_code != 0
-        if not found.changes or request.dry_run or (failed and request.on_failure == "undo"):
-            return outcome._replace(conflicts=found.conflicts if request.dry_run else ())
+        if not found.changes and not found.conflicts:
+            return outcome
         if not (request.hold or found.conflicts or (failed and request.on_failure == "hold")):
             try:
                 return outcome._replace(effect=self._change(lambda: found.change, options))
