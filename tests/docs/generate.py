@@ -173,13 +173,32 @@ def python_run() -> str:
 
 
 def python_commands() -> str:
-    return _methods("runs/commands.py", "Commands")
+    return _methods("runs/commands.py", "Commands") + _methods("runs/watch.py", "Watching")
+
+
+def python_box() -> str:
+    return _methods("runs/box.py", "Box")
+
+
+def regenerable() -> str:
+    """Directories that a watch leaves out where the project's ignore rules name them too."""
+    from takeback.adapters.watch.roots import REGENERABLE_NAMES
+
+    return ", ".join(f"`{name}`" for name in REGENERABLE_NAMES) + "\n"
 
 
 def outcome_fields() -> str:
-    """Fields and properties of what came of a command, each with the words the code has for it."""
-    source = (SOURCE / "runs" / "outcome.py").read_text().splitlines()
-    found = next(node for node in _tree("runs/outcome.py").body if _named(node, "CommandOutcome"))
+    return _fields("runs/outcome.py", "CommandOutcome")
+
+
+def box_outcome_fields() -> str:
+    return _fields("runs/box_outcome.py", "BoxOutcome")
+
+
+def _fields(file: str, name: str) -> str:
+    """What a tuple has, each with the words the code has for it."""
+    source = (SOURCE / file).read_text().splitlines()
+    found = next(node for node in _tree(file).body if _named(node, name))
     assert isinstance(found, ast.ClassDef)
     body: list[tuple[str, str]] = []
     for node in found.body:
@@ -266,6 +285,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "python-run": python_run,
     "python-commands": python_commands,
     "python-outcome": outcome_fields,
+    "python-box": python_box,
+    "python-box-outcome": box_outcome_fields,
+    "regenerable": regenerable,
     "python-checks": python_checks,
     "python-names": public_names,
 }
