@@ -195,7 +195,9 @@ def failing_command(story: Story, tb: takeback.Takeback) -> None:
     story.say(f"told to the agent: {outcome.text}")
     story.claim(f"it had deleted {len(outcome.changes)} files, and all are there", everything() == before)
     with tb.run("translate", agent="builder") as run:
-        effect = run.command("sed -i s/Hello/Hallo/ site.html; mkdir out; cp site.html out; rm notes.txt").effect
+        effect = run.command(
+            "sed -i s/Hello/Hallo/ site.html; mkdir out; cp site.html out; rm notes.txt"
+        ).effect
     story.claim("one that ended well is merged", read("out/site.html") == "<h1>Hallo</h1>\n")
     assert effect
     tb.undo(effect)
@@ -213,7 +215,9 @@ def held_command(story: Story, tb: takeback.Takeback) -> None:
 
 
 def session(story: Story, tb: takeback.Takeback) -> None:
-    story.chapter("11. A build agent's session: every command is a checkpoint, nobody sees it before the commit.")
+    story.chapter(
+        "11. A build agent's session: every command is a checkpoint, nobody sees it before the commit."
+    )
     before = everything()
     with tb.run("build", agent="builder") as run, run.sandbox() as box:
         box.run("mkdir build && cd build && export NAME=report")
@@ -229,7 +233,9 @@ def session(story: Story, tb: takeback.Takeback) -> None:
 
 
 def in_place(story: Story, tb: takeback.Takeback) -> None:
-    story.chapter("12. In place: someone else's tool changes the files themselves, and is one effect all the same.")
+    story.chapter(
+        "12. In place: someone else's tool changes the files themselves, and is one effect all the same."
+    )
     before = everything()
     with tb.run("their own tool", agent="editor") as run, run.watch(".") as watched:
         subprocess.run(["sh", "-c", "rm site.html; mkdir tmp; echo x > tmp/x"], check=True)
