@@ -39,8 +39,12 @@ test-slow: dev-ready ## only the long sweeps
 	@$(PYTEST) -m slow $(ARGS)
 
 .PHONY: test-all
-test-all: dev-ready ## every test
-	@$(PYTEST) -m '' $(ARGS)
+test-all: dev-ready ## every test but those of make test-long
+	@$(PYTEST) -m 'not long' $(ARGS)
+
+.PHONY: test-long
+test-long: dev-ready ## hours of random operations, races and real packages (these need the network)
+	@$(PYTEST) -m long $(ARGS)
 
 .PHONY: docs-test
 docs-test: dev-ready ## only the tests of README and docs (part of make test)
