@@ -3,7 +3,6 @@ held, and nobody's bytes are overwritten."""
 
 import os
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ from typing import Any
 import pytest
 
 import takeback
+from tests.trees.meeting import ENOUGH, Meeting
 from tests.trees.scenes import differences, manifest, without_directory_times
 from tests.world import World
-
-ENOUGH = 120  # seconds
 
 pytestmark = pytest.mark.root
 
@@ -23,6 +21,12 @@ pytestmark = pytest.mark.root
 def tb(store: Path) -> Iterator[takeback.Takeback]:
     with takeback.open(str(store)) as tb:
         yield tb
+
+
+@pytest.fixture
+def meeting() -> Iterator[Meeting]:
+    with Meeting() as meeting:
+        yield meeting
 
 
 @pytest.fixture
@@ -38,39 +42,6 @@ def tree(world: World) -> Path:
     return root
 
 
-class Meeting:
-    """A command that says when it has begun and then waits until it is told to go on; both by FIFOs outside of the
-    tree, which are the same inside the sandbox and outside."""
-
-    def __init__(self, directory: Path) -> None:
-        self.began, self.go_on = directory / "began", directory / "go on"
-        os.mkfifo(self.began)
-        os.mkfifo(self.go_on)
-
-    def line(self, then: str, first: str = ":") -> str:
-        return f"{first}; echo > '{self.began}'; read answer < '{self.go_on}'; {then}"
-
-    def while_it_runs(self, act: Callable[[], object]) -> threading.Thread:
-        """Act when it has begun, then let it go on."""
-
-        def meet() -> None:
-            with open(self.began, "rb"):
-                act()
-            with open(self.go_on, "wb") as answer:
-                answer.write(b"\n")
-
-        thread = threading.Thread(target=meet, daemon=True)
-        thread.start()
-        return thread
-
-
-@pytest.fixture
-def meeting(tmp_path: Path) -> Meeting:
-    place = tmp_path / "meeting"
-    place.mkdir()
-    return Meeting(place)
-
-
 def met(
     tb: takeback.Takeback,
     meeting: Meeting,
@@ -80,11 +51,10 @@ def met(
     first: str = ":",
 ) -> Any:
     """The outcome of a command during which someone acted."""
-    thread = meeting.while_it_runs(act)
+    meeting.while_it_runs(act)
     with tb.run("an agent") as run:
         outcome = run.command(["/bin/sh", "-c", meeting.line(line, first)], cwd=str(tree), timeout=ENOUGH)
-    thread.join(ENOUGH)
-    assert not thread.is_alive()
+    meeting.over()
     assert outcome.exit_code == 0, outcome
     return outcome
 
