@@ -1,15 +1,16 @@
-"""No room in the store, or none where the tree is: nothing is lost, nothing is half-made, and the work is not dropped."""
+"""No room in the store, or none where the tree is: nothing is lost or half-made, and the work is not dropped."""
 
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 
 import takeback
-from tests.crash.mounts import Disk, fill, tmpfs
+from tests.crash.mounts import fill, tmpfs
 from tests.trees.scenes import differences, manifest, without_directory_times
 
 ENOUGH = 120
@@ -21,17 +22,14 @@ pytestmark = pytest.mark.root
 @pytest.fixture
 def small_target(tmp_path: Path) -> Iterator[Path]:
     """A tree on a filesystem of its own, of 32 MB."""
-    disk = Disk(tmp_path, megabytes=32)
-    try:
-        tree = disk.place / "tree"
+    with tmpfs(tmp_path / "disk", "size=32m") as place:
+        tree = place / "tree"
         tree.mkdir()
         (tree / "keep").write_bytes(NOISE)
         (tree / "change").write_bytes(b"before\n" * 1000)
         (tree / "dir").mkdir()
         (tree / "dir" / "x").write_bytes(b"x\n")
         yield tree
-    finally:
-        disk.remove()
 
 
 def put_in(tree: Path, source: Path, megabytes: int) -> str:
@@ -58,14 +56,11 @@ def test_a_merge_for_which_the_tree_has_no_room_changes_nothing_and_is_held_unti
     before = manifest(small_target)
     with takeback.open(str(store)) as tb:
         with tb.run("too much") as run:
-            try:
-                outcome = run.command(
-                    ["/bin/sh", "-c", put_in(small_target, noise, 12)], cwd=str(small_target), timeout=ENOUGH
-                )
-                held = outcome.effect.id if outcome.held else ""
-            except takeback.TakebackError as error:
-                held = error.effect
-                assert error.hint
+            line = put_in(small_target, noise, 12)
+            with pytest.raises(takeback.TakebackError) as full:
+                run.command(["/bin/sh", "-c", line], cwd=str(small_target), timeout=ENOUGH)
+            held = full.value.effect
+            assert full.value.hint
         assert not same(before, small_target)
         assert held, "twelve megabytes of work were thrown away"
         filler.unlink()
@@ -117,12 +112,9 @@ def test_a_store_without_room_refuses_the_command_or_its_merge_and_nothing_chang
             filler = fill(place, leave=left)
             line = put_in(tree, noise, 8)
             ended: int | None = None
-            try:
-                with tb.run("too much") as run:
-                    # `cp` fails inside when the layer cannot grow; a failing command is dropped.
-                    ended = run.command(["/bin/sh", "-c", line], cwd=str(tree), timeout=ENOUGH).exit_code
-            except takeback.TakebackError as error:
-                assert error.hint
+            with suppress(takeback.TakebackError), tb.run("too much") as run:
+                # `cp` fails inside when the layer cannot grow; a failing command is dropped.
+                ended = run.command(["/bin/sh", "-c", line], cwd=str(tree), timeout=ENOUGH).exit_code
             assert ended != 0, "a command that could not write all it wanted ended well"
             assert not same(before, tree)
             filler.unlink()
