@@ -43,7 +43,7 @@ test-all: dev-ready ## every test but those of make test-long
 	@$(PYTEST) -m 'not long' $(ARGS)
 
 .PHONY: test-long
-test-long: dev-ready ## hours of random operations, races and real packages (these need the network)
+test-long: long-ready ## hours of random operations, races and real packages (these need the network)
 	@$(PYTEST) -m long $(ARGS)
 
 .PHONY: docs-test
@@ -55,7 +55,7 @@ docs-generate: dev-ready ## print anew the parts of docs that come from the code
 	@$(BIN)/python -m tests.docs.generate
 
 .PHONY: bench
-bench: dev-ready ## the measured tables
+bench: bench-ready ## the measured tables
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 .PHONY: check
@@ -96,8 +96,12 @@ clean: ## remove what the other targets made
 	@rm -rf .venv .venv.lock dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: run-ready dev-ready
+.PHONY: run-ready dev-ready bench-ready long-ready
 run-ready:
 	@tools/set-up run
 dev-ready:
 	@tools/set-up dev
+bench-ready:
+	@tools/set-up bench
+long-ready:
+	@tools/set-up long
