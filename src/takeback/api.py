@@ -283,6 +283,7 @@ class Takeback:
 
     def recover(self) -> "tuple[Settled, ...]":
         """Settle what dead processes left behind; look again at what is stuck."""
+        self._clear()
         return self._recover(stuck_too=True)
 
     def _recover(self, stuck_too: bool) -> "tuple[Settled, ...]":
@@ -341,8 +342,15 @@ class Takeback:
         if grace is not None and grace < 0:
             raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
         self.store.refuse_if_suspect()
+        self._clear()
         release_forgotten(self.parts, os.path.join(self.store.path, "held"))
         return sweep(self.parts, self.store.settings.grace_seconds if grace is None else grace)
+
+    def _clear(self) -> None:
+        """Layers of commands whose takeback was killed."""
+        from takeback.runs.workshop import clear
+
+        clear(os.path.join(self.store.path, "commands"))
 
     def _keep_up(self, run: str) -> None:
         """After a run ended well: bring the store under its caps."""
@@ -406,10 +414,9 @@ def _wire(store: Store) -> "Parts":
     from takeback.adapters.registry import Registry
     from takeback.engine.parts import Parts
 
-    files = FileAdapter(
-        store.blobs, held=os.path.join(store.path, "held"), max_capture_bytes=store.settings.max_capture_bytes
-    )
-    adapters = Registry(files, store.blobs)
+    held = os.path.join(store.path, "held")
+    files = FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
+    adapters = Registry(files, store.blobs, held)
     return Parts(
         store.journal,
         store.blobs,

@@ -6,23 +6,32 @@ from takeback.adapters.file.adapter import FileAdapter
 from takeback.adapters.protocol import Adapter
 from takeback.storage.protocols import Blobs
 
-NAMES = ("file", "config")
+NAMES = ("file", "config", "command", "tree")
 
 
 class Registry(Mapping[str, Adapter]):
-    def __init__(self, files: FileAdapter, blobs: Blobs) -> None:
+    def __init__(self, files: FileAdapter, blobs: Blobs, held: str = "") -> None:
+        """`held` is the directory in the store where inodes with several names wait for their undo."""
         self._files = files
         self._blobs = blobs
+        self._held = held
         self._loaded: dict[str, Adapter] = {"file": files}
 
     def __getitem__(self, name: str) -> Adapter:
         if name not in self._loaded:
-            if name != "config":
-                raise KeyError(name)
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
+
+    def _load(self, name: str) -> Adapter:
+        if name == "config":
             from takeback.adapters.config.adapter import ConfigAdapter
 
-            self._loaded[name] = ConfigAdapter(self._files, self._blobs)
-        return self._loaded[name]
+            return ConfigAdapter(self._files, self._blobs)
+        if name in ("command", "tree"):
+            from takeback.adapters.tree.adapter import TreeAdapter
+
+            return TreeAdapter(name, self._blobs, self._held)
+        raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(NAMES)

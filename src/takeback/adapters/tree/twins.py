@@ -1,0 +1,116 @@
+"""Files with several names: which of the paths of an effect are the same file, and which further names there are."""
+
+import os
+from collections.abc import Iterable
+
+from takeback.adapters.file.states import State, same
+from takeback.adapters.tree.places import Places
+from takeback.adapters.tree.states import is_excluded
+from takeback.adapters.tree.units import in_order
+from takeback.model.remedy import Target
+
+
+def is_joined(one: str, other: str, places: Places) -> bool:
+    """Whether two resources are names of one inode now."""
+    found: list[tuple[int, int]] = []
+    for resource in (one, other):
+        place = places.if_there(resource) if resource else None
+        status = place.stat() if place else None
+        if status is None:
+            return False
+        found.append((status.st_dev, status.st_ino))
+    return found[0] == found[1]
+
+
+def groups(states: Iterable[tuple[str, State]]) -> dict[tuple[int, int], list[str]]:
+    """The resources of files with several names, by inode."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for resource, state in states:
+        if state["type"] == "file" and state.get("nlink", 1) > 1 and "ino" in state:
+            found.setdefault((state["dev"], state["ino"]), []).append(resource)
+    return found
+
+
+def led(targets: list[Target]) -> list[Target]:
+    """Twins name the one of their group that is there first: one that stays the file it is, else the first in order."""
+    ranks = {target.resource: rank for rank, (_, target) in enumerate(in_order(targets))}
+    by_name = {target.resource: target for target in targets}
+    for side in ("before", "after"):
+        teams: dict[str, list[str]] = {}
+        for target in by_name.values():
+            leader: str = getattr(target, side).get("twin", "")
+            if leader in by_name:
+                teams.setdefault(leader, [leader]).append(target.resource)
+        for members in teams.values():
+            _elect(by_name, members, side, ranks)
+    return list(by_name.values())
+
+
+def _elect(by_name: dict[str, Target], members: list[str], side: str, ranks: dict[str, int]) -> None:
+    def rank(resource: str) -> tuple[bool, int]:
+        before, after = by_name[resource].before, by_name[resource].after
+        stays = before["type"] == after["type"] == "file" and before.get("digest") == after.get("digest")
+        return not stays, ranks[resource]
+
+    chosen = min(members, key=rank)
+    for member in members:
+        state: State = {key: value for key, value in getattr(by_name[member], side).items() if key != "twin"}
+        if member != chosen:
+            state["twin"] = chosen
+        by_name[member] = by_name[member]._replace(**{side: state})
+
+
+def is_unchanged(target: Target) -> bool:
+    before, after = target.before, target.after
+    return (
+        not is_excluded(before, after)
+        and "unit" not in after
+        and same(before, after)
+        and all(before.get(key) == after.get(key) for key in ("mtime", "twin"))
+    )
+
+
+def names_of(device: int, inode: int, wanted: int, near: bytes, most: int = 200_000) -> list[bytes]:
+    """Paths of an inode: first in the directory `near` and below, then further up, while there are not too many
+    entries to look at."""
+    found: dict[bytes, None] = {}
+    looked: set[bytes] = set()
+    budget = most
+    top = near
+    while len(found) < wanted and budget > 0:
+        budget -= _search(top, device, inode, wanted, found, looked, budget)
+        if top == b"/" or _device(os.path.dirname(top)) != device:
+            break
+        top = os.path.dirname(top)
+    return list(found)
+
+
+def _search(
+    top: bytes, device: int, inode: int, wanted: int, found: dict[bytes, None], looked: set[bytes], most: int
+) -> int:
+    pending = [top]
+    count = 0
+    while pending and count < most and len(found) < wanted:
+        directory = pending.pop()
+        if directory in looked:
+            continue
+        looked.add(directory)
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    count += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.inode() != inode and _device(entry.path) == device:
+                            pending.append(entry.path)
+                    elif entry.inode() == inode and _device(entry.path) == device:
+                        found[entry.path] = None
+        except OSError:
+            continue  # closed to us, or gone meanwhile
+    return count
+
+
+def _device(path: bytes) -> int:
+    try:
+        return os.lstat(path).st_dev
+    except OSError:
+        return -1
