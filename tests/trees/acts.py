@@ -65,6 +65,14 @@ def exchange(one, other):
         raise OSError(ctypes.get_errno(), "exchange")
 
 
+def link(one, other):
+    if os.path.islink(one) or not os.path.isfile(
+        one
+    ):  # several names of a symbolic link or FIFO are not promised
+        raise OSError(errno.EINVAL, "not a file")
+    os.link(one, other, follow_symlinks=False)
+
+
 def recreate(path):
     """A directory removed and made again: what was in it must not shine through."""
     remove_tree(path)
@@ -94,7 +102,7 @@ ACTS = {
     "rmdir": os.rmdir,
     "rename": os.rename,
     "exchange": exchange,
-    "link": lambda one, other: os.link(one, other, follow_symlinks=False),
+    "link": link,
     "symlink": os.symlink,
     "mkfifo": os.mkfifo,
     "remove_tree": remove_tree,
