@@ -91,7 +91,7 @@ class Commands(ABC):
                 request.processes, hidden=(store,) if place.startswith(f"{store}/") else (store, place),
             )  # fmt: skip
             layer = os.path.join(mine, "layer")
-            ended = self._sandbox(mine).run(order, Stack(), layer)
+            ended = self._sandbox(able.layers_at).run(order, Stack(), layer)
             coverage = of_sandbox(able, request.network)
             outcome = CommandOutcome(ended.exit_code, coverage=coverage, stopped=ended.stopped)
             return self._merged(request, outcome, layer, Stack(), started, options)

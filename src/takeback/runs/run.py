@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -130,7 +131,9 @@ class Run(Verbs, Commands):
         from takeback.sandbox.sandbox import Sandbox
 
         if self._rooms is None:
-            self._rooms = Sandbox(place)
+            rooms = os.path.join(place, "rooms")
+            os.makedirs(rooms, mode=0o700, exist_ok=True)
+            self._rooms = Sandbox(rooms)
         return self._rooms
 
     def _do_in_turn(self, change: Change, terms: Terms) -> Effect | None:

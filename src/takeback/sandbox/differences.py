@@ -1,0 +1,211 @@
+"""What a layer means for the world below it, path by path."""
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from takeback.sandbox.layer import Form, Mount, attributes, mark, read_form
+from takeback.sandbox.mounts import mounted
+from takeback.sandbox.order import Stack
+from takeback.sandbox.view import Ground, Node, View
+
+_HANDLE = 21  # where a file handle begins in overlayfs's note about the origin
+_PIECE = 1 << 20
+
+
+class Left(NamedTuple):
+    """What the command left behind at one path."""
+
+    path: bytes  # absolute; seen from the root inside
+    source: bytes | None  # where it can be read now; None: it is gone
+    below: bool  # something lay below this name when the command changed it
+
+
+def differences(layer: str, stack: Stack) -> Iterator[Left]:
+    """Parents before what is in them. The layer and the layers below must be at rest; the world need not."""
+    form = read_form(layer)
+    points = _mount_points()
+    for one in sorted(form.mounts):
+        yield from _Comparison(layer, form, one, stack, points).lefts()
+
+
+def is_empty(layer: str, stack: Stack | None = None) -> bool:
+    """Whether the command changed nothing at all."""
+    return next(differences(layer, stack or Stack()), None) is None
+
+
+def grounds_below(stack: Stack, point: str) -> list[Ground]:
+    """Newest first; the world is the last."""
+    found: list[Ground] = []
+    for layer in stack.layers:
+        form = read_form(layer)
+        found += (
+            Ground(os.fsencode(os.path.join(layer, one.upper)), userxattr=form.userxattr)
+            for one in form.mounts
+            if one.point == point
+        )
+    root = os.fsencode(stack.root).rstrip(b"/")
+    return [*found, Ground((root + os.fsencode(point)).rstrip(b"/") or b"/", plain=True)]
+
+
+def _mount_points() -> frozenset[bytes]:
+    with open("/proc/self/mountinfo", "rb") as file:
+        return frozenset(one.point for one in mounted(file.read()))
+
+
+class _Comparison:
+    """Of what one overlay showed at the end with what lies below it."""
+
+    def __init__(self, layer: str, form: Form, mount: Mount, stack: Stack, points: frozenset[bytes]) -> None:
+        self.form = form
+        self.mount = mount
+        upper = Ground(os.fsencode(os.path.join(layer, mount.upper)), userxattr=form.userxattr)
+        self.view = View((upper, *grounds_below(stack, mount.point)), points)
+        self._explained: set[bytes] | None = None
+
+    def lefts(self) -> Iterator[Left]:
+        after, before = self.view.root(), self.view.root(1)
+        if after is None:
+            return
+        point = os.fsencode(self.mount.point)
+        if self._top_changed(after.status):
+            yield Left(point, after.top, before is not None)
+        for path, one, other in self._inside(point.rstrip(b"/"), after, before):
+            yield Left(path, one.top if one else None, self._below(one, other))
+
+    def _top_changed(self, status: os.stat_result) -> bool:
+        mode, uid, gid, mtime = self.mount.first
+        if stat.S_IMODE(status.st_mode) != mode or self._set_by_hand(status.st_mtime_ns, mtime):
+            return True
+        # In a user namespace the directory is ours whoever owns the one below.
+        return not self.form.userxattr and (status.st_uid, status.st_gid) != (uid, gid)
+
+    def _set_by_hand(self, now: int, before: int) -> bool:
+        """A directory's time moves with what is made in it; only a time that the clock did not show was set."""
+        return now != before and now < self.form.started_ns
+
+    def _inside(
+        self, path: bytes, after: Node, before: Node | None
+    ) -> Iterator[tuple[bytes, Node | None, Node | None]]:
+        """Each path that differs: what is there now, what lay there."""
+        if before and not before.is_dir:
+            before = None
+        for name in sorted(self._names(after, before)):
+            whole = path + b"/" + name
+            one = self.view.child(after, name)
+            other = self.view.child(before, name) if before else None
+            if one is None:
+                if other or self._in_upper(after, name):
+                    yield whole, None, other
+                if other and other.is_dir:
+                    yield from self._gone(whole, other)
+                continue
+            if other and one.parts == other.parts:
+                continue  # not touched
+            if not self._same(one, other):
+                yield whole, one, other
+            if one.is_dir:
+                yield from self._inside(whole, one, other)
+            elif other and other.is_dir:
+                yield from self._gone(whole, other)
+
+    def _names(self, after: Node, before: Node | None) -> set[bytes]:
+        number, top = after.parts[0]
+        if number == 0 and before and after.parts[1:] == before.parts:
+            return self.view.names_of_part(0, top)
+        return self.view.names(after) | (self.view.names(before) if before else set())
+
+    def _gone(self, path: bytes, before: Node) -> Iterator[tuple[bytes, None, Node]]:
+        for name in sorted(self.view.names(before)):
+            other = self.view.child(before, name)
+            if other:
+                yield path + b"/" + name, None, other
+                if other.is_dir:
+                    yield from self._gone(path + b"/" + name, other)
+
+    def _in_upper(self, after: Node, name: bytes) -> bool:
+        number, top = after.parts[0]
+        return number == 0 and os.path.lexists(top + b"/" + name)
+
+    def _same(self, one: Node, other: Node | None) -> bool:
+        """Copied up, and not changed."""
+        if not other or one.is_dir is not other.is_dir:
+            return False
+        now, was = one.status, other.status
+        if (now.st_mode, now.st_uid, now.st_gid) != (was.st_mode, was.st_uid, was.st_gid):
+            return False
+        if one.is_dir:
+            if self._set_by_hand(now.st_mtime_ns, was.st_mtime_ns):
+                return False
+        elif (now.st_mtime_ns, now.st_size, now.st_rdev) != (was.st_mtime_ns, was.st_size, was.st_rdev):
+            return False
+        if self._attributes(one) != self._attributes(other):
+            return False
+        if stat.S_ISREG(now.st_mode):
+            return _same_bytes(one.top, other.top)
+        return not stat.S_ISLNK(now.st_mode) or os.readlink(one.top) == os.readlink(other.top)
+
+    def _attributes(self, node: Node) -> dict[str, bytes]:
+        ground = self.view.grounds[node.parts[0][0]]
+        if ground.plain:
+            return {name: os.getxattr(node.top, name, follow_symlinks=False) for name in _listed(node.top)}
+        return attributes(node.top, ground.userxattr)
+
+    def _below(self, one: Node | None, other: Node | None) -> bool:
+        if other or one is None:
+            return True
+        if one.parts[0][0] != 0:
+            return False  # part of a directory that was moved here
+        origin = mark(one.top, "origin", self.form.userxattr)
+        if not origin:
+            return False
+        if one.is_dir:
+            # With something below it is part of a directory that was moved here.
+            return len(one.parts) == 1 and mark(one.top, "redirect", self.form.userxattr) is None
+        # A copy of something that is not below this name: moved here by the command, or taken away below by another.
+        return origin[_HANDLE:] not in self._handles()
+
+    def _handles(self) -> set[bytes]:
+        """Of all that lies below a name which the command changed."""
+        if self._explained is None:
+            after, before = self.view.root(), self.view.root(1)
+            self._explained = set()
+            if after:
+                for _, one, other in self._inside(b"", after, before):
+                    if other and not other.is_dir:
+                        self._explained.add(file_handle(other.top))
+                    if one and not one.is_dir and one.parts[0][0] != 0:
+                        self._explained.add(file_handle(one.top))
+        return self._explained
+
+
+def _listed(path: bytes) -> list[str]:
+    try:
+        return os.listxattr(path, follow_symlinks=False)
+    except OSError:
+        return []
+
+
+def _same_bytes(one: bytes, other: bytes) -> bool:
+    with open(one, "rb", buffering=0) as first, open(other, "rb", buffering=0) as second:
+        while True:
+            here, there = first.read(_PIECE), second.read(_PIECE)
+            if here != there:
+                return False
+            if not here:
+                return True
+
+
+def file_handle(path: bytes) -> bytes:
+    """What the filesystem calls this inode for ever; empty where it cannot say."""
+    import ctypes
+
+    class Handle(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_uint), ("kind", ctypes.c_int), ("told", ctypes.c_ubyte * 128)]
+
+    handle, mount = Handle(128, 0), ctypes.c_int()
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.name_to_handle_at(-100, path, ctypes.byref(handle), ctypes.byref(mount), 0) < 0:
+        return b""
+    return bytes(handle.told[: handle.length])

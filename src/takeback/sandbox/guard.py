@@ -1,0 +1,39 @@
+"""What the command may not do even as root: change mounts, load modules, look into other processes, touch disks."""
+
+import os
+
+from takeback.sandbox import landlock
+from takeback.sandbox.calls import PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, PR_CAPBSET_DROP, kernel
+
+# chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service, net_raw, sys_chroot, mknod,
+# audit_write, setfcap: what containers usually have. Devices made with mknod cannot be opened: overlays are nodev.
+KEPT = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31))
+_HIGHEST = 63
+
+
+def lock_up(root: bool, stdio: tuple[int, int, int]) -> None:
+    """From here on there is no way to mount anything, for us neither."""
+    landlock.restrict(stdio)
+    calls = kernel()
+    calls.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    for number in range(_HIGHEST + 1):
+        if not KEPT >> number & 1:
+            try:
+                calls.prctl(PR_CAPBSET_DROP, number)
+            except OSError:
+                break  # the kernel knows no more of them
+    held = _permitted() & KEPT
+    calls.keep_capabilities(held)
+
+
+def _permitted() -> int:
+    with open("/proc/self/status", "rb") as status:
+        for line in status:
+            if line.startswith(b"CapPrm:"):
+                return int(line.split()[1], 16)
+    return 0
+
+
+def is_privileged() -> bool:
+    """CAP_SYS_ADMIN, not the number of the user: a root without it cannot mount."""
+    return os.geteuid() == 0 and bool(_permitted() >> 21 & 1)

@@ -1,0 +1,92 @@
+"""The form of a layer on disk: `layer.json`, and one directory of overlayfs for each filesystem that was changed."""
+
+import json
+import os
+import stat
+from typing import Any, NamedTuple
+
+_FORM = "layer.json"
+
+
+class Mount(NamedTuple):
+    """`upper` is the name of a directory in the layer."""
+
+    point: str
+    upper: str
+    # How the topmost directory looked before the command: overlayfs has nothing to compare it with.
+    first: tuple[int, int, int, int] = (0, 0, 0, 0)  # mode, uid, gid, mtime in nanoseconds
+
+
+class Form(NamedTuple):
+    mounts: tuple[Mount, ...]
+    userxattr: bool
+    redirect: bool
+    started_ns: int = 0
+
+
+def mounts_of(layer: str) -> tuple[Mount, ...]:
+    return read_form(layer).mounts
+
+
+def read_form(layer: str) -> Form:
+    with open(os.path.join(layer, _FORM), encoding="utf-8") as file:
+        told: dict[str, Any] = json.load(file)
+    mounts = tuple(
+        Mount(one["point"], one["upper"], tuple(one.get("first", (0, 0, 0, 0)))) for one in told["mounts"]
+    )
+    return Form(mounts, told["userxattr"], told["redirect"], told.get("started_ns", 0))
+
+
+def write_form(layer: str, form: Form) -> None:
+    told = form._asdict() | {"mounts": [one._asdict() for one in form.mounts]}
+    with open(os.path.join(layer, _FORM), "w", encoding="utf-8") as file:
+        json.dump(told, file)
+
+
+def prefix_of(userxattr: bool) -> str:
+    """What the attributes of overlayfs begin with."""
+    return "user.overlay." if userxattr else "trusted.overlay."
+
+
+def attribute_of_the_world(name: str, userxattr: bool) -> str | None:
+    """An attribute found on a file in a layer, as it is called outside; None for those that overlayfs made itself."""
+    prefix = prefix_of(userxattr)
+    if not name.startswith(prefix):
+        return name
+    # The command's own attribute of such a name is kept under a longer one.
+    escaped = prefix + "overlay."
+    return prefix + name[len(escaped) :] if name.startswith(escaped) else None
+
+
+def attributes(path: bytes, userxattr: bool) -> dict[str, bytes]:
+    """Those that mean something outside."""
+    found: dict[str, bytes] = {}
+    try:
+        names = os.listxattr(path, follow_symlinks=False)
+    except OSError:
+        return found
+    for name in names:
+        known = attribute_of_the_world(name, userxattr)
+        if known is not None:
+            found[known] = os.getxattr(path, name, follow_symlinks=False)
+    return found
+
+
+def mark(path: bytes, name: str, userxattr: bool) -> bytes | None:
+    """An attribute that overlayfs made itself."""
+    try:
+        return os.getxattr(path, prefix_of(userxattr) + name, follow_symlinks=False)
+    except OSError:
+        return None
+
+
+def is_whiteout(status: os.stat_result) -> bool:
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
+
+
+def is_opaque(path: bytes, userxattr: bool) -> bool:
+    return mark(path, "opaque", userxattr) == b"y"
+
+
+def first_look(status: os.stat_result) -> tuple[int, int, int, int]:
+    return stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, status.st_mtime_ns

@@ -1,0 +1,138 @@
+"""Which directories get an overlay of their own: the machine's mounts, and what can be done with each.
+
+An overlay shows nothing of what is mounted inside its lower directory. So every further filesystem that may be
+written needs its own; whatever cannot have one is bound read-only, so that nothing is ever written through.
+"""
+
+import os
+import re
+import stat
+from typing import NamedTuple
+
+OVERLAY, READ_ONLY = "overlay", "read-only"
+
+# Made anew for each command.
+OWN = (b"/proc", b"/sys", b"/dev")
+# Windows into the kernel; there is nothing in them that a layer could keep.
+_NO_FILES = frozenset(
+    b"proc sysfs devtmpfs devpts mqueue cgroup cgroup2 bpf debugfs tracefs securityfs configfs pstore fusectl "
+    b"binfmt_misc efivarfs hugetlbfs autofs rpc_pipefs nsfs selinuxfs".split()
+)
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
+
+
+class Mounted(NamedTuple):
+    """A line of /proc/self/mountinfo."""
+
+    number: int
+    point: bytes
+    writable: bool
+    kind: bytes
+
+
+class Point(NamedTuple):
+    """Where something is mounted inside, seen from the root inside."""
+
+    point: bytes
+    how: str
+    kind: bytes = b""
+
+
+def mounted(text: bytes) -> list[Mounted]:
+    found: list[Mounted] = []
+    for line in text.splitlines():
+        head, _, tail = line.partition(b" - ")
+        fields, kinds = head.split(b" "), tail.split(b" ")
+        point = _ESCAPED.sub(lambda match: bytes((int(match[1], 8),)), fields[4])
+        writable = b"rw" in fields[5].split(b",") and b"rw" in kinds[2].split(b",")
+        found.append(Mounted(int(fields[0]), point, writable, kinds[0]))
+    return found
+
+
+def visible(mounts: list[Mounted]) -> list[Mounted]:
+    """Those that a path still leads to, each above those inside it."""
+    return sorted((one for one in mounts if _on_top(one)), key=lambda one: one.point)
+
+
+def _on_top(one: Mounted) -> bool:
+    try:
+        fd = os.open(one.point, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False  # covered, or not ours to see: then it is not ours to write either
+    try:
+        with open(f"/proc/self/fdinfo/{fd}", "rb") as told:
+            return f"mnt_id:\t{one.number}\n".encode() in told.read()
+    finally:
+        os.close(fd)
+
+
+def inside(path: bytes, directory: bytes) -> bool:
+    return path == directory or path.startswith(directory.rstrip(b"/") + b"/")
+
+
+def points_for_root(mounts: list[Mounted], root: bytes) -> list[Point]:
+    """One overlay for the root, one for each writable filesystem below it."""
+    points = [Point(b"/", OVERLAY)]
+    for one in mounts:
+        if one.point == root or not inside(one.point, root):
+            continue
+        point = b"/" + one.point[len(root.rstrip(b"/")) :].lstrip(b"/")
+        if any(inside(point, own) for own in OWN):
+            continue
+        points.append(Point(point, _how(one), one.kind))
+    return points
+
+
+def _how(one: Mounted) -> str:
+    # A file cannot have an overlay: a container's /etc/resolv.conf.
+    able = one.writable and one.kind not in _NO_FILES and os.path.isdir(one.point)
+    return OVERLAY if able else READ_ONLY
+
+
+def points_for_user(mounts: list[Mounted], root: bytes, cwd: bytes) -> list[Point]:
+    """In a user namespace a directory with mounts below it cannot be a lower: go down until there are none.
+
+    Everything lies there read-only; these overlays are laid over it.
+    """
+    if root != b"/":
+        return [Point(b"/", OVERLAY)]
+    busy = [one.point for one in mounts if one.point != b"/"]
+    dead = {one.point for one in mounts if not one.writable or one.kind in _NO_FILES}
+    found: list[bytes] = []
+    _descend(b"/", busy, dead, found)
+    extra = _writable_of_others(cwd)
+    return [Point(point, OVERLAY) for point in sorted({*found, *extra} - {b"/"})]
+
+
+def _descend(directory: bytes, busy: list[bytes], dead: set[bytes], found: list[bytes]) -> None:
+    if directory in dead or directory in OWN or not os.access(directory, os.X_OK):
+        return
+    below = [point for point in busy if point != directory and inside(point, directory)]
+    if not below and directory != b"/":
+        found.append(directory)
+        return
+    try:
+        with os.scandir(directory) as entries:
+            names = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return
+    for path in names:
+        _descend(path, below, dead, found)
+
+
+def _writable_of_others(cwd: bytes) -> list[bytes]:
+    """A directory of someone else cannot be copied up without its owner; as the root of an overlay it can."""
+    candidates = [b"/tmp", b"/var/tmp", b"/var/lock", b"/run/lock"]
+    while cwd not in (b"/", b""):
+        candidates.append(cwd)
+        cwd = os.path.dirname(cwd)
+    return [path for path in candidates if _of_someone_else(path)]
+
+
+def _of_someone_else(path: bytes) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    mine = status.st_uid == os.geteuid()
+    return stat.S_ISDIR(status.st_mode) and not mine and os.access(path, os.W_OK | os.X_OK)

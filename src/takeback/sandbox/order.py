@@ -1,0 +1,36 @@
+"""What is asked of the sandbox, over which files, and how it ended."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Order(NamedTuple):
+    """One command."""
+
+    argv: tuple[str, ...]  # a program and its arguments
+    cwd: str  # inside
+    env: Mapping[str, str]
+    stdio: tuple[int, int, int]  # descriptors of the caller that become its 0, 1 and 2
+    network: bool = True
+    timeout: float = 0  # seconds; 0: none
+    memory: int = 0  # bytes; 0: no limit
+    processes: int = 0  # 0: no limit
+    hidden: tuple[str, ...] = ()  # directories of the world that are covered inside
+    ask: bool = False  # cwd and exported variables afterwards are wanted
+
+
+class Ended(NamedTuple):
+    """As a shell tells it: 128 + n when ended by signal n, 126 not executable, 127 not found, 124 out of time."""
+
+    exit_code: int
+    stopped: str = ""  # "time" | "memory": why we ended it
+    leftover: int = 0  # processes that were still there when the command had ended, and were ended with it
+    cwd: str = ""  # only with `ask`
+    env: Mapping[str, str] = {}  # only with `ask`: the exported variables afterwards
+
+
+class Stack(NamedTuple):
+    """What lies below the layer of a command."""
+
+    root: str = "/"  # the machine's own root, or a directory that holds a root filesystem
+    layers: tuple[str, ...] = ()  # newest first

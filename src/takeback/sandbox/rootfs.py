@@ -1,0 +1,182 @@
+"""The root that a command sees: overlays, and /proc, /sys and /dev of its own. Runs as the first process inside."""
+
+import os
+import stat
+from typing import NamedTuple
+
+from takeback.sandbox.calls import (
+    ATTR_NODEV,
+    ATTR_NOEXEC,
+    ATTR_NOSUID,
+    ATTR_RDONLY,
+    MNT_DETACH,
+    MS_BIND,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_RDONLY,
+    MS_REC,
+    kernel,
+)
+from takeback.sandbox.overlay import Overlay, mount_overlay
+
+ASKED = "/dev/.takeback"  # where the wrapper shell tells what it left behind
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "kvm", "dri")
+# Through these root can change the machine itself.
+_KERNEL_KNOBS = (b"/proc/sys", b"/proc/sysrq-trigger", b"/proc/irq", b"/proc/bus", b"/proc/fs", b"/proc/acpi")
+_SECRETS = (b"/proc/kcore", b"/proc/keys")
+
+
+class Scene(NamedTuple):
+    """All that has to be mounted."""
+
+    root: bytes  # of the world: "/" or a directory with a root filesystem
+    at: bytes  # an empty directory: the new root is put together here
+    overlays: tuple[Overlay, ...]
+    read_only: tuple[bytes, ...]  # points that are bound
+    masks: tuple[bytes, ...]  # directories that are covered, seen from the root inside
+    terminal: bytes  # the path of the terminal among the command's three descriptors, if any
+    userxattr: bool
+
+
+def build(scene: Scene) -> None:
+    """Afterwards the root is the new one and nothing of the old is in reach."""
+    calls = kernel()
+    calls.mount(b"none", b"/", b"", MS_REC | MS_PRIVATE)
+    if scene.userxattr and scene.root == b"/":
+        calls.mount(b"/", scene.at, b"", MS_BIND | MS_REC)
+        calls.set_attributes(scene.at, ATTR_RDONLY, recursive=True)
+    overlays = {one.point: one for one in scene.overlays}
+    for point in sorted({*overlays, *scene.read_only}):
+        if point not in overlays:
+            _bind_read_only(scene, point)
+            continue
+        try:
+            _put(scene, point, overlays[point])
+        except OSError:
+            if point == b"/" or len(overlays[point].lowers) > 1:
+                raise
+            _bind_read_only(scene, point)  # not covered, so not writable either
+    _own_directories(scene)
+    for mask in scene.masks:
+        _cover(scene, mask)
+    os.chdir(scene.at)
+    calls.pivot_root(b".", b".")
+    calls.umount(b".", MNT_DETACH)
+    os.chdir("/")
+
+
+def _put(scene: Scene, point: bytes, overlay: Overlay) -> None:
+    if point == b"/":
+        mount_overlay(overlay, scene.at, scene.userxattr)
+        return
+    fd = _open(scene, point)
+    try:
+        mount_overlay(overlay, b"/proc/self/fd/%d" % fd, scene.userxattr)
+    finally:
+        os.close(fd)
+
+
+def _open(scene: Scene, point: bytes) -> int:
+    """A point in the new root. No link is followed: an earlier layer may have put one there."""
+    root = os.open(scene.at, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return kernel().open_inside(root, point, os.O_PATH)
+    finally:
+        os.close(root)
+
+
+def _bind_read_only(scene: Scene, point: bytes) -> None:
+    if scene.userxattr and scene.root == b"/":
+        return  # it lies there already
+    source = scene.root.rstrip(b"/") + point
+    fd = _open(scene, point)
+    try:
+        target = b"/proc/self/fd/%d" % fd
+        kernel().mount(source, target, b"", MS_BIND)
+    finally:
+        os.close(fd)
+    fd = _open(scene, point)
+    try:
+        kernel().set_attributes(b"/proc/self/fd/%d" % fd, ATTR_RDONLY)
+    finally:
+        os.close(fd)
+
+
+def _own_directories(scene: Scene) -> None:
+    if _is_dir(scene, b"/proc"):
+        _proc(scene)
+    if _is_dir(scene, b"/sys"):
+        target = scene.at + b"/sys"
+        kernel().mount(b"/sys", target, b"", MS_BIND | MS_REC)
+        kernel().set_attributes(target, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC, recursive=True)
+    if _is_dir(scene, b"/dev"):
+        _dev(scene, scene.at + b"/dev")
+
+
+def _is_dir(scene: Scene, point: bytes) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(scene.at + point).st_mode)
+    except OSError:
+        return False
+
+
+def _proc(scene: Scene) -> None:
+    calls = kernel()
+    calls.mount(b"proc", scene.at + b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    if scene.userxattr:
+        return  # there nobody is root
+    for knob in _KERNEL_KNOBS:
+        path = scene.at + knob
+        if os.path.exists(path):
+            calls.mount(path, path, b"", MS_BIND | MS_REC)
+            calls.set_attributes(path, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC)
+    for secret in _SECRETS:
+        if os.path.exists(scene.at + secret):
+            calls.mount(b"/dev/null", scene.at + secret, b"", MS_BIND)
+
+
+def _dev(scene: Scene, dev: bytes) -> None:
+    """A device is open to writing on a read-only mount, but its mode and owner are not to be changed."""
+    calls = kernel()
+    calls.mount(b"tmpfs", dev, b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=755,size=1m")
+    present = [name for name in os.listdir("/dev") if name in _DEVICES or name.startswith("nvidia")]
+    for name in present:
+        _bind_device(b"/dev/" + os.fsencode(name), dev + b"/" + os.fsencode(name))
+    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        os.symlink(f"/proc/self/fd{target}", dev + b"/" + name.encode())
+    for name in (b"/pts", b"/shm", b"/mqueue", b"/.takeback"):
+        os.mkdir(dev + name, 0o755)
+    os.chmod(dev + b"/.takeback", 0o1777)  # noqa: S103 a script that became another user tells as well
+    calls.mount(
+        b"devpts", dev + b"/pts", b"devpts", MS_NOSUID | MS_NOEXEC, b"newinstance,ptmxmode=0666,mode=620"
+    )
+    os.symlink("pts/ptmx", dev + b"/ptmx")
+    calls.mount(b"tmpfs", dev + b"/shm", b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=1777")
+    calls.mount(b"mqueue", dev + b"/mqueue", b"mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    if scene.terminal:
+        _bind_device(scene.terminal, dev + b"/console")
+
+
+def _bind_device(source: bytes, target: bytes) -> None:
+    if os.path.isdir(source):
+        os.mkdir(target, 0o755)
+    else:
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    kernel().mount(source, target, b"", MS_BIND)
+    kernel().set_attributes(target, ATTR_RDONLY)
+
+
+def _cover(scene: Scene, mask: bytes) -> None:
+    fd = _open(scene, mask)
+    try:
+        kernel().mount(
+            b"tmpfs",
+            b"/proc/self/fd/%d" % fd,
+            b"tmpfs",
+            MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
+            b"size=4k,mode=555",
+        )
+    finally:
+        os.close(fd)

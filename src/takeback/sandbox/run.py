@@ -1,0 +1,181 @@
+"""One command on the outside: its scratch directory before, its layer after."""
+
+import fcntl
+import os
+import time
+from typing import Any, NamedTuple
+
+from takeback.sandbox.differences import grounds_below
+from takeback.sandbox.layer import Form, Mount, first_look, is_opaque, read_form, write_form
+from takeback.sandbox.mounts import OVERLAY, Point, inside
+from takeback.sandbox.order import Stack
+from takeback.sandbox.overlay import Overlay, make_directories
+from takeback.sandbox.removal import remove
+from takeback.sandbox.rootfs import Scene
+
+
+class Prepared(NamedTuple):
+    scratch: str
+    lock: int
+    scene: Scene
+    mounts: tuple[Mount, ...]
+    started_ns: int
+
+
+class Unfit(Exception):
+    """Why these layers cannot be put over this world; a sentence."""
+
+
+def prepare(
+    order: dict[str, Any], points: list[Point], place: str, terminal: bytes, userxattr: bool
+) -> Prepared:
+    scratch = _scratch(place)
+    lock = os.open(os.path.join(scratch, "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _prepare(order, points, place, terminal, userxattr, scratch, lock)
+    except BaseException:
+        os.close(lock)
+        remove(scratch)
+        raise
+
+
+def _prepare(
+    order: dict[str, Any],
+    points: list[Point],
+    place: str,
+    terminal: bytes,
+    userxattr: bool,
+    scratch: str,
+    lock: int,
+) -> Prepared:
+    stack = Stack(order["root"], tuple(order["layers"]))
+    root = os.fsencode(stack.root)
+    overlaid = [one.point for one in points if one.how == OVERLAY]
+    _all_there(stack, overlaid)
+    os.mkdir(os.path.join(scratch, "root"), 0o755)
+    overlays: list[Overlay] = []
+    mounts: list[Mount] = []
+    for number, point in enumerate(overlaid):
+        name = os.fsdecode(point)
+        overlay = Overlay(
+            point,
+            tuple(ground.root for ground in grounds_below(stack, name)),
+            os.fsencode(f"{scratch}/layer/{number}"),
+            os.fsencode(f"{scratch}/work/{number}"),
+        )
+        made = make_directories(overlay, os.stat(overlay.lowers[0]), userxattr)
+        overlays.append(overlay)
+        mounts.append(Mount(name, str(number), first_look(made)))
+    hidden = (*map(os.fsencode, order["hidden"]), os.fsencode(place))
+    scene = Scene(
+        root,
+        os.fsencode(f"{scratch}/root"),
+        tuple(overlays),
+        tuple(one.point for one in points if one.how != OVERLAY),
+        _masks(root, hidden),
+        terminal,
+        userxattr,
+    )
+    return Prepared(scratch, lock, scene, tuple(mounts), time.time_ns())
+
+
+def _scratch(place: str) -> str:
+    os.makedirs(place, 0o700, exist_ok=True)
+    while True:
+        path = os.path.join(place, f"run-{os.urandom(6).hex()}")
+        try:
+            os.mkdir(path, 0o700)
+            return path
+        except FileExistsError:
+            continue
+
+
+def _all_there(stack: Stack, overlaid: list[bytes]) -> None:
+    for layer in stack.layers:
+        for one in read_form(layer).mounts:
+            if os.fsencode(one.point) not in overlaid:
+                raise Unfit(
+                    f"A layer was made over a filesystem at {one.point} that is not mounted there now."
+                )
+
+
+def _masks(root: bytes, hidden: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Seen from the root inside; what lies elsewhere is out of reach anyway."""
+    found: set[bytes] = set()
+    for path in hidden:
+        real = os.path.realpath(path)
+        if inside(real, root) and os.path.isdir(real):
+            found.add(b"/" + real[len(root.rstrip(b"/")) :].lstrip(b"/"))
+    return tuple(
+        sorted(one for one in found if not any(inside(one, other) and one != other for other in found))
+    )
+
+
+def finish(prepared: Prepared, layer: str) -> str:
+    """The layer gets its name. Otherwise a sentence says why there is none."""
+    making = os.path.join(prepared.scratch, "layer")
+    moved = _moved_the_way_back(prepared)
+    if moved:
+        return f"The command moved {os.fsdecode(moved)}, which holds the way back; nothing of it was kept."
+    kept: list[Mount] = []
+    for one in prepared.mounts:
+        upper = os.path.join(making, one.upper)
+        if not os.listdir(upper) and first_look(os.lstat(upper)) == one.first:
+            os.rmdir(upper)
+        else:
+            kept.append(one)
+    userxattr = prepared.scene.userxattr
+    write_form(making, Form(tuple(kept), userxattr, not userxattr, prepared.started_ns))
+    os.rename(making, layer)
+    return ""
+
+
+def _moved_the_way_back(prepared: Prepared) -> bytes | None:
+    """A directory above a covered one that is no longer what lies below: the next command would find it elsewhere."""
+    for mask in prepared.scene.masks:
+        for overlay in prepared.scene.overlays:
+            if not inside(mask, overlay.point):
+                continue
+            names = mask[len(overlay.point.rstrip(b"/")) :].strip(b"/").split(b"/")
+            for length in range(1, len(names)):
+                path = overlay.upper + b"/" + b"/".join(names[:length])
+                if not os.path.lexists(path):
+                    break
+                if not os.path.isdir(path) or is_opaque(path, prepared.scene.userxattr):
+                    return overlay.point.rstrip(b"/") + b"/" + b"/".join(names[:length])
+    return None
+
+
+def clean(prepared: Prepared) -> None:
+    remove(prepared.scratch)
+    os.close(prepared.lock)
+
+
+def sweep(place: str) -> None:
+    """What killed ones left behind: a directory whose lock nobody holds."""
+    for name in os.listdir(place):
+        path = os.path.join(place, name)
+        if not name.startswith("run-"):
+            continue
+        try:
+            lock = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            _remove_if_old(path)
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove(path)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(lock)
+
+
+def _remove_if_old(path: str) -> None:
+    """Without a lock it may be one that is just being made."""
+    try:
+        if time.time() - os.lstat(path).st_mtime > 3600:
+            remove(path)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,206 @@
+"""The caller's side: one small process that starts commands, each with a layer of its own."""
+
+import json
+import os
+import sys
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from takeback.errors import Misuse, Refused, ResourceUnreachable
+from takeback.sandbox import wire
+from takeback.sandbox.order import Ended, Order, Stack
+
+if TYPE_CHECKING:
+    from socket import socket
+
+_PATIENCE = 60  # seconds; removing what a command left may take a while
+_START = (
+    "import sys; sys.path.insert(0, {source!r}); from takeback.sandbox.zygote import main; main(sys.argv[1])"
+)
+
+
+class Running:
+    """A command that was started."""
+
+    def __init__(self, talk: "socket", ask: bool) -> None:
+        self._talk = talk
+        self._ask = ask
+
+    def signal(self, number: int) -> None:
+        """INT, TERM, HUP and QUIT go to every process inside, others to the command itself."""
+        try:
+            os.write(self._talk.fileno(), bytes((number,)))
+        except (BrokenPipeError, ConnectionResetError):
+            return  # it has just ended
+
+    def kill(self) -> None:
+        """End it with all it started; `wait` then raises, and there is no layer."""
+        try:
+            self._talk.shutdown(1)  # SHUT_WR
+        except OSError:
+            return
+
+    def wait(self) -> Ended:
+        """When this returns no process of it is alive and its layer is there."""
+        try:
+            told = wire.read_message(self._talk.fileno())
+        except ConnectionResetError:
+            told = None
+        except BaseException:
+            # An interrupt, most likely: nobody is to go on working for someone who has left.
+            self.kill()
+            wire.read_message(self._talk.fileno())
+            raise
+        finally:
+            self._talk.close()
+        if told is None:
+            raise ResourceUnreachable("The process that starts commands has ended; nothing was changed.")
+        if "problem" in told:
+            raise _problem(told)
+        kept: dict[str, Any] = {"cwd": told["cwd"], "env": told["env"]} if self._ask else {}
+        return Ended(told["code"], told["stopped"], told["leftover"], **kept)
+
+
+def _problem(told: dict[str, Any]) -> Exception:
+    text = told["text"]
+    if told["problem"] == "cwd":
+        return Misuse(f"The command cannot start in {text}.")
+    if told["problem"] in ("unfit", "moved"):
+        return Refused(text)
+    return ResourceUnreachable(
+        f"The sandbox could not be set up: {text}; nothing was changed.", hint="`takeback doctor` tells more."
+    )
+
+
+class Sandbox:
+    """`place`: a private directory for scratch, on the filesystem where the layers will be."""
+
+    def __init__(self, place: str) -> None:
+        self._place = os.path.realpath(place)
+        self._control: socket | None = None
+        self._pid = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, order: Order, stack: Stack, layer: str) -> Ended:
+        """`layer` does not exist yet; afterwards it holds all that the command changed."""
+        return self.start(order, stack, layer).wait()
+
+    def start(self, order: Order, stack: Stack, layer: str) -> Running:
+        _check(order)
+        request = order._asdict() | {
+            "env": dict(order.env),
+            "root": os.path.realpath(stack.root),
+            "layers": [os.path.realpath(one) for one in stack.layers],
+            "layer": os.path.abspath(layer),
+            "umask": _umask(),
+        }
+        del request["stdio"]
+        from socket import send_fds, socketpair
+
+        ours, theirs = socketpair()
+        try:
+            with theirs, self._lock:
+                control = self._control or self._begin()
+                send_fds(control, [b"r"], [theirs.fileno(), *order.stdio])
+            wire.write_all(ours.fileno(), wire.frame(request))
+        except (BrokenPipeError, ConnectionResetError):
+            ours.close()
+            self.close()
+            raise ResourceUnreachable(
+                "The process that starts commands has ended; nothing was changed."
+            ) from None
+        except BaseException:
+            ours.close()
+            raise
+        return Running(ours, order.ask)
+
+    def close(self) -> None:
+        """Ends what still runs; nothing is left behind."""
+        with self._lock:
+            control, self._control = self._control, None
+            if control is None:
+                return
+            control.close()
+            _wait_for(self._pid)
+
+    def _begin(self) -> "socket":
+        from socket import AF_UNIX, SOCK_SEQPACKET, socketpair
+
+        from takeback.sandbox.guard import is_privileged
+
+        os.makedirs(self._place, 0o700, exist_ok=True)
+        source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        settings = {
+            "place": self._place,
+            "parent": os.getpid(),
+            "engine": "root" if is_privileged() else "user",
+        }
+        ours, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)
+        nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._pid = _spawn(json.dumps(settings), source, theirs.fileno(), nothing)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            os.close(nothing)
+            theirs.close()
+        self._control = ours
+        return ours
+
+
+def _spawn(settings: str, source: str, control: int, nothing: int) -> int:
+    """Not forked from a process that may be huge: the kernel would have to copy its tables."""
+    program = sys.executable or "/usr/bin/python3"
+    argv = [program, "-I", "-S", "-c", _START.format(source=source), settings]
+    actions = [
+        (os.POSIX_SPAWN_DUP2, control, 3),
+        *((os.POSIX_SPAWN_DUP2, nothing, number) for number in range(3)),
+    ]
+    return os.posix_spawn(program, argv, dict(os.environ), file_actions=actions)
+
+
+def _wait_for(pid: int) -> None:
+    """It ends by itself when nobody talks to it any more; one that does not is ended, and all it started with it."""
+    import select
+    import signal
+
+    try:
+        gone = os.pidfd_open(pid)
+        try:
+            poll = select.poll()
+            poll.register(gone, select.POLLIN)
+            if not poll.poll(_PATIENCE * 1000):
+                os.kill(pid, signal.SIGKILL)
+        finally:
+            os.close(gone)
+        os.waitpid(pid, 0)
+    except (ProcessLookupError, ChildProcessError):
+        return  # someone else has waited for it
+
+
+def _check(order: Order) -> None:
+    if not order.argv:
+        raise Misuse("There is no command to run.")
+    if any("\0" in text for text in (*order.argv, order.cwd, *order.env, *order.env.values())):
+        raise Misuse("A command cannot have a zero byte in it.")
+    if not order.timeout >= 0 or order.timeout == float("inf"):
+        raise Misuse("A time limit is a positive number of seconds.")
+
+
+def _umask() -> int:
+    """Without changing it, as other threads may be making files."""
+    with open("/proc/self/status", "rb") as status:
+        for line in status:
+            if line.startswith(b"Umask:"):
+                return int(line.split()[1], 8)
+    return 0o022
