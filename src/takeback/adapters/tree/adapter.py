@@ -46,7 +46,9 @@ class TreeAdapter:
         self._tools = Tools(blobs, held)
         self._found = found
         self._untried: set[str] = set()  # captured here, by nobody applied yet
-        self._clean: set[str] = set()  # captured and applied here, at the first attempt: no scratch can be left
+        self._clean: set[str] = (
+            set()
+        )  # captured and applied here, at the first attempt: no scratch can be left
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         if change.kind == UNDO:
@@ -68,7 +70,8 @@ class TreeAdapter:
     def _assess_undo(self, change: Change, of: Effect | None) -> Assessment:
         if of is None or of.remedy is None:
             raise Misuse(
-                "There is nothing to take back: the effect has no remedy.", hint="Name an effect that was done."
+                "There is nothing to take back: the effect has no remedy.",
+                hint="Name an effect that was done.",
             )
         steps = self._undoing(change, of, keep=False).plan()
         targets = [step.target for step in steps if step.target is not None]
@@ -164,8 +167,7 @@ class TreeAdapter:
     def found(self, effect: Effect) -> Change | None:
         if self._found is None:
             raise Misuse(
-                f"The adapter {self.name!r} does not watch.", hint="Only effects of watched trees are compared."
+                f"The adapter {self.name!r} does not watch.",
+                hint="Only effects of watched trees are compared.",
             )
         return self._found(effect)
-
-

@@ -17,7 +17,9 @@ def adjust(place: Place, start: State, goal: State, stay_open: bool = False) -> 
     if "meta" in goal:
         chmod_inode(place.fd, place.name, mode)
         return
-    mtime = goal["mtime"] if status.st_mtime_ns == start["mtime"] or goal["type"] == "dir" else status.st_mtime_ns
+    mtime = (
+        goal["mtime"] if status.st_mtime_ns == start["mtime"] or goal["type"] == "dir" else status.st_mtime_ns
+    )
     wanted = goal | {"mode": mode, "mtime": mtime}
     if goal["type"] in ("file", "dir"):
         fd = _opened(place)
@@ -46,6 +48,4 @@ def _dress_unopened(place: Place, status: os.stat_result, state: State) -> None:
     if stat.S_IMODE(now.st_mode) != state["mode"]:
         chmod_inode(place.fd, place.name, state["mode"])
     if now.st_mtime_ns != state["mtime"]:
-        os.utime(
-            place.name, ns=(now.st_atime_ns, state["mtime"]), dir_fd=place.fd, follow_symlinks=False
-        )
+        os.utime(place.name, ns=(now.st_atime_ns, state["mtime"]), dir_fd=place.fd, follow_symlinks=False)

@@ -27,7 +27,9 @@ class Builder:
         self._tools = tools
         self._places = places
         self._adjusted = adjusted
-        self._made: dict[str, tuple[str, bytes]] = {}  # by resource: the directory it waits in, and its name there
+        self._made: dict[
+            str, tuple[str, bytes]
+        ] = {}  # by resource: the directory it waits in, and its name there
         self._me = (os.geteuid(), os.getegid())
         self._masked = umask() | 0o7000  # bits a new file does not get by asking
 
@@ -53,7 +55,11 @@ class Builder:
         root = open_below(place.fd, place.name, _LIST, cross_mounts=False)
         try:
             if "manifest" in state:
-                rows = [row for row in read_manifest(self._tools.blobs, state["manifest"]) if "excluded" not in extra(row)]
+                rows = [
+                    row
+                    for row in read_manifest(self._tools.blobs, state["manifest"])
+                    if "excluded" not in extra(row)
+                ]
                 restore_entries(root, rows, self._tools, owners=not state.get("owner_lost"), existing=True)
             else:
                 self._fill(root, place, inside, existing=True)

@@ -74,7 +74,8 @@ def demand_before(target: Target, places: Places) -> None:
             ) from trouble
         if not same(now, target.before):
             raise Drifted(
-                f"{display(target.resource)} is not what it was: it {difference(target.before, now)}.", hint=AGAIN
+                f"{display(target.resource)} is not what it was: it {difference(target.before, now)}.",
+                hint=AGAIN,
             )
 
 
@@ -186,9 +187,7 @@ def refuse_conflicts(of: Effect, steps: list[Step], on_conflict: OnConflict) -> 
         )
 
 
-def _remedy(
-    name: str, targets: list[Target], payload: dict[str, Any], exact: bool, residue: str
-) -> Remedy:
+def _remedy(name: str, targets: list[Target], payload: dict[str, Any], exact: bool, residue: str) -> Remedy:
     return Remedy(
         adapter=name,
         version=VERSION,

@@ -47,7 +47,9 @@ class Carrier:
         except BaseException:
             put_right(self._grounds, self._places, not self._forward)
             raise
-        builder = Builder(self._tools, self._places, {unit.resource: unit.goal for unit in pending if unit.adjusts})
+        builder = Builder(
+            self._tools, self._places, {unit.resource: unit.goal for unit in pending if unit.adjusts}
+        )
         swapped: list[Unit] = []
         adjusted: list[Unit] = []
         try:
@@ -98,7 +100,8 @@ class Carrier:
                 if unit.goal["type"] == "absent":
                     return False
                 raise Drifted(
-                    f"The directory of {display(unit.resource)} is gone or is no directory any more.", hint=AGAIN
+                    f"The directory of {display(unit.resource)} is gone or is no directory any more.",
+                    hint=AGAIN,
                 )
             if not self._first and not unit.adjusts:
                 self._swap(unit).settle()
@@ -124,7 +127,9 @@ class Carrier:
         opened = not self._first or unit.resource in self._opened
         if same(now, start) or (opened and Mixture(start, goal).holds(now)):
             return True
-        raise Drifted(f"{display(unit.resource)} is not what it was: it {difference(start, now)}.", hint=AGAIN)
+        raise Drifted(
+            f"{display(unit.resource)} is not what it was: it {difference(start, now)}.", hint=AGAIN
+        )
 
     def _splits(self, unit: Unit) -> bool:
         return unit.start.get("twin") != unit.goal.get("twin") and not is_twin(unit, self._places)
@@ -172,9 +177,7 @@ class Carrier:
         place = self._places.at(unit.resource)
         if is_kept(place, unit.start, unit.leaving, self._tools.blobs):
             return  # it gave itself back
-        reverse = unit._replace(
-            start=unit.goal, goal=unit.start, leaving=unit.coming, coming=unit.leaving
-        )
+        reverse = unit._replace(start=unit.goal, goal=unit.start, leaving=unit.coming, coming=unit.leaving)
         back = Swap(reverse, place, scratch(self._effect, unit.number, place.name), self._tools)
         builder = Builder(self._tools, self._places, {})
         back.prepare(builder)
@@ -216,4 +219,3 @@ def is_twin(unit: Unit, places: Places) -> bool:
         return False
     joined = (status.st_dev, status.st_ino) == (there.st_dev, there.st_ino)
     return joined if goal else not joined
-

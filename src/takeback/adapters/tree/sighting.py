@@ -21,9 +21,7 @@ _LIST = os.O_RDONLY | os.O_DIRECTORY
 _DETAILS = 20
 
 
-def sight(
-    effect: str, targets: Sequence[Target], grounds: Sequence[Ground], clean: bool = False
-) -> Sighting:
+def sight(effect: str, targets: Sequence[Target], grounds: Sequence[Ground], clean: bool = False) -> Sighting:
     """`clean`: the asking process carried it out itself, at the first attempt, so there is no scratch of it."""
     seen: dict[int, TargetSighting] = {}
     known = {target.resource for target in targets}
@@ -62,9 +60,7 @@ def _together(targets: Sequence[Target], seen: tuple[TargetSighting, ...]) -> Si
     for worst in (Standing.UNKNOWN, Standing.FOREIGN, Standing.BETWEEN):
         if worst in standings:
             return Sighting(worst, detail, seen)
-    deciding = {
-        one.standing for one, target in zip(seen, targets, strict=True) if not is_neutral(target)
-    }
+    deciding = {one.standing for one, target in zip(seen, targets, strict=True) if not is_neutral(target)}
     if len(deciding) > 1:
         return Sighting(Standing.BETWEEN, detail, seen)
     standing = deciding.pop() if deciding else Standing.AFTER
@@ -75,9 +71,7 @@ def _together(targets: Sequence[Target], seen: tuple[TargetSighting, ...]) -> Si
     return Sighting(standing, detail, seen)
 
 
-def _sight_target(
-    effect: str, index: int, target: Target, known: set[str], places: Places
-) -> TargetSighting:
+def _sight_target(effect: str, index: int, target: Target, known: set[str], places: Places) -> TargetSighting:
     if is_excluded(target.before, target.after):
         return TargetSighting(target.resource, Standing.AFTER, target.after)
     try:

@@ -1,4 +1,4 @@
-"""What is at one path of a tree. A directory is a shell there: the inode alone, what is in it are paths of their own."""
+"""What is at one path of a tree. A directory is a shell there: the inode alone; what is in it are other paths."""
 
 import os
 import stat

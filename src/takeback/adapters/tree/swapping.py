@@ -8,12 +8,12 @@ import os
 import stat
 
 from takeback.adapters.file.build import Tools
+from takeback.adapters.file.custody import Custody
 from takeback.adapters.file.kernel import exchange, rename_new
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.remove import Intruder, remove_built, remove_file, remove_tree
 from takeback.adapters.file.scratch import Scratch
 from takeback.adapters.file.states import ABSENT, State, difference
-from takeback.adapters.file.custody import Custody
 from takeback.adapters.file.trouble import CannotCapture
 from takeback.adapters.tree.building import Builder
 from takeback.adapters.tree.keeping import Keeping, intruder_in, is_kept
@@ -139,9 +139,7 @@ class Swap:
             self._remove(self.aside, unit.start, unit.leaving)
         except (Intruder, OSError) as trouble:
             builder.complete(self.going, unit.start, unit.leaving)
-            os.rename(
-                self.going.name, self.aside.name, src_dir_fd=self.going.fd, dst_dir_fd=self.aside.fd
-            )
+            os.rename(self.going.name, self.aside.name, src_dir_fd=self.going.fd, dst_dir_fd=self.aside.fd)
             self._return_displaced()
             if not isinstance(trouble, Intruder):
                 raise

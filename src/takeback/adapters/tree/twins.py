@@ -70,43 +70,61 @@ def is_unchanged(target: Target) -> bool:
     )
 
 
-def names_of(device: int, inode: int, wanted: int, near: bytes, most: int = 200_000) -> list[bytes]:
-    """Paths of an inode: first in the directory `near` and below, then further up, while there are not too many
-    entries to look at."""
-    found: dict[bytes, None] = {}
-    looked: set[bytes] = set()
-    budget = most
-    top = near
-    while len(found) < wanted and budget > 0:
-        budget -= _search(top, device, inode, wanted, found, looked, budget)
+Inode = tuple[int, int]
+
+
+def find_names(wanted: dict[Inode, int], near: bytes, most: int = 200_000) -> dict[Inode, list[bytes]]:
+    """Paths of inodes, as many as wanted of each: first in the directory `near` and below, then further up, while there
+    are not too many entries to look at."""
+    search = _Search(wanted, most)
+    top, device = near, _device(near)
+    while search.goes_on():
+        search.below(top, device)
         if top == b"/" or _device(os.path.dirname(top)) != device:
             break
         top = os.path.dirname(top)
-    return list(found)
+    return search.found
 
 
-def _search(
-    top: bytes, device: int, inode: int, wanted: int, found: dict[bytes, None], looked: set[bytes], most: int
-) -> int:
-    pending = [top]
-    count = 0
-    while pending and count < most and len(found) < wanted:
-        directory = pending.pop()
-        if directory in looked:
-            continue
-        looked.add(directory)
-        try:
-            with os.scandir(directory) as entries:
-                for entry in entries:
-                    count += 1
-                    if entry.is_dir(follow_symlinks=False):
-                        if entry.inode() != inode and _device(entry.path) == device:
-                            pending.append(entry.path)
-                    elif entry.inode() == inode and _device(entry.path) == device:
-                        found[entry.path] = None
-        except OSError:
-            continue  # closed to us, or gone meanwhile
-    return count
+class _Search:
+    def __init__(self, wanted: dict[Inode, int], most: int) -> None:
+        self._missing = dict(wanted)
+        self._numbers = {inode for _, inode in wanted}
+        self._left = most
+        self._looked: set[bytes] = set()
+        self.found: dict[Inode, list[bytes]] = {}
+
+    def goes_on(self) -> bool:
+        return bool(self._missing) and self._left > 0
+
+    def below(self, top: bytes, device: int) -> None:
+        pending = [top]
+        while pending and self.goes_on():
+            directory = pending.pop()
+            if directory in self._looked:
+                continue
+            self._looked.add(directory)
+            try:
+                with os.scandir(directory) as entries:
+                    for entry in entries:
+                        self._left -= 1
+                        if entry.is_dir(follow_symlinks=False):
+                            if _device(entry.path) == device:
+                                pending.append(entry.path)
+                        elif entry.inode() in self._numbers:
+                            self._take(entry)
+            except OSError:
+                continue  # closed to us, or gone meanwhile
+
+    def _take(self, entry: os.DirEntry[bytes]) -> None:
+        status = entry.stat(follow_symlinks=False)
+        inode = (status.st_dev, status.st_ino)
+        if inode not in self._missing:
+            return
+        self.found.setdefault(inode, []).append(entry.path)
+        self._missing[inode] -= 1
+        if self._missing[inode] <= 0:
+            del self._missing[inode]
 
 
 def _device(path: bytes) -> int:
