@@ -244,7 +244,7 @@ git reflog expire --expire=now --all && git -c pack.threads=1 gc -q --prune=now
 git -c pack.threads=1 repack -adq && git prune-packed -q
 git reset -q --hard && git revert --no-edit HEAD
 git worktree add -q wt side && rm -rf wt && git worktree prune
-git reset -q --hard && git filter-branch -f --tree-filter 'rm -f README.md' HEAD 2>/dev/null
+git reset -q --hard && git filter-branch -f --tree-filter 'rm -f README.md' HEAD >/dev/null 2>&1
 git diff > p.diff && git checkout -q -- . && patch -s -p1 < p.diff
 git diff v1 > p.diff; git apply -R p.diff
 git archive --format=tar v1 | tar xf -

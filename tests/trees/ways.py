@@ -49,14 +49,12 @@ def directly(argv: Sequence[str], root: Path) -> Ran:
 
 def sandboxed(run: takeback.Run, argv: Sequence[str], root: Path, on_failure: str = "keep") -> Ran:
     outcome = run.command(argv, cwd=str(root), env=variables(), on_failure=on_failure, timeout=ENOUGH)
-    return Ran(outcome.exit_code, _bytes(outcome.stdout), outcome.effect)
+    # Nobody else was at work, so there is nothing to be in conflict with.
+    assert not outcome.conflicts, [(one.resource, one.detail) for one in outcome.conflicts[:5]]
+    return Ran(outcome.exit_code, outcome.stdout, outcome.effect)
 
 
 def in_place(run: takeback.Run, argv: Sequence[str], root: Path) -> Ran:
     with run.watch(str(root), force=True) as watch:
         ended = directly(argv, root)
     return ended._replace(effect=watch.effect)
-
-
-def _bytes(said: str | bytes | None) -> bytes:
-    return said if isinstance(said, bytes) else os.fsencode(said or "")
