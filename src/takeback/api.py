@@ -57,6 +57,10 @@ class Takeback:
             self._parts = _wire(self.store)
         return self._parts
 
+    @property
+    def _lease_lasts(self) -> int:
+        return self.store.settings.lease_seconds * 1_000_000
+
     # Runs.
 
     def run(self, name: str, agent: str = "") -> "Run":
@@ -112,11 +116,10 @@ class Takeback:
         return Run(self.parts, info, lease, self.store.settings, now, self._keep_up)
 
     def _acquire(self, run: str, wait: float) -> Any:
-        lasts = self.store.settings.lease_seconds * 1_000_000
         until = time.monotonic() + wait
         while True:
             try:
-                return self.store.leases.acquire(run, myself(), now(), lasts)
+                return self.store.leases.acquire(run, myself(), now(), self._lease_lasts)
             except LeaseHeld:
                 if time.monotonic() >= until:
                     raise
@@ -138,26 +141,15 @@ class Takeback:
         wanted = effects_of(self.store.journal, what)
         held = tuple(one for one in wanted if one.waits_for)
         if held and len(held) == len(wanted):
-            return self._drop(held, dry_run)
+            from takeback.runs.held import drop_all
+
+            return drop_all(self.parts, held, dry_run, myself(), now(), self._lease_lasts)
         result = self._undo(wanted, dry_run, cascade, with_needs, on_conflict, agent)
         stuck = () if dry_run else stuck_in(self.store.journal, what)
         if not stuck:
             return result
         # What it asked for did not all happen: part of the run waits for a person.
         return result._replace(outcome="stuck", effects=result.effects + stuck)
-
-    def _drop(self, held: Sequence[Effect], dry_run: bool) -> UndoResult:
-        from takeback.runs.held import dropped
-
-        if not dry_run:
-            for one in held:
-                self._decide(one, keep=False)
-        return dropped(tuple(held if dry_run else (self.effect(one.id) for one in held)))
-
-    def _decide(self, effect: Effect, keep: bool) -> None:
-        from takeback.runs.held import decide
-
-        decide(self.parts, effect, keep, myself(), now, self.store.settings.lease_seconds * 1_000_000)
 
     def undo_to(self, checkpoint: "Checkpoint | str", **wishes: Any) -> UndoResult:
         """Take back what the checkpoint's run did after it, newest first; the agent's own state comes with it."""
@@ -218,14 +210,18 @@ class Takeback:
             result = carry_out(self.parts, run.lease, plan, wishes, agent)
         return refuse_untouched(result)
 
-    def keep(self, what: "Effect | str | Sequence[Effect | str]") -> tuple[Effect, ...]:
+    def keep(
+        self, what: "Effect | str | Sequence[Effect | str]", *, force: bool = False
+    ) -> tuple[Effect, ...]:
         """Say that these stay: no longer taken back when their run fails, and forgettable after their time.
-        What is held is made."""
+        What is held is made; with `force` also over what others changed since, which undo brings back."""
         effects = [self.effect(name) for name in names_of(what)]
-        for effect in effects:
-            if effect.waits_for:
-                self._decide(effect, keep=True)
-        effects = [self.effect(one.id) if one.waits_for else one for one in effects]
+        held = [one for one in effects if one.waits_for]
+        if held:
+            from takeback.runs.held import keep_all
+
+            keep_all(self.parts, held, force, myself(), now(), self._lease_lasts)
+            effects = [self.effect(one.id) for one in effects]
         for effect in effects:
             if effect.state not in (State.DONE, State.UNDONE):
                 raise Refused(
@@ -289,8 +285,7 @@ class Takeback:
     def _recover(self, stuck_too: bool) -> "tuple[Settled, ...]":
         from takeback.engine.recover import recover
 
-        lasts = self.store.settings.lease_seconds * 1_000_000
-        return recover(self.parts, myself(), now(), lasts, stuck_too=stuck_too)
+        return recover(self.parts, myself(), now(), self._lease_lasts, stuck_too=stuck_too)
 
     def needs_recovery(self) -> bool:
         """Whether a dead process left something; cheap, asked each time a store is opened."""
@@ -416,7 +411,7 @@ def _wire(store: Store) -> "Parts":
 
     held = os.path.join(store.path, "held")
     files = FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
-    adapters = Registry(files, store.blobs, held)
+    adapters = Registry(files, store.blobs, held, store.layers)
     return Parts(
         store.journal,
         store.blobs,

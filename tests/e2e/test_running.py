@@ -115,7 +115,7 @@ def test_what_becomes_of_the_changes_of_a_failing_command(
 
 def test_a_dry_run_tells_and_changes_nothing(takeback: CommandLine, world: World) -> None:
     said = takeback.done("run", "--dry-run", *shell("echo x > a"))
-    assert "would change 1 added" in said.err
+    assert "would change: 1 added" in said.err
     assert f"+ {world / 'a'}" in said.err
     assert not (world / "a").exists()
 
@@ -173,7 +173,7 @@ def test_what_someone_else_changed_meanwhile_is_a_conflict_and_the_work_is_held(
 ) -> None:
     (world / "a").write_text("old\n")
     (world / "d").mkdir()
-    with running(world, *shell("echo ready; read go; echo theirs > a; echo y > d/y")) as child:
+    with running(world, *shell("echo y > d/y; echo ready; read go; echo theirs > a")) as child:
         assert child.stdout
         assert child.stdout.readline() == "ready\n"
         (world / "a").write_text("mine\n")

@@ -43,6 +43,7 @@ class Terms(NamedTuple):
     checks: tuple[Check, ...] = ()
     expects: Callable[[], bool] | None = None
     undoes: Effect | None = None
+    assessed: Assessment | None = None  # by whoever asks, just now
     agent: str = ""
     # From the intent to the outcome a signal waits; before that it may stop the whole thing.
     held_back: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -54,7 +55,7 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
     if earlier := _recorded(parts, change, terms.key):
         return earlier
     adapter = adapter_of(parts, change.adapter)
-    assessment = adapter.assess(change, terms.undoes)
+    assessment = terms.assessed or adapter.assess(change, terms.undoes)
     if assessment.changes_nothing:
         return None
     refuse_own_store(parts, assessment)

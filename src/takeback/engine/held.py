@@ -12,12 +12,15 @@ from takeback.engine.do import (
 )
 from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.settle import abort
-from takeback.errors import Refused
+from takeback.errors import Conflict, Refused
 from takeback.model.change import Change
 from takeback.model.effect import PERSON, Effect
 from takeback.model.ids import short
 from takeback.model.record import Kind
+from takeback.model.resource import display
 from takeback.model.run import Lease
+
+_LISTED = 5
 
 
 def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
@@ -38,6 +41,7 @@ def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | N
 def keep_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms: Terms) -> Effect:
     """Make it after all. `change` is the one that was held, or one that was brought up to date with the world."""
     _refuse_unheld(effect)
+    _refuse_conflicts(effect, change)
     parts.refuse_if_suspect()
     adapter = adapter_of(parts, effect.change.adapter)
     args = {name: value for name, value in change.args.items() if name != "waits"}
@@ -56,6 +60,20 @@ def drop_held(parts: Parts, lease: Lease, effect: Effect) -> Effect:
     return abort(
         parts, lease, adapter_of(parts, effect.change.adapter), effect, "It was held and then dropped."
     )
+
+
+def _refuse_conflicts(effect: Effect, change: Change) -> None:
+    conflicts: list[tuple[str, str]] = change.args.get("conflicts", [])
+    if conflicts:
+        names = "; ".join(f"{display(resource)} {detail}" for resource, detail in conflicts[:_LISTED])
+        more = f"; and {len(conflicts) - _LISTED:,} more" if len(conflicts) > _LISTED else ""
+        raise Conflict(
+            f"Others changed the same while the command ran: {names}{more}.",
+            hint=f"Nothing was changed. `takeback keep --force {short(effect.id)}` captures what is there now and "
+            f"overwrites it; `takeback undo {short(effect.id)}` drops what the command did.",
+            effect=effect.id,
+            resources=tuple(resource for resource, _ in conflicts),
+        )
 
 
 def _refuse_unheld(effect: Effect) -> None:

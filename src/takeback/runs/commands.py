@@ -1,7 +1,6 @@
 """Run a command where it can do no harm, then merge what it changed as one effect."""
 
 import os
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.resource import file_resource, path_of
 from takeback.runs.coverage import of_sandbox
-from takeback.runs.merging import ADAPTER, read_merge, shown, told
+from takeback.runs.merging import ADAPTER, read_changes, read_merge, shown, told
 from takeback.runs.outcome import CommandOutcome, in_words
 from takeback.runs.request import Request, directory_of, refuse_unfit, words_of
 from takeback.runs.verbs import Options
@@ -72,6 +71,7 @@ class Commands(ABC):
         return outcome._replace(text=in_words(outcome))
 
     def _in_a_layer(self, request: Request, stdio: tuple[int, int, int], options: Options) -> CommandOutcome:
+        from takeback.adapters.tree.clock import begin
         from takeback.sandbox.ability import ability
         from takeback.sandbox.order import Order, Stack
 
@@ -85,7 +85,7 @@ class Commands(ABC):
             )
         place = os.path.join(able.layers_at, "commands")
         with workshop(place) as mine:
-            started = time.time_ns()
+            started = begin()
             order = Order(
                 request.argv, request.cwd, request.env, stdio, request.network, request.timeout, request.memory,
                 request.processes, hidden=(store,) if place.startswith(f"{store}/") else (store, place),
@@ -106,12 +106,14 @@ class Commands(ABC):
         options: Options,
     ) -> CommandOutcome:
         """Merged, held or dropped."""
+        failed = outcome.exit_code != 0
+        if request.dry_run or (failed and request.on_failure == "undo"):
+            return outcome._replace(changes=read_changes(layer, stack))
         what = change_of(request, outcome)
         found = read_merge(self._parts.blobs, layer, stack, since, what)
         outcome = outcome._replace(changes=found.changes)
-        failed = outcome.exit_code != 0
-        if not found.changes or request.dry_run or (failed and request.on_failure == "undo"):
-            return outcome._replace(conflicts=found.conflicts if request.dry_run else ())
+        if not found.changes and not found.conflicts:
+            return outcome
         if not (request.hold or found.conflicts or (failed and request.on_failure == "hold")):
             try:
                 return outcome._replace(effect=self._change(lambda: found.change, options))

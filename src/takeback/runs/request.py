@@ -39,7 +39,7 @@ def words_of(command: "Sequence[str] | str") -> tuple[str, ...]:
 
 def directory_of(cwd: "str | os.PathLike[str] | None") -> str:
     try:
-        path = os.path.abspath(os.fspath(cwd) if cwd is not None else os.getcwd())
+        path: str = os.path.abspath(os.fspath(cwd) if cwd is not None else os.getcwd())
     except FileNotFoundError:
         raise Misuse(
             "The current directory does not exist any more.", hint="Go to one that does: cd /"

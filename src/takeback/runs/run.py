@@ -32,6 +32,7 @@ from takeback.model.settings import Settings
 from takeback.runs import checkpoints
 from takeback.runs.commands import Commands
 from takeback.runs.heartbeat import Heartbeat
+from takeback.runs.held import dropped
 from takeback.runs.names import name_of
 from takeback.runs.signals import Interruptions, shared
 from takeback.runs.verbs import Options, Verbs
@@ -130,11 +131,12 @@ class Run(Verbs, Commands):
         """The one small process that starts this run's commands."""
         from takeback.sandbox.sandbox import Sandbox
 
-        if self._rooms is None:
-            rooms = os.path.join(place, "rooms")
-            os.makedirs(rooms, mode=0o700, exist_ok=True)
-            self._rooms = Sandbox(rooms)
-        return self._rooms
+        with self._lock:
+            if self._rooms is None:
+                rooms = os.path.join(place, "rooms")
+                os.makedirs(rooms, mode=0o700, exist_ok=True)
+                self._rooms = Sandbox(rooms)
+            return self._rooms
 
     def _do_in_turn(self, change: Change, terms: Terms) -> Effect | None:
         """While another process is changing the same thing we wait for it; what a dead one left is settled."""
@@ -203,7 +205,10 @@ class Run(Verbs, Commands):
         with self._lock:
             self._refuse_ended()
             point = checkpoints.find(self._parts.journal, to, self.id) if to is not None else None
-            plan = plan_undo(self._parts, self._wanted(effect, point), wishes)
+            wanted = self._wanted(effect, point)
+            if wanted and all(one.waits_for for one in wanted):
+                return dropped(self._parts, self._lease, wanted, dry_run)
+            plan = plan_undo(self._parts, wanted, wishes)
             refuse_blocked(plan)
             refuse_conflicts(plan, wishes)
             state = json.loads(point.state) if point and point.state else None
@@ -224,11 +229,16 @@ class Run(Verbs, Commands):
         return found
 
     def keep(self, effect: "Effect | str") -> None:
-        """This one stays even if the run fails later."""
-        id = name_of(effect)
+        """This one stays even if the run fails later. If it is held, it is made."""
+        from takeback.engine.held import keep_held
+
         with self._lock:
             self._refuse_ended()
-            self._append(Draft(Kind.KEEP, self.id, id))
+            (found,) = self._wanted(effect, None)
+            if found.waits_for:
+                terms = Terms(found.key, agent=self.agent, held_back=self.uninterrupted)
+                keep_held(self._parts, self._lease, found, found.change, terms)
+            self._append(Draft(Kind.KEEP, self.id, found.id))
 
     def effects(self) -> tuple[Effect, ...]:
         return tuple(self._parts.journal.effects(Query(run=self.id)))

@@ -239,6 +239,9 @@ def _redo(asked: Asked) -> int:
 def _keep_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("ids", nargs="*", metavar="ID", help="effects")
     parser.add_argument("--run", metavar="R", help="everything this run did")
+    parser.add_argument(
+        "--force", action="store_true", help="make what is held even over what others changed since"
+    )
 
 
 def _keep(asked: Asked) -> int:
@@ -251,7 +254,7 @@ def _keep(asked: Asked) -> int:
         wanted = options.ids or [
             one for one in tb.effects(run=options.run, state=State.DONE) if not one.is_undo
         ]
-        kept = tb.keep(wanted) if wanted else ()
+        kept = tb.keep(wanted, force=options.force) if wanted else ()
         give(asked, tb, [effect_json(effect) for effect in kept])
         for effect in kept[:_MOST_LISTED]:
             asked.screen.say(

@@ -146,10 +146,10 @@ def _asked_for(asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome
         _say_changes(outcome)
         answer = _answer("Keep it, discard it, or show the difference? [k/d/s] ")
         if answer in ("k", "keep"):
-            (kept,) = tb.keep([name])
-            return outcome._replace(effect=kept)
+            run.keep(name)
+            return outcome._replace(effect=tb.effect(name))
         if answer in ("d", "discard"):
-            tb.undo([name])
+            run.undo(name)
             return outcome._replace(effect=None)
         if answer in ("s", "show", "diff"):
             from takeback.frontends.cli.show import say_difference
@@ -196,13 +196,11 @@ def outcome_json(tb: "Takeback", outcome: CommandOutcome) -> dict[str, Any]:
 
 def _say(asked: Asked, outcome: CommandOutcome) -> None:
     """On standard error: standard output is the command's own."""
-    failed = f"exit code {outcome.exit_code}"
-    if outcome.stopped:
-        failed = "it took too long" if outcome.stopped == "time" else "it needed too much memory"
+    failed = _why(asked, outcome)
     if outcome.conflicts:
         _say_conflicts(outcome.conflicts)
     if asked.options.dry_run:
-        warn(f"takeback: would change {in_numbers(outcome.changes) or 'nothing'}; nothing was changed.")
+        warn(f"takeback: would change: {in_numbers(outcome.changes) or 'nothing'}; nothing was changed.")
         _say_changes(outcome)
     elif outcome.held and outcome.effect:
         name = short(outcome.effect.id)
@@ -214,10 +212,18 @@ def _say(asked: Asked, outcome: CommandOutcome) -> None:
         warn(f"takeback: {in_numbers(outcome.changes)} ({_bytes(outcome)}): {short(outcome.effect.id)}"
              + (f", though it failed ({failed})" if outcome.exit_code else ""))  # fmt: skip
     elif outcome.exit_code:
-        dropped = f"; {in_numbers(outcome.changes)} dropped" if outcome.changes else ""
+        dropped = f"; dropped: {in_numbers(outcome.changes)}" if outcome.changes else ""
         warn(f"takeback: it failed ({failed}), so nothing was changed{dropped}.")
     elif asked.options.ask and outcome.changes:
         warn("takeback: discarded; nothing was changed.")
+
+
+def _why(asked: Asked, outcome: CommandOutcome) -> str:
+    if outcome.stopped:
+        return "it took too long" if outcome.stopped == "time" else "it needed too much memory"
+    program = clean(command_in(asked.options.command)[0])
+    named = {126: f": {program} could not be run", 127: f": there is no program {program}"}
+    return f"exit code {outcome.exit_code}{named.get(outcome.exit_code, '')}"
 
 
 def _bytes(outcome: CommandOutcome) -> str:
