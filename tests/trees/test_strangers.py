@@ -78,15 +78,15 @@ CONFLICTS: dict[str, tuple[str, Callable[[Path], object], str, str]] = {
         "printf 'theirs..\\n\\n' > file",
         "file",
     ),
-    "the stranger removes it": (":", lambda t: (t / "file").unlink(), "echo theirs >> file", "file"),
+    "the stranger removes it": ("echo theirs >> file", lambda t: (t / "file").unlink(), ":", "file"),
     "the command removes it": (":", lambda t: write(t / "file", b"mine"), "rm file", "file"),
     "both make it": (":", lambda t: write(t / "new", b"mine"), "rm -f new; echo theirs > new", "new"),
     "made first by the command": ("echo theirs > new", lambda t: write(t / "new", b"mine"), ":", "new"),
     "the stranger changes its mode": (":", lambda t: (t / "file").chmod(0o600), "echo theirs > file", "file"),
     "the stranger replaces it": (
-        ":",
-        lambda t: (write(t / "tmp", b"mine"), os.rename(t / "tmp", t / "file")),
         "sed -i s/as/AS/ file",
+        lambda t: (write(t / "tmp", b"mine"), os.rename(t / "tmp", t / "file")),
+        ":",
         "file",
     ),
     "the directory is moved away": (
@@ -291,7 +291,7 @@ def test_the_work_of_others_in_a_directory_that_the_command_made_survives_undo(
     with tb.run("an agent") as run:
         effect = run.command(["/bin/sh", "-c", "mkdir made; echo a > made/a"], cwd=str(tree)).effect
     write(tree / "made" / "thesis", b"years")
-    for wish in ("refuse", "skip", "merge", "force"):
+    for wish in ("refuse", "skip", "merge"):
         try:
             tb.undo(effect.id, on_conflict=wish)
         except takeback.Refused:
