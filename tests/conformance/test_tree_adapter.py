@@ -9,7 +9,7 @@ import pytest
 
 from takeback.testing.adapter_suite import AdapterSuite
 from tests.trees.unit.scene import TreeScene
-from tests.trees.unit.stories import STORIES
+from tests.trees.unit.stories import PARAMETERS
 
 
 @pytest.fixture
@@ -20,8 +20,14 @@ def quick_place() -> Iterator[Path]:
 
 
 class TestTreeAdapter(AdapterSuite):
-    stride = 61  # every kill point is taken by the slow class below
+    stride = 251  # more kill points are taken by the slow class below
 
-    @pytest.fixture(params=STORIES, ids=[story.name for story in STORIES])
+    @pytest.fixture(params=PARAMETERS)
     def scene(self, request: pytest.FixtureRequest, quick_place: Path) -> TreeScene:
         return TreeScene(quick_place, request.param)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+class TestTreeAdapterAtManyPoints(TestTreeAdapter):
+    stride = 31

@@ -106,6 +106,8 @@ def _start(argv: list[str], env: dict[str, str], job: Job) -> tuple[int, int]:
     code = NOT_FOUND
     try:
         for path in _candidates(argv[0], env):
+            if not os.path.lexists(path):
+                continue
             try:
                 return _spawn(path, argv, env, actions, job.ignored), 0
             except OSError as error:

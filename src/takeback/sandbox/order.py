@@ -34,3 +34,8 @@ class Stack(NamedTuple):
 
     root: str = "/"  # the machine's own root, or a directory that holds a root filesystem
     layers: tuple[str, ...] = ()  # newest first
+
+
+# Who runs commands: root; an ordinary user over the machine's own root, who stays who he is; one over a root
+# filesystem of his own, whose root he is.
+ROOT, USER, MAPPED = "root", "user", "mapped"

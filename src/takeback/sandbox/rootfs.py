@@ -33,6 +33,7 @@ class Scene(NamedTuple):
 
     root: bytes  # of the world: "/" or a directory with a root filesystem
     at: bytes  # an empty directory: the new root is put together here
+    aside: bytes  # another one
     overlays: tuple[Overlay, ...]
     read_only: tuple[bytes, ...]  # points that are bound
     masks: tuple[bytes, ...]  # directories that are covered, seen from the root inside
@@ -47,6 +48,7 @@ def build(scene: Scene) -> None:
     if scene.userxattr and scene.root == b"/":
         calls.mount(b"/", scene.at, b"", MS_BIND | MS_REC)
         calls.set_attributes(scene.at, ATTR_RDONLY, recursive=True)
+    calls.mount(b"tmpfs", scene.aside, b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=700,size=1m")
     overlays = {one.point: one for one in scene.overlays}
     for point in sorted({*overlays, *scene.read_only}):
         if point not in overlays:
@@ -69,11 +71,11 @@ def build(scene: Scene) -> None:
 
 def _put(scene: Scene, point: bytes, overlay: Overlay) -> None:
     if point == b"/":
-        mount_overlay(overlay, scene.at, scene.userxattr)
+        mount_overlay(overlay, scene.at, scene.aside, scene.userxattr)
         return
     fd = _open(scene, point)
     try:
-        mount_overlay(overlay, b"/proc/self/fd/%d" % fd, scene.userxattr)
+        mount_overlay(overlay, b"/proc/self/fd/%d" % fd, scene.aside, scene.userxattr)
     finally:
         os.close(fd)
 
@@ -107,7 +109,7 @@ def _bind_read_only(scene: Scene, point: bytes) -> None:
 def _own_directories(scene: Scene) -> None:
     if _is_dir(scene, b"/proc"):
         _proc(scene)
-    if _is_dir(scene, b"/sys"):
+    if _is_dir(scene, b"/sys") and not (scene.userxattr and scene.root == b"/"):
         target = scene.at + b"/sys"
         kernel().mount(b"/sys", target, b"", MS_BIND | MS_REC)
         kernel().set_attributes(target, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC, recursive=True)

@@ -53,7 +53,8 @@ def _prepare(
     root = os.fsencode(stack.root)
     overlaid = [one.point for one in points if one.how == OVERLAY]
     _all_there(stack, overlaid)
-    os.mkdir(os.path.join(scratch, "root"), 0o755)
+    for name in ("root", "aside"):
+        os.mkdir(os.path.join(scratch, name), 0o755)
     overlays: list[Overlay] = []
     mounts: list[Mount] = []
     for number, point in enumerate(overlaid):
@@ -71,6 +72,7 @@ def _prepare(
     scene = Scene(
         root,
         os.fsencode(f"{scratch}/root"),
+        os.fsencode(f"{scratch}/aside"),
         tuple(overlays),
         tuple(one.point for one in points if one.how != OVERLAY),
         _masks(root, hidden),

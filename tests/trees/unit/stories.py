@@ -4,6 +4,8 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.trees.unit.scene import Story
 
 
@@ -134,7 +136,34 @@ def write_into_group(root: Path) -> None:
     (root / "tree" / "new").write_bytes(b"new")
 
 
+def links_and_directories(root: Path) -> None:
+    """A directory becomes a link to where it went, a link becomes a directory."""
+    (root / "tree" / "deep").rename(root / "moved")
+    os.symlink("../moved", root / "tree" / "deep")
+    (root / "tree" / "link").unlink()
+    (root / "tree" / "link" / "inner").mkdir(parents=True)
+    (root / "tree" / "link" / "inner" / "file").write_bytes(b"inner")
+
+
+def names_apart(root: Path) -> None:
+    """One name goes with its directory while what it names gets other properties through another."""
+    small_tree(root)
+    os.link(root / "tree" / "one", root / "tree" / "deep" / "deeper" / "one too")
+    os.link(root / "tree" / "deep" / "fifo", root / "tree" / "empty" / "fifo too")
+    os.link(root / "tree" / "link", root / "tree" / "link too", follow_symlinks=False)
+
+
+def other_properties(root: Path) -> None:
+    (root / "tree" / "one").chmod(0o600)
+    os.setxattr(root / "tree" / "one", "user.colour", b"blue")
+    shutil.rmtree(root / "tree" / "deep" / "deeper")
+    (root / "tree" / "deep" / "fifo").chmod(0o640)
+    os.link(root / "tree" / "link too", root / "tree" / "empty" / "link three", follow_symlinks=False)
+
+
 STORIES = [
+    Story("links and directories", small_tree, links_and_directories, lambda root: edit(root / "tree" / "link")),
+    Story("names and properties", names_apart, other_properties, lambda root: edit(root / "tree" / "one")),
     Story("a file to a directory", small_tree, file_to_directory, lambda root: edit(root / "tree" / "one")),
     Story("a directory to a file", small_tree, directory_to_file, lambda root: edit(root / "tree" / "deep")),
     Story("a directory to a file, someone inside", small_tree, directory_to_file,
@@ -152,3 +181,9 @@ STORIES = [
     Story("remove one name", with_names, lambda root: (root / "bystander").unlink(),
           lambda root: edit(root / "bystander")),
 ]  # fmt: skip
+
+# Only root can read what is closed even to its owner.
+PARAMETERS = [
+    pytest.param(story, id=story.name, marks=[pytest.mark.root] if story.begin is odd_things else [])
+    for story in STORIES
+]

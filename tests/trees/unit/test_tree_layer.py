@@ -12,6 +12,7 @@ from takeback.adapters.tree.adapter import TreeAdapter
 from takeback.adapters.tree.change import command_change
 from takeback.adapters.tree.clock import begin
 from takeback.adapters.tree.layer import LayerTargets, read_layer
+from takeback.adapters.tree.renewing import renewed
 from takeback.model.resource import display, file_resource
 from takeback.storage.memory_blobs import MemoryBlobs
 from takeback.testing.adapter_desk import Desk
@@ -143,9 +144,26 @@ def test_what_someone_else_did_meanwhile_is_a_conflict(scene: Layered, meanwhile
 
     found = scene.read()
 
-    assert found.targets == ()
+    assert list(scene.names(found)) == ["tree/file"]  # it stays part of the work
     assert [display(one.resource) for one in found.conflicts] == [str(scene.root / "tree" / "file")]
     assert words in found.conflicts[0].detail
+
+
+def test_what_waited_is_renewed_with_what_is_there_now(scene: Layered) -> None:
+    scene.writes("tree/file", b"after\n")
+    scene.writes("tree/new", b"new\n")
+    (scene.root / "tree" / "file").write_bytes(b"someone else's\n")
+    disturbed = World(scene.root).picture()
+    found = scene.read()
+
+    again = renewed(scene.blobs, found.targets)
+
+    after, back = scene.merge(LayerTargets(again))
+    assert after[b"tree/file"]["size"] == 6
+    assert back == disturbed
+    (scene.root / "tree" / "new").write_bytes(b"new\n")
+    shutil.copystat(scene.layer / "tree" / "new", scene.root / "tree" / "new")
+    assert [each.resource[-4:] for each in renewed(scene.blobs, found.targets)] == ["file"]
 
 
 def test_what_was_written_right_before_the_command_began_is_no_conflict(scene: Layered) -> None:
@@ -180,7 +198,7 @@ def test_a_directory_that_someone_moved_away_is_not_made_again(scene: Layered) -
 
     found = scene.read()
 
-    assert found.targets == ()
+    assert list(scene.names(found)) == ["tree/deep/new"]
     assert "has no directory any more" in found.conflicts[0].detail
 
 

@@ -55,7 +55,7 @@ class TreeAdapter:
             return self._assess_undo(change, of)
         targets = [t for t in read_targets(self._tools.blobs, change.args["targets"]) if not is_timed(t)]
         if change.kind != WATCH:
-            with Places() as places:
+            with Places(targets) as places:
                 for _, target in in_order(targets):
                     demand_before(target, places)
         lost: list[str] = list(change.args.get("lost", ()))
@@ -129,7 +129,7 @@ class TreeAdapter:
         if effect.remedy is None:
             raise NoRemedy("The effect has no remedy.", hint="Capture comes before apply.", effect=effect.id)
         units = units_of(effect.targets, forward)
-        with Places() as places:
+        with Places(effect.targets) as places:
             grounds = grounds_of(effect)
             Carrier(effect.id, grounds, self._tools, places, forward, first).carry(units)
         self._release_returned(effect)
@@ -138,7 +138,7 @@ class TreeAdapter:
         """Only now that their own names are durable."""
         if not any("held" in state for target in effect.targets for state in (target.before, target.after)):
             return
-        with Places() as places:
+        with Places(effect.targets) as places:
             for target in effect.targets:
                 place = places.if_there(target.resource)
                 for state in (target.before, target.after):
@@ -150,7 +150,7 @@ class TreeAdapter:
         if effect.id in self._clean or effect.remedy is None:
             self._clean.discard(effect.id)
             return
-        with Places() as places:
+        with Places(effect.targets) as places:
             for unit in units_of(effect.targets):
                 if unit.adjusts:
                     continue

@@ -1,12 +1,12 @@
 """Make ready what a unit is to become, under a scratch name beside it: complete, but not yet durable."""
 
+import errno
 import os
 
-from takeback.adapters.file.build import Tools, build, dress, restore_entries, umask
+from takeback.adapters.file.build import Tools, build, dress, umask
 from takeback.adapters.file.content import write_all, write_content
 from takeback.adapters.file.handles import Handles
 from takeback.adapters.file.hold import link_held
-from takeback.adapters.file.manifest import extra, read_manifest
 from takeback.adapters.file.paths import Place, open_below
 from takeback.adapters.file.states import State, same
 from takeback.adapters.file.trouble import CannotCapture
@@ -16,6 +16,12 @@ from takeback.adapters.tree.states import is_dir, see
 from takeback.model.resource import unquote
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_LINK = (
+    errno.EXDEV,
+    errno.EMLINK,
+    errno.EPERM,
+    errno.EOPNOTSUPP,
+)  # across a mount, one too many, not allowed
 _LIST = os.O_RDONLY | os.O_DIRECTORY
 
 
@@ -35,7 +41,7 @@ class Builder:
 
     def make(self, place: Place, state: State, inside: dict[str, State]) -> None:
         """`place` is the scratch name; its resource is that of the unit."""
-        if not is_dir(state) or "manifest" in state:
+        if not is_dir(state):
             self._entry(place, state, place.resource, fresh=False)
             self._remember(state, place.resource, place.resource.rpartition("/")[0], place.name)
             return
@@ -54,15 +60,7 @@ class Builder:
         """Of a directory that was partly removed: what is missing is made again."""
         root = open_below(place.fd, place.name, _LIST, cross_mounts=False)
         try:
-            if "manifest" in state:
-                rows = [
-                    row
-                    for row in read_manifest(self._tools.blobs, state["manifest"])
-                    if "excluded" not in extra(row)
-                ]
-                restore_entries(root, rows, self._tools, owners=not state.get("owner_lost"), existing=True)
-            else:
-                self._fill(root, place, inside, existing=True)
+            self._fill(root, place, inside, existing=True)
             dress(root, state)
         finally:
             os.close(root)
@@ -85,18 +83,18 @@ class Builder:
                     dress(fd, inside[path])
 
     def _remember(self, state: State, resource: str, directory: str, name: bytes) -> None:
-        if state["type"] == "file":
+        if state["type"] != "dir":
             self._made[resource] = (directory, name)
 
     def _entry(self, place: Place, state: State, resource: str, fresh: bool) -> None:
         kind = state["type"]
+        if "twin" in state and self._link(place, state):
+            return
         if kind == "file":
-            if "twin" in state and self._link(place, state):
-                return
             if "held" in state and link_held(self._tools, state["held"], place, state):
                 return
             self._file(place, state, fresh)
-        elif kind == "dir" and "manifest" not in state:
+        elif kind == "dir":
             os.mkdir(place.name, 0o700, dir_fd=place.fd)
         else:
             build(place, state, self._tools)
@@ -135,10 +133,12 @@ class Builder:
             if twin is None or not self._is_twin(see(twin, state), state):
                 return False
             os.link(twin.name, place.name, src_dir_fd=twin.fd, dst_dir_fd=place.fd, follow_symlinks=False)
-        except FileExistsError:
-            raise
-        except (CannotCapture, OSError):
-            return False  # across a mount, or one name too many: then it is a file of its own
+        except CannotCapture:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            return False  # then it is a file of its own
         return True
 
     def _link_made(self, place: Place, directory: str, name: bytes) -> None:
@@ -153,7 +153,7 @@ class Builder:
 
     def _is_twin(self, found: State, wanted: State) -> bool:
         if wanted["twin"] in self._adjusted:
-            return found.get("digest") == wanted["digest"]
+            return found["type"] == wanted["type"] and found.get("digest") == wanted.get("digest")
         return same(found, wanted)
 
     def waits_at(self, place: Place, state: State, inside: dict[str, State]) -> None:

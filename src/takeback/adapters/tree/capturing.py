@@ -36,7 +36,7 @@ def capture_change(effect: Effect, name: str, tools: Tools) -> Remedy:
     timed = [target for target in listed if is_timed(target)]
     targets = [target for target in listed if not is_timed(target)]
     residue = [change.args["residue"]] if change.args.get("residue") else []
-    with Places() as places:
+    with Places(targets) as places:
         if change.kind != WATCH:
             for _, target in in_order(targets):
                 demand_before(target, places)
@@ -87,7 +87,8 @@ def held(
     found = groups((target.resource, target.before) for target in targets)
     nlinks = {(t.before["dev"], t.before["ino"]): t.before["nlink"] for t in targets if "nlink" in t.before}
     first = {resource: names[0] for names in found.values() for resource in names}
-    whole = {names[0] for inode, names in found.items() if len(names) >= nlinks[inode]}
+    # Of anything but a file the count is not known: then only names that are among the targets come back as one.
+    whole = {names[0] for inode, names in found.items() if len(names) >= nlinks.get(inode, 1)}
     result: list[Target] = []
     for index, target in enumerate(targets):
         leader = first.get(target.resource)
@@ -140,7 +141,7 @@ def capture_undo(effect: Effect, of: Effect, steps: list[Step], name: str, tools
     refuse_conflicts(of, steps, OnConflict(effect.change.args.get("on_conflict", "refuse")))
     targets = [step.target for step in steps if step.target is not None]
     known = {target.resource: target for target in of.targets}
-    with Places() as places:
+    with Places(targets) as places:
         named = [_named(one, known.get(one.resource), places) for one in targets]
         targets = led(held(effect.id, named, tools, places, []))
         times = _times_back(grounds_of(of), places)

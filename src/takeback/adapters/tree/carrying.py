@@ -2,7 +2,7 @@
 
 Everything new is made ready and durable first, beside where it belongs; a full disk shows here, where nothing has
 happened yet. Then everything is put in place by renames; if a path turns out to be someone else's by now, the renames
-are taken back. Only when all are in place is what they displaced removed.
+are taken back. Only when all are in place is what they displaced removed, and what stays gets its new properties.
 """
 
 import os
@@ -63,11 +63,12 @@ class Carrier:
                     with translated(unit.resource):
                         self._swap(unit).swap()
                     swapped.append(unit)
+            # Before any inode is adjusted: what goes may be another name of it.
+            self._clear(swapped, builder)
             for unit in reversed(pending):
                 if unit.adjusts:
                     adjusted.append(unit)
-                    self._adjust(unit, unit.start, unit.goal, stay_open=os.geteuid() != 0)
-            self._clear(swapped, builder)
+                    self._adjust(unit, unit.start, unit.goal)
         except (TakebackError, OSError) as trouble:
             self._withdraw(pending, swapped, adjusted, trouble)
             raise
@@ -85,8 +86,14 @@ class Carrier:
     def _clear(self, swapped: list[Unit], builder: Builder) -> None:
         # Directories first: someone may be at work in one, and what is still displaced goes back by renames.
         for unit in sorted(swapped, key=lambda one: not is_dir(one.start)):
-            with translated(unit.resource):
-                self._swap(unit).clear(builder)
+            swap = self._swap(unit)
+            try:
+                with translated(unit.resource):
+                    swap.clear(builder)
+            except (TakebackError, OSError):
+                if swap.returned:
+                    swapped.remove(unit)
+                raise
 
     def _swap(self, unit: Unit) -> Swap:
         place = self._places.at(unit.resource)
@@ -148,13 +155,13 @@ class Carrier:
     ) -> None:
         try:
             for unit in reversed(adjusted):
-                self._adjust(unit, unit.goal, unit.start)
+                self._adjust(unit, unit.goal, unit.start, stay_open=os.geteuid() != 0)
             for unit in reversed(swapped):
                 self._put_back(unit)
             for unit in pending:
                 if not unit.adjusts:
                     self._swap(unit).discard()
-            for unit in adjusted:
+            for unit in adjusted:  # innermost first
                 if is_dir(unit.start):
                     self._adjust(unit, unit.goal, unit.start)
             put_right(self._grounds, self._places, not self._forward)
@@ -175,8 +182,6 @@ class Carrier:
             swap.unswap()
             return
         place = self._places.at(unit.resource)
-        if is_kept(place, unit.start, unit.leaving, self._tools.blobs):
-            return  # it gave itself back
         reverse = unit._replace(start=unit.goal, goal=unit.start, leaving=unit.coming, coming=unit.leaving)
         back = Swap(reverse, place, scratch(self._effect, unit.number, place.name), self._tools)
         builder = Builder(self._tools, self._places, {})

@@ -38,7 +38,7 @@ def contents(targets: Iterable[Target]) -> list[str]:
     needed: dict[str, None] = {}
     for target in targets:
         for state in (target.before, target.after):
-            if "digest" in state or "manifest" in state:
+            if "digest" in state:
                 needed.update(dict.fromkeys(blobs_of(state)))
     needed.pop("", None)
     return list(needed)

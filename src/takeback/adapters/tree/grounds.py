@@ -76,8 +76,8 @@ def _put_time(fd: int, name: bytes, status: os.stat_result, mtime: int) -> None:
         return
     try:
         os.utime(name, ns=(status.st_atime_ns, mtime), dir_fd=fd, follow_symlinks=False)
-    except PermissionError:
-        return  # someone else's directory, such as /tmp: its time is not ours to choose
+    except OSError:
+        return  # someone else's directory, such as /tmp: its time is not ours to choose, and not worth failing
 
 
 def still_open(grounds: Iterable[Ground], places: Places) -> bool:

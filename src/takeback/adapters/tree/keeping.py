@@ -45,7 +45,7 @@ class Keeping(Custody):
 
 def is_kept(place: Place, state: State, inside: dict[str, State], blobs: Blobs) -> bool:
     """Whether all of what is at this place is in the store."""
-    if not is_dir(state) or "manifest" in state:
+    if not is_dir(state):
         return is_captured(place, state, blobs, None)
     if not same(see(place, state), state):
         return False

@@ -100,8 +100,8 @@ class _Reading:
         if same(before, after) and before["type"] == "absent":
             return  # made and removed again, or removed by someone else as well
         if why := self._conflict(resource, left, before, after):
+            # It stays part of the work: who decides about the conflict decides about all of it.
             self._conflicts.append(TargetOutcome(resource, Outcome.CONFLICT, why))
-            return
         if why := _impossible(before, after):
             self._lost.append(f"{display(resource)} {why}")
             return

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from takeback.adapters.file.states import State, same
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import see
-from takeback.adapters.tree.twins import Inode, find_names
+from takeback.adapters.tree.twins import Inode, find_names, has_names
 from takeback.model.remedy import Target
 from takeback.model.resource import display, file_resource, path_of
 from takeback.storage.protocols import Blobs
@@ -44,15 +44,15 @@ class Linked:
         first: dict[Inode, str] = {}
         # A name that stays what it is leads: then the others are linked to it.
         for resource, _, after, _ in sorted(rows, key=lambda row: not same(row[1], row[2])):
-            if after["type"] == "file":
+            if after["type"] not in ("absent", "dir"):
                 first.setdefault((after["dev"], after["ino"]), resource)
         old: dict[Inode, str] = {}
         targets: list[Target] = []
         for resource, before, after, _ in rows:
-            if after["type"] == "file":
+            if after["type"] not in ("absent", "dir"):
                 leader = first[after["dev"], after["ino"]]
                 after = after | {"twin": leader} if leader != resource else after
-            if before["type"] == "file" and before["nlink"] > 1:
+            if has_names(before):
                 leader = old.setdefault((before["dev"], before["ino"]), resource)
                 before = before | {"twin": leader} if leader != resource else before
             targets.append(Target(resource, before, after))

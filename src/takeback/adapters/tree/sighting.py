@@ -25,7 +25,7 @@ def sight(effect: str, targets: Sequence[Target], grounds: Sequence[Ground], cle
     """`clean`: the asking process carried it out itself, at the first attempt, so there is no scratch of it."""
     seen: dict[int, TargetSighting] = {}
     known = {target.resource for target in targets}
-    with Places() as places:
+    with Places(targets) as places:
         for index, target in in_order(targets):
             seen[index] = _sight_target(effect, index, target, known, places)
         all_seen = tuple(seen[index] for index in range(len(targets)))

@@ -30,12 +30,12 @@ def shell_of(status: os.stat_result, xattrs: dict[str, str]) -> State:
 
 
 def see(place: Place, manner: State = ABSENT, scope: Scope | None = None) -> State:
-    """What is there now. `manner` is a state it will be compared with; only a whole directory asks for a deep look."""
+    """What is there now, as deep as `manner`, a state it will be compared with, asks for."""
     status = place.stat()
     if status is None:
         return ABSENT
     reduced = "excluded" in manner or "meta" in manner
-    if stat.S_ISDIR(status.st_mode) and not reduced and "manifest" not in manner:
+    if stat.S_ISDIR(status.st_mode) and not reduced:
         return shell_of(status, read_xattrs(at(place.fd, place.name)))
     return look_closely(place, manner, scope or Scope(), status).state
 
@@ -72,7 +72,7 @@ def in_place(start: State, goal: State) -> bool:
         return False
     if start.get("holes") != goal.get("holes") and "meta" not in goal:
         return False
-    return all(start.get(key) == goal.get(key) for key in ("digest", "size", "content", "rdev"))
+    return all(start.get(key) == goal.get(key) for key in ("digest", "size", "rdev"))
 
 
 class Mixture(NamedTuple):

@@ -8,7 +8,6 @@ import os
 import stat
 
 from takeback.adapters.file.build import Tools
-from takeback.adapters.file.custody import Custody
 from takeback.adapters.file.kernel import exchange, rename_new
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.remove import Intruder, remove_built, remove_file, remove_tree
@@ -32,6 +31,7 @@ class Swap:
         self.unit = unit
         self.place = place
         self.tools = tools
+        self.returned = False  # what was displaced is back already
         self.building = place.beside(names.building)
         self.aside = place.beside(names.swapping)
         self.going = place.beside(names.going)
@@ -152,6 +152,7 @@ class Swap:
         else:
             self._exchange()
             self.discard()
+        self.returned = True
 
     def _unwritten(self) -> bool:
         """Since it was displaced and compared; only someone who had it open could have."""
@@ -173,9 +174,6 @@ class Swap:
             remove_file(place, state, self.tools)
             return
         os.rename(place.name, self.going.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
-        if "manifest" in state:
-            remove_tree(self.going, Custody(state, self.tools.blobs, None), self.tools)
-            return
         open_inside(self.going, state, inside)
         remove_tree(self.going, Keeping(inside, self.tools.blobs), self.tools)
 
@@ -226,12 +224,7 @@ class Swap:
             try:
                 if is_dir(state) and _is_directory(self.going):
                     open_inside(self.going, state, inside)
-                    custody = (
-                        Custody(state, self.tools.blobs, None)
-                        if "manifest" in state
-                        else Keeping(inside, self.tools.blobs)
-                    )
-                    remove_tree(self.going, custody, self.tools)
+                    remove_tree(self.going, Keeping(inside, self.tools.blobs), self.tools)
                 elif not is_dir(state) and self._holds(self.going, state, inside):
                     remove_file(self.going, state, self.tools)
             except Intruder:
@@ -264,7 +257,7 @@ def _is_directory(place: Place) -> bool:
 def describe(place: Place, manner: State, inside: dict[str, State], tools: Tools) -> State:
     try:
         found = see(place, manner)
-        if is_dir(found) and is_dir(manner) and "manifest" not in manner:
+        if is_dir(found) and is_dir(manner):
             return found | {"intruder": display(unquoted(intruder_in(place, inside, tools.blobs)))}
         return found
     except (CannotCapture, OSError) as trouble:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from takeback.adapters.file.states import State, same
 from takeback.adapters.tree.places import Places
-from takeback.adapters.tree.states import is_excluded
+from takeback.adapters.tree.states import in_place, is_excluded
 from takeback.adapters.tree.units import in_order
 from takeback.model.remedy import Target
 
@@ -23,12 +23,19 @@ def is_joined(one: str, other: str, places: Places) -> bool:
 
 
 def groups(states: Iterable[tuple[str, State]]) -> dict[tuple[int, int], list[str]]:
-    """The resources of files with several names, by inode."""
+    """The resources of what has several names, by inode."""
     found: dict[tuple[int, int], list[str]] = {}
     for resource, state in states:
-        if state["type"] == "file" and state.get("nlink", 1) > 1 and "ino" in state:
+        if has_names(state) and "ino" in state:
             found.setdefault((state["dev"], state["ino"]), []).append(resource)
     return found
+
+
+def has_names(state: State) -> bool:
+    """Whether it may have further names: of a file the count is known; a link or FIFO has them as well, rarely."""
+    if state["type"] == "file":
+        return state.get("nlink", 1) > 1
+    return state["type"] not in ("absent", "dir")
 
 
 def led(targets: list[Target]) -> list[Target]:
@@ -49,7 +56,7 @@ def led(targets: list[Target]) -> list[Target]:
 def _elect(by_name: dict[str, Target], members: list[str], side: str, ranks: dict[str, int]) -> None:
     def rank(resource: str) -> tuple[bool, int]:
         before, after = by_name[resource].before, by_name[resource].after
-        stays = before["type"] == after["type"] == "file" and before.get("digest") == after.get("digest")
+        stays = in_place(before | {"twin": ""}, after | {"twin": ""})
         return not stays, ranks[resource]
 
     chosen = min(members, key=rank)

@@ -39,7 +39,7 @@ class Undoing:
         self._steps: dict[str, Step] = {}  # by resource; a directory before what is in it
 
     def plan(self) -> list[Step]:
-        with Places() as places:
+        with Places(self._of.targets) as places:
             for _, target in in_order(self._of.targets):
                 self._steps[target.resource] = self._step(target, places)
             self._keep_units_together()
@@ -72,10 +72,6 @@ class Undoing:
             return _told(target, Outcome.ALREADY, "it is as it was before")
         found = difference(after, now, effect=self._of.id[:8])
         if self._on_conflict is OnConflict.FORCE:
-            if is_dir(now) and not is_dir(before) and place:
-                # Not one of ours: all of it is captured, so that redo can bring it back.
-                now = see(place, {"type": "dir", "manifest": ""}, self._scope)
-                change = change._replace(before=now)
             detail = f"{back_to(before, self._tools)}; {words(now)} that was there is kept for redo"
             return _told(target, Outcome.UNDONE, detail, change)
         if self._on_conflict is OnConflict.MERGE and place and "unit" not in before:
@@ -128,8 +124,6 @@ class Undoing:
             change = step.target
             if change is None or is_dir(change.after) or not is_dir(change.before):
                 continue
-            if "manifest" in change.before:
-                continue
             place = places.at(resource)
             with translated(resource):
                 foreign = strangers(place, self._known, self._of.id)
@@ -168,10 +162,15 @@ class Undoing:
         return self._steps[resource].outcome.outcome is Outcome.EXCLUDED
 
     def _take_along(self, foreign: list[str], places: Places) -> None:
-        for resource in foreign:
+        """What someone else made goes too, after it was captured: each path of it by itself."""
+        pending = list(foreign)
+        while pending:
+            resource = pending.pop()
             place = places.at(resource)
             with translated(resource):
-                now = see(place, {"type": "dir", "manifest": ""}, self._scope)
+                now = see(place, ABSENT, self._scope)
+                if is_dir(now):
+                    pending += strangers(place, self._known, self._of.id)
             target = Target(resource, now, ABSENT)
             detail = f"removed; {words(now)} that someone else made is kept for redo"
             self._steps[resource] = _told(target, Outcome.UNDONE, detail, target)

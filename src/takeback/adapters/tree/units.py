@@ -59,7 +59,7 @@ def _put_inside(top: Unit, resource: str, start: State, goal: State) -> None:
     for state, inside, whole in ((start, top.leaving, top.start), (goal, top.coming, top.goal)):
         if state["type"] == "absent":
             continue
-        if not is_dir(whole) or "manifest" in whole or not _has_parent(inside, path):
+        if not is_dir(whole) or not _has_parent(inside, path):
             raise Corrupt(
                 f"An effect says that {display(resource)} is in a directory that it says is none.",
                 hint="Nothing was changed.",
