@@ -1,23 +1,72 @@
 """A world of its own below a test's directory, and commands that run over the machine's root with it inside."""
 
-import contextlib
+import json
 import os
+import shutil
 import stat
-from collections.abc import Iterator, Mapping
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from takeback.sandbox.differences import Left, differences
 from takeback.sandbox.order import Ended, Order, Stack
 from takeback.sandbox.sandbox import Running, Sandbox
 
 ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+SOURCE = Path(__file__).parents[2] / "src" / "takeback"
+USER = 1000
 
 
-class Scene:
+class Scene(Protocol):
+    """Both kinds of users."""
+
+    world: Path
+    layers: Path
+    place: Path
+    out: Path
+    layer: str
+
+    def run(self, *argv: str, **more: Any) -> Ended: ...
+    def lefts(self) -> list[Left]: ...
+    def close(self) -> None: ...
+    def said(self) -> str: ...
+    def left(self) -> dict[str, tuple[str, bool]]: ...
+    def outside(self) -> list[str]: ...
+
+
+class _Told:
+    world: Path
+    out: Path
+
+    def lefts(self) -> list[Left]:
+        raise NotImplementedError
+
+    def said(self) -> str:
+        return self.out.read_text(errors="surrogateescape")
+
+    def left(self) -> dict[str, tuple[str, bool]]:
+        """Name in the world: what is there now, whether something lay below; the world only."""
+        found: dict[str, tuple[str, bool]] = {}
+        for one in self.lefts():
+            path = os.fsdecode(one.path)
+            if path == str(self.world) or path.startswith(f"{self.world}/"):
+                found[path[len(str(self.world)) + 1 :] or "."] = (shown(one.source), one.below)
+        return found
+
+    def outside(self) -> list[str]:
+        """Changed paths that are not in the world."""
+        paths = [os.fsdecode(one.path) for one in self.lefts()]
+        return [path for path in paths if not f"{path}/".startswith(f"{self.world}/")]
+
+
+class RootScene(_Told):
+    """In this process."""
+
     def __init__(self, directory: Path) -> None:
         self.world = directory / "world"
-        self.world.mkdir()
+        self.world.mkdir(exist_ok=True)
         self.out = directory / "out"
         self.layers = directory / "layers"
         self.layers.mkdir()
@@ -27,9 +76,10 @@ class Scene:
         self.layer = ""
         self.stack = Stack()
 
-    def order(self, *argv: str, env: Mapping[str, str] = ENV, **more: Any) -> Order:
+    def order(self, *argv: str, **more: Any) -> Order:
         """argv of one word is a script."""
         whole = ("/bin/sh", "-c", argv[0]) if len(argv) == 1 else argv
+        env = more.pop("env", ENV)
         return Order(whole, str(more.pop("cwd", self.world)), env, more.pop("stdio", (0, 1, 2)), **more)
 
     def start(self, *argv: str, stack: Stack | None = None, **more: Any) -> Running:
@@ -43,40 +93,99 @@ class Scene:
         nothing = os.open("/dev/null", os.O_RDONLY)
         out = os.open(self.out, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND, 0o600)
         try:
-            return self.start(*argv, stdio=(nothing, out, out), **more).wait()
+            return self.start(*argv, **{"stdio": (nothing, out, out)} | more).wait()
         finally:
             os.close(out)
             os.close(nothing)
 
-    def said(self) -> str:
-        return self.out.read_text(errors="surrogateescape")
-
     def lefts(self) -> list[Left]:
         return list(differences(self.layer, self.stack))
 
-    def left(self) -> dict[str, tuple[str, bool]]:
-        """Name in the world: what is there now, whether something lay below; the world only."""
-        found: dict[str, tuple[str, bool]] = {}
-        for one in self.lefts():
-            path = os.fsdecode(one.path)
-            if path == str(self.world) or path.startswith(f"{self.world}/"):
-                found[path[len(str(self.world)) + 1 :] or "."] = (shown(one.source), one.below)
-        return found
-
-    def outside(self) -> list[str]:
-        """Changed paths that are not in the world."""
-        return [
-            os.fsdecode(one.path)
-            for one in self.lefts()
-            if not os.fsdecode(one.path).startswith(f"{self.world}/")
-            and os.fsdecode(one.path) != str(self.world)
-        ]
-
-    def picture(self) -> dict[str, tuple[Any, ...]]:
-        return picture(self.world)
-
     def close(self) -> None:
         self.sandbox.close()
+
+
+class UserScene(_Told):
+    """In a process that gave up being root; it is told what to do line by line."""
+
+    def __init__(self, home: "Home") -> None:
+        self.directory = Path(tempfile.mkdtemp(dir=home.directory))
+        os.chown(self.directory, USER, USER)
+        self.world = self.directory / "world"
+        self.world.mkdir()
+        self.out = self.directory / "out"
+        self.layers = self.directory / "layers"
+        self.place = self.directory / "place"
+        self.layer = ""
+        self.process = subprocess.Popen(
+            ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", home.python, "-I", "-B", "-c",
+             f"import sys; sys.path[:0] = [{str(home.library)!r}]; import driver; driver.main(sys.argv[1])",
+             str(self.directory)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", text=True,
+        )  # fmt: skip
+
+    def ask(self, **question: Any) -> Any:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline() or '{"error": "The driver has ended."}')
+        if "error" in answer:
+            raise AssertionError(answer["error"])
+        return answer["answer"]
+
+    def run(self, *argv: str, **more: Any) -> Ended:
+        give(self.world)
+        if "stack" in more:
+            more["stack"] = list(more["stack"])
+        told = self.ask(what="run", argv=argv, more=more)
+        self.layer = told.pop("layer")
+        return Ended(**told)
+
+    def lefts(self) -> list[Left]:
+        return [
+            Left(os.fsencode(path), None if source is None else os.fsencode(source), below)
+            for path, source, below in self.ask(what="lefts")
+        ]
+
+    def close(self) -> None:
+        assert self.process.stdin and self.process.stdout
+        try:
+            self.process.stdin.close()
+            self.process.wait(120)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdout.close()
+
+
+class Home(NamedTuple):
+    """Where an ordinary user finds the package and may work: pytest's own directories are closed to others."""
+
+    directory: Path
+    library: Path
+    python: str
+
+
+def make_home() -> Home:
+    directory = Path(tempfile.mkdtemp(prefix="takeback-user-"))
+    directory.chmod(0o755)
+    library = directory / "library"
+    shutil.copytree(SOURCE, library / "takeback", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(Path(__file__).parent / "driver.py", library)
+    shutil.copy(__file__, library)
+    for path in (library, *library.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    python = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable
+    return Home(directory, library, python)
+
+
+def give(path: Path) -> None:
+    """To the ordinary user, with all in it that belongs to root."""
+    for directory, names, files in os.walk(path):
+        for name in (".", *names, *files):
+            one = os.path.join(directory, name)
+            if os.lstat(one).st_uid == 0:
+                os.lchown(one, USER, USER)
 
 
 def shown(source: bytes | None) -> str:
@@ -105,15 +214,6 @@ def picture(root: Path) -> dict[str, tuple[Any, ...]]:
             elif stat.S_ISLNK(status.st_mode):
                 content = os.readlink(path)
             found[os.path.relpath(path, root)] = (
-                status.st_mode, status.st_uid, status.st_gid, status.st_ino, status.st_mtime_ns, content
+                status.st_mode, status.st_ino, status.st_mtime_ns, content
             )  # fmt: skip
     return found
-
-
-@contextlib.contextmanager
-def scene_in(directory: Path) -> Iterator[Scene]:
-    scene = Scene(directory)
-    try:
-        yield scene
-    finally:
-        scene.close()

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from takeback.sandbox.differences import is_empty
-from tests.sandbox.scenes import Scene
+from takeback.sandbox.layer import attributes, read_form
+from tests.sandbox.scenes import RootScene, Scene, give, picture
 
 pytestmark = pytest.mark.root
 
@@ -20,14 +21,15 @@ def old(path: Path, text: str = "old") -> Path:
 def test_new_modified_and_deleted_files(scene: Scene) -> None:
     for name in ("kept", "changed", "deleted"):
         old(scene.world / name)
-    before = scene.picture()
+    give(scene.world)
+    before = picture(scene.world)
 
     ended = scene.run("echo -n new >new; echo -n more >>changed; rm deleted; cat kept")
 
     assert ended.exit_code == 0 and scene.said() == "old"
     assert scene.left() == {"new": ("new", False), "changed": ("oldmore", True), "deleted": ("gone", True)}
     assert scene.outside() == []
-    assert scene.picture() == before
+    assert picture(scene.world) == before
 
 
 def test_a_command_that_changed_nothing_leaves_an_empty_layer(scene: Scene) -> None:
@@ -121,21 +123,39 @@ def test_a_moved_file_lay_below_its_old_name_only(scene: Scene) -> None:
 
 
 def test_what_another_took_away_meanwhile_lay_below_all_the_same(scene: Scene) -> None:
-    for name in ("changed", "deleted", "dir/f", "moved"):
+    for name in ("changed", "dir/f"):
         old(scene.world / name)
-    scene.run("echo -n x >>changed; rm deleted; echo -n x >>dir/f; echo -n n >dir/new; mv moved here")
+    scene.run("echo -n x >>changed; echo -n x >>dir/f; echo -n n >dir/new; ln changed linked")
 
     (scene.world / "changed").unlink()
-    (scene.world / "deleted").unlink()
     (scene.world / "dir" / "f").unlink()
     (scene.world / "dir").rmdir()
 
     told = scene.left()
-    assert told["changed"] == ("oldx", True) and told["deleted"] == ("gone", True)
+    assert told["changed"] == ("oldx", True)
     assert (
         told["dir"] == ("dir", True) and told["dir/f"] == ("oldx", True) and told["dir/new"] == ("n", False)
     )
-    assert told["here"] == ("old", False)
+
+
+def test_a_removal_that_another_made_too_is_still_told(scene: Scene) -> None:
+    old(scene.world / "deleted")
+    old(scene.world / "moved")
+    scene.run("rm deleted; mv moved here")
+
+    (scene.world / "deleted").unlink()
+
+    assert scene.left() == {"deleted": ("gone", True), "moved": ("gone", True), "here": ("old", False)}
+
+
+def test_a_name_and_a_link_to_it_are_told_apart(scene: Scene) -> None:
+    old(scene.world / "file")
+
+    scene.run("echo -n x >>file; ln file link")
+
+    assert scene.left() == {"file": ("oldx", True), "link": ("oldx", False)}
+    one, other = (found.source for found in scene.lefts())
+    assert one and other and os.path.samefile(one, other)
 
 
 def test_names_and_attributes_of_any_kind(scene: Scene) -> None:
@@ -145,16 +165,30 @@ def test_names_and_attributes_of_any_kind(scene: Scene) -> None:
     scene.run(
         "python3", "-c",
         "import os,sys; n=os.fsencode(sys.argv[1]); os.setxattr(n, 'user.overlay.opaque', b'y');"
-        "os.setxattr(n, 'user.plain', b'1'); os.mkdir(n + b'd'); os.mknod('dev', 0o20600, 0x105);"
-        "f = open('sparse', 'wb'); f.truncate(1 << 30); f.close();"
-        "os.chown('sparse', 7, 8); os.chmod('sparse', 0o4711)",
+        "os.setxattr(n, 'user.plain', b'1'); os.mkdir(n + b'd')",
         name,
     )  # fmt: skip
 
-    [file] = [one for one in scene.lefts() if one.path.endswith(os.fsencode(name))]
-    assert file.source and os.getxattr(file.source, "user.plain") == b"1" and file.below
     told = {os.fsdecode(one.path): one for one in scene.lefts()}
-    sparse = told[f"{scene.world}/sparse"].source
-    assert sparse and os.stat(sparse).st_blocks == 0 and os.stat(sparse).st_mode & 0o7777 == 0o4711
-    assert os.stat(sparse).st_uid == 7
-    assert told[f"{scene.world}/dev"].source
+    assert set(told) == {f"{scene.world}/{name}", f"{scene.world}/{name}d"}
+    file = told[f"{scene.world}/{name}"]
+    assert file.source and file.below
+    assert attributes(file.source, read_form(scene.layer).userxattr) == {
+        "user.overlay.opaque": b"y", "user.plain": b"1"
+    }  # fmt: skip
+
+
+def test_what_only_root_can_make(root_scene: RootScene) -> None:
+    root_scene.run(
+        "python3", "-c",
+        "import os; os.mknod('dev', 0o20600, 0x105); f = open('sparse', 'wb'); f.truncate(1 << 30); f.close();"
+        "os.chown('sparse', 7, 8); os.chmod('sparse', 0o4711)",
+    )  # fmt: skip
+
+    told = {os.fsdecode(one.path): one.source for one in root_scene.lefts()}
+    sparse, device = told[f"{root_scene.world}/sparse"], told[f"{root_scene.world}/dev"]
+    assert sparse and device
+    status = os.stat(sparse)
+    assert (status.st_size, status.st_blocks) == (1 << 30, 0)
+    assert (status.st_mode & 0o7777, status.st_uid, status.st_gid) == (0o4711, 7, 8)
+    assert os.stat(device).st_rdev == 0x105

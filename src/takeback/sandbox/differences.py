@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from takeback.sandbox.layer import Form, Mount, attributes, mark, read_form
@@ -62,7 +63,6 @@ class _Comparison:
         self.mount = mount
         upper = Ground(os.fsencode(os.path.join(layer, mount.upper)), userxattr=form.userxattr)
         self.view = View((upper, *grounds_below(stack, mount.point)), points)
-        self._explained: set[bytes] | None = None
 
     def lefts(self) -> Iterator[Left]:
         after, before = self.view.root(), self.view.root(1)
@@ -83,7 +83,8 @@ class _Comparison:
 
     def _set_by_hand(self, now: int, before: int) -> bool:
         """A directory's time moves with what is made in it; only a time that the clock did not show was set."""
-        return now != before and now < self.form.started_ns
+        # If the one below moved since, by another's doing, the copy has the time of before.
+        return now != before and now < self.form.started_ns > before
 
     def _inside(
         self, path: bytes, after: Node, before: Node | None
@@ -96,7 +97,7 @@ class _Comparison:
             one = self.view.child(after, name)
             other = self.view.child(before, name) if before else None
             if one is None:
-                if other or self._in_upper(after, name):
+                if other or (before and self._hidden_by(after, before, name)):
                     yield whole, None, other
                 if other and other.is_dir:
                     yield from self._gone(whole, other)
@@ -124,9 +125,10 @@ class _Comparison:
                 if other.is_dir:
                     yield from self._gone(path + b"/" + name, other)
 
-    def _in_upper(self, after: Node, name: bytes) -> bool:
+    def _hidden_by(self, after: Node, before: Node, name: bytes) -> bool:
+        """The command removed it, and another did so below. (In a moved directory it was removed elsewhere.)"""
         number, top = after.parts[0]
-        return number == 0 and os.path.lexists(top + b"/" + name)
+        return number == 0 and after.parts[1:] == before.parts and os.path.lexists(top + b"/" + name)
 
     def _same(self, one: Node, other: Node | None) -> bool:
         """Copied up, and not changed."""
@@ -158,26 +160,45 @@ class _Comparison:
         if one.parts[0][0] != 0:
             return False  # part of a directory that was moved here
         origin = mark(one.top, "origin", self.form.userxattr)
-        if not origin:
+        if origin is None:
             return False
         if one.is_dir:
             # With something below it is part of a directory that was moved here.
             return len(one.parts) == 1 and mark(one.top, "redirect", self.form.userxattr) is None
         # A copy of something that is not below this name: moved here by the command, or taken away below by another.
-        return origin[_HANDLE:] not in self._handles()
+        return not self._is_moved(one, origin)
 
-    def _handles(self) -> set[bytes]:
-        """Of all that lies below a name which the command changed."""
-        if self._explained is None:
-            after, before = self.view.root(), self.view.root(1)
-            self._explained = set()
-            if after:
-                for _, one, other in self._inside(b"", after, before):
-                    if other and not other.is_dir:
-                        self._explained.add(file_handle(other.top))
-                    if one and not one.is_dir and one.parts[0][0] != 0:
-                        self._explained.add(file_handle(one.top))
-        return self._explained
+    def _is_moved(self, one: Node, origin: bytes) -> bool:
+        sources = self._sources
+        if origin:
+            return origin[_HANDLE:] in sources.handles
+        # Without handles it is a guess: some file that is no longer at its name was brought here.
+        return sources.gone or one.status.st_ino in sources.inodes
+
+    @cached_property
+    def _sources(self) -> "_Sources":
+        """What could have been moved: all that lay below a name which the command changed."""
+        handles: set[bytes] = set()
+        inodes: set[int] = set()
+        gone = False
+        after, before = self.view.root(), self.view.root(1)
+        for _, one, other in self._inside(b"", after, before) if after else ():
+            if one and not one.is_dir and one.parts[0][0] != 0:
+                handles.add(file_handle(one.top))
+            if not other or other.is_dir:
+                continue
+            handles.add(file_handle(other.top))
+            copied = one and mark(one.top, "origin", self.form.userxattr) is not None
+            if one and copied:
+                inodes.add(one.status.st_ino)
+            gone = gone or not copied
+        return _Sources(handles, inodes, gone)
+
+
+class _Sources(NamedTuple):
+    handles: set[bytes]
+    inodes: set[int]  # of copies that are still at their name: another name may be a link to them
+    gone: bool
 
 
 def _listed(path: bytes) -> list[str]:

@@ -89,10 +89,10 @@ def _how(one: Mounted) -> str:
     return OVERLAY if able else READ_ONLY
 
 
-def points_for_user(mounts: list[Mounted], root: bytes, cwd: bytes) -> list[Point]:
+def points_for_user(mounts: list[Mounted], root: bytes, near: tuple[bytes, ...]) -> list[Point]:
     """In a user namespace a directory with mounts below it cannot be a lower: go down until there are none.
 
-    Everything lies there read-only; these overlays are laid over it.
+    Everything lies there read-only; these overlays are laid over it. `near`: where the command is likely to write.
     """
     if root != b"/":
         return [Point(b"/", OVERLAY)]
@@ -100,8 +100,8 @@ def points_for_user(mounts: list[Mounted], root: bytes, cwd: bytes) -> list[Poin
     dead = {one.point for one in mounts if not one.writable or one.kind in _NO_FILES}
     found: list[bytes] = []
     _descend(b"/", busy, dead, found)
-    extra = _writable_of_others(cwd)
-    return [Point(point, OVERLAY) for point in sorted({*found, *extra} - {b"/"})]
+    extra = (path for path in _among_others(near) if any(inside(path, point) for point in found))
+    return [Point(point, OVERLAY) for point in sorted({*found, *extra})]
 
 
 def _descend(directory: bytes, busy: list[bytes], dead: set[bytes], found: list[bytes]) -> None:
@@ -120,19 +120,29 @@ def _descend(directory: bytes, busy: list[bytes], dead: set[bytes], found: list[
         _descend(path, below, dead, found)
 
 
-def _writable_of_others(cwd: bytes) -> list[bytes]:
-    """A directory of someone else cannot be copied up without its owner; as the root of an overlay it can."""
-    candidates = [b"/tmp", b"/var/tmp", b"/var/lock", b"/run/lock"]
-    while cwd not in (b"/", b""):
-        candidates.append(cwd)
-        cwd = os.path.dirname(cwd)
-    return [path for path in candidates if _of_someone_else(path)]
+def _among_others(near: tuple[bytes, ...]) -> list[bytes]:
+    """The kernel cannot copy up a directory of someone else, as it must before anything is changed in it.
+
+    As the root of an overlay it need not: so one begins at each directory that we may write to although it, or the
+    one above it, is not ours.
+    """
+    found: list[bytes] = []
+    for path in (b"/tmp", b"/var/tmp", b"/var/lock", b"/run/lock", *near):
+        above = False  # whether the one above is ours; the topmost never is
+        for end in [*(at for at, byte in enumerate(path) if byte == 47 and at), len(path)]:
+            ours, writable = _whose(path[:end])
+            if writable and not (ours and above):
+                found.append(path[:end])
+            above = ours
+    return found
 
 
-def _of_someone_else(path: bytes) -> bool:
+def _whose(path: bytes) -> tuple[bool, bool]:
+    """Whether it is our directory, and whether we may make something in it."""
     try:
         status = os.lstat(path)
     except OSError:
-        return False
-    mine = status.st_uid == os.geteuid()
-    return stat.S_ISDIR(status.st_mode) and not mine and os.access(path, os.W_OK | os.X_OK)
+        return False, False
+    if not stat.S_ISDIR(status.st_mode):
+        return False, False
+    return status.st_uid == os.geteuid(), os.access(path, os.W_OK | os.X_OK)

@@ -27,6 +27,9 @@ class Ended(NamedTuple):
     leftover: int = 0  # processes that were still there when the command had ended, and were ended with it
     cwd: str = ""  # only with `ask`
     env: Mapping[str, str] = {}  # only with `ask`: the exported variables afterwards
+    began: str = (
+        ""  # only with `ask`: the directory it began in, a parent when its own was not there any more
+    )
 
 
 class Stack(NamedTuple):
@@ -34,3 +37,8 @@ class Stack(NamedTuple):
 
     root: str = "/"  # the machine's own root, or a directory that holds a root filesystem
     layers: tuple[str, ...] = ()  # newest first
+
+
+# Who runs commands: root; an ordinary user over the machine's own root, who stays who he is; one over a root
+# filesystem of his own, whose root he is.
+ROOT, USER, MAPPED = "root", "user", "mapped"

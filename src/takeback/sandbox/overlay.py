@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from takeback.sandbox.calls import MS_NODEV, kernel
 from takeback.sandbox.layer import attributes
+from takeback.sandbox.mounts import inside
 
 
 class Overlay(NamedTuple):
@@ -15,13 +16,18 @@ class Overlay(NamedTuple):
     work: bytes
 
 
-def options(userxattr: bool) -> bytes:
-    """`volatile`: nothing of a layer counts before it is finished, so nobody waits for the disk.
+def _options(userxattr: bool) -> tuple[bytes, ...]:
+    """What is tried, one after the other.
 
-    With redirects a directory can be renamed without copying it; the index keeps hard links together.
+    `volatile`: nothing of a layer counts before it is finished, so nobody waits for the disk. With redirects a
+    directory can be renamed without copying it; the index keeps hard links together.
     """
-    # In a user namespace the kernel allows no redirects: rename(2) of a directory below says EXDEV, and mv copies.
-    return b"userxattr,volatile" if userxattr else b"redirect_dir=on,index=on,metacopy=off,volatile"
+    if userxattr:
+        # In a user namespace the kernel allows no redirects: rename(2) of a directory below says EXDEV, mv copies.
+        return (b"userxattr,volatile",)
+    with_redirects = b"redirect_dir=on,metacopy=off,volatile"
+    # Some filesystems cannot say where a file came from: then hard links below come apart.
+    return with_redirects + b",index=on", with_redirects + b",index=off"
 
 
 def make_directories(overlay: Overlay, lower_status: os.stat_result, userxattr: bool) -> os.stat_result:
@@ -57,23 +63,49 @@ def allow_many_files() -> tuple[int, int]:
     return before
 
 
-def mount_overlay(overlay: Overlay, target: bytes, userxattr: bool) -> None:
+def mount_overlay(overlay: Overlay, target: bytes, aside: bytes, userxattr: bool) -> None:
+    """`aside`: an empty directory on a filesystem of its own, where the base can be mounted once more."""
+    *layers, below = overlay.lowers
+    if any(_within(layer, below) for layer in layers):
+        below = _seen_through(overlay, aside, userxattr)
+    tries = _options(userxattr)
+    for number, wanted in enumerate(tries):
+        # A work directory is for one try only: the kernel marks it.
+        work = overlay.work + b"/%d" % number
+        os.mkdir(work, 0o700)
+        try:
+            return _mount((*layers, below), overlay.upper, target, wanted, work)
+        except OSError:
+            if number == len(tries) - 1:
+                raise
+
+
+def _within(layer: bytes, below: bytes) -> bool:
+    return inside(layer, below) and os.stat(layer).st_dev == os.stat(below).st_dev
+
+
+def _seen_through(overlay: Overlay, aside: bytes, userxattr: bool) -> bytes:
+    """The kernel wants no lower inside another. Through an overlay of its own the base is another filesystem."""
+    seen = os.path.join(aside, overlay.upper.rsplit(b"/", 1)[1])
+    nothing = seen + b"-nothing"  # two lowers it must have
+    for name in (seen, nothing):
+        os.mkdir(name, 0o700)
+    _mount((overlay.lowers[-1], nothing), b"", seen, b"userxattr" if userxattr else b"redirect_dir=off")
+    return seen
+
+
+def _mount(lowers: tuple[bytes, ...], upper: bytes, target: bytes, wanted: bytes, work: bytes = b"") -> None:
     """Descriptors instead of paths: no escaping of colons, and 450 layers fit into the one page of options."""
     held: list[int] = []
     try:
-        for path in (*overlay.lowers, overlay.upper, overlay.work):
+        for path in (*lowers, *((upper, work) if upper else ())):
             held.append(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
-        *lowers, upper, work = held
-        told = b"lowerdir=%s,upperdir=%d,workdir=%d," % (b":".join(b"%d" % fd for fd in lowers), upper, work)
+        names = [b"%d" % fd for fd in held]
+        told = b"lowerdir=" + b":".join(names[: len(lowers)])
+        if upper:
+            told += b",upperdir=%s,workdir=%s" % (names[-2], names[-1])
         os.chdir("/proc/self/fd")
-        try:
-            kernel().mount(b"takeback", target, b"overlay", MS_NODEV, told + options(userxattr))
-        except OSError:
-            if userxattr:
-                raise
-            # Some filesystems cannot say where a file came from: then hard links below come apart.
-            plain = told + options(userxattr).replace(b"index=on", b"index=off")
-            kernel().mount(b"takeback", target, b"overlay", MS_NODEV, plain)
+        kernel().mount(b"takeback", target, b"overlay", MS_NODEV, told + b"," + wanted)
     finally:
         for fd in held:
             os.close(fd)

@@ -33,6 +33,7 @@ class Scene(NamedTuple):
 
     root: bytes  # of the world: "/" or a directory with a root filesystem
     at: bytes  # an empty directory: the new root is put together here
+    aside: bytes  # another one
     overlays: tuple[Overlay, ...]
     read_only: tuple[bytes, ...]  # points that are bound
     masks: tuple[bytes, ...]  # directories that are covered, seen from the root inside
@@ -40,13 +41,15 @@ class Scene(NamedTuple):
     userxattr: bool
 
 
-def build(scene: Scene) -> None:
-    """Afterwards the root is the new one and nothing of the old is in reach."""
+def build(scene: Scene) -> list[bytes]:
+    """Afterwards the root is the new one and nothing of the old is in reach. Points that could get no overlay."""
     calls = kernel()
+    bound: list[bytes] = []
     calls.mount(b"none", b"/", b"", MS_REC | MS_PRIVATE)
     if scene.userxattr and scene.root == b"/":
         calls.mount(b"/", scene.at, b"", MS_BIND | MS_REC)
         calls.set_attributes(scene.at, ATTR_RDONLY, recursive=True)
+    calls.mount(b"tmpfs", scene.aside, b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=700,size=1m")
     overlays = {one.point: one for one in scene.overlays}
     for point in sorted({*overlays, *scene.read_only}):
         if point not in overlays:
@@ -58,6 +61,7 @@ def build(scene: Scene) -> None:
             if point == b"/" or len(overlays[point].lowers) > 1:
                 raise
             _bind_read_only(scene, point)  # not covered, so not writable either
+            bound.append(point)
     _own_directories(scene)
     for mask in scene.masks:
         _cover(scene, mask)
@@ -65,15 +69,16 @@ def build(scene: Scene) -> None:
     calls.pivot_root(b".", b".")
     calls.umount(b".", MNT_DETACH)
     os.chdir("/")
+    return bound
 
 
 def _put(scene: Scene, point: bytes, overlay: Overlay) -> None:
     if point == b"/":
-        mount_overlay(overlay, scene.at, scene.userxattr)
+        mount_overlay(overlay, scene.at, scene.aside, scene.userxattr)
         return
     fd = _open(scene, point)
     try:
-        mount_overlay(overlay, b"/proc/self/fd/%d" % fd, scene.userxattr)
+        mount_overlay(overlay, b"/proc/self/fd/%d" % fd, scene.aside, scene.userxattr)
     finally:
         os.close(fd)
 
@@ -107,7 +112,7 @@ def _bind_read_only(scene: Scene, point: bytes) -> None:
 def _own_directories(scene: Scene) -> None:
     if _is_dir(scene, b"/proc"):
         _proc(scene)
-    if _is_dir(scene, b"/sys"):
+    if _is_dir(scene, b"/sys") and not (scene.userxattr and scene.root == b"/"):
         target = scene.at + b"/sys"
         kernel().mount(b"/sys", target, b"", MS_BIND | MS_REC)
         kernel().set_attributes(target, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC, recursive=True)

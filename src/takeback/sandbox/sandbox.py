@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from takeback.errors import Misuse, Refused, ResourceUnreachable
 from takeback.sandbox import wire
-from takeback.sandbox.order import Ended, Order, Stack
+from takeback.sandbox.order import MAPPED, ROOT, USER, Ended, Order, Stack
 
 if TYPE_CHECKING:
     from socket import socket
 
 _PATIENCE = 60  # seconds; removing what a command left may take a while
-_START = (
-    "import sys; sys.path.insert(0, {source!r}); from takeback.sandbox.zygote import main; main(sys.argv[1])"
-)
+_START = "import sys; sys.path.insert(0, {source!r}); from takeback.sandbox.zygote import main; main()"
 
 
 class Running:
@@ -26,6 +24,7 @@ class Running:
     def __init__(self, talk: "socket", ask: bool) -> None:
         self._talk = talk
         self._ask = ask
+        self.bound: tuple[str, ...] = ()  # after `wait`: points that could get no overlay and were read-only
 
     def signal(self, number: int) -> None:
         """INT, TERM, HUP and QUIT go to every process inside, others to the command itself."""
@@ -58,7 +57,8 @@ class Running:
             raise ResourceUnreachable("The process that starts commands has ended; nothing was changed.")
         if "problem" in told:
             raise _problem(told)
-        kept: dict[str, Any] = {"cwd": told["cwd"], "env": told["env"]} if self._ask else {}
+        self.bound = tuple(told["bound"])
+        kept: dict[str, Any] = {name: told[name] for name in ("cwd", "env", "began")} if self._ask else {}
         return Ended(told["code"], told["stopped"], told["leftover"], **kept)
 
 
@@ -78,8 +78,7 @@ class Sandbox:
 
     def __init__(self, place: str) -> None:
         self._place = os.path.realpath(place)
-        self._control: socket | None = None
-        self._pid = 0
+        self._servants: dict[str, tuple[socket, int]] = {}  # by engine: how to talk to it, and its process id
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -109,7 +108,8 @@ class Sandbox:
         ours, theirs = socketpair()
         try:
             with theirs, self._lock:
-                control = self._control or self._begin()
+                engine = engine_for(stack)
+                control, _ = self._servants.get(engine) or self._begin(engine)
                 send_fds(control, [b"r"], [theirs.fileno(), *order.stdio])
             wire.write_all(ours.fileno(), wire.frame(request))
         except (BrokenPipeError, ConnectionResetError):
@@ -126,42 +126,53 @@ class Sandbox:
     def close(self) -> None:
         """Ends what still runs; nothing is left behind."""
         with self._lock:
-            control, self._control = self._control, None
-            if control is None:
-                return
+            servants, self._servants = self._servants, {}
+        for control, _ in servants.values():
             control.close()
-            _wait_for(self._pid)
+        for _, pid in servants.values():
+            _wait_for(pid)
 
-    def _begin(self) -> "socket":
+    def _begin(self, engine: str) -> "tuple[socket, int]":
         from socket import AF_UNIX, SOCK_SEQPACKET, socketpair
-
-        from takeback.sandbox.guard import is_privileged
 
         os.makedirs(self._place, 0o700, exist_ok=True)
         source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         settings = {
             "place": self._place,
             "parent": os.getpid(),
-            "engine": "root" if is_privileged() else "user",
+            "engine": engine,
         }
         ours, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)
         nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         try:
-            self._pid = _spawn(json.dumps(settings), source, theirs.fileno(), nothing)
+            pid = _spawn(source, theirs.fileno(), nothing)
+            ours.send(json.dumps(settings).encode())
         except BaseException:
             ours.close()
             raise
         finally:
             os.close(nothing)
             theirs.close()
-        self._control = ours
-        return ours
+        self._servants[engine] = ours, pid
+        return ours, pid
 
 
-def _spawn(settings: str, source: str, control: int, nothing: int) -> int:
+def engine_for(stack: Stack) -> str:
+    from takeback.sandbox.guard import is_privileged
+
+    if is_privileged():
+        return ROOT
+    return USER if stack.root == "/" else MAPPED
+
+
+def _spawn(source: str, control: int, nothing: int) -> int:
     """Not forked from a process that may be huge: the kernel would have to copy its tables."""
-    program = sys.executable or "/usr/bin/python3"
-    argv = [program, "-I", "-S", "-c", _START.format(source=source), settings]
+    program = next(
+        (one for one in (sys.executable, "/usr/bin/python3") if one and os.access(one, os.X_OK)), ""
+    )
+    if not program:
+        raise ResourceUnreachable(f"{sys.executable} cannot be started by this user; nothing was run.")
+    argv = [program, "-I", "-S", "-c", _START.format(source=source)]
     actions = [
         (os.POSIX_SPAWN_DUP2, control, 3),
         *((os.POSIX_SPAWN_DUP2, nothing, number) for number in range(3)),

@@ -8,10 +8,11 @@ import socket  # noqa: TID253 this module is loaded by the small process only
 import sys
 from typing import Any, NamedTuple
 
-from takeback.sandbox import run, wire
+from takeback.sandbox import cgroups, run, userns, wire
 from takeback.sandbox.calls import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUTS, kernel
 from takeback.sandbox.first import Job, live
 from takeback.sandbox.mounts import Point, mounted, points_for_root, points_for_user, visible
+from takeback.sandbox.order import MAPPED, ROOT, USER
 from takeback.sandbox.run import Prepared, Unfit
 
 # What a terminal sends to a whole group is for the command, not for us; it lives and dies with the caller.
@@ -29,6 +30,7 @@ class Child(NamedTuple):
     told: bytearray
     prepared: Prepared
     layer: str
+    group: cgroups.Group | None
     foreground: tuple[int, int]  # a descriptor of the terminal and who was in front
 
 
@@ -36,14 +38,25 @@ class Zygote:
     def __init__(self, control: socket.socket, parent: int, settings: dict[str, Any]) -> None:
         self.control = control
         self.place: str = settings["place"]
-        self.user: bool = settings["engine"] == "user"
+        self.user: bool = settings["engine"] != ROOT
         self.ignored = tuple(
             number for number in _FOR_THE_COMMAND if signal.getsignal(number) is signal.SIG_IGN
         )
+        self.unable = ""
         self.children: dict[int, Child] = {}  # by every descriptor that tells something about them
         self.poll = select.poll()
         self.parent = parent
         self._mounts: tuple[bytes, list[Any]] = (b"", [])
+
+    def become(self, engine: str) -> None:
+        """Where it cannot be done each command is told so."""
+        try:
+            if engine == USER:
+                userns.enter_as_oneself()
+            elif engine == MAPPED:
+                userns.enter_as_root()
+        except OSError as error:
+            self.unable = f"no user namespace: {os.strerror(error.errno or 0)}"
 
     def serve(self) -> None:
         for number in _FOR_THE_COMMAND:
@@ -68,14 +81,18 @@ class Zygote:
             run.clean(child.prepared)
 
     def accept(self) -> bool:
-        raw, fds, _, _ = socket.recv_fds(self.control, 1, 4, socket.MSG_CMSG_CLOEXEC)
+        raw, fds, _, _ = socket.recv_fds(self.control, 1, 4)
+        for fd in fds:
+            os.set_inheritable(fd, False)
         if not raw or len(fds) != 4:
             return False
         caller = socket.socket(fileno=fds[0])
         stdio = (fds[1], fds[2], fds[3])
         try:
             order = wire.read_message(caller.fileno())
-            if order is not None:
+            if order is not None and self.unable:
+                self.refuse(caller, {"problem": "setup", "errno": 0, "text": self.unable})
+            elif order is not None:
                 self.start(caller, order, stdio)
             else:
                 caller.close()
@@ -98,6 +115,9 @@ class Zygote:
     def start(self, caller: socket.socket, order: dict[str, Any], stdio: tuple[int, int, int]) -> None:
         foreground = _foreground(stdio)
         terminal = os.fsencode(os.ttyname(foreground[0])) if foreground[0] >= 0 else b""
+        limited = order["memory"] or order["processes"]
+        group = cgroups.make(order["memory"], order["processes"]) if limited else None
+        order["group"] = list(group) if group else None
         prepared = run.prepare(order, self.points(order), self.place, terminal, self.user)
         ours, report = os.pipe2(os.O_CLOEXEC)
         lifeline, theirs = os.pipe2(os.O_CLOEXEC)
@@ -116,7 +136,16 @@ class Zygote:
         os.close(report)
         os.close(lifeline)
         child = Child(
-            caller, pid, os.pidfd_open(pid), theirs, ours, bytearray(), prepared, order["layer"], foreground
+            caller,
+            pid,
+            os.pidfd_open(pid),
+            theirs,
+            ours,
+            bytearray(),
+            prepared,
+            order["layer"],
+            group,
+            foreground,
         )
         for fd in (caller.fileno(), child.pidfd, ours):
             self.children[fd] = child
@@ -139,9 +168,11 @@ class Zygote:
             text = file.read()
         if text != self._mounts[0]:
             self._mounts = text, visible(mounted(text))
-        root, cwd = os.fsencode(order["root"]), os.fsencode(order["cwd"])
+        root = os.fsencode(order["root"])
         if self.user:
-            return points_for_user(self._mounts[1], root, cwd)
+            places = (order["cwd"], order["env"].get("HOME", "/"), order["env"].get("TMPDIR", "/"))
+            near = tuple(os.path.realpath(os.fsencode(path)) for path in places if path.startswith("/"))
+            return points_for_user(self._mounts[1], root, near)
         return points_for_root(self._mounts[1], root)
 
     def hear(self, child: Child, fd: int) -> None:
@@ -181,6 +212,10 @@ class Zygote:
             if problem:
                 told = {"problem": "moved", "text": problem}
         run.clean(child.prepared)
+        if child.group:
+            if "code" in told and told["code"] and cgroups.ran_out_of_memory(child.group):
+                told["stopped"] = told["stopped"] or "memory"
+            cgroups.remove(child.group)
         self.back_in_front(child)
         for fd in (child.caller.fileno(), child.pidfd, child.report):
             self.children.pop(fd, None)
@@ -216,17 +251,21 @@ def _foreground(stdio: tuple[int, int, int]) -> tuple[int, int]:
     return -1, 0
 
 
-def main(argument: str) -> None:
+def main() -> None:
     os.closerange(4, 1 << 16)
-    settings = json.loads(argument)
     control = socket.socket(fileno=3)
+    # Not among our arguments: they are to be seen from inside, and name the place.
+    settings = json.loads(control.recv(1 << 16) or b"{}")
+    if not settings:
+        return  # the caller is gone
     os.set_inheritable(3, False)
     try:
         parent = os.pidfd_open(settings["parent"])
     except OSError:
         return  # gone before we were there
     os.chdir("/")
-    kernel()
+    zygote = Zygote(control, parent, settings)
+    zygote.become(settings["engine"])
     run.sweep(settings["place"])
-    Zygote(control, parent, settings).serve()
+    zygote.serve()
     sys.exit(0)
