@@ -2,16 +2,24 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.within import Within, over
 from tests.world import World
 
 # An ordinary user's PATH lacks the places where setcap and mkfs are.
 os.environ["PATH"] += ":/usr/sbin:/sbin"
+# Whoever starts us in the background may have signals ignored, and what is ignored stays so in every program we start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 # Whatever opens a store outside a test (a session fixture) must name it; the user's own is out of reach.
 os.environ["TAKEBACK_STORE"] = "/nonexistent/set-by-tests-conftest"
 os.environ["XDG_STATE_HOME"] = "/nonexistent/set-by-tests-conftest"
@@ -78,6 +86,7 @@ def no_skips() -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SkipList(), "skip-list")
     config.pluginmanager.register(Counts(), "counts")
+    config.pluginmanager.register(Within(), "within")
 
 
 class Counts:
@@ -103,7 +112,7 @@ class SkipList:
         self.skipped: list[tuple[str, str, bool]] = []  # which test, why, whether it may be
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.skipped and not hasattr(report, "wasxfail"):
+        if report.skipped and not hasattr(report, "wasxfail") and not over(report):
             self._add(report, may="may_skip" in report.keywords)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:

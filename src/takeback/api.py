@@ -57,6 +57,10 @@ class Takeback:
             self._parts = _wire(self.store)
         return self._parts
 
+    @property
+    def _lease_lasts(self) -> int:
+        return self.store.settings.lease_seconds * 1_000_000
+
     # Runs.
 
     def run(self, name: str, agent: str = "") -> "Run":
@@ -112,11 +116,10 @@ class Takeback:
         return Run(self.parts, info, lease, self.store.settings, now, self._keep_up)
 
     def _acquire(self, run: str, wait: float) -> Any:
-        lasts = self.store.settings.lease_seconds * 1_000_000
         until = time.monotonic() + wait
         while True:
             try:
-                return self.store.leases.acquire(run, myself(), now(), lasts)
+                return self.store.leases.acquire(run, myself(), now(), self._lease_lasts)
             except LeaseHeld:
                 if time.monotonic() >= until:
                     raise
@@ -136,6 +139,11 @@ class Takeback:
     ) -> UndoResult:
         """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing."""
         wanted = effects_of(self.store.journal, what)
+        held = tuple(one for one in wanted if one.waits_for)
+        if held and len(held) == len(wanted):
+            from takeback.runs.held import drop_all
+
+            return drop_all(self.parts, held, dry_run, myself(), now(), self._lease_lasts)
         result = self._undo(wanted, dry_run, cascade, with_needs, on_conflict, agent)
         stuck = () if dry_run else stuck_in(self.store.journal, what)
         if not stuck:
@@ -151,7 +159,7 @@ class Takeback:
         from takeback.runs.checkpoints import find
 
         point = find(self.store.journal, checkpoint)
-        wanted = tuple(one for one in not_kept(self.parts, point.run) if one.seq > point.seq)
+        wanted = tuple(one for one in not_kept(self.parts, point.run) if one.order > point.seq)
         state = json.loads(point.state) if point.state else None
         if not wanted:
             return UndoResult("done", (), (), state=state)
@@ -202,9 +210,18 @@ class Takeback:
             result = carry_out(self.parts, run.lease, plan, wishes, agent)
         return refuse_untouched(result)
 
-    def keep(self, what: "Effect | str | Sequence[Effect | str]") -> tuple[Effect, ...]:
-        """Say that these stay: no longer taken back when their run fails, and forgettable after their time."""
+    def keep(
+        self, what: "Effect | str | Sequence[Effect | str]", *, force: bool = False
+    ) -> tuple[Effect, ...]:
+        """Say that these stay: no longer taken back when their run fails, and forgettable after their time.
+        What is held is made; with `force` also over what others changed since, which undo brings back."""
         effects = [self.effect(name) for name in names_of(what)]
+        held = [one for one in effects if one.waits_for]
+        if held:
+            from takeback.runs.held import keep_all
+
+            keep_all(self.parts, held, force, myself(), now(), self._lease_lasts)
+            effects = [self.effect(one.id) for one in effects]
         for effect in effects:
             if effect.state not in (State.DONE, State.UNDONE):
                 raise Refused(
@@ -262,13 +279,13 @@ class Takeback:
 
     def recover(self) -> "tuple[Settled, ...]":
         """Settle what dead processes left behind; look again at what is stuck."""
+        self._clear()
         return self._recover(stuck_too=True)
 
     def _recover(self, stuck_too: bool) -> "tuple[Settled, ...]":
         from takeback.engine.recover import recover
 
-        lasts = self.store.settings.lease_seconds * 1_000_000
-        return recover(self.parts, myself(), now(), lasts, stuck_too=stuck_too)
+        return recover(self.parts, myself(), now(), self._lease_lasts, stuck_too=stuck_too)
 
     def needs_recovery(self) -> bool:
         """Whether a dead process left something; cheap, asked each time a store is opened."""
@@ -320,8 +337,15 @@ class Takeback:
         if grace is not None and grace < 0:
             raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
         self.store.refuse_if_suspect()
+        self._clear()
         release_forgotten(self.parts, os.path.join(self.store.path, "held"))
         return sweep(self.parts, self.store.settings.grace_seconds if grace is None else grace)
+
+    def _clear(self) -> None:
+        """Layers of commands whose takeback was killed."""
+        from takeback.runs.workshop import clear
+
+        clear(os.path.join(self.store.path, "commands"))
 
     def _keep_up(self, run: str) -> None:
         """After a run ended well: bring the store under its caps."""
@@ -385,10 +409,9 @@ def _wire(store: Store) -> "Parts":
     from takeback.adapters.registry import Registry
     from takeback.engine.parts import Parts
 
-    files = FileAdapter(
-        store.blobs, held=os.path.join(store.path, "held"), max_capture_bytes=store.settings.max_capture_bytes
-    )
-    adapters = Registry(files, store.blobs)
+    held = os.path.join(store.path, "held")
+    files = FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
+    adapters = Registry(files, store.blobs, held, store.layers)
     return Parts(
         store.journal,
         store.blobs,

@@ -40,7 +40,7 @@ class CommandLine:
             capture_output=True,
             cwd=self.directory,
             env=surroundings() | environment,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         out, err = (text.decode("utf-8", "surrogateescape") for text in (done.stdout, done.stderr))

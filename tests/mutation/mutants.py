@@ -18,14 +18,15 @@ MUTANTS = (
         "engine/do.py",
         (
             (
-                "        (record,) = parts.journal.append(lease, [_draft(Kind.INTENT, effect)])\n"
-                "        return effect._replace(state=State.INTENDED, seq=effect.seq or record.seq, at=record.at)\n",
-                "        return effect._replace(state=State.INTENDED)\n",
+                "    (record,) = parts.journal.append(lease, [draft(Kind.INTENT, effect)])\n"
+                "    return effect._replace("
+                "state=State.INTENDED, seq=effect.seq or record.seq, told=record.seq, at=record.at)\n",
+                "    return effect._replace(state=State.INTENDED)\n",
             ),
             (
                 "        receipt = adapter.apply(effect)\n",
                 "        receipt = adapter.apply(effect)\n"
-                "        parts.journal.append(lease, [_draft(Kind.INTENT, effect)])\n",
+                "        parts.journal.append(lease, [draft(Kind.INTENT, effect)])\n",
             ),
         ),
         (BOUNDARIES, "-k", "killed_at_any_boundary_is_whole"),
@@ -137,7 +138,7 @@ MUTANTS = (
         "engine/recover.py",
         (
             (
-                "    ends = not result.postponed and not _waits_for_a_person(parts, lease.run)\n",
+                "    ends = not result.postponed and not _cannot_end(parts, lease.run)\n",
                 "    ends = True\n",
             ),
         ),
@@ -158,7 +159,12 @@ MUTANTS = (
     Mutant(
         "a change asked for again is another change",
         "runs/run.py",
-        (("                self._position += 1\n", ""),),
+        (
+            (
+                "                self._position += 1\n                self._count()\n",
+                "                self._count()\n",
+            ),
+        ),
         ("tests/properties/test_keys.py", "tests/behaviour/test_runs.py"),
     ),
     Mutant(

@@ -34,7 +34,7 @@ def run_suite(mutant: Mutant, source: Path) -> subprocess.CompletedProcess[str]:
         env=surroundings,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=570,
         check=False,
     )
 

@@ -1,6 +1,7 @@
 """What the code for one kind of resource must be able to do."""
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from takeback.model.change import Change
 from takeback.model.effect import Effect
@@ -16,6 +17,7 @@ class Traits(NamedTuple):
     stages: bool = False  # has stage()
     atomic: bool = False  # readers never see a mixture, even of several targets
     exact: bool = True  # there and back is equal in every property
+    watches: bool = False  # has found(): someone else makes the change, and it is told by comparing
     holds: bool = (
         False  # has release(): it holds things outside the blobs for as long as an effect can be undone
     )
@@ -45,6 +47,25 @@ class Holder(Protocol):
 
     def release(self, effect: Effect) -> None:
         """The power to undo it was given up: let go of what is held for it. Twice is once."""
+        ...
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """An adapter that needs blobs which no effect names."""
+
+    def needed(self) -> Iterator[str]:
+        """Their digests; a sweep leaves them."""
+        ...
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """An adapter for changes that others make between a beginning and an end."""
+
+    def found(self, effect: Effect) -> Change | None:
+        """What was changed since the baseline that the proposal names; None if nothing. `Unavailable` while those who
+        make the change are still at work."""
         ...
 
 

@@ -36,6 +36,7 @@ def examine(path: str, here: str) -> Iterator[Finding]:
     yield from _filesystem("store", _nearest(whole))
     if here:
         yield from _filesystem("here", here)
+    yield from _sandbox(_nearest(whole))
     yield _protection()
 
 
@@ -247,6 +248,29 @@ def _try_exchange(scratch: bytes) -> bool:
                 continue
         os.close(fd)
         os.rmdir(scratch)
+
+
+def _sandbox(place: str) -> Iterator[Finding]:
+    """Whether `run` and `shell` can keep a command's doing apart from the world, tried with a real one."""
+    from takeback.sandbox.ability import ability
+
+    able = ability(place)
+    if not able.engine:
+        hint = "`takeback run` then works in place: it watches, and covers the roots only."
+        yield Finding("sandbox", WEAK, f"none: {able.why}", hint)
+        return
+    who = "as root, over every filesystem" if able.engine == "root" else "in a user namespace"
+    count = len(able.not_covered)
+    covered = f"; {count} place{' is' if count == 1 else 's are'} not covered" if count else ""
+    yield Finding("sandbox", GOOD, f"commands run in a layer of their own {who}{covered}")
+    if able.landlock:
+        told = f"version {able.landlock}: inside, nobody can write to the store or mount over it"
+        yield Finding("landlock", GOOD, told)
+    else:
+        yield Finding("landlock", WEAK, "not in this kernel: inside, the store is covered by a mount only")
+    if not able.cgroups:
+        told = "no cgroups to use: a memory limit holds for each process, not for all together"
+        yield Finding("limits", WEAK, told)
 
 
 def _protection() -> Finding:

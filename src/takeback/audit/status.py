@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from takeback.audit.runs import RunNow, as_they_stand
-from takeback.model.effect import Effect, State
+from takeback.model.effect import COMMAND, PERSON, Effect, State
 from takeback.model.run import OnDeath, RunState
 from takeback.model.settings import Settings
 from takeback.storage.protocols import Query
@@ -30,6 +30,7 @@ class Status(NamedTuple):
         int  # kept and not yet forgotten, undos too: what `forget` may choose from when their time is over
     )
     unfinished: tuple[RunNow, ...]  # runs
+    held: tuple[Effect, ...]  # ready, and waiting for a person
     settings: Settings
     suspect: bool
     read_only: bool
@@ -44,6 +45,7 @@ class Status(NamedTuple):
 
 def look(store: Store, size: int) -> Status:
     tally = store.journal.tally()
+    proposed = store.journal.effects(Query(states=(State.PROPOSED,)))
     states = {state.value: tally.get(state.value, 0) for state in State}
     kept, forgotten = tally.get("kept", 0), tally.get("forgotten", 0)
     forgettable, undos = max(0, kept - forgotten), 0
@@ -61,6 +63,7 @@ def look(store: Store, size: int) -> Status:
         kept=kept,
         forgotten=forgotten,
         forgettable=forgettable,
+        held=tuple(one for one in proposed if one.waits_for == PERSON),
         unfinished=as_they_stand(store, tuple(store.journal.runs(unfinished=True))),
         settings=store.settings,
         suspect=store.suspect(),
@@ -85,7 +88,12 @@ def unsettled(store: Store, now: int) -> Iterator[Unsettled]:
         if lease and not may_take(lease, now, alive):
             continue
         for effect in store.journal.effects(Query(run=info.id, states=(State.PROPOSED, State.INTENDED))):
-            yield Unsettled(effect, "would be finished or taken back, by where its target stands")
+            if effect.waits_for == PERSON:
+                continue
+            what = "would be finished or taken back, by where its target stands"
+            if effect.waits_for == COMMAND:
+                what = "would be recorded as far as it got, if its command has ended"
+            yield Unsettled(effect, what)
         if info.on_death is OnDeath.UNDO and info.state is RunState.OPEN:
             for effect in store.journal.effects(Query(run=info.id, states=(State.DONE,), newest=True)):
                 if not effect.kept and not effect.is_undo:
@@ -102,6 +110,7 @@ def status_json(status: Status) -> dict[str, Any]:
         "records": status.records,
         "effects": {
             "pending": status.states[State.PROPOSED],
+            "held": len(status.held),
             "open": status.open,
             **status.states,
             "undos": status.undos,
@@ -109,6 +118,7 @@ def status_json(status: Status) -> dict[str, Any]:
             "forgettable": status.forgettable,
             "forgotten": status.forgotten,
         },
+        "held": [effect.id for effect in status.held],
         "runs": {
             "open": status.runs(RunState.OPEN),
             "suspended": status.runs(RunState.SUSPENDED),

@@ -43,6 +43,7 @@ class Terms(NamedTuple):
     checks: tuple[Check, ...] = ()
     expects: Callable[[], bool] | None = None
     undoes: Effect | None = None
+    assessed: Assessment | None = None  # by whoever asks, just now
     agent: str = ""
     # From the intent to the outcome a signal waits; before that it may stop the whole thing.
     held_back: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -54,18 +55,18 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
     if earlier := _recorded(parts, change, terms.key):
         return earlier
     adapter = adapter_of(parts, change.adapter)
-    assessment = adapter.assess(change, terms.undoes)
+    assessment = terms.assessed or adapter.assess(change, terms.undoes)
     if assessment.changes_nothing:
         return None
-    _refuse_own_store(parts, assessment)
-    _refuse_loss(change, assessment)
+    refuse_own_store(parts, assessment)
+    refuse_loss(change, assessment)
     if terms.undoes is None:  # what is held in reserve is there for undo
         parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
-    effect = _proposed(lease, change, terms)
+    effect = proposed(lease, change, terms)
     effect, staged = _prepare(parts, lease, adapter, effect, assessment, terms)
     with terms.held_back():
         effect = _announce(parts, lease, adapter, effect, terms)
-        return _carry_out(parts, lease, adapter, effect, staged, terms.checks)
+        return carry_out(parts, lease, adapter, effect, staged, terms.checks)
 
 
 def _recorded(parts: Parts, change: Change, key: str) -> Effect | None:
@@ -92,7 +93,7 @@ def _recorded(parts: Parts, change: Change, key: str) -> Effect | None:
     )
 
 
-def _refuse_own_store(parts: Parts, assessment: Assessment) -> None:
+def refuse_own_store(parts: Parts, assessment: Assessment) -> None:
     for resource in assessment.resources:
         if parts.off_limits and overlaps(parts.off_limits, resource):
             raise Refused(
@@ -101,7 +102,7 @@ def _refuse_own_store(parts: Parts, assessment: Assessment) -> None:
             )
 
 
-def _refuse_loss(change: Change, assessment: Assessment) -> None:
+def refuse_loss(change: Change, assessment: Assessment) -> None:
     if assessment.lost and not change.args.get("allow_inexact"):
         raise NoRemedy(
             f"This could not be taken back: {'; '.join(assessment.lost)}.",
@@ -114,7 +115,7 @@ def _refuse_loss(change: Change, assessment: Assessment) -> None:
         )
 
 
-def _proposed(lease: Lease, change: Change, terms: Terms) -> Effect:
+def proposed(lease: Lease, change: Change, terms: Terms) -> Effect:
     return Effect(
         id=new_id(),
         run=lease.run,
@@ -142,7 +143,7 @@ def _prepare(
     proposed = False
     try:
         if named:
-            (record,) = parts.journal.append(lease, [_draft(Kind.PROPOSE, effect)])
+            (record,) = parts.journal.append(lease, [draft(Kind.PROPOSE, effect)])
             effect = effect._replace(seq=record.seq)
             proposed = True
         staged = adapter.stage(effect, named) if adapter.traits.stages else ()
@@ -178,11 +179,15 @@ def _announce(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, term
     """The last look, then the intent, durable."""
     try:
         _refuse_unmet(terms)
-        (record,) = parts.journal.append(lease, [_draft(Kind.INTENT, effect)])
-        return effect._replace(state=State.INTENDED, seq=effect.seq or record.seq, at=record.at)
+        return announce(parts, lease, effect)
     except BaseException as error:
         _give_up(parts, lease, adapter, effect, needs_name(terms.checks), error)
         raise
+
+
+def announce(parts: Parts, lease: Lease, effect: Effect) -> Effect:
+    (record,) = parts.journal.append(lease, [draft(Kind.INTENT, effect)])
+    return effect._replace(state=State.INTENDED, seq=effect.seq or record.seq, told=record.seq, at=record.at)
 
 
 def _give_up(
@@ -193,9 +198,19 @@ def _give_up(
         parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": _sentence(error)})])
 
 
-def _draft(kind: Kind, effect: Effect) -> Draft:
+def draft(kind: Kind, effect: Effect) -> Draft:
     remedy = to_json(effect.remedy) if effect.remedy else None
     return Draft(kind, effect.run, effect.id, intent_body(effect, remedy))
+
+
+def prepared(adapter: Adapter, effect: Effect, assessment: Assessment) -> Effect:
+    """With its remedy, and the reason for the strategy; whatever fails leaves nothing behind."""
+    try:
+        remedy, why = _capture(adapter, effect, assessment.offers)
+    except BaseException:
+        adapter.tidy(effect)
+        raise
+    return effect._replace(remedy=remedy, reason=why)
 
 
 def _capture(adapter: Adapter, effect: Effect, offers: tuple[Offer, ...]) -> tuple[Remedy, str]:
@@ -219,14 +234,15 @@ def _refuse_unmet(terms: Terms) -> None:
         )
 
 
-def _carry_out(
+def carry_out(
     parts: Parts,
     lease: Lease,
     adapter: Adapter,
     effect: Effect,
-    staged: tuple[Staged, ...],
-    checks: tuple[Check, ...],
+    staged: tuple[Staged, ...] = (),
+    checks: tuple[Check, ...] = (),
 ) -> Effect:
+    """From the intent to the outcome."""
     try:
         receipt = adapter.apply(effect)
         sighting = adapter.verify(effect)

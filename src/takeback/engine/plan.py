@@ -8,12 +8,15 @@ from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.errors import Forgotten, RecordInvalid, Refused, StoreBusy
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect, State
+from takeback.model.ground import Ground
 from takeback.model.ids import short
 from takeback.model.life import overtaken
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import overlaps
 from takeback.storage.protocols import Query
+
+_FEW = 64
 
 
 class Wishes(NamedTuple):
@@ -40,7 +43,7 @@ def plan_undo(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
     if wishes.with_needs:
         _add_needs(parts, chosen)
     blockers = _add_dependents(parts, chosen, wishes.cascade)
-    newest_first = sorted((whole(parts, effect) for effect in chosen.values()), key=lambda e: -e.seq)
+    newest_first = sorted((whole(parts, effect) for effect in chosen.values()), key=lambda e: -e.order)
     named = {effect.id for effect in wanted}
     targets = tuple(_outcomes(parts, newest_first, wishes.on_conflict))
     if len(newest_first) == 1:  # of several, what one finds depends on the others; then the journal is asked
@@ -135,7 +138,7 @@ def _add_dependents(parts: Parts, chosen: dict[str, Effect], cascade: bool) -> l
             refuse_impossible(dependent)
             chosen[dependent.id] = dependent
             unseen.append(dependent)
-    return sorted(blockers.values(), key=lambda blocker: -blocker.seq)
+    return sorted(blockers.values(), key=lambda blocker: -blocker.order)
 
 
 def dependents(parts: Parts, effect: Effect) -> Iterable[Effect]:
@@ -143,14 +146,27 @@ def dependents(parts: Parts, effect: Effect) -> Iterable[Effect]:
 
     An undo cancels out with what it undid, so neither counts; what an undo left different is found by comparing.
     """
-    queries = [
-        Query(resource=target.resource, states=(State.DONE,), after=effect.seq) for target in effect.targets
-    ]
-    queries.append(Query(needing=effect.id, states=(State.DONE,)))
-    for query in queries:
-        for later in parts.journal.effects(query):
-            if not later.is_undo and later.id not in (effect.id, effect.undoes):
-                yield later
+    for later in (*_later_on_the_same(parts, effect), *_needing(parts, effect)):
+        if not later.is_undo and later.id not in (effect.id, effect.undoes):
+            yield later
+
+
+def _needing(parts: Parts, effect: Effect) -> Iterable[Effect]:
+    return parts.journal.effects(Query(needing=effect.id, states=(State.DONE,)))
+
+
+def _later_on_the_same(parts: Parts, effect: Effect) -> Iterable[Effect]:
+    later = Query(states=(State.DONE,), told_after=effect.order)
+    if len(effect.targets) <= _FEW:
+        for target in effect.targets:
+            yield from parts.journal.effects(later._replace(resource=target.resource))
+        return
+    # Asking for each of fifty thousand paths takes longer than looking at what came later, which is seldom much.
+    ground = Ground()
+    ground.add((target.resource for target in effect.targets), effect.id)
+    for one in parts.journal.effects(later):
+        if ground.touched_by(target.resource for target in one.targets):
+            yield one
 
 
 def _outcomes(
@@ -159,26 +175,27 @@ def _outcomes(
     """What would happen to each target. Where a later effect of the plan is undone first, what that one puts back is
     what this one will find; the rest is asked of the world."""
     undone_before: list[Target] = []
+    ground = Ground()
     for effect in newest_first:
         assessment: Assessment | None = None
-        touched_later = any(
-            overlaps(one.resource, t.resource) for one in undone_before for t in effect.targets
-        )
+        found: dict[str, TargetOutcome] = {}
+        touched_later = bool(ground.touched_by(target.resource for target in effect.targets))
         for target in effect.targets:
-            later = [other for other in undone_before if overlaps(other.resource, target.resource)]
-            if later:
+            if touched_later and ground.overlapping(target.resource):
+                later = [other for other in undone_before if overlaps(other.resource, target.resource)]
                 yield _after_later(target, later[-1], effect)
                 continue
             if assessment is None:
                 change = undo_change(effect, on_conflict)
                 assessment = adapter_of(parts, effect.change.adapter).assess(change, effect)
+                found = {one.resource: one for one in assessment.outcomes}
             if assessment.together and touched_later:
                 yield TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
                 continue
-            for outcome in assessment.outcomes:
-                if outcome.resource == target.resource:
-                    yield outcome._replace(effect=effect.id)
+            if target.resource in found:
+                yield found[target.resource]._replace(effect=effect.id)
         undone_before += effect.targets
+        ground.add((target.resource for target in effect.targets), effect.id)
 
 
 def _after_later(target: Target, later: Target, effect: Effect) -> TargetOutcome:

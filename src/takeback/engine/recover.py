@@ -7,8 +7,8 @@ from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes
 from takeback.engine.settle import abort, finish, take_back
 from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_kept, roll_back
-from takeback.errors import Corrupt, Failed, LeaseHeld, Refused, Stuck, TakebackError
-from takeback.model.effect import Effect, State
+from takeback.errors import Corrupt, Failed, LeaseHeld, Refused, Stuck, TakebackError, Unavailable
+from takeback.model.effect import COMMAND, PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome, UndoResult
 from takeback.model.record import Draft, Kind
@@ -70,7 +70,7 @@ def recover(
         if only and info.id != only:
             continue
         states = (State.PROPOSED, State.INTENDED) + ((State.STUCK,) if stuck_too else ())
-        in_flight = tuple(parts.journal.effects(Query(run=info.id, states=states, newest=True)))
+        in_flight = _open_in(parts, info.id, states)
         if not in_flight and (info.on_death is OnDeath.LEAVE or info.state is RunState.SUSPENDED):
             continue
         try:
@@ -81,7 +81,7 @@ def recover(
             # Asked again now that nobody else can add to it: it may have ended well in the meantime.
             (info,) = parts.journal.runs((info.id,))
             settled += settle_open(parts, lease, states)
-            if info.state is RunState.OPEN and not _waits_for_a_person(parts, info.id):
+            if info.state is RunState.OPEN and not _cannot_end(parts, info.id):
                 settled += _end(parts, lease, info)
         finally:
             parts.leases.release(lease)
@@ -92,22 +92,31 @@ def recover(
     return tuple({one.effect: one for one in settled}.values())
 
 
-def _waits_for_a_person(parts: Parts, run: str) -> bool:
-    """While one of its effects is stuck the run stays open: what it did before may be needed to put that right."""
-    return any(parts.journal.effects(Query(run=run, states=(State.STUCK,), limit=1)))
+def _cannot_end(parts: Parts, run: str) -> bool:
+    """While one of its effects is stuck the run stays open: what it did before may be needed to put that right. So it
+    does while a command that it watches goes on."""
+    found = parts.journal.effects(Query(run=run, states=(State.STUCK, State.PROPOSED)))
+    return any(effect.waits_for != PERSON for effect in found)
 
 
 def settle_open(
     parts: Parts, lease: Lease, states: tuple[State, ...] = (State.PROPOSED, State.INTENDED)
 ) -> list[Settled]:
     """What this run left in flight, newest first."""
-    in_flight = tuple(parts.journal.effects(Query(run=lease.run, states=states, newest=True)))
-    return [_settle(parts, lease, effect) for effect in in_flight]
+    return [_settle(parts, lease, effect) for effect in _open_in(parts, lease.run, states)]
+
+
+def _open_in(parts: Parts, run: str, states: tuple[State, ...]) -> tuple[Effect, ...]:
+    """What waits for a person is in nobody's way and stays."""
+    found = parts.journal.effects(Query(run=run, states=states, newest=True))
+    return tuple(effect for effect in found if effect.waits_for != PERSON)
 
 
 def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
     try:
         effect = whole(parts, effect)
+        if effect.waits_for == COMMAND:
+            return _settle_watched(parts, lease, effect)
         outcome = _settled(parts, lease, adapter_of(parts, effect.change.adapter), effect)
     except Stuck:
         outcome = "stuck"
@@ -116,6 +125,19 @@ def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
         outcome = _stuck(parts, lease, effect, str(damage))
     finished = f"the {_verb(effect.of)} was finished" if effect.is_undo and outcome == "done" else ""
     return Settled(effect.id, effect.run, effect.change.summary, outcome, finished)
+
+
+def _settle_watched(parts: Parts, lease: Lease, effect: Effect) -> Settled:
+    from takeback.engine.watch import NOTHING, settle
+
+    told = Settled(effect.id, effect.run, effect.change.summary, "")
+    try:
+        found = settle(parts, lease, effect)
+    except (Unavailable, Refused) as error:
+        return told._replace(outcome="left", detail=str(error))
+    if found is None:
+        return told._replace(outcome="aborted", detail=NOTHING)
+    return told._replace(outcome="done", detail="what was changed so far is recorded")
 
 
 def _verb(taken_back: Effect | None) -> str:
@@ -169,7 +191,7 @@ def _end(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
 
 def close_rolled_back(parts: Parts, lease: Lease, result: UndoResult, outcome: str) -> bool:
     """A run ends only when nothing more can be done for it; else it stays open, and the next recovery goes on."""
-    ends = not result.postponed and not _waits_for_a_person(parts, lease.run)
+    ends = not result.postponed and not _cannot_end(parts, lease.run)
     if outcome == RunState.UNDONE and result.outcome != "done":
         outcome = RunState.PARTLY.value
     if ends:
@@ -180,7 +202,7 @@ def close_rolled_back(parts: Parts, lease: Lease, result: UndoResult, outcome: s
 def end_undo(parts: Parts, lease: Lease, info: RunInfo) -> None:
     """An undo that met an error, in the process that met it: as recovery would."""
     settle_open(parts, lease)
-    if not _waits_for_a_person(parts, info.id):
+    if not _cannot_end(parts, info.id):
         _finish_undo(parts, lease, info)
 
 

@@ -138,7 +138,8 @@ def _take_back(
     """One effect. What will happen to each target is asked again right before, and told only if it did happen."""
     adapter = adapter_of(parts, effect.change.adapter)
     change = undo_change(effect, wishes.on_conflict)
-    outcomes = adapter.assess(change, effect).outcomes
+    assessment = adapter.assess(change, effect)
+    outcomes = assessment.outcomes
     left_out = [one for one in outcomes if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
     if left_out and wishes.on_conflict in (OnConflict.REFUSE, OnConflict.MERGE):
         refuse_conflicts(Plan((effect,), tuple(outcomes)), wishes)
@@ -146,7 +147,7 @@ def _take_back(
     change = undo_change(effect, wishes.on_conflict, partial=bool(left_out))
     undo = None
     if any(one.outcome is Outcome.UNDONE for one in outcomes) or not left_out:
-        undo = do(parts, lease, change, Terms(undoes=effect, agent=agent))
+        undo = do(parts, lease, change, Terms(undoes=effect, agent=agent, assessed=assessment))
     return undo, [one._replace(effect=effect.id) for one in outcomes]
 
 
@@ -189,7 +190,7 @@ def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: st
     made: list[Effect] = []
     stuck = postponed = False
     wishes = Wishes(on_conflict=OnConflict.SKIP)
-    for effect in sorted(effects, key=lambda one: -one.seq):
+    for effect in sorted(effects, key=lambda one: -one.order):
         try:
             plan = plan_undo(parts, [effect], wishes)
             refuse_blocked(plan)

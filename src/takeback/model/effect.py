@@ -26,6 +26,9 @@ def state_named(name: str) -> State:
         raise Misuse(f"There is no state {name!r} of an effect.", hint=f"It is one of {known}.") from None
 
 
+PERSON = "person"
+COMMAND = "command"
+
 OPEN_STATES = (State.PROPOSED, State.INTENDED, State.STUCK)
 
 # What another effect's done does to the one it undoes, and to the one that one had undone.
@@ -70,6 +73,7 @@ class Effect(NamedTuple):
     forgotten: bool = False
     note: str = ""  # why it was aborted or is stuck
     at: int = 0
+    told: int = 0  # the record that says what it is: its intent, or its proposal until then
     of: "Effect | None" = None  # for an undo, the effect it takes back; not stored, looked up
 
     @property
@@ -81,8 +85,22 @@ class Effect(NamedTuple):
         return self.remedy.targets if self.remedy else ()
 
     @property
+    def order(self) -> int:
+        """When it took hold. What was proposed early and made late came after what was made in between."""
+        return self.told or self.seq
+
+    @property
+    def waits_for(self) -> str:
+        """While proposed: `PERSON` to keep or drop it, `COMMAND` to end; "" for one that is being made right now."""
+        return waits(self.change.args) if self.state is State.PROPOSED else ""
+
+    @property
     def is_undo(self) -> bool:
         return bool(self.undoes)
+
+
+def waits(args: dict[str, Any]) -> str:
+    return args.get("waits", "")
 
 
 def moved(state: State | None, event: str, where: str) -> State:

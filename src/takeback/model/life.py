@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from takeback.errors import Drifted, RecordInvalid
 from takeback.model.change import UNDO
-from takeback.model.effect import BROUGHT_BACK, TAKEN_BACK, Effect, State, from_intent, moved
+from takeback.model.effect import BROUGHT_BACK, PERSON, TAKEN_BACK, Effect, State, from_intent, moved, waits
 from takeback.model.ids import short
 from takeback.model.record import Kind, Record
 from takeback.model.run import RunState
@@ -101,9 +101,10 @@ def _undone(undo: Life, find: Find, where: str) -> tuple[Life, ...]:
     return (target, original, *_undone(original, find, where))
 
 
-def refuse_unfit_run(record: Record, run: RunState | None, in_flight: bool) -> None:
-    """An effect is born in an open run, and a run ends with nothing in flight: else the effect would be nobody's."""
-    if record.kind in BIRTHS and run is not RunState.OPEN:
+def refuse_unfit_run(record: Record, run: RunState | None, in_flight: bool, proposed: bool = False) -> None:
+    """An effect is born in an open run, and a run ends with nothing in flight: else the effect would be nobody's.
+    What was `proposed` and waits for a person outlives its run, and may be made when that has ended."""
+    if record.kind in BIRTHS and run is not RunState.OPEN and not proposed:
         state = run.value if run else "not there"
         raise RecordInvalid(
             f"Record {record.seq}: run {short(record.run)} is {state} and takes no new effects."
@@ -120,12 +121,23 @@ def told(life: Life, intent: Record, outcome: Record | None, agent: str) -> Effe
     body = outcome.body if outcome else {}
     return effect._replace(
         seq=life.seq,
+        told=life.told,
         undone_by=life.undone_by,
         kept_by=life.kept_by,
         forgotten=life.forgotten,
         receipt=body.get("receipt", {}),
         note=body.get("why", ""),
     )
+
+
+def waits_for_a_person(state: State, body: dict[str, Any]) -> bool:
+    """It is in nobody's way until someone decides."""
+    return state is State.PROPOSED and waits(body.get("args", {})) == PERSON
+
+
+def stands_aside(state: State, body: dict[str, Any]) -> bool:
+    """Proposed, and not being made now: others may change the same things meanwhile, and conflicts are found then."""
+    return state is State.PROPOSED and bool(waits(body.get("args", {})))
 
 
 def touched(body: dict[str, Any]) -> tuple[str, ...]:

@@ -5,54 +5,29 @@ from math import inf
 
 from takeback.engine.parts import Parts
 from takeback.model.effect import Effect, State
+from takeback.model.ground import Ground
 from takeback.model.ids import short
-from takeback.model.resource import ancestors
 from takeback.retention.tiers import Decision
 from takeback.storage.protocols import Query
 
 _NAMED = 3  # earlier effects told of one that is forgotten by name
 
 
-class _Ground:
-    """What some effects touch; finds what overlaps in a time that does not grow with their number."""
-
-    def __init__(self) -> None:
-        self._at: dict[str, str] = {}
-        self._inside: dict[str, str] = {}
-
-    def add(self, effect: Effect) -> None:
-        for target in effect.targets:
-            if target.resource not in self._at:
-                self._at[target.resource] = effect.id
-                for outer in ancestors(target.resource):
-                    self._inside.setdefault(outer, effect.id)
-
-    def touched_by(self, effect: Effect) -> str:
-        """The id of one of them that overlaps; empty if none does."""
-        for target in effect.targets:
-            if found := self._at.get(target.resource) or self._inside.get(target.resource):
-                return found
-            for outer in ancestors(target.resource):
-                if outer in self._at:
-                    return self._at[outer]
-        return ""
-
-
 def spare(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
     """Of every effect there is, oldest first: what an earlier one that can be undone leans on stays as well."""
     undoable = _undoable(decisions)
-    ground, standing = _Ground(), set[str]()
+    ground, standing = Ground(), set[str]()
     spared: list[Decision] = []
     for one in decisions:
         if one.forget and _in_force(one.effect):
-            earlier = ground.touched_by(one.effect) or next(
+            earlier = ground.touched_by(_resources(one.effect)) or next(
                 (n for n in one.effect.needs if n in standing), ""
             )
             if earlier:
                 why = f"stays: an earlier effect, {short(earlier)}, could not be undone without it"
                 one = Decision(one.effect, False, why)
         if not one.forget and one.effect.id in undoable:
-            ground.add(one.effect)
+            ground.add(_resources(one.effect), one.effect.id)
             standing.add(one.effect.id)
         spared.append(one)
     return tuple(spared)
@@ -60,13 +35,13 @@ def spare(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
 
 def _undoable(decisions: Sequence[Decision]) -> set[str]:
     """Those in force whose way back nothing bars that was forgotten by name."""
-    barred, needed = _Ground(), set[str]()
+    barred, needed = Ground(), set[str]()
     undoable: set[str] = set()
     for effect in (one.effect for one in reversed(decisions) if _in_force(one.effect)):
         if effect.forgotten:
-            barred.add(effect)
+            barred.add(_resources(effect), effect.id)
             needed.update(effect.needs)
-        elif effect.id not in needed and not barred.touched_by(effect):
+        elif effect.id not in needed and not barred.touched_by(_resources(effect)):
             undoable.add(effect.id)
     return undoable
 
@@ -82,7 +57,7 @@ def spare_among(parts: Parts, decisions: Sequence[Decision]) -> list[Decision]:
             for one in going.values()
             if _in_force(one.effect)
             and (
-                any(first[target.resource] < one.effect.seq for target in one.effect.targets)
+                any(first[target.resource] < one.effect.order for target in one.effect.targets)
                 or any(True for _ in _needed(parts, one.effect, going))
             )
         ]
@@ -99,8 +74,10 @@ def barred_without(parts: Parts, effect: Effect, going: Collection[str]) -> str:
     found = {one.id: None for one in _needed(parts, effect, going)}
     for target in effect.targets:
         for one in _standing(parts, target.resource, going):
-            if one.seq >= effect.seq or len(found) > _NAMED:
+            if len(found) > _NAMED:
                 break
+            if one.order >= effect.order:
+                continue
             found[one.id] = None
     if not found:
         return ""
@@ -110,7 +87,7 @@ def barred_without(parts: Parts, effect: Effect, going: Collection[str]) -> str:
 
 
 def _first_standing(parts: Parts, resource: str, going: Collection[str]) -> float:
-    return next((effect.seq for effect in _standing(parts, resource, going)), inf)
+    return min((effect.order for effect in _standing(parts, resource, going)), default=inf)
 
 
 def _standing(parts: Parts, resource: str, going: Collection[str]) -> Iterator[Effect]:
@@ -127,3 +104,7 @@ def _needed(parts: Parts, effect: Effect, going: Collection[str]) -> Iterator[Ef
 def _in_force(effect: Effect) -> bool:
     """An undo cancels out with what it undid, so neither bars anything."""
     return effect.state is State.DONE and not effect.is_undo
+
+
+def _resources(effect: Effect) -> Iterator[str]:
+    return (target.resource for target in effect.targets)

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
+from takeback.adapters.protocol import Keeper
 from takeback.engine.parts import Parts
 from takeback.errors import RecordInvalid
 from takeback.model.effect import State
 from takeback.model.ids import short
 from takeback.storage.protocols import Query
 
+_BLOBS = ("content", "baseline", "targets")
 _NEEDED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK)
 
 
@@ -23,10 +25,18 @@ def live(parts: Parts) -> Iterator[str]:
             )
         if effect.remedy:
             yield from effect.remedy.blobs
-        # A proposal has no remedy yet; what it wants to write is named in its arguments.
-        content = effect.change.args.get("content")
-        if isinstance(content, str) and effect.state is State.PROPOSED:
-            yield content
+        # A proposal may have no remedy yet; what it needs is named in its arguments.
+        if effect.state is State.PROPOSED:
+            named = (effect.change.args.get(name) for name in _BLOBS)
+            yield from (digest for digest in named if isinstance(digest, str))
+    yield from _kept_by_adapters(parts)
+
+
+def _kept_by_adapters(parts: Parts) -> Iterator[str]:
+    """What was seen of watched trees, so that the next look need not read all of it again."""
+    tree = parts.adapters.get("tree")
+    if isinstance(tree, Keeper):
+        yield from tree.needed()
 
 
 def sweep(parts: Parts, grace: int) -> int:

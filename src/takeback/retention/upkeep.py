@@ -13,14 +13,16 @@ from takeback.storage.protocols import Query
 _AT_ONCE = 500  # of the oldest; the next run's end goes on
 _PAGES = 10  # looked through for some that may go
 _FILES_LOOKED_AT = 20
+_FEW = 64
 
 
 def crowding(parts: Parts, settings: Settings, now: int, ended: Sequence[Effect]) -> list[Decision]:
     """For the files this run touched: kept versions beyond the cap, oldest first."""
     decisions: list[Decision] = []
-    for resource in list(dict.fromkeys(t.resource for effect in ended for t in effect.targets))[
-        :_FILES_LOOKED_AT
-    ]:
+    # What changed a whole tree is no version of a file, and looking at each of its paths would take minutes.
+    few = [effect for effect in ended if len(effect.targets) <= _FEW]
+    resources = dict.fromkeys(target.resource for effect in few for target in effect.targets)
+    for resource in list(resources)[:_FILES_LOOKED_AT]:
         kept = list(parts.journal.effects(Query(resource=resource, forgettable=True)))
         exactly = [one for one in kept if any(target.resource == resource for target in one.targets)]
         surplus = exactly[: max(0, len(exactly) - settings.versions_per_file)]

@@ -1,6 +1,6 @@
 """Runs whose process is gone."""
 
-from takeback.model.effect import State
+from takeback.model.effect import PERSON, State
 from takeback.model.run import OnDeath, RunState
 from takeback.storage.process import alive
 from takeback.storage.protocols import Journal, Leases, Query
@@ -13,7 +13,8 @@ def something_left(journal: Journal, leases: Leases, now: int) -> bool:
             continue
         if info.on_death is not OnDeath.LEAVE:
             return True
-        if any(journal.effects(Query(run=info.id, states=(State.PROPOSED, State.INTENDED), limit=1))):
+        in_flight = journal.effects(Query(run=info.id, states=(State.PROPOSED, State.INTENDED)))
+        if any(effect.waits_for != PERSON for effect in in_flight):
             return True
     return False
 

@@ -2,11 +2,12 @@
 
 import hashlib
 import json
+import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from takeback.engine.do import Terms, do
 from takeback.engine.parts import Parts
@@ -29,16 +30,23 @@ from takeback.model.resource import display
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.runs import checkpoints
+from takeback.runs.commands import Commands
 from takeback.runs.heartbeat import Heartbeat
+from takeback.runs.held import dropped
 from takeback.runs.names import name_of
 from takeback.runs.signals import Interruptions, shared
 from takeback.runs.verbs import Options, Verbs
+from takeback.runs.watch import Watching
 from takeback.storage.protocols import Blobs, Query
+
+if TYPE_CHECKING:
+    from takeback.runs.box import Box
+    from takeback.sandbox.sandbox import Sandbox
 
 TURN_SECONDS = 10
 
 
-class Run(Verbs):
+class Run(Verbs, Commands, Watching):
     """Use it as a context manager: an exception takes back everything not kept, a normal end keeps it."""
 
     def __init__(
@@ -62,6 +70,7 @@ class Run(Verbs):
         self._now = now
         self._keep_up = keep_up
         self._ended = False
+        self._rooms: Sandbox | None = None
 
     @property
     def id(self) -> str:
@@ -107,6 +116,57 @@ class Run(Verbs):
                 self._position += 1
                 self._count()
             return effect
+
+    def _hold(self, change: Change, options: Options) -> Effect | None:
+        """Ready and not made: it waits for a person to keep or drop it."""
+        from takeback.engine.held import hold
+
+        with self._lock:
+            self._refuse_ended()
+            key = options.key or self._next_key(change)
+            effect = hold(self._parts, self._lease, change, Terms(key, options.needs, agent=self.agent))
+            if effect:
+                self._position += 1
+            return effect
+
+    def sandbox(
+        self,
+        base: "str | os.PathLike[str]" = "/",
+        *,
+        box: str = "",
+        cwd: "str | os.PathLike[str] | None" = None,
+        env: Mapping[str, str] | None = None,
+        network: bool = True,
+        timeout: float = 0,
+        memory: int = 0,
+        processes: int = 0,
+    ) -> "Box":
+        """A session over the machine's own files or over a directory with a root filesystem: every command is a step
+        with a way back, and nothing is seen outside until it is committed. `box` goes on with an earlier one."""
+        from takeback.runs.box import Box
+        from takeback.runs.box_setting import Hand, Limits, begin, reopen
+
+        with self._lock:
+            self._refuse_ended()
+            hand = Hand(self._parts, self._change, self._sandbox, self._undo_all)
+            setting = reopen(hand, box, env) if box else begin(hand, base, cwd, env)
+            return Box(hand, setting, Limits(network, timeout, memory, processes), self.id)
+
+    def _took_hold(self, effect: Effect) -> None:
+        with self._lock:
+            self._position += 1
+            self._count()
+
+    def _sandbox(self, place: str) -> "Sandbox":
+        """The one small process that starts this run's commands."""
+        from takeback.sandbox.sandbox import Sandbox
+
+        with self._lock:
+            if self._rooms is None:
+                rooms = os.path.join(place, "rooms")
+                os.makedirs(rooms, mode=0o700, exist_ok=True)
+                self._rooms = Sandbox(rooms)
+            return self._rooms
 
     def _do_in_turn(self, change: Change, terms: Terms) -> Effect | None:
         """While another process is changing the same thing we wait for it; what a dead one left is settled."""
@@ -175,20 +235,28 @@ class Run(Verbs):
         with self._lock:
             self._refuse_ended()
             point = checkpoints.find(self._parts.journal, to, self.id) if to is not None else None
-            plan = plan_undo(self._parts, self._wanted(effect, point), wishes)
+            wanted = self._wanted(effect, point)
+            if wanted and all(one.waits_for for one in wanted):
+                return dropped(self._parts, self._lease, wanted, dry_run)
+            state = json.loads(point.state) if point and point.state else None
+            return self._undo_all(wanted, wishes, dry_run)._replace(state=state)
+
+    def _undo_all(self, wanted: Sequence[Effect], wishes: Wishes, dry_run: bool) -> UndoResult:
+        with self._lock:
+            self._refuse_ended()
+            plan = plan_undo(self._parts, wanted, wishes)
             refuse_blocked(plan)
             refuse_conflicts(plan, wishes)
-            state = json.loads(point.state) if point and point.state else None
             if dry_run:
-                return UndoResult("planned", plan.effects, plan.targets, state=state)
+                return UndoResult("planned", plan.effects, plan.targets)
             with self.uninterrupted():
                 result = carry_out(self._parts, self._lease, plan, wishes, self.agent)
-            return refuse_untouched(result)._replace(state=state)
+            return refuse_untouched(result)
 
     def _wanted(self, effect: "Effect | str | None", point: Checkpoint | None) -> tuple[Effect, ...]:
         if effect is None:
             after = point.seq if point else 0
-            return tuple(one for one in not_kept(self._parts, self.id) if one.seq > after)
+            return tuple(one for one in not_kept(self._parts, self.id) if one.order > after)
         id = name_of(effect)
         found = tuple(self._parts.journal.effects(Query(ids=(id,))))
         if not found:
@@ -196,11 +264,16 @@ class Run(Verbs):
         return found
 
     def keep(self, effect: "Effect | str") -> None:
-        """This one stays even if the run fails later."""
-        id = name_of(effect)
+        """This one stays even if the run fails later. If it is held, it is made."""
+        from takeback.engine.held import keep_held
+
         with self._lock:
             self._refuse_ended()
-            self._append(Draft(Kind.KEEP, self.id, id))
+            (found,) = self._wanted(effect, None)
+            if found.waits_for:
+                terms = Terms(found.key, agent=self.agent, held_back=self.uninterrupted)
+                keep_held(self._parts, self._lease, found, found.change, terms)
+            self._append(Draft(Kind.KEEP, self.id, found.id))
 
     def effects(self) -> tuple[Effect, ...]:
         return tuple(self._parts.journal.effects(Query(run=self.id)))
@@ -251,6 +324,10 @@ class Run(Verbs):
         """Let go of the lease and leave the run open for whoever joins it next."""
         with self._lock:
             self._ended = True
+            if self._rooms is not None:
+                self._rooms.close()
+                self._rooms = None
+            self._stop_watching()
             self._heartbeat.stop()
             self._parts.leases.release(self._lease)
 

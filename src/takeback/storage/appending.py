@@ -3,14 +3,24 @@
 import json
 import sqlite3
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from takeback.errors import Blocked, KeyReused, LeaseLost, StoreBusy
 from takeback.model.effect import OPEN_STATES, State
+from takeback.model.ground import Ground
 from takeback.model.ids import short
-from takeback.model.life import BIRTHS, OF_EFFECTS, Life, consequences, refuse_unfit_run, touched
+from takeback.model.life import (
+    BIRTHS,
+    OF_EFFECTS,
+    Life,
+    consequences,
+    refuse_unfit_run,
+    stands_aside,
+    touched,
+    waits_for_a_person,
+)
 from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
-from takeback.model.resource import display, overlaps, without_fragment
+from takeback.model.resource import display, without_fragment
 from takeback.model.run import Lease, RunState, run_state_after
 from takeback.storage.bodies import shortened, whole
 from takeback.storage.database import Row
@@ -98,7 +108,8 @@ def _project(connection: sqlite3.Connection, record: Record, stand: Stand) -> No
     born = record.kind in BIRTHS
     if born or record.kind is Kind.CLOSE:
         in_flight = record.kind is Kind.CLOSE and _has_in_flight(connection, record.run)
-        refuse_unfit_run(record, stand.run, in_flight)
+        proposed = stand.life is not None and stand.life.state is State.PROPOSED
+        refuse_unfit_run(record, stand.run, in_flight, proposed)
     if record.kind in (Kind.OPEN, Kind.CLOSE):
         _project_run(connection, record)
     if record.kind not in OF_EFFECTS:
@@ -126,8 +137,11 @@ def _project(connection: sqlite3.Connection, record: Record, stand: Stand) -> No
 
 def _has_in_flight(connection: sqlite3.Connection, run: str) -> bool:
     of_run = "run = (SELECT number FROM runs WHERE id = ?)"
-    sql = f"SELECT 1 FROM effects WHERE {IN_FLIGHT} AND state <> 'stuck' AND {of_run} LIMIT 1"
-    return connection.execute(sql, (run,)).fetchone() is not None
+    sql = f"SELECT state, told FROM effects WHERE {IN_FLIGHT} AND state <> 'stuck' AND {of_run}"
+    return any(
+        not waits_for_a_person(State(state), _body(connection, told_at))
+        for state, told_at in connection.execute(sql, (run,)).fetchall()
+    )
 
 
 def _insert(connection: sqlite3.Connection, record: Record, life: Life, stand: Stand) -> None:
@@ -185,12 +199,15 @@ def _refuse_overlap(connection: sqlite3.Connection, record: Record) -> None:
     in_flight = connection.execute(
         f"SELECT id, state, seq, told FROM effects WHERE {IN_FLIGHT} AND id <> ?", (record.effect,)
     ).fetchall()
-    wanted = [without_fragment(resource) for resource in touched(record.body)]
+    wanted = Ground()
+    wanted.add((without_fragment(resource) for resource in touched(record.body)), record.effect)
     theirs = [
-        (id, state, one) for id, state, seq, told_at in in_flight for one in _held(connection, seq, told_at)
+        (id, state, one)
+        for id, state, seq, told_at in in_flight
+        for one in _held(connection, State(state), seq, told_at)
     ]
     for id, state, resource in theirs:
-        if not any(overlaps(without_fragment(resource), one) for one in wanted):
+        if not wanted.overlapping(without_fragment(resource)):
             continue
         if state == State.STUCK:
             raise Blocked(
@@ -204,12 +221,23 @@ def _refuse_overlap(connection: sqlite3.Connection, record: Record) -> None:
         )
 
 
-def _held(connection: sqlite3.Connection, effect: int, told_at: int) -> Sequence[str]:
-    """The resources of an effect in flight, as its own record names them: `targets` cannot be asked by effect."""
-    row = connection.execute("SELECT body FROM records WHERE seq = ?", (told_at,)).fetchone()
+def _body(connection: sqlite3.Connection, seq: int) -> dict[str, Any]:
+    """Of a record; empty if it is damaged."""
+    row = connection.execute("SELECT body FROM records WHERE seq = ?", (seq,)).fetchone()
     try:
-        return touched(json.loads(whole(row[0])))
-    except (TypeError, KeyError, ValueError):
+        return json.loads(whole(row[0]))
+    except (TypeError, ValueError):
+        return {}
+
+
+def _held(connection: sqlite3.Connection, state: State, effect: int, told_at: int) -> Sequence[str]:
+    """The resources of an effect in flight, as its own record names them: `targets` cannot be asked by effect."""
+    body = _body(connection, told_at)
+    if stands_aside(state, body):
+        return ()
+    try:
+        return touched(body)
+    except KeyError:
         # A damaged record: then all targets are looked through.
         rows = connection.execute("SELECT resource FROM targets WHERE effect = ?", (effect,)).fetchall()
         return [resource for (resource,) in rows]

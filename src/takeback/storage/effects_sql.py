@@ -51,6 +51,7 @@ def select_effects(query: Query, beyond: int = 0) -> tuple[str, list[Any]]:
         ("e.key = ? AND e.key <> '' AND e.state <> 'aborted'", query.key),
         ("e.seq IN (SELECT effect FROM needs WHERE needed = ?)", query.needing),
         ("e.seq > ?", query.after),
+        ("e.told > ?", query.told_after),
     ):
         if value:
             narrow(sql, value)

@@ -7,7 +7,17 @@ from typing import Any
 from takeback.errors import Blocked, KeyReused, LeaseLost, StoreBusy
 from takeback.model.effect import OPEN_STATES, Effect, State
 from takeback.model.ids import short
-from takeback.model.life import BIRTHS, OF_EFFECTS, Life, consequences, refuse_unfit_run, told, touched
+from takeback.model.life import (
+    BIRTHS,
+    OF_EFFECTS,
+    Life,
+    consequences,
+    refuse_unfit_run,
+    stands_aside,
+    told,
+    touched,
+    waits_for_a_person,
+)
 from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
 from takeback.model.resource import display, overlaps, without_fragment
 from takeback.model.run import Lease, OnDeath, Owner, RunInfo, RunState, run_state_after
@@ -79,7 +89,9 @@ class MemoryJournal:
         hash = chained(previous, seq, at, draft.kind, draft.run, draft.effect, body)
         record = Record(seq, draft.kind, draft.run, draft.effect, at, draft.body, hash)
         info = self._runs.get(record.run)
-        refuse_unfit_run(record, info.state if info else None, self._in_flight(record.run))
+        own = self._lives.get(record.effect)
+        proposed = own is not None and own.state is State.PROPOSED
+        refuse_unfit_run(record, info.state if info else None, self._in_flight(record.run), proposed)
         if record.kind in BIRTHS:
             self._refuse_reuse(record)
             self._refuse_overlap(record)
@@ -96,7 +108,10 @@ class MemoryJournal:
 
     def _in_flight(self, run: str) -> bool:
         in_hand = (State.PROPOSED, State.INTENDED)
-        return any(life.run == run and life.state in in_hand for life in self._lives.values())
+        return any(
+            life.run == run and life.state in in_hand and not waits_for_a_person(life.state, self._body(life))
+            for life in self._lives.values()
+        )
 
     def _project_run(self, record: Record) -> None:
         info = self._runs.get(record.run)
@@ -125,6 +140,8 @@ class MemoryJournal:
         wanted = [without_fragment(resource) for resource in touched(record.body)]
         for life in self._lives.values():
             if life.state not in OPEN_STATES or life.id == record.effect:
+                continue
+            if stands_aside(life.state, self._body(life)):
                 continue
             for resource in touched(self._body(life)):
                 if any(overlaps(without_fragment(resource), one) for one in wanted):
@@ -166,6 +183,7 @@ class MemoryJournal:
             and (not query.forgettable or (bool(life.kept_by) and not life.forgotten))
             and (not query.remembered or not life.forgotten)
             and life.seq > query.after
+            and life.told > query.told_after
         )
 
     def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False) -> Iterator[RunInfo]:

@@ -25,6 +25,7 @@ class Query(NamedTuple):
     forgettable: bool = False  # kept, and not forgotten yet
     remembered: bool = False  # not forgotten
     after: int = 0  # only those with a greater seq
+    told_after: int = 0  # only those that took hold later (Effect.order)
     limit: int = 0  # 0: all
     newest: bool = False
 

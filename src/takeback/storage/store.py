@@ -16,6 +16,7 @@ from takeback.storage.sqlite import SqliteJournal
 
 if TYPE_CHECKING:
     from takeback.storage.blobs import StoredBlobs
+    from takeback.storage.layers import Layers
 
 VERSION = 1
 FORMAT_LINE = "takeback store "
@@ -30,6 +31,7 @@ class Store:
         self.journal = SqliteJournal(database, now)
         self.leases = SqliteLeases(database, alive)
         self._blobs: StoredBlobs | None = None
+        self._layers: Layers | None = None
         self._journal_path = os.path.join(path, "journal.db")
         self._suspect_path = _suspect(path)
 
@@ -42,6 +44,14 @@ class Store:
             with self.database.lock:
                 self._blobs = self._blobs or StoredBlobs(self.database, os.path.join(self.path, "blobs"))
         return self._blobs
+
+    def layers(self) -> "Layers":
+        """Those of boxes; few commands need them."""
+        from takeback.storage.layers import Layers
+
+        with self.database.lock:
+            self._layers = self._layers or Layers(os.path.join(self.path, "layers"))
+        return self._layers
 
     def close(self) -> None:
         if self._blobs:

@@ -134,3 +134,37 @@ class JournalRunsSuite(JournalSuite):
             books.make(books.open(name), f"effect-{name}", f"file:///{name}")
         assert [(info.id, info.effects) for info in books.journal.runs()] == [("c", 1), ("a", 1), ("b", 1)]
         assert [info.id for info in books.journal.runs(("b", "c"))] == ["c", "b"]
+
+    # What waits.
+
+    def test_what_waits_for_a_person_is_in_nobodys_way_and_outlives_its_run(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [_waiting("held", "person")])
+        books.make(lease, "e", "file:///a")
+        books.journal.append(lease, [closing("run")])
+        assert books.effect("held").waits_for == "person"
+        books.journal.append(lease, [intending("held", "run"), ending("held", "run")])
+        assert books.effect("held").state is State.DONE
+        assert not list(books.journal.check())
+
+    def test_a_run_does_not_end_while_it_watches_a_command(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [_waiting("watched", "command")])
+        books.make(lease, "e", "file:///a")
+        with pytest.raises(RecordInvalid):
+            books.journal.append(lease, [closing("run")])
+
+    def test_what_waits_takes_hold_when_it_is_made(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [_waiting("held", "person")])
+        books.make(lease, "e", "file:///a")
+        between = books.effect("e")
+        books.journal.append(lease, [intending("held", "run"), ending("held", "run")])
+        held = books.effect("held")
+        assert held.seq < between.seq < held.order
+        assert books.ids(told_after=between.order) == ["held"]
+        assert books.ids(told_after=held.order) == []
+
+
+def _waiting(effect: str, for_whom: str) -> Draft:
+    return intending(effect, "run", kind=Kind.PROPOSE, args={"waits": for_whom})

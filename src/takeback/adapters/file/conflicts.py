@@ -97,17 +97,17 @@ def _undo_at(
     now = sight.state
     change = Target(target.resource, now, restored(target.before, target.after, now))
     if same(now, target.after):
-        return _step(target, Outcome.UNDONE, _back_to(target.before, tools), change, sight.seen)
+        return _step(target, Outcome.UNDONE, back_to(target.before, tools), change, sight.seen)
     if same(now, target.before):
         return _step(target, Outcome.ALREADY, "it is as it was before")
     found = difference(target.after, now, effect=of[:8])
     if on_conflict is OnConflict.FORCE:
-        detail = f"{_back_to(target.before, tools)}; {words(now)} that was there is kept for redo"
+        detail = f"{back_to(target.before, tools)}; {words(now)} that was there is kept for redo"
         return _step(target, Outcome.UNDONE, detail, change, sight.seen)
     if on_conflict is OnConflict.MERGE:
-        merged = _merged(place, target, now, tools)
+        merged = merged_with(place, target, now, tools)
         if merged.content is not None:
-            return _merge_step(target, now, merged, scope)
+            return merge_step(target, now, merged, scope)
         found = f"{found}; {merged.detail}"
     return _step(target, Outcome.CONFLICT, found)
 
@@ -121,7 +121,7 @@ def restored(before: State, after: State, now: State) -> State:
     )
 
 
-def _back_to(before: State, tools: Tools) -> str:
+def back_to(before: State, tools: Tools) -> str:
     if before["type"] == "absent":
         return "removed"
     left_out = before.get("left_out", 0)
@@ -130,7 +130,7 @@ def _back_to(before: State, tools: Tools) -> str:
     return f"back to {words(before)}{more}" + (f"; {apart}" if apart else "")
 
 
-def _merged(place: Place, target: Target, now: State, tools: Tools) -> Merged:
+def merged_with(place: Place, target: Target, now: State, tools: Tools) -> Merged:
     if target.before["type"] == "absent":
         return Merged(None, "undo would remove it, so there is nothing to merge with")
     three = (target.before, target.after, now)
@@ -143,7 +143,7 @@ def _merged(place: Place, target: Target, now: State, tools: Tools) -> Merged:
     return merge(file_bytes(place.fd, place.name, now["size"]), base, theirs)
 
 
-def _merge_step(target: Target, now: State, merged: Merged, scope: Scope) -> Step:
+def merge_step(target: Target, now: State, merged: Merged, scope: Scope) -> Step:
     import hashlib
 
     assert merged.content is not None

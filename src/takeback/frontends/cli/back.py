@@ -29,7 +29,7 @@ from takeback.frontends.cli.way_out import (
     unsettled_error,
     with_a_way_out,
 )
-from takeback.model.effect import OPEN_STATES, Effect, State
+from takeback.model.effect import OPEN_STATES, PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, nothing_to_do
 from takeback.model.run import RunInfo
@@ -158,7 +158,8 @@ def _wanted(tb: "Takeback", options: Namespace) -> Wanted:
 
 def _unsettled(tb: "Takeback", run: str, after: int = 0) -> tuple[Effect, ...]:
     """What of a run cannot be taken back with the rest of it, because nobody knows how it stands."""
-    return tuple(tb.store.journal.effects(Query(run=run, states=OPEN_STATES, after=after, newest=True)))
+    found = tb.store.journal.effects(Query(run=run, states=OPEN_STATES, after=after, newest=True))
+    return tuple(one for one in found if one.waits_for != PERSON)
 
 
 def _taken_back(
@@ -197,6 +198,9 @@ def _named(tb: "Takeback", name: str) -> "str | RunInfo":
 def _done_last(tb: "Takeback", passed: Sequence[Effect]) -> Iterator[Effect]:
     """Newest first. One that is still being made, or stuck, must not be passed over."""
     for effect in newest_first(tb, (State.DONE, *OPEN_STATES)):
+        if effect.waits_for == PERSON:
+            yield effect
+            continue
         if effect.state is not State.DONE:
             error = unsettled_error(effect, newest=not passed)
             error.hint = f"{error.hint} {earlier(tb, effect)}".strip()
@@ -235,6 +239,9 @@ def _redo(asked: Asked) -> int:
 def _keep_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("ids", nargs="*", metavar="ID", help="effects")
     parser.add_argument("--run", metavar="R", help="everything this run did")
+    parser.add_argument(
+        "--force", action="store_true", help="make what is held even over what others changed since"
+    )
 
 
 def _keep(asked: Asked) -> int:
@@ -247,7 +254,7 @@ def _keep(asked: Asked) -> int:
         wanted = options.ids or [
             one for one in tb.effects(run=options.run, state=State.DONE) if not one.is_undo
         ]
-        kept = tb.keep(wanted) if wanted else ()
+        kept = tb.keep(wanted, force=options.force) if wanted else ()
         give(asked, tb, [effect_json(effect) for effect in kept])
         for effect in kept[:_MOST_LISTED]:
             asked.screen.say(

@@ -20,6 +20,8 @@ from takeback.frontends.cli.ending import (
 from takeback.frontends.cli.output import Screen, Unprintable, printing, put, screen_for
 
 _NAMES = ("id", "ids", "run", "to", "agent", "key", "needs", "label", "summary", "sets", "delete")
+OURS = 125
+RUNNING = ("run", "shell")  # commands that end with the exit code of what they ran
 _ENDED_BY_SIGNAL = (129, 143)  # 128 + SIGHUP, 128 + SIGTERM
 
 
@@ -48,6 +50,24 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "run": Entry(
+        "Run",
+        "running",
+        "run a command as one effect that can be undone; a failing one changes nothing",
+        "takeback run -- make install",
+    ),
+    "shell": Entry(
+        "Run",
+        "shell",
+        "a session: every command is an effect, a failing one takes itself back",
+        "takeback shell",
+    ),
+    "explain": Entry(
+        "Run",
+        "explain",
+        "what of a command could be taken back, before it runs",
+        "takeback explain -- npm install",
+    ),
     "write": Entry(
         "Change",
         "files",
@@ -164,17 +184,28 @@ def _at_stake(name: str) -> str:
 
 
 def _guarded(words: list[str], made: list[str]) -> int:
+    own = _own_words(words)
     try:
         return _run(words, made)
     except TakebackError as error:
-        return complained(aimed(error, _store_in(words)), "--json" in words)
+        return _as_ours(own, complained(aimed(error, _store_in(own)), "--json" in own))
     except (BrokenPipeError, KeyboardInterrupt, Unprintable):
         raise
     # The one place that catches everything: a person must never be left with a traceback instead of an answer.
     except Exception as error:
         if os.environ.get("TAKEBACK_DEBUG"):
             raise
-        return complained(aimed(in_our_words(error), _store_in(words)), "--json" in words)
+        return _as_ours(own, complained(aimed(in_our_words(error), _store_in(own)), "--json" in own))
+
+
+def _own_words(words: list[str]) -> list[str]:
+    """Without those of a command that is to be run."""
+    return words[: words.index("--")] if "--" in words else list(words)
+
+
+def _as_ours(words: list[str], code: int) -> int:
+    """Where the exit code is that of the command which was run, trouble of ours has one that commands seldom use."""
+    return OURS if _name_in(words) in RUNNING else code
 
 
 def _store_in(words: list[str]) -> str:

@@ -9,7 +9,7 @@ from takeback.audit.views import effect_json, record_json
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import existing, give
 from takeback.frontends.cli.output import Screen, clean, clean_line, counted, full_time, printing, put
-from takeback.model.effect import Effect, State
+from takeback.model.effect import COMMAND, PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Record
 from takeback.model.resource import display
@@ -46,6 +46,9 @@ def _show(asked: Asked) -> int:
         facts = [
             ("Effect", screen.paint(effect.id, "cyan")),
             ("What", clean(effect.change.summary)),
+            ("Where", display(effect.change.resource) if "argv" in effect.change.args else ""),
+            ("Ended", _ended(effect)),
+            ("Covered", clean(str(effect.change.args.get("coverage", "")))),
             ("State", _state(screen, effect)),
             ("Run", where + (f", agent {clean(effect.agent)}" if effect.agent else "")),
             ("When", full_time(effect.at)),
@@ -75,11 +78,15 @@ def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:
     if effect.state is not State.DONE or effect.forgotten:
         return ()
     found = {one.id: one for one in dependents(tb.parts, effect)}
-    return tuple(sorted(found.values(), key=lambda one: -one.seq))
+    return tuple(sorted(found.values(), key=lambda one: -one.order))
 
 
 def _state(screen: Screen, effect: Effect) -> str:
     told = screen.state(effect.state.value)
+    if effect.waits_for == PERSON:
+        told += ", held until someone keeps or drops it"
+    if effect.waits_for == COMMAND:
+        told += ", its command has not been seen to end"
     if effect.undone_by:
         told += f", by {short(effect.undone_by)}"
     if effect.kept:
@@ -87,6 +94,11 @@ def _state(screen: Screen, effect: Effect) -> str:
     if effect.forgotten:
         told += ", forgotten: it can no longer be undone"
     return f"{told}: {clean(effect.note)}" if effect.note else told
+
+
+def _ended(effect: Effect) -> str:
+    code = effect.change.args.get("exit_code")
+    return "" if code is None else f"with exit code {code}"
 
 
 def _way_back(effect: Effect) -> str:
@@ -140,11 +152,19 @@ def _diff(asked: Asked) -> int:
                 ],
             },
         )
-        if not parts:
-            screen.say("It touched nothing that can be compared.")
-        for part in parts:
-            _say_part(screen, part)
+        _say_parts(screen, parts)
     return 0
+
+
+def say_difference(screen: Screen, tb: "Takeback", effect: Effect) -> None:
+    _say_parts(screen, difference(tb.store.blobs, effect))
+
+
+def _say_parts(screen: Screen, parts: tuple[Part, ...]) -> None:
+    if not parts:
+        screen.say("It touched nothing that can be compared.")
+    for part in parts:
+        _say_part(screen, part)
 
 
 def _say_part(screen: Screen, part: Part) -> None:

@@ -54,9 +54,22 @@ def _tell(screen: Screen, status: Status) -> None:
         f"Effects  {', '.join(counts)}; {status.kept:,} kept, {status.forgotten:,} forgotten; "
         f"{counted(status.undos, 'undo')} in force"
     )
+    _tell_held(screen, status)
     _tell_runs(screen, status)
     _tell_retention(screen, status)
     _tell_troubles(screen, status)
+
+
+def _tell_held(screen: Screen, status: Status) -> None:
+    for effect in status.held[-_MOST_RUNS:]:
+        name = screen.paint(short(effect.id), "cyan")
+        screen.say(f"Held     {name} {clean(effect.change.summary)}: {counted(len(effect.targets), 'path')}")
+    if len(status.held) > _MOST_RUNS:
+        screen.say(f"         and {len(status.held) - _MOST_RUNS:,} more")
+    if status.held:
+        screen.hint(
+            "`takeback diff ID` shows what is held, `takeback keep ID` makes it, `takeback undo ID` drops it."
+        )
 
 
 def _tell_runs(screen: Screen, status: Status) -> None:

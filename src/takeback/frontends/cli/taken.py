@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from takeback.api import Takeback
 
 _MOST_LISTED = 10
+_FIRST_LISTED = 5
 _GOOD = (Outcome.UNDONE, Outcome.ALREADY)
 
 
@@ -191,7 +192,8 @@ def _list_targets(asked: Asked, result: UndoResult, word: str) -> None:
     styles = {"undone": "green", "already": "dim", "conflict": "red", "failed": "red", "excluded": "yellow"}
     listed = result.targets
     if len(listed) > _MOST_LISTED:
-        listed = tuple(one for one in listed if one.outcome is not Outcome.UNDONE)
+        undone = [one for one in listed if one.outcome is Outcome.UNDONE]
+        listed = (*undone[:_FIRST_LISTED], *(one for one in listed if one.outcome is not Outcome.UNDONE))
     for one in listed:
         detail = f"  {clean(one.detail)}" if one.detail else ""
         outcome = word if one.outcome is Outcome.UNDONE else one.outcome.value

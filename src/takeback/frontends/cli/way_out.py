@@ -125,7 +125,7 @@ def earlier(tb: "Takeback", than: Effect) -> str:
     """The newest effect before it that can be undone alone."""
     tried = 0
     for effect in newest_first(tb, (State.DONE,)):
-        if effect.seq >= than.seq or effect.is_undo:
+        if effect.order >= than.order or effect.is_undo:
             continue
         if _works(tb, partial(tb.undo, [effect]), {"on_conflict": "refuse"}):
             return f"An earlier one can be named: `takeback undo {short(effect.id)}`."

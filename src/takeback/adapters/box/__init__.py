@@ -1,0 +1,1 @@
+"""Boxes: an effect moves a box from one point to another."""

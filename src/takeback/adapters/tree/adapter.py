@@ -1,0 +1,173 @@
+"""Many paths as one effect: what a sandboxed command left, merged and taken back; what was found in a watched tree."""
+
+from collections.abc import Callable
+
+from takeback.adapters.file.build import Tools
+from takeback.adapters.file.hold import release_held, release_returned
+from takeback.adapters.file.scratch import scratch
+from takeback.adapters.file.trouble import translated
+from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.tree.capturing import (
+    VERSION,
+    capture_change,
+    capture_undo,
+    demand_before,
+    grounds_of,
+    is_timed,
+)
+from takeback.adapters.tree.carrying import Carrier
+from takeback.adapters.tree.change import WATCH, read_targets
+from takeback.adapters.tree.places import Places
+from takeback.adapters.tree.sighting import sight
+from takeback.adapters.tree.swapping import Swap
+from takeback.adapters.tree.undoing import Undoing
+from takeback.adapters.tree.units import in_order, units_of
+from takeback.errors import Drifted, Misuse, NoRemedy
+from takeback.model.change import UNDO, Change
+from takeback.model.effect import Effect
+from takeback.model.plan import OnConflict
+from takeback.model.remedy import Offer, Remedy, Strategy
+from takeback.model.staged import Staged
+from takeback.model.standing import Sighting, Standing
+from takeback.storage.protocols import Blobs
+
+Found = Callable[[Effect], Change | None]
+
+
+class TreeAdapter:
+    """A fresh one can do everything; one that captured an effect itself knows that there is no scratch of it yet."""
+
+    version = VERSION
+
+    def __init__(self, name: str, blobs: Blobs, held: str = "", found: Found | None = None) -> None:
+        """`name` is "command" or "tree"; `found` tells what changed in a watched tree."""
+        self.name = name
+        self.traits = Traits(stages=False, atomic=False, exact=True, watches=found is not None, holds=True)
+        self._tools = Tools(blobs, held)
+        self._found = found
+        self._untried: set[str] = set()  # captured here, by nobody applied yet
+        self._clean: set[str] = (
+            set()
+        )  # captured and applied here, at the first attempt: no scratch can be left
+
+    def assess(self, change: Change, of: Effect | None = None) -> Assessment:
+        if change.kind == UNDO:
+            return self._assess_undo(change, of)
+        targets = [t for t in read_targets(self._tools.blobs, change.args["targets"]) if not is_timed(t)]
+        if change.kind != WATCH:
+            with Places(targets) as places:
+                for _, target in in_order(targets):
+                    demand_before(target, places)
+        lost: list[str] = list(change.args.get("lost", ()))
+        why = "what was there is in the store, path by path"
+        return Assessment(
+            resources=tuple(target.resource for target in targets),
+            offers=(Offer(Strategy.SNAPSHOT, exact=change.args.get("exact", True), why=why),),
+            changes_nothing=not targets,
+            lost=tuple(lost),
+        )
+
+    def _assess_undo(self, change: Change, of: Effect | None) -> Assessment:
+        if of is None or of.remedy is None:
+            raise Misuse(
+                "There is nothing to take back: the effect has no remedy.",
+                hint="Name an effect that was done.",
+            )
+        steps = self._undoing(change, of, keep=False).plan()
+        targets = [step.target for step in steps if step.target is not None]
+        cost = sum(target.before.get("size", target.before.get("bytes", 0)) for target in targets)
+        why = "what is there now is kept, so that redo can bring it back"
+        return Assessment(
+            resources=tuple(step.outcome.resource for step in steps),
+            offers=(Offer(Strategy.SNAPSHOT, cost=cost, why=why),),
+            changes_nothing=not targets,
+            outcomes=tuple(step.outcome._replace(effect=of.id) for step in steps),
+        )
+
+    def _undoing(self, change: Change, of: Effect, keep: bool) -> Undoing:
+        return Undoing(of, OnConflict(change.args.get("on_conflict", "refuse")), self._tools, keep)
+
+    def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
+        return ()
+
+    def capture(self, effect: Effect, offer: Offer) -> Remedy:
+        if effect.change.kind != UNDO:
+            remedy = capture_change(effect, self.name, self._tools)
+        else:
+            of = effect.of
+            if of is None or of.remedy is None:
+                raise Misuse(
+                    "There is nothing to take back: the effect has no remedy.",
+                    hint="Name an effect that was done.",
+                )
+            steps = self._undoing(effect.change, of, keep=True).plan()
+            remedy = capture_undo(effect, of, steps, self.name, self._tools)
+        self._untried.add(effect.id)
+        return remedy
+
+    def apply(self, effect: Effect) -> Receipt:
+        first = effect.id in self._untried
+        self._untried.discard(effect.id)
+        self._carry(effect, forward=True, first=first)
+        if first:
+            self._clean.add(effect.id)
+        return Receipt()
+
+    def verify(self, effect: Effect) -> Sighting:
+        if effect.remedy is None:
+            return Sighting(Standing.BEFORE, "nothing was begun")
+        return sight(effect.id, effect.targets, grounds_of(effect), clean=effect.id in self._clean)
+
+    def undo(self, effect: Effect) -> None:
+        self._clean.discard(effect.id)
+        sighting = self.verify(effect)
+        if sighting.standing in (Standing.FOREIGN, Standing.UNKNOWN):
+            raise Drifted(f"{sighting.detail}.", hint="Nothing was changed.", effect=effect.id)
+        self._carry(effect, forward=False)
+
+    def _carry(self, effect: Effect, forward: bool, first: bool = False) -> None:
+        if effect.remedy is None:
+            raise NoRemedy("The effect has no remedy.", hint="Capture comes before apply.", effect=effect.id)
+        units = units_of(effect.targets, forward)
+        with Places(effect.targets) as places:
+            grounds = grounds_of(effect)
+            Carrier(effect.id, grounds, self._tools, places, forward, first).carry(units)
+        self._release_returned(effect)
+
+    def _release_returned(self, effect: Effect) -> None:
+        """Only now that their own names are durable."""
+        if not any("held" in state for target in effect.targets for state in (target.before, target.after)):
+            return
+        with Places(effect.targets) as places:
+            for target in effect.targets:
+                place = places.if_there(target.resource)
+                for state in (target.before, target.after):
+                    if place and "held" in state:
+                        release_returned(self._tools, place, state)
+
+    def tidy(self, effect: Effect) -> None:
+        self._untried.discard(effect.id)
+        if effect.id in self._clean or effect.remedy is None:
+            self._clean.discard(effect.id)
+            return
+        with Places(effect.targets) as places:
+            for unit in units_of(effect.targets):
+                if unit.adjusts:
+                    continue
+                with translated(unit.resource):
+                    place = places.if_there(unit.resource)
+                    if place:
+                        Swap(unit, place, scratch(effect.id, unit.number, place.name), self._tools).tidy()
+        self._release_returned(effect)
+
+    def release(self, effect: Effect) -> None:
+        """The power to undo it was given up: let go of the inodes held for it."""
+        release_held(self._tools, effect.id)
+
+    def found(self, effect: Effect) -> Change | None:
+        if self._found is None:
+            raise Misuse(
+                f"The adapter {self.name!r} does not watch.",
+                hint="Only effects of watched trees are compared.",
+            )
+        return self._found(effect)

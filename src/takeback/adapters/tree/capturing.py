@@ -1,0 +1,205 @@
+"""Make the remedy of an effect on many paths: what each was, what it will be, and the directories around them."""
+
+import os
+import time
+from typing import Any
+
+from takeback.adapters.file.build import Tools
+from takeback.adapters.file.hold import NOT_HELD, can_hold, name_to_hold
+from takeback.adapters.file.states import difference, same
+from takeback.adapters.file.trouble import CannotCapture, translated
+from takeback.adapters.tree.change import WATCH, contents, read_targets
+from takeback.adapters.tree.grounds import Ground, closed_mode, from_json, to_json, under
+from takeback.adapters.tree.places import Places
+from takeback.adapters.tree.states import OPEN, is_dir, is_excluded, only_time, see, signed_alike
+from takeback.adapters.tree.swapping import AGAIN
+from takeback.adapters.tree.twins import groups, is_joined, is_unchanged, led
+from takeback.adapters.tree.undoing import Step
+from takeback.adapters.tree.units import in_order, units_of
+from takeback.errors import Conflict, Drifted
+from takeback.model.effect import Effect
+from takeback.model.plan import OnConflict, Outcome
+from takeback.model.remedy import Remedy, Strategy, Target
+from takeback.model.resource import display
+
+VERSION = 1
+GROUNDS = "grounds"
+
+
+def grounds_of(effect: Effect) -> list[Ground]:
+    return from_json(effect.remedy.payload.get(GROUNDS, ())) if effect.remedy else []
+
+
+def capture_change(effect: Effect, name: str, tools: Tools) -> Remedy:
+    change = effect.change
+    listed = read_targets(tools.blobs, change.args["targets"])
+    timed = [target for target in listed if is_timed(target)]
+    targets = [target for target in listed if not is_timed(target)]
+    residue = [change.args["residue"]] if change.args.get("residue") else []
+    with Places(targets) as places:
+        if change.kind != WATCH:
+            for _, target in in_order(targets):
+                demand_before(target, places)
+            targets = held(effect.id, targets, tools, places, residue)
+        targets = [target for target in led(targets) if not is_unchanged(target)]
+        times = {target.resource: (target.before["mtime"], target.after["mtime"]) for target in timed}
+        grounds = _grounds(targets, times, places, look=change.kind != WATCH)
+    exact = bool(change.args.get("exact", True)) and not residue
+    return _remedy(name, targets, {GROUNDS: to_json(grounds)}, exact, "; ".join(dict.fromkeys(residue)))
+
+
+def is_timed(target: Target) -> bool:
+    """A directory of which only the time differs: no target, or it would stand in the way of all that is in it."""
+    return is_dir(target.before) and is_dir(target.after) and only_time(target.before, target.after)
+
+
+def demand_before(target: Target, places: Places) -> None:
+    """Nobody changed it since it was read."""
+    if is_excluded(target.before, target.after):
+        return
+    with translated(target.resource):
+        place = places.if_there(target.resource)
+        status = place.stat() if place else None
+        if place is None or status is None:
+            if target.before["type"] == "absent":
+                return
+            raise Drifted(f"{display(target.resource)} is no longer there.", hint=AGAIN)
+        if signed_alike(status, target.before):
+            return
+        try:
+            now = see(place, target.before)
+        except CannotCapture as trouble:
+            raise Drifted(
+                f"{display(target.resource)} is not what it was: {trouble.reason}.", hint=AGAIN
+            ) from trouble
+        if not same(now, target.before):
+            raise Drifted(
+                f"{display(target.resource)} is not what it was: it {difference(target.before, now)}.",
+                hint=AGAIN,
+            )
+
+
+def held(
+    effect: str, targets: list[Target], tools: Tools, places: Places, residue: list[str]
+) -> list[Target]:
+    """Of a file with several names all may be among the targets: then they come back as one. If not, the inode that is
+    displaced is kept, so that it is the same file again as the names that stay."""
+    found = groups((target.resource, target.before) for target in targets)
+    nlinks = {(t.before["dev"], t.before["ino"]): t.before["nlink"] for t in targets if "nlink" in t.before}
+    first = {resource: names[0] for names in found.values() for resource in names}
+    # Of anything but a file the count is not known: then only names that are among the targets come back as one.
+    whole = {names[0] for inode, names in found.items() if len(names) >= nlinks.get(inode, 1)}
+    result: list[Target] = []
+    for index, target in enumerate(targets):
+        leader = first.get(target.resource)
+        before = target.before
+        if leader is not None and leader in whole:
+            if leader != target.resource:
+                before = before | {"twin": leader}
+        elif leader is not None and "twin" not in before and not _stays_the_file(target):
+            place = places.at(target.resource)
+            if can_hold(tools, place):
+                before = before | {"held": name_to_hold(tools, before, f"{effect}-{index}")}
+            else:
+                residue.append(NOT_HELD.format(name=display(target.resource)))
+        result.append(target._replace(before=before))
+    return result
+
+
+def _stays_the_file(target: Target) -> bool:
+    from takeback.adapters.tree.states import in_place
+
+    return in_place(target.before, target.after)
+
+
+def _grounds(
+    targets: list[Target], times: dict[str, tuple[int, int]], places: Places, look: bool
+) -> list[Ground]:
+    """The directories in which names come and go, and those of which only the time is known to have changed."""
+    now = time.time_ns()
+    units = units_of(targets)
+    moved = {unit.parent for unit in units if "absent" in (unit.start["type"], unit.goal["type"])}
+    shells = {t.resource: t for t in targets if is_dir(t.before) and is_dir(t.after)}
+    found: dict[str, Ground] = {resource: Ground(resource, pair) for resource, pair in times.items()}
+    for resource in under(units):
+        shell = shells.get(resource)
+        if shell is not None:
+            modes = (shell.before["mode"], shell.after["mode"])
+            if os.geteuid() != 0 and any(mode & OPEN != OPEN for mode in modes):
+                pair = (shell.before["mtime"], shell.after["mtime"])
+                found[resource] = Ground(resource, pair, modes)
+            continue
+        place = places.if_there(resource) if look else None
+        status = place.stat() if place else None
+        if status is not None:
+            # Where no name comes or goes a command that writes into files moves no time.
+            later = now if resource in moved else status.st_mtime_ns
+            pair = times.get(resource, (status.st_mtime_ns, later))
+            mode = closed_mode(status)
+            found[resource] = Ground(resource, pair, (mode, mode))
+    return [found[resource] for resource in sorted(found, key=lambda one: one.split("/"))]
+
+
+def capture_undo(effect: Effect, of: Effect, steps: list[Step], name: str, tools: Tools) -> Remedy:
+    """An undo's own remedy: what is there now, and what it will leave; so redo is the undo of the undo."""
+    refuse_conflicts(of, steps, OnConflict(effect.change.args.get("on_conflict", "refuse")))
+    targets = [step.target for step in steps if step.target is not None]
+    known = {target.resource: target for target in of.targets}
+    with Places(targets) as places:
+        named = [_named(one, known.get(one.resource), places) for one in targets]
+        targets = led(held(effect.id, named, tools, places, []))
+        times = _times_back(grounds_of(of), places)
+        grounds = _grounds(targets, times, places, look=True)
+    residue = of.remedy.residue if of.remedy else ""
+    payload = {"undo": of.id, GROUNDS: to_json(grounds)}
+    return _remedy(name, targets, payload, not residue, residue)
+
+
+def _named(target: Target, of: Target | None, places: Places) -> Target:
+    """What the effect left is perhaps another name of a file that stays, or was held before under a name of ours."""
+    if of is None or target.before.get("nlink", 1) < 2:
+        return target
+    twin: str = of.after.get("twin", "")
+    if twin and is_joined(target.resource, twin, places):
+        return target._replace(before=target.before | {"twin": twin})
+    if "held" in of.after:
+        return target._replace(before=target.before | {"held": of.after["held"]})
+    return target
+
+
+def _times_back(grounds: list[Ground], places: Places) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    now = time.time_ns()
+    for ground in grounds:
+        place = places.if_there(ground.resource)
+        status = place.stat() if place else None
+        if status is not None:
+            untouched = status.st_mtime_ns == ground.times[1]
+            found[ground.resource] = (status.st_mtime_ns, ground.times[0] if untouched else now)
+    return found
+
+
+def refuse_conflicts(of: Effect, steps: list[Step], on_conflict: OnConflict) -> None:
+    odd = [step.outcome for step in steps if step.outcome.outcome in (Outcome.CONFLICT, Outcome.FAILED)]
+    if odd and on_conflict is not OnConflict.SKIP:
+        details = "; ".join(f"{display(each.resource)} {each.detail}" for each in odd[:20])
+        more = f"; and {len(odd) - 20:,} more" if len(odd) > 20 else ""
+        raise Conflict(
+            f"The {'redo' if of.is_undo else 'undo'} of {of.id[:8]} would destroy what was done since: "
+            f"{details}{more}.",
+            hint="Nothing was changed. Merge, skip or force, or undo the later changes first.",
+            resources=tuple(each.resource for each in odd),
+        )
+
+
+def _remedy(name: str, targets: list[Target], payload: dict[str, Any], exact: bool, residue: str) -> Remedy:
+    return Remedy(
+        adapter=name,
+        version=VERSION,
+        strategy=Strategy.SNAPSHOT,
+        targets=tuple(targets),
+        payload=payload,
+        blobs=tuple(contents(targets)),
+        exact=exact and not residue,
+        residue=residue,
+    )

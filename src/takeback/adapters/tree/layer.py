@@ -1,0 +1,214 @@
+"""From what a command left in its layer to what it would change in the world: each path with before and after, all
+contents in the store. What someone else changed while it ran is told as a conflict."""
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from takeback.adapters.file.assessing import may_own
+from takeback.adapters.file.kernel import born
+from takeback.adapters.file.paths import Place
+from takeback.adapters.file.states import ABSENT, State, lasting, same
+from takeback.adapters.file.tree import Scope
+from takeback.adapters.file.trouble import CannotCapture, in_our_words
+from takeback.adapters.tree.linked import Linked
+from takeback.adapters.tree.places import Places
+from takeback.adapters.tree.states import is_dir, see
+from takeback.adapters.tree.twins import is_unchanged
+from takeback.model.plan import Outcome, TargetOutcome
+from takeback.model.remedy import Target
+from takeback.model.resource import display, file_resource
+from takeback.storage.protocols import Blobs
+
+Known = Callable[[str, State], bool]
+
+_WHILE = "while the command ran"
+
+
+class Left(Protocol):
+    """As `takeback.sandbox.differences` tells it."""
+
+    @property
+    def path(self) -> bytes: ...
+    @property
+    def source(self) -> bytes | None: ...
+    @property
+    def below(self) -> bool: ...
+
+
+class LayerTargets(NamedTuple):
+    targets: tuple[Target, ...]
+    conflicts: tuple[TargetOutcome, ...] = ()  # what others changed meanwhile
+    lost: tuple[str, ...] = ()  # what could not be brought back, or not be made, in whole sentences
+    exact: bool = True
+    residue: str = ""
+
+
+class _Read(NamedTuple):
+    """One path: what is there, what the layer has; inode numbers still in it."""
+
+    resource: str
+    before: State
+    after: State
+    source: bytes | None
+
+
+def read_layer(
+    lefts: Iterable[Left], root: str, since_ns: int, blobs: Blobs, known: Known | None = None
+) -> LayerTargets:
+    """`since_ns` from `clock.begin`, before the command started. `known` tells of a state that it is our own doing."""
+    reading = _Reading(root, since_ns, blobs, known)
+    with Places() as reading.world, Places() as reading.layer:
+        for left in lefts:
+            reading.take(left)
+        return reading.result()
+
+
+class _Reading:
+    def __init__(self, root: str, since: int, blobs: Blobs, known: Known | None) -> None:
+        self._root = os.fsencode(root).rstrip(b"/")
+        self._since = since
+        self._blobs = blobs
+        self._known = known
+        self.world = Places()
+        self.layer = Places()
+        self._read: list[_Read] = []
+        self._coming: set[str] = set()  # directories that the command made
+        self._parents: dict[str, str] = {}
+        self._conflicts: list[TargetOutcome] = []
+        self._lost: list[str] = []
+        self._residue: list[str] = []
+
+    def take(self, left: Left) -> None:
+        path = self._root + left.path if left.path != b"/" else self._root
+        resource = file_resource(path or b"/")
+        if not path:
+            self._residue.append("what the command changed of the root directory itself was left out")
+            return
+        try:
+            before = self._before(resource)
+            after = self._after(resource, left.source) if left.source is not None else ABSENT
+        except CannotCapture as trouble:
+            self._lost.append(f"{display(trouble.resource)} cannot be kept: {trouble.reason}")
+            return
+        except OSError as error:
+            self._lost.append(str(in_our_words(error, resource)))
+            return
+        if is_dir(after) and not is_dir(before):
+            self._coming.add(resource)
+        if same(before, after) and before["type"] == "absent":
+            return  # made and removed again, or removed by someone else as well
+        if is_dir(before) and same(before, after) and before["mtime"] > self._since:
+            return  # names came and went in it meanwhile, which is no change of its own
+        if why := self._conflict(resource, left, before, after):
+            # It stays part of the work: who decides about the conflict decides about all of it.
+            self._conflicts.append(TargetOutcome(resource, Outcome.CONFLICT, why))
+        if why := _impossible(before, after):
+            self._lost.append(f"{display(resource)} {why}")
+            return
+        self._read.append(_Read(resource, before, after, left.source))
+
+    def _before(self, resource: str) -> State:
+        place = self.world.if_there(resource)
+        return see(place, ABSENT, Scope(self._blobs)) if place else ABSENT
+
+    def _after(self, resource: str, source: bytes) -> State:
+        place = self._source(source)
+        place.resource = resource
+        status = place.stat()
+        if status is None:
+            raise CannotCapture(resource, "what the command left of it vanished")
+        try:
+            return see(place, ABSENT, Scope(self._blobs))
+        except CannotCapture:
+            if os.geteuid() == 0 or not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+                raise
+        # Closed even to its owner; in the layer, which is ours, it may be opened to be read.
+        os.chmod(source, stat.S_IMODE(status.st_mode) | stat.S_IRUSR)
+        try:
+            return see(place, ABSENT, Scope(self._blobs)) | {"mode": stat.S_IMODE(status.st_mode)}
+        finally:
+            os.chmod(source, stat.S_IMODE(status.st_mode))
+
+    def _source(self, source: bytes) -> Place:
+        try:
+            return self.layer.at(file_resource(source))
+        except OSError:
+            # The way to the store may lead through links; inside a layer none is followed.
+            parent, name = os.path.split(source)
+            return self.layer.at(file_resource(os.path.join(os.path.realpath(parent), name)))
+
+    def _conflict(self, resource: str, left: Left, before: State, after: State) -> str:
+        if same(before, after):
+            return ""
+        if before["type"] == "absent":
+            if left.below:
+                return f"was removed or moved away by someone else {_WHILE}"
+            return self._parent_conflict(resource)
+        if not left.below:
+            return f"was made by someone else {_WHILE}"
+        place = self.world.at(resource)
+        status = place.stat()
+        if status is None:
+            return f"was removed or moved away by someone else {_WHILE}"
+        if not self._is_newer(place, status, before):
+            return ""
+        if self._known is not None and self._known(resource, before):
+            return ""
+        return f"was changed by someone else {_WHILE}"
+
+    def _is_newer(self, place: Place, status: os.stat_result, before: State) -> bool:
+        if not is_dir(before):
+            return status.st_ctime_ns > self._since
+        if status.st_ctime_ns <= self._since:
+            return False
+        # A directory's ctime moves with every name in it, which is no change of itself; its mtime moves along.
+        return status.st_mtime_ns <= self._since or born(place.fd, place.name) > self._since
+
+    def _parent_conflict(self, resource: str) -> str:
+        """Something new: the directory it goes to must be the one that was there."""
+        parent = resource.rpartition("/")[0]
+        if parent in self._coming or parent == "file://":
+            return ""
+        if parent not in self._parents:
+            self._parents[parent] = self._directory_conflict(parent)
+        return self._parents[parent]
+
+    def _directory_conflict(self, resource: str) -> str:
+        place = self.world.if_there(resource)
+        status = place.stat() if place else None
+        if place is None or status is None or not stat.S_ISDIR(status.st_mode):
+            return f"has no directory any more: someone else took it away {_WHILE}"
+        if born(place.fd, place.name) > self._since and not (
+            self._known and self._known(resource, see(place))
+        ):
+            return f"would go to a directory that someone else made {_WHILE}"
+        return ""
+
+    def result(self) -> LayerTargets:
+        linked = Linked(self._blobs, self.world)
+        rows = [(one.resource, one.before, one.after, one.source) for one in self._read]
+        targets = [target._replace(after=lasting(target.after)) for target in linked.joined(rows)]
+        self._residue += linked.residue
+        return LayerTargets(
+            targets=tuple(target for target in targets if not is_unchanged(target)),
+            conflicts=tuple(self._conflicts),
+            lost=tuple(self._lost),
+            exact=not self._residue,
+            residue="; ".join(dict.fromkeys(self._residue)),
+        )
+
+
+def _impossible(before: State, after: State) -> str:
+    """Why an ordinary user could not make it, or not bring it back; empty if that is possible."""
+    if os.geteuid() == 0:
+        return ""
+    if after["type"] != "absent" and not may_own(after["uid"], after["gid"]):
+        return f"would belong to user {after['uid']}, group {after['gid']}, which takes root"
+    stays = before["type"] == after["type"] and before.get("digest") == after.get("digest")
+    if before["type"] != "absent" and not stays and not may_own(before["uid"], before["gid"]):
+        return f"belongs to user {before['uid']}, group {before['gid']}, so it could not be brought back"
+    if after["type"] == "file" and not after["mode"] & stat.S_IRUSR:
+        return f"could not be read again with mode {after['mode']:04o} to see that it was written"
+    return ""

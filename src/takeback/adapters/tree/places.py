@@ -1,0 +1,80 @@
+"""The directories of many paths, each opened once and without following any symbolic link."""
+
+import errno
+import os
+from collections.abc import Iterable
+from types import TracebackType
+
+from takeback.adapters.file.kernel import AT_ROOT
+from takeback.adapters.file.paths import Place, open_below
+from takeback.errors import Misuse
+from takeback.model.remedy import Target
+from takeback.model.resource import ancestors, path_of, unquote
+
+_KEPT = 64
+_READ = os.O_RDONLY | os.O_DIRECTORY
+_PATH = os.O_PATH | os.O_DIRECTORY
+
+
+class Places:
+    """Handles are shared: a place from here is not to be closed, and is good until many others were asked for."""
+
+    def __init__(self, targets: Iterable[Target] = ()) -> None:
+        """Of an effect's own paths that are or will be symbolic links it is known that they are no directories."""
+        self._kept: dict[str, int] = {}  # by the resource of the directory; the one used last stands last
+        self._links = {
+            target.resource
+            for target in targets
+            if "symlink" in (target.before["type"], target.after["type"])
+        }
+
+    def __enter__(self) -> "Places":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for fd in self._kept.values():
+            os.close(fd)
+        self._kept.clear()
+
+    def at(self, resource: str) -> Place:
+        """The name in its directory; FileNotFoundError or NotADirectoryError where there is no such directory."""
+        parent, _, name = resource.rpartition("/")
+        if not name:
+            raise Misuse("The root directory cannot be a target.", hint="Name something inside it.")
+        return Place(self._directory(parent), unquote(name), resource)
+
+    def if_there(self, resource: str) -> Place | None:
+        try:
+            return self.at(resource)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _directory(self, resource: str) -> int:
+        fd = self._kept.pop(resource, -1)
+        if fd < 0:
+            fd = self._opened(resource)
+            if len(self._kept) >= _KEPT:
+                os.close(self._kept.pop(next(iter(self._kept))))
+        self._kept[resource] = fd
+        return fd
+
+    def _opened(self, resource: str) -> int:
+        path = path_of(resource) or b"/"
+        try:
+            return open_below(AT_ROOT, path, _READ)
+        except PermissionError:
+            return open_below(AT_ROOT, path, _PATH)
+        except OSError as error:
+            if error.errno == errno.ELOOP and not self._links.isdisjoint((resource, *ancestors(resource))):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
+            raise
+
+    def forget(self, resource: str) -> None:
+        """What is in this directory, or it itself, has been replaced: nothing of it is reached by an old handle."""
+        for each in [one for one in self._kept if one == resource or one.startswith(resource + "/")]:
+            os.close(self._kept.pop(each))

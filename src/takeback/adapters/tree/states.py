@@ -1,0 +1,113 @@
+"""What is at one path of a tree. A directory is a shell there: the inode alone; what is in it are other paths."""
+
+import os
+import stat
+from typing import NamedTuple
+
+from takeback.adapters.file.look import look_closely
+from takeback.adapters.file.paths import Place
+from takeback.adapters.file.states import ABSENT, State, same
+from takeback.adapters.file.tree import Scope
+from takeback.adapters.file.xattrs import CAPABILITY, at, read_xattrs
+
+_ACL = "system.posix_acl_access"
+_PRIVILEGED = stat.S_ISUID | stat.S_ISGID
+OPEN = stat.S_IRWXU  # what an owner needs to work in a directory
+
+
+def shell_of(status: os.stat_result, xattrs: dict[str, str]) -> State:
+    state: State = {
+        "type": "dir",
+        "shell": True,
+        "mode": stat.S_IMODE(status.st_mode),
+        "uid": status.st_uid,
+        "gid": status.st_gid,
+        "mtime": status.st_mtime_ns,
+        "dev": status.st_dev,
+        "ino": status.st_ino,
+    }
+    return state | {"xattrs": xattrs} if xattrs else state
+
+
+def see(place: Place, manner: State = ABSENT, scope: Scope | None = None) -> State:
+    """What is there now, as deep as `manner`, a state it will be compared with, asks for."""
+    status = place.stat()
+    if status is None:
+        return ABSENT
+    reduced = "excluded" in manner or "meta" in manner
+    if stat.S_ISDIR(status.st_mode) and not reduced:
+        return shell_of(status, read_xattrs(at(place.fd, place.name)))
+    return look_closely(place, manner, scope or Scope(), status).state
+
+
+def is_dir(state: State) -> bool:
+    return state["type"] == "dir" and "excluded" not in state
+
+
+def is_excluded(before: State, after: State) -> bool:
+    return "excluded" in before or "excluded" in after
+
+
+def signed_alike(status: os.stat_result, state: State) -> bool:
+    """Whether a file is certainly what it was, without reading it."""
+    if state["type"] != "file" or "ctime" not in state or not stat.S_ISREG(status.st_mode):
+        return False
+    return (
+        state["ino"], state["dev"], state["ctime"], state["size"], state["mtime"],
+    ) == (status.st_ino, status.st_dev, status.st_ctime_ns, status.st_size, status.st_mtime_ns)  # fmt: skip
+
+
+def only_time(one: State, other: State) -> bool:
+    """Nothing tells them apart but a time, or of which file it is another name."""
+    return one["type"] != "absent" and same(one, other)
+
+
+def in_place(start: State, goal: State) -> bool:
+    """Only what the inode carries differs, so it is adjusted where it is: names, readers and sockets stay connected."""
+    if start["type"] != goal["type"] or start["type"] in ("absent", "symlink"):
+        return False
+    if is_excluded(start, goal) or ("shell" in start) != ("shell" in goal):
+        return False
+    if start.get("twin") != goal.get("twin"):
+        return False
+    if start.get("holes") != goal.get("holes") and "meta" not in goal:
+        return False
+    return all(start.get(key) == goal.get(key) for key in ("digest", "size", "rdev"))
+
+
+class Mixture(NamedTuple):
+    """Whether something is on the way from one state to another of the same inode: each property is of one of them."""
+
+    one: State
+    other: State
+
+    def holds(self, now: State) -> bool:
+        one, other = self.one, self.other
+        if not in_place(one, other) or now["type"] != one["type"] or is_excluded(now, one):
+            return False
+        if any(now.get(key) != one.get(key) for key in ("digest", "size", "rdev")) and "meta" not in one:
+            return False
+        if now.get("uid") not in (one.get("uid"), other.get("uid"), None):
+            return False
+        if now.get("gid") not in (one.get("gid"), other.get("gid"), None):
+            return False
+        return self._mode(now) and self._xattrs(now)
+
+    def _mode(self, now: State) -> bool:
+        modes = {self.one["mode"], self.other["mode"]}
+        # The kernel takes the privileged bits away when the owner changes; an owner opens a directory to work in it.
+        modes |= {mode & ~_PRIVILEGED for mode in modes}
+        if now["type"] == "dir":
+            modes |= {mode | OPEN for mode in modes}
+        return now["mode"] in modes
+
+    def _xattrs(self, now: State) -> bool:
+        if "meta" in self.one:
+            return True
+        mine, theirs, found = (state.get("xattrs", {}) for state in (self.one, self.other, now))
+        for name in {*mine, *theirs, *found}:
+            if name in (_ACL, CAPABILITY) and (name in mine or name in theirs):
+                continue  # both follow changes of the mode and the owner
+            if found.get(name) not in (mine.get(name), theirs.get(name)):
+                return False
+        return True

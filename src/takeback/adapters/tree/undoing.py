@@ -1,0 +1,192 @@
+"""What taking an effect on many paths back would do to each of them, given what is there now. Changes nothing."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from takeback.adapters.file.build import Tools
+from takeback.adapters.file.conflicts import back_to, merge_step, merged_with
+from takeback.adapters.file.paths import Place
+from takeback.adapters.file.states import ABSENT, State, difference, lasting, same, words
+from takeback.adapters.file.tree import Scope
+from takeback.adapters.file.trouble import CannotCapture, translated
+from takeback.adapters.tree.places import Places
+from takeback.adapters.tree.sighting import manner_of, strangers
+from takeback.adapters.tree.states import is_dir, is_excluded, only_time, see
+from takeback.adapters.tree.twins import is_joined
+from takeback.adapters.tree.units import in_order
+from takeback.model.effect import Effect
+from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.remedy import Target
+from takeback.model.resource import display
+
+
+class Step(NamedTuple):
+    """For one path: what would happen, and the change of state that does it, if any."""
+
+    outcome: TargetOutcome
+    target: Target | None = None
+
+
+class Undoing:
+    """One look at the world for one undo."""
+
+    def __init__(self, of: Effect, on_conflict: OnConflict, tools: Tools, keep: bool) -> None:
+        self._of = of
+        self._on_conflict = on_conflict
+        self._tools = tools
+        self._scope = Scope(tools.blobs if keep else None)
+        self._known = {target.resource for target in of.targets}
+        self._steps: dict[str, Step] = {}  # by resource; a directory before what is in it
+
+    def plan(self) -> list[Step]:
+        with Places(self._of.targets) as places:
+            for _, target in in_order(self._of.targets):
+                self._steps[target.resource] = self._step(target, places)
+            self._keep_units_together()
+            self._need_directories(places)
+            self._empty_directories(places)
+        return list(self._steps.values())
+
+    def _step(self, target: Target, places: Places) -> Step:
+        if is_excluded(target.before, target.after):
+            why = target.before.get("excluded") or target.after.get("excluded")
+            return _told(target, Outcome.EXCLUDED, f"it was not captured: {why}")
+        try:
+            with translated(target.resource):
+                place = places.if_there(target.resource)
+                now = see(place, manner_of(target), self._scope) if place else ABSENT
+                return self._judged(target, now, place, places)
+        except CannotCapture as trouble:
+            return _told(target, Outcome.FAILED, f"cannot be captured as it is now: {trouble.reason}")
+
+    def _judged(self, target: Target, now: State, place: Place | None, places: Places) -> Step:
+        before, after = target.before, target.after
+        change = Target(target.resource, now, _aim(target, now))
+        if only_time(before, after) and same(now, after):
+            if self._is_moved(target, now, places):
+                return _told(target, Outcome.UNDONE, "its time is put back", change)
+            return _told(target, Outcome.ALREADY, "it is as it was before")
+        if same(now, after):
+            return _told(target, Outcome.UNDONE, back_to(before, self._tools), change)
+        if same(now, before):
+            return _told(target, Outcome.ALREADY, "it is as it was before")
+        found = difference(after, now, effect=self._of.id[:8])
+        if self._on_conflict is OnConflict.FORCE:
+            detail = f"{back_to(before, self._tools)}; {words(now)} that was there is kept for redo"
+            return _told(target, Outcome.UNDONE, detail, change)
+        if self._on_conflict is OnConflict.MERGE and place and "unit" not in before:
+            three_way = merged_with(place, target, now, self._tools)
+            if three_way.content is not None:
+                step = merge_step(target, now, three_way, self._scope)
+                return Step(step.outcome, step.target)
+            found = f"{found}; {three_way.detail}"
+        return _told(target, Outcome.CONFLICT, found)
+
+    def _is_moved(self, target: Target, now: State, places: Places) -> bool:
+        """Of a path where only the time or the twin tells before from after."""
+        before, after = target.before, target.after
+        if before.get("twin") != after.get("twin"):
+            twin = after.get("twin") or before.get("twin") or ""
+            return is_joined(target.resource, twin, places) == ("twin" in after)
+        return before.get("mtime") != after.get("mtime") and now.get("mtime") == after.get("mtime")
+
+    def _keep_units_together(self) -> None:
+        """A database and its journal: if one of the files stays as it is, all do."""
+        odd: dict[str, TargetOutcome] = {}
+        for target in self._of.targets:
+            outcome = self._steps[target.resource].outcome
+            if "unit" in target.after and outcome.outcome not in (Outcome.UNDONE, Outcome.ALREADY):
+                odd.setdefault(target.after["unit"], outcome)
+        for target in self._of.targets:
+            culprit = odd.get(target.after.get("unit", ""))
+            if culprit and self._steps[target.resource].outcome.outcome in (Outcome.UNDONE, Outcome.ALREADY):
+                why = f"stays as it is, because {display(culprit.resource)} {culprit.detail}"
+                self._steps[target.resource] = _told(target, culprit.outcome, why)
+
+    def _need_directories(self, places: Places) -> None:
+        """What comes back needs a directory to come back to."""
+        for resource, step in list(self._steps.items()):
+            if step.target is None or step.target.after["type"] == "absent":
+                continue
+            parent = resource.rpartition("/")[0]
+            above = self._steps.get(parent)
+            if above is not None and above.target is not None:
+                there = is_dir(above.target.after)
+            else:
+                there = places.if_there(resource) is not None
+            if not there:
+                why = "cannot come back: the directory it was in is gone"
+                self._steps[resource] = _told(step.target, Outcome.CONFLICT, why)
+
+    def _empty_directories(self, places: Places) -> None:
+        """A directory goes only if everything in it goes. Innermost first: what stays keeps those around it."""
+        for resource, step in reversed(list(self._steps.items())):
+            change = step.target
+            if change is None or is_dir(change.after) or not is_dir(change.before):
+                continue
+            place = places.at(resource)
+            with translated(resource):
+                foreign = strangers(place, self._known, self._of.id)
+            staying = [one for one in self._inside(resource) if self._stays(one, places)]
+            if foreign and self._on_conflict is OnConflict.FORCE and not staying:
+                self._take_along(foreign, places)
+            elif foreign or staying:
+                culprit = display((foreign + staying)[0])
+                more = f" and {len(foreign + staying) - 1:,} more" if len(foreign + staying) > 1 else ""
+                excluded = not foreign and all(self._is_excluded(one) for one in staying)
+                why = f"stays, because it holds {culprit}{more}, which effect {self._of.id[:8]} did not make"
+                if excluded:
+                    why = f"stays, because it holds {culprit}{more}, which was not captured"
+                self._steps[resource] = _told(
+                    Target(resource, change.after, change.before),
+                    Outcome.EXCLUDED if excluded else Outcome.CONFLICT,
+                    why,
+                )
+
+    def _inside(self, resource: str) -> Iterable[str]:
+        """Paths of the effect directly in a directory."""
+        if not hasattr(self, "_children"):
+            self._children: dict[str, list[str]] = {}
+            for one in self._steps:
+                self._children.setdefault(one.rpartition("/")[0], []).append(one)
+        return self._children.get(resource, ())
+
+    def _stays(self, resource: str, places: Places) -> bool:
+        step = self._steps[resource]
+        if step.target is not None:
+            return step.target.after["type"] != "absent"
+        place = places.if_there(resource)
+        return place is not None and place.stat() is not None
+
+    def _is_excluded(self, resource: str) -> bool:
+        return self._steps[resource].outcome.outcome is Outcome.EXCLUDED
+
+    def _take_along(self, foreign: list[str], places: Places) -> None:
+        """What someone else made goes too, after it was captured: each path of it by itself."""
+        pending = list(foreign)
+        while pending:
+            resource = pending.pop()
+            place = places.at(resource)
+            with translated(resource):
+                now = see(place, ABSENT, self._scope)
+                if is_dir(now):
+                    pending += strangers(place, self._known, self._of.id)
+            target = Target(resource, now, ABSENT)
+            detail = f"removed; {words(now)} that someone else made is kept for redo"
+            self._steps[resource] = _told(target, Outcome.UNDONE, detail, target)
+
+
+def _told(target: Target, outcome: Outcome, detail: str, change: Target | None = None) -> Step:
+    return Step(TargetOutcome(target.resource, outcome, detail), change)
+
+
+def _aim(target: Target, now: State) -> State:
+    """The earlier state, without what only the lost inode had."""
+    before, after = target.before, target.after
+    if "meta" in before:
+        return {"type": now["type"], "meta": True, "mode": before["mode"]}
+    aim = lasting(before)
+    if is_dir(before) and is_dir(now) and now.get("mtime") != after.get("mtime"):
+        # Names came or went since: a time from before that would hide it.
+        aim["mtime"] = now["mtime"]
+    return aim

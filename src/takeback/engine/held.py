@@ -1,0 +1,85 @@
+"""A change that is ready and waits for a person: kept, which makes it, or dropped."""
+
+from takeback.engine.do import (
+    Terms,
+    announce,
+    carry_out,
+    draft,
+    prepared,
+    proposed,
+    refuse_loss,
+    refuse_own_store,
+)
+from takeback.engine.parts import Parts, adapter_of
+from takeback.engine.settle import abort
+from takeback.errors import Conflict, Refused
+from takeback.model.change import Change
+from takeback.model.effect import PERSON, Effect
+from takeback.model.ids import short
+from takeback.model.record import Kind
+from takeback.model.resource import display
+from takeback.model.run import Lease
+
+_LISTED = 5
+
+
+def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
+    """Everything but the change itself: what it would leave and what is there now are in the store."""
+    parts.refuse_if_suspect()
+    adapter = adapter_of(parts, change.adapter)
+    change = change._replace(args={**change.args, "waits": PERSON})
+    assessment = adapter.assess(change)
+    if assessment.changes_nothing:
+        return None
+    refuse_own_store(parts, assessment)
+    refuse_loss(change, assessment)
+    effect = prepared(adapter, proposed(lease, change, terms), assessment)
+    (record,) = parts.journal.append(lease, [draft(Kind.PROPOSE, effect)])
+    return effect._replace(seq=record.seq, told=record.seq, at=record.at)
+
+
+def keep_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms: Terms) -> Effect:
+    """Make it after all. `change` is the one that was held, or one that was brought up to date with the world."""
+    _refuse_unheld(effect)
+    _refuse_conflicts(effect, change)
+    parts.refuse_if_suspect()
+    adapter = adapter_of(parts, effect.change.adapter)
+    args = {name: value for name, value in change.args.items() if name != "waits"}
+    effect = effect._replace(change=change._replace(args=args))
+    assessment = adapter.assess(effect.change)
+    refuse_own_store(parts, assessment)
+    parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
+    effect = prepared(adapter, effect, assessment)
+    with terms.held_back():
+        effect = announce(parts, lease, effect)
+        return carry_out(parts, lease, adapter, effect)
+
+
+def drop_held(parts: Parts, lease: Lease, effect: Effect) -> Effect:
+    _refuse_unheld(effect)
+    return abort(
+        parts, lease, adapter_of(parts, effect.change.adapter), effect, "It was held and then dropped."
+    )
+
+
+def _refuse_conflicts(effect: Effect, change: Change) -> None:
+    conflicts: list[tuple[str, str]] = change.args.get("conflicts", [])
+    if conflicts:
+        names = "; ".join(f"{display(resource)} {detail}" for resource, detail in conflicts[:_LISTED])
+        more = f"; and {len(conflicts) - _LISTED:,} more" if len(conflicts) > _LISTED else ""
+        raise Conflict(
+            f"Others changed the same while the command ran: {names}{more}.",
+            hint=f"Nothing was changed. `takeback keep --force {short(effect.id)}` captures what is there now and "
+            f"overwrites it; `takeback undo {short(effect.id)}` drops what the command did.",
+            effect=effect.id,
+            resources=tuple(resource for resource, _ in conflicts),
+        )
+
+
+def _refuse_unheld(effect: Effect) -> None:
+    if effect.waits_for != PERSON:
+        raise Refused(
+            f"Effect {short(effect.id)} is {effect.state.value}, not held.",
+            hint=f"`takeback show {short(effect.id)}` tells how it stands.",
+            effect=effect.id,
+        )

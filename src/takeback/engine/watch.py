@@ -1,0 +1,66 @@
+"""A change that someone else makes while we watch: proposed with what was there before, recorded when it has ended."""
+
+from collections.abc import Callable
+
+from takeback.adapters.protocol import Watcher
+from takeback.engine.do import Terms, draft, prepared, proposed, refuse_loss, refuse_own_store
+from takeback.engine.parts import Parts, adapter_of
+from takeback.engine.settle import abort
+from takeback.errors import Corrupt, StoreBusy
+from takeback.model.change import Change
+from takeback.model.effect import COMMAND, Effect, State
+from takeback.model.ids import short
+from takeback.model.record import Draft, Kind
+from takeback.model.run import Lease
+from takeback.model.standing import Standing
+
+_LOOKS = 5
+NOTHING = "Nothing was changed."
+
+
+def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
+    """Durable before the first change: the proposal names the baseline, from which recovery can tell what was done."""
+    parts.refuse_if_suspect()
+    change = change._replace(args={**change.args, "waits": COMMAND})
+    effect = proposed(lease, change, terms)
+    (record,) = parts.journal.append(lease, [draft(Kind.PROPOSE, effect)])
+    return effect._replace(seq=record.seq, told=record.seq, at=record.at)
+
+
+def finish(parts: Parts, lease: Lease, effect: Effect, found: Callable[[], Change | None]) -> Effect | None:
+    """What was changed, recorded as done; None if that is nothing. `found` compares the baseline with the world, and is
+    asked again when the world moved on before it could be looked at once more."""
+    adapter = adapter_of(parts, effect.change.adapter)
+    for _ in range(_LOOKS):
+        change = found()
+        if change is None:
+            abort(parts, lease, adapter, effect, NOTHING)
+            return None
+        args = {name: value for name, value in change.args.items() if name != "waits"}
+        made = effect._replace(change=change._replace(args=args))
+        assessment = adapter.assess(made.change)
+        refuse_own_store(parts, assessment)
+        refuse_loss(made.change, assessment)
+        made = prepared(adapter, made, assessment)
+        if adapter.verify(made).standing is Standing.AFTER:
+            # The world is there already, so intent and outcome are one step: nothing can come between them.
+            done = Draft(Kind.DONE, made.run, made.id)
+            intent, _ = parts.journal.append(lease, [draft(Kind.INTENT, made), done])
+            adapter.tidy(made)
+            return made._replace(state=State.DONE, told=intent.seq)
+    raise StoreBusy(
+        f"What effect {short(effect.id)} watches is still being changed, so it cannot be recorded yet.",
+        hint="End what is writing there, then run `takeback recover`.",
+        effect=effect.id,
+    )
+
+
+def settle(parts: Parts, lease: Lease, effect: Effect) -> Effect | None:
+    """The watching process is gone: what was changed since the baseline is found by comparing."""
+    adapter = adapter_of(parts, effect.change.adapter)
+    if not isinstance(adapter, Watcher):
+        raise Corrupt(
+            f"Effect {short(effect.id)} was watched by {effect.change.adapter!r}, which cannot watch.",
+            hint="It was recorded by another version.",
+        )
+    return finish(parts, lease, effect, lambda: adapter.found(effect))

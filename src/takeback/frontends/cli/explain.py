@@ -1,0 +1,72 @@
+"""`explain`: the verdict before anything runs."""
+
+import os
+from argparse import REMAINDER, ArgumentParser
+
+from takeback.audit.explain import Explained, beyond, explained_json, in_words, others_at_work
+from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.opening import nothing_yet, opened, store_path
+from takeback.frontends.cli.output import clean
+from takeback.frontends.cli.running import command_in
+from takeback.model.resource import file_resource
+from takeback.runs.coverage import of_roots, of_sandbox
+from takeback.runs.request import directory_of, words_of
+
+_LISTED = 8
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.usage = "takeback explain [options] -- COMMAND [ARGUMENT…]"
+    parser.add_argument("--in-place", action="store_true", help="as `run --in-place` would do it")
+    parser.add_argument(
+        "--root", metavar="DIR", action="append", default=[], help="what would be watched in place"
+    )
+    parser.add_argument("--no-network", action="store_true", help="as `run --no-network` would do it")
+    parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND", help="the command, after --")
+
+
+def _explain(asked: Asked) -> int:
+    options, screen = asked.options, asked.screen
+    argv = words_of(command_in(options.command))
+    cwd = directory_of(None)
+    explained = _explained(asked, argv, cwd)
+    screen.give(explained_json(explained))
+    if explained.engine == "sandbox":
+        screen.say("It would run in a sandbox: nobody sees what it changes until it ends with 0.")
+    else:
+        why = f" ({clean(explained.why)})" if explained.why else ""
+        screen.say(f"It would run in place{why}: what it changes is seen at once, and recorded when it ends.")
+    screen.say(clean(explained.coverage))
+    for path, reason in explained.read_only[:_LISTED]:
+        screen.say(f"  {clean(path)}: {clean(reason)}")
+    if len(explained.read_only) > _LISTED:
+        screen.say(f"  and {len(explained.read_only) - _LISTED} more")
+    if explained.beyond:
+        screen.say("By its name it may reach what nobody can take back:")
+        for one in explained.beyond:
+            screen.say(f"  {clean(one)}")
+    if explained.others:
+        screen.say("Others are at work here; what both change would be a conflict:")
+        for effect in explained.others[:_LISTED]:
+            screen.say(f"  {clean(in_words(effect))}")
+    return 0
+
+
+def _explained(asked: Asked, argv: tuple[str, ...], cwd: str) -> Explained:
+    from takeback.sandbox.ability import ability
+
+    options = asked.options
+    others = ()
+    if not nothing_yet(asked):
+        with opened(asked) as tb:
+            others = others_at_work(tb.store.journal, file_resource(cwd))
+    able = ability(store_path(asked))
+    if options.in_place or not able.engine:
+        roots = tuple(os.path.abspath(root) for root in options.root) or (cwd,)
+        why = "" if options.in_place else able.why
+        return Explained("in place", why, of_roots(roots), (), beyond(argv), others)
+    coverage = of_sandbox(able, not options.no_network)
+    return Explained("sandbox", "", coverage, able.not_covered, beyond(argv), others)
+
+
+COMMANDS = {"explain": Command(_arguments, _explain)}

@@ -1,0 +1,249 @@
+"""`run`: one command as one effect."""
+
+import os
+import sys
+from argparse import REMAINDER, ArgumentParser
+from typing import TYPE_CHECKING, Any
+
+from takeback.audit.views import effect_json
+from takeback.errors import Misuse
+from takeback.frontends.cli.commands import OURS, Asked, Command
+from takeback.frontends.cli.opening import agent_of, opened
+from takeback.frontends.cli.output import bytes_in_words, clean, counted, warn
+from takeback.model.ids import short
+from takeback.model.plan import TargetOutcome
+from takeback.model.resource import display
+from takeback.runs.merging import shown
+from takeback.runs.outcome import CommandOutcome, in_numbers
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.runs.run import Run
+
+_LISTED = 10
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.usage = "takeback run [options] -- COMMAND [ARGUMENT…]"
+    parser.add_argument("--name", metavar="N", help="what to call the run (else the command line)")
+    parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
+    parser.add_argument(
+        "--hold", action="store_true", help="leave what it changed waiting, for `keep` or `undo`"
+    )
+    parser.add_argument("--ask", action="store_true", help="show what it changed and ask whether to keep it")
+    parser.add_argument(
+        "--on-failure",
+        choices=("undo", "keep", "hold"),
+        default="undo",
+        help="what becomes of its changes when it fails (undo)",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="run it, say what it would change, change nothing"
+    )
+    parser.add_argument("--no-network", action="store_true", help="without network")
+    parser.add_argument("--timeout", metavar="S", help="end it after this many seconds")
+    group = parser.add_argument_group("without a sandbox")
+    group.add_argument(
+        "--in-place", action="store_true", help="let it change the files themselves, and watch"
+    )
+    group.add_argument(
+        "--root",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="what to watch (else the current directory)",
+    )
+    group.add_argument(
+        "--force", action="store_true", help="watch what would be refused: home, /, very large trees"
+    )
+    parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND", help="the command, after --")
+
+
+def command_in(words: list[str]) -> list[str]:
+    """What follows `--`."""
+    command = words[1:] if words[:1] == ["--"] else words
+    if not command:
+        raise Misuse("No command was given.", hint="For example `takeback run -- make install`.")
+    return command
+
+
+def seconds(text: str | None) -> float:
+    if text is None:
+        return 0
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 < value < float("inf"):
+        raise Misuse(f"{text!r} is no time limit.", hint="Give seconds greater than 0, such as 60.")
+    return value
+
+
+def _run(asked: Asked) -> int:
+    options = asked.options
+    argv = command_in(options.command)
+    limit = seconds(options.timeout)
+    if options.root and not options.in_place:
+        raise Misuse("--root is for --in-place.", hint="In a sandbox everything is covered.")
+    if options.ask and not (sys.stdin and sys.stdin.isatty()):
+        raise Misuse(
+            "--ask needs a terminal to ask at.", hint="Use --hold, then `takeback keep` or `takeback undo`."
+        )
+    if options.in_place:
+        return _in_place(asked, argv)
+    with opened(asked) as tb:
+        from takeback.sandbox.ability import ability
+
+        able = ability(tb.path)
+        if not able.engine:
+            warn(
+                f"takeback: no sandbox here ({clean(able.why)}); running in place instead, watching {_here()} only."
+            )
+            tb.close()
+            return _in_place(asked, argv)
+        outcome = _carried_out(asked, tb, argv, limit)
+        return _told(asked, tb, outcome)
+
+
+def _here() -> str:
+    try:
+        return clean(os.getcwd())
+    except FileNotFoundError:
+        return "nothing"
+
+
+def _in_place(asked: Asked, argv: list[str]) -> int:
+    from takeback.frontends.cli.in_place import carry_out_in_place
+
+    return carry_out_in_place(asked, argv)
+
+
+def _carried_out(asked: Asked, tb: "Takeback", argv: list[str], limit: float) -> CommandOutcome:
+    options = asked.options
+    with tb.run(options.name or shown(tuple(argv)) or "command", agent_of(asked)) as run:
+        try:
+            outcome = run.command(
+                argv,
+                network=not options.no_network,
+                timeout=limit,
+                hold=options.hold or options.ask,
+                on_failure=options.on_failure,
+                capture=asked.screen.json,
+                dry_run=options.dry_run,
+            )
+        except BaseException:
+            run.take_back()  # ends it: nothing of it may be left open
+            raise
+        if options.ask and outcome.held and outcome.effect:
+            outcome = _asked_for(asked, tb, run, outcome)
+    return outcome
+
+
+def _asked_for(asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome) -> CommandOutcome:
+    assert outcome.effect
+    name = outcome.effect.id
+    while True:
+        _say_changes(outcome)
+        answer = _answer("Keep it, discard it, or show the difference? [k/d/s] ")
+        if answer in ("k", "keep"):
+            run.keep(name)
+            return outcome._replace(effect=tb.effect(name))
+        if answer in ("d", "discard"):
+            run.undo(name)
+            return outcome._replace(effect=None)
+        if answer in ("s", "show", "diff"):
+            from takeback.frontends.cli.show import say_difference
+
+            say_difference(asked.screen, tb, tb.effect(name))
+        elif not answer:
+            return outcome  # no more input: it stays held
+
+
+def _answer(question: str) -> str:
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower()
+
+
+def _told(asked: Asked, tb: "Takeback", outcome: CommandOutcome) -> int:
+    if outcome.effect:
+        asked.made.append(outcome.effect.id)
+    if asked.screen.json:
+        asked.screen.give(outcome_json(tb, outcome))
+    elif not asked.screen.quiet:
+        _say(asked, outcome)
+    if outcome.conflicts:
+        return OURS
+    return outcome.exit_code
+
+
+def outcome_json(tb: "Takeback", outcome: CommandOutcome) -> dict[str, Any]:
+    return {
+        "exit_code": outcome.exit_code,
+        "stopped": outcome.stopped,
+        "stdout": outcome.stdout.decode("utf-8", "backslashreplace"),
+        "stderr": outcome.stderr.decode("utf-8", "backslashreplace"),
+        "held": outcome.held,
+        "effect": effect_json(tb.effect(outcome.effect.id)) if outcome.effect else None,
+        "changes": [
+            {"kind": one.kind, "resource": one.resource, "size": one.size} for one in outcome.changes
+        ],
+        "conflicts": [{"resource": one.resource, "detail": one.detail} for one in outcome.conflicts],
+        "coverage": outcome.coverage,
+        "text": outcome.text,
+    }
+
+
+def _say(asked: Asked, outcome: CommandOutcome) -> None:
+    """On standard error: standard output is the command's own."""
+    failed = _why(asked, outcome)
+    if outcome.conflicts:
+        _say_conflicts(outcome.conflicts)
+    if asked.options.dry_run:
+        warn(f"takeback: would change: {in_numbers(outcome.changes) or 'nothing'}; nothing was changed.")
+        _say_changes(outcome)
+    elif outcome.held and outcome.effect:
+        name = short(outcome.effect.id)
+        warn(f"takeback: held {name}: {in_numbers(outcome.changes)}. `takeback diff {name}` shows it, "
+             f"`takeback keep {name}` makes it, `takeback undo {name}` drops it.")  # fmt: skip
+    elif outcome.effect:
+        if asked.screen.terminal:
+            _say_changes(outcome)
+        warn(f"takeback: {in_numbers(outcome.changes)} ({_bytes(outcome)}): {short(outcome.effect.id)}"
+             + (f", though it failed ({failed})" if outcome.exit_code else ""))  # fmt: skip
+    elif outcome.exit_code:
+        dropped = f"; dropped: {in_numbers(outcome.changes)}" if outcome.changes else ""
+        warn(f"takeback: it failed ({failed}), so nothing was changed{dropped}.")
+    elif asked.options.ask and outcome.changes:
+        warn("takeback: discarded; nothing was changed.")
+
+
+def _why(asked: Asked, outcome: CommandOutcome) -> str:
+    if outcome.stopped:
+        return "it took too long" if outcome.stopped == "time" else "it needed too much memory"
+    program = clean(command_in(asked.options.command)[0])
+    named = {126: f": {program} could not be run", 127: f": there is no program {program}"}
+    return f"exit code {outcome.exit_code}{named.get(outcome.exit_code, '')}"
+
+
+def _bytes(outcome: CommandOutcome) -> str:
+    return bytes_in_words(sum(one.size for one in outcome.changes if one.kind != "deleted"))
+
+
+def _say_changes(outcome: CommandOutcome) -> None:
+    signs = {"added": "+", "modified": "~", "deleted": "-"}
+    for one in outcome.changes[:_LISTED]:
+        warn(f"  {signs[one.kind]} {clean(one.path)}")
+    if len(outcome.changes) > _LISTED:
+        warn(f"  and {counted(len(outcome.changes) - _LISTED, 'path')} more")
+
+
+def _say_conflicts(conflicts: tuple[TargetOutcome, ...]) -> None:
+    warn("takeback: others changed the same while it ran, so nothing was merged:")
+    for one in conflicts[:_LISTED]:
+        warn(f"  ! {display(one.resource)}: {clean(one.detail)}")
+    if len(conflicts) > _LISTED:
+        warn(f"  and {counted(len(conflicts) - _LISTED, 'path')} more")
+
+
+COMMANDS = {"run": Command(_arguments, _run)}

@@ -1,0 +1,49 @@
+"""Where a box stands: its files, its current directory, and the variables that commands have exported in it."""
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from takeback.model.resource import quote, unquote
+
+SCHEME = "box://"
+
+
+class Point(NamedTuple):
+    id: str  # each has its own, so that coming back to equal files is another point
+    layer: str  # `box/layer`: the topmost of a chain; empty: the base as it is
+    cwd: str  # inside
+    env: Mapping[str, str | None] = {}  # what differs from the variables a box begins with; None: taken away
+
+
+def box_resource(box: str) -> str:
+    return SCHEME + box
+
+
+def box_of(resource: str) -> str:
+    return resource.removeprefix(SCHEME)
+
+
+def point_to_json(point: Point) -> dict[str, Any]:
+    """Paths and values are bytes, and a record holds text only."""
+    told: dict[str, Any] = {"point": point.id, "layer": point.layer, "cwd": _told(point.cwd)}
+    if point.env:
+        told["env"] = {
+            _told(name): None if value is None else _told(value) for name, value in sorted(point.env.items())
+        }
+    return told
+
+
+def point_from_json(told: Mapping[str, Any]) -> Point:
+    env = {
+        _meant(name): None if value is None else _meant(value) for name, value in told.get("env", {}).items()
+    }
+    return Point(told["point"], told["layer"], _meant(told["cwd"]), env)
+
+
+def _told(text: str) -> str:
+    return quote(os.fsencode(text))
+
+
+def _meant(text: str) -> str:
+    return os.fsdecode(unquote(text))

@@ -1,0 +1,150 @@
+"""Run a command where it can do no harm, then merge what it changed as one effect."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from takeback.errors import Drifted, Failed, ResourceUnreachable, TakebackError, Unavailable
+from takeback.model.change import Change
+from takeback.model.effect import Effect
+from takeback.model.ids import short
+from takeback.model.resource import file_resource, path_of
+from takeback.runs.captured import Captured
+from takeback.runs.coverage import of_sandbox
+from takeback.runs.merging import ADAPTER, read_changes, read_merge, shown, told
+from takeback.runs.outcome import CommandOutcome, in_words
+from takeback.runs.request import Request, directory_of, refuse_unfit, words_of
+from takeback.runs.verbs import Options
+from takeback.runs.workshop import workshop
+
+if TYPE_CHECKING:
+    from takeback.engine.parts import Parts
+    from takeback.sandbox.order import Stack
+    from takeback.sandbox.sandbox import Sandbox
+
+
+class Commands(ABC):
+    """The part of a run that runs commands."""
+
+    _parts: "Parts"
+
+    @abstractmethod
+    def _change(self, build: Callable[[], Change], options: Options) -> Effect | None: ...
+
+    @abstractmethod
+    def _hold(self, change: Change, options: Options) -> Effect | None: ...
+
+    @abstractmethod
+    def _sandbox(self, place: str) -> "Sandbox": ...
+
+    def command(
+        self,
+        argv: "Sequence[str] | str",
+        *,
+        cwd: "str | os.PathLike[str] | None" = None,
+        env: Mapping[str, str] | None = None,
+        network: bool = True,
+        timeout: float = 0,
+        memory: int = 0,
+        processes: int = 0,
+        hold: bool = False,
+        on_failure: str = "undo",
+        stdin: bytes | None = None,
+        capture: bool = True,
+        dry_run: bool = False,
+        key: str = "",
+    ) -> CommandOutcome:
+        """Run a command over the real filesystem in a layer that nobody else sees. If it ends with 0, exactly what it
+        changed is merged into the world as one effect; if not, it is dropped. A text is run by `/bin/sh -c`."""
+        words = words_of(argv)
+        request = Request(
+            words, directory_of(cwd), dict(os.environ if env is None else env), network, timeout, memory, processes,
+            hold, on_failure, dry_run,
+        )  # fmt: skip
+        refuse_unfit(request)
+        if not capture:
+            outcome = self._in_a_layer(request, (0, 1, 2), Options(key=key))
+            return outcome._replace(text=in_words(outcome))
+        with Captured(stdin) as printed:
+            outcome = self._in_a_layer(request, printed.stdio, Options(key=key))
+        outcome = outcome._replace(stdout=printed.stdout, stderr=printed.stderr)
+        return outcome._replace(text=in_words(outcome))
+
+    def _in_a_layer(self, request: Request, stdio: tuple[int, int, int], options: Options) -> CommandOutcome:
+        from takeback.adapters.tree.clock import begin
+        from takeback.sandbox.ability import ability
+        from takeback.sandbox.order import Order, Stack
+
+        self._parts.refuse_if_suspect()
+        store = os.fsdecode(path_of(self._parts.off_limits))
+        able = ability(store)
+        if not able.engine:
+            raise ResourceUnreachable(
+                f"There is no sandbox on this machine: {able.why}",
+                hint="Nothing was run. `takeback run --in-place` (run.watch) works without one.",
+            )
+        place = os.path.join(able.layers_at, "commands")
+        with workshop(place) as mine:
+            started = begin()
+            order = Order(
+                request.argv, request.cwd, request.env, stdio, request.network, request.timeout, request.memory,
+                request.processes, hidden=(store,) if place.startswith(f"{store}/") else (store, place),
+            )  # fmt: skip
+            layer = os.path.join(mine, "layer")
+            ended = self._sandbox(able.layers_at).run(order, Stack(), layer)
+            coverage = of_sandbox(able, request.network)
+            outcome = CommandOutcome(ended.exit_code, coverage=coverage, stopped=ended.stopped)
+            return self._merged(request, outcome, layer, Stack(), started, options)
+
+    def _merged(
+        self,
+        request: Request,
+        outcome: CommandOutcome,
+        layer: str,
+        stack: "Stack",
+        since: int,
+        options: Options,
+    ) -> CommandOutcome:
+        """Merged, held or dropped."""
+        failed = outcome.exit_code != 0
+        if request.dry_run or (failed and request.on_failure == "undo"):
+            return outcome._replace(changes=read_changes(layer, stack))
+        what = change_of(request, outcome)
+        found = read_merge(self._parts.blobs, layer, stack, since, what)
+        outcome = outcome._replace(changes=found.changes)
+        if not found.changes and not found.conflicts:
+            return outcome
+        if not (request.hold or found.conflicts or (failed and request.on_failure == "hold")):
+            try:
+                return outcome._replace(effect=self._change(lambda: found.change, options))
+            except Drifted:
+                # Someone was quicker, in the last moment: looked at again, so that the conflict has a name.
+                found = read_merge(self._parts.blobs, layer, stack, since, what)
+            except (Failed, Unavailable) as trouble:
+                # No room, or a target that cannot be written: the work is not lost, it waits until there is.
+                raise self._held_instead(found.change, options, trouble) from trouble
+        return outcome._replace(effect=self._hold(found.change, options), conflicts=found.conflicts)
+
+    def _held_instead(self, change: Change, options: Options, trouble: TakebackError) -> TakebackError:
+        try:
+            effect = self._hold(change, options)
+        except TakebackError:
+            return trouble
+        if effect:
+            trouble.effect = effect.id
+            trouble.hint = (
+                f"Nothing was changed; what the command did is held. Put that right, then `takeback keep "
+                f"{short(effect.id)}` makes it, `takeback undo {short(effect.id)}` drops it."
+            )
+        return trouble
+
+
+def change_of(request: Request, outcome: CommandOutcome) -> Change:
+    args = {
+        "argv": told(request.argv),
+        "cwd": file_resource(request.cwd),
+        "exit_code": outcome.exit_code,
+        "coverage": outcome.coverage,
+    }
+    return Change(ADAPTER, "run", file_resource(request.cwd), shown(request.argv), args)

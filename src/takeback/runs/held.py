@@ -1,0 +1,63 @@
+"""Decide on what is held: make it or drop it, whoever's run it came from."""
+
+from collections.abc import Iterable, Sequence
+
+from takeback.engine.do import Terms
+from takeback.engine.held import drop_held, keep_held
+from takeback.engine.parts import Parts
+from takeback.model.change import Change
+from takeback.model.effect import Effect
+from takeback.model.plan import Outcome, TargetOutcome, UndoResult
+from takeback.model.run import Lease, Owner
+from takeback.storage.protocols import Query
+
+
+def renewed(parts: Parts, change: Change) -> Change:
+    """The same over what is there now, whoever put it there; that is captured, so undo brings it back."""
+    from takeback.adapters.tree.change import put_targets, read_targets
+    from takeback.adapters.tree.renewing import renewed
+
+    targets = renewed(parts.blobs, read_targets(parts.blobs, change.args["targets"]))
+    args = {name: value for name, value in change.args.items() if name != "conflicts"}
+    return change._replace(args={**args, "targets": put_targets(parts.blobs, targets)})
+
+
+def keep_all(parts: Parts, effects: Iterable[Effect], force: bool, me: Owner, now: int, lasts: int) -> None:
+    """Under the lease of its own run, so that two who decide at once do not both."""
+    for effect in effects:
+        lease = parts.leases.acquire(effect.run, me, now, lasts)
+        try:
+            (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
+            change = renewed(parts, fresh.change) if force else fresh.change
+            keep_held(parts, lease, fresh, change, Terms(fresh.key))
+        finally:
+            parts.leases.release(lease)
+
+
+def drop_all(
+    parts: Parts, effects: Sequence[Effect], dry_run: bool, me: Owner, now: int, lasts: int
+) -> UndoResult:
+    gone = list(effects)
+    for place, effect in enumerate(() if dry_run else effects):
+        lease = parts.leases.acquire(effect.run, me, now, lasts)
+        try:
+            (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
+            gone[place] = drop_held(parts, lease, fresh)
+        finally:
+            parts.leases.release(lease)
+    return _as_undo(gone)
+
+
+def dropped(parts: Parts, lease: Lease, effects: Sequence[Effect], dry_run: bool) -> UndoResult:
+    """By the run itself, which holds the lease."""
+    return _as_undo(effects if dry_run else [drop_held(parts, lease, effect) for effect in effects])
+
+
+def _as_undo(effects: Sequence[Effect]) -> UndoResult:
+    """As the result of an undo: it had not been made, so all of it is as it was."""
+    targets = tuple(
+        TargetOutcome(target.resource, Outcome.UNDONE, "was held and is dropped", effect.id)
+        for effect in effects
+        for target in effect.targets
+    )
+    return UndoResult("done", tuple(effects), targets)

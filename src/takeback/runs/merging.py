@@ -1,0 +1,82 @@
+"""What a layer would do to the world, as a change: path by path, with every content in the store."""
+
+import os
+import shlex
+import stat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.model.change import Change
+from takeback.model.plan import TargetOutcome
+from takeback.model.resource import file_resource
+from takeback.runs.outcome import Changed, changed
+
+if TYPE_CHECKING:
+    from takeback.sandbox.order import Stack
+    from takeback.storage.protocols import Blobs
+
+ADAPTER = "command"
+_SHOWN = 60
+
+
+class Merge(NamedTuple):
+    change: Change
+    changes: tuple[Changed, ...]
+    conflicts: tuple[TargetOutcome, ...]  # what others changed meanwhile
+
+
+def read_merge(blobs: "Blobs", layer: str, stack: "Stack", since: int, what: Change) -> Merge:
+    """`what` tells of the command; what it changed is added. `since` is when it began, in nanoseconds."""
+    from takeback.adapters.tree.capturing import is_timed
+    from takeback.adapters.tree.change import put_targets
+    from takeback.adapters.tree.layer import read_layer
+    from takeback.sandbox.differences import differences
+
+    found = read_layer(differences(layer, stack), stack.root, since, blobs)
+    args: dict[str, Any] = {**what.args, "targets": put_targets(blobs, found.targets)}
+    if found.conflicts:
+        args["conflicts"] = [[one.resource, one.detail] for one in found.conflicts]
+    if found.lost:
+        args["lost"] = [str(one) for one in found.lost]
+    if not found.exact:
+        args |= {"exact": False, "residue": found.residue}
+    # A directory whose time alone moved is put right with the rest, and is nothing to tell of.
+    told = changed(target for target in found.targets if not is_timed(target))
+    return Merge(what._replace(args=args), told, found.conflicts)
+
+
+def read_changes(layer: str, stack: "Stack") -> tuple[Changed, ...]:
+    """Only told, for what will be dropped: nothing is read and nothing kept. What was in a directory that went is not
+    listed."""
+    from takeback.sandbox.differences import differences
+
+    found: list[Changed] = []
+    root = os.fsencode(stack.root.rstrip("/"))
+    for left in differences(layer, stack):
+        resource = file_resource(root + left.path)
+        there = os.path.lexists(root + left.path)
+        if left.source is None:
+            if there:
+                found.append(Changed("deleted", resource, _size(root + left.path)))
+        else:
+            found.append(Changed("modified" if there else "added", resource, _size(left.source)))
+    return tuple(found)
+
+
+def _size(path: bytes) -> int:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+
+def shown(argv: tuple[str, ...]) -> str:
+    """The command line, short enough for a list. What `sh -c` was given is shown as it was typed."""
+    line = argv[2] if argv[:2] == ("/bin/sh", "-c") and len(argv) == 3 else shlex.join(argv)
+    line = line.encode("utf-8", "replace").decode()  # a record holds no half characters
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+
+
+def told(argv: tuple[str, ...]) -> list[str]:
+    """For the record: bytes that are no UTF-8 are escaped."""
+    return [word.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for word in argv]

@@ -1,0 +1,90 @@
+"""What came of a command: for the program that asked, and in words for an agent or a person."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from takeback.model.effect import Effect
+from takeback.model.ids import short
+from takeback.model.plan import TargetOutcome
+from takeback.model.remedy import Target
+from takeback.model.resource import display
+
+_LISTED = 10
+
+
+class Changed(NamedTuple):
+    """One path that a command changed."""
+
+    kind: str  # "added" | "modified" | "deleted"
+    resource: str
+    size: int  # of the file that it left, or removed
+
+    @property
+    def path(self) -> str:
+        return display(self.resource)
+
+
+class CommandOutcome(NamedTuple):
+    exit_code: int  # the command's own, as a shell tells it
+    stdout: bytes = b""
+    stderr: bytes = b""
+    effect: Effect | None = None  # None: nothing was changed, or what was changed was dropped
+    changes: tuple[Changed, ...] = ()
+    coverage: str = ""
+    text: str = ""  # what an agent should read
+    conflicts: tuple[TargetOutcome, ...] = ()  # what others changed while it ran: then it is held
+    stopped: str = ""  # "time" or "memory": why it was ended
+
+    @property
+    def held(self) -> bool:
+        return self.effect is not None and bool(self.effect.waits_for)
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0
+
+
+def changed(targets: Iterable[Target]) -> tuple[Changed, ...]:
+    return tuple(_changed(target) for target in targets)
+
+
+def _changed(target: Target) -> Changed:
+    if target.before["type"] == "absent":
+        return Changed("added", target.resource, target.after.get("size", 0))
+    if target.after["type"] == "absent":
+        return Changed("deleted", target.resource, target.before.get("size", 0))
+    return Changed("modified", target.resource, target.after.get("size", 0))
+
+
+def in_numbers(changes: Iterable[Changed]) -> str:
+    """`2 added, 1 modified`; empty if there is nothing."""
+    kinds = [one.kind for one in changes]
+    counts = ((kinds.count(kind), kind) for kind in ("added", "modified", "deleted"))
+    return ", ".join(f"{count:,} {kind}" for count, kind in counts if count)
+
+
+def in_words(outcome: CommandOutcome) -> str:
+    """One short paragraph."""
+    ended = f"The command ended with exit code {outcome.exit_code}."
+    if outcome.stopped == "time":
+        ended = "The command took longer than it was given and was ended."
+    elif outcome.stopped == "memory":
+        ended = "The command needed more memory than it was given and was ended."
+    if outcome.held and outcome.effect:
+        name = short(outcome.effect.id)
+        why = ""
+        if outcome.conflicts:
+            paths = ", ".join(display(one.resource) for one in outcome.conflicts[:_LISTED])
+            why = f" because others changed the same while it ran ({paths})"
+        return (
+            f"{ended} What it changed ({in_numbers(outcome.changes)}) is held{why}, and nobody sees it yet: "
+            f"`takeback keep {name}` makes it, `takeback undo {name}` drops it."
+        )
+    if outcome.effect:
+        way_back = f"`takeback undo {short(outcome.effect.id)}` takes it back."
+        return f"{ended} It changed: {in_numbers(outcome.changes)}. {way_back}"
+    if outcome.changes:
+        paths = ", ".join(one.path for one in outcome.changes[:_LISTED])
+        more = f" and {len(outcome.changes) - _LISTED:,} more" if len(outcome.changes) > _LISTED else ""
+        return f"{ended} What it had changed was dropped, so all files are as before: {paths}{more}."
+    return f"{ended} It changed no files."

@@ -1,0 +1,297 @@
+"""The layers of boxes on disk, and where each box stands.
+
+    layers/BOX/box.json    what the box is over; written once
+    layers/BOX/HEAD        where it stands: the last line; moved by compare and swap
+    layers/BOX/chain       one line for each layer: on which one it lies; a line is added before the layer counts
+    layers/BOX/LAYER/      what one command left, or a squash: a layer that stands for several
+    layers/BOX/open, work  locks: someone has the box open; a command runs in it
+
+A layer counts when the journal or HEAD names it, and by then it is durable. What nobody names and no line tells of is
+scratch. A squash stands for the layer of its `top` and those below it down to `parent`; the layers themselves stay as
+long as an undo could come back to one of them, so every point of a long chain is reached over a short stack.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from takeback.errors import Corrupt, Misuse, StoreBusy
+from takeback.model.point import Point, point_from_json, point_to_json
+from takeback.storage import disk
+from takeback.storage.last_line import read_last, write_last
+
+
+class Link(NamedTuple):
+    """A line of the chain."""
+
+    layer: str  # `box/name`
+    parent: str  # the one it lies on; empty: the base
+    depth: int  # how many commands lead here
+    top: str = ""  # of a squash: the layer in whose place it stands
+    since: int = (
+        0  # of one on the base: before that moment, in nanoseconds, the box had not looked at the base
+    )
+
+    @property
+    def stands_for(self) -> str:
+        return self.top or self.layer
+
+
+class _Chain:
+    """What was read of a chain so far."""
+
+    def __init__(self) -> None:
+        self.read = 0
+        self.plain: dict[str, Link] = {}
+        self.squashed: dict[str, Link] = {}  # by top: the one that reaches deepest
+
+    def add(self, link: Link) -> None:
+        if not link.top:
+            self.plain[link.layer] = link
+            return
+        known = self.squashed.get(link.top)
+        if known is None or reach(link, self) >= reach(known, self):
+            self.squashed[link.top] = link
+
+
+def reach(link: Link, chain: _Chain) -> int:
+    """How many layers it stands for, as far as its own box knows; deeper parents are always better."""
+    parent = chain.plain.get(link.parent)
+    return link.depth - (parent.depth if parent else 0)
+
+
+class Layers:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._chains: dict[str, _Chain] = {}
+        self._places: dict[str, str] = {}
+        self._lock = threading.RLock()
+
+    # Boxes.
+
+    def make(self, box: str, about: Mapping[str, Any], point: Point) -> None:
+        """`about` may name another place for the layers with `at`."""
+        disk.make_private_directory(self._in(box))
+        write_last(self._in(box, "HEAD"), point_to_json(point))
+        disk.write_file(self._in(box, "box.json"), _line(dict(about)))  # last: with it the box exists
+
+    def boxes(self) -> list[str]:
+        try:
+            names = sorted(os.listdir(self.path))
+        except FileNotFoundError:
+            return []
+        return [name for name in names if os.path.exists(self._in(name, "box.json"))]
+
+    def about(self, box: str) -> dict[str, Any]:
+        return self._read(box, "box.json")
+
+    def head(self, box: str) -> Point:
+        return point_from_json(self._read(box, "HEAD"))
+
+    def exists(self, box: str) -> bool:
+        return bool(box) and "/" not in box and os.path.exists(self._in(box, "box.json"))
+
+    def move(self, box: str, expected: Point, to: Point) -> bool:
+        """Durable when this returns; False, and nothing changed, if the box stands elsewhere."""
+        with self._locked(box, "moving"):
+            now = self.head(box)
+            if now == to:
+                return True
+            if now != expected:
+                return False
+            write_last(self._in(box, "HEAD"), point_to_json(to))
+            return True
+
+    def complete(self, point: Point) -> bool:
+        """Whether every layer of it is still there: they may lie where a restart clears them away."""
+        return all(os.path.isdir(path) for path in self.stack(point.layer))
+
+    def place_of(self, layer: str) -> str:
+        """Where it is on disk."""
+        box, _, name = layer.partition("/")
+        with self._lock:
+            if box not in self._places:
+                self._places[box] = self.about(box).get("at") or self._in(box)
+            return os.path.join(self._places[box], name)
+
+    # Chains.
+
+    def add(self, link: Link) -> None:
+        """Tell of a layer. Durable with the next sync of the layer."""
+        box = link.layer.partition("/")[0]
+        path = self._in(box, "chain")
+        with disk.reachable(path, "written"):
+            handle = os.open(
+                path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.FILE_MODE
+            )
+        try:
+            disk.write_fully(handle, _told(link), path)  # in one piece, whoever else adds a line
+            if os.path.dirname(self.place_of(link.layer)) != self._in(box):
+                disk.sync_file(handle, path)  # its layers are synced on another disk
+        finally:
+            os.close(handle)
+
+    def chain(self, layer: str, until: str = "") -> Iterator[Link]:
+        """What to stack for a layer, newest first, as few as there are squashes for."""
+        while layer and layer != until:
+            link = self.link(layer)
+            yield link
+            layer = link.parent
+
+    def stack(self, layer: str) -> tuple[str, ...]:
+        return tuple(self.place_of(link.layer) for link in self.chain(layer))
+
+    def depth(self, layer: str) -> int:
+        return self.link(layer).depth if layer else 0
+
+    def link(self, layer: str) -> Link:
+        """The layer itself, or the squash that stands for it and most of those below."""
+        chain = self._chain(layer.partition("/")[0], layer)
+        found = chain.squashed.get(layer) or chain.plain.get(layer)
+        if found is None:
+            raise Corrupt(
+                f"The box has lost its layer {layer}.", hint="What it held is gone; undo to an earlier point."
+            )
+        return found
+
+    def links(self, box: str) -> tuple[Link, ...]:
+        with self._lock:
+            chain = self._chain(box)
+            return (*chain.plain.values(), *chain.squashed.values())
+
+    def keep_only(self, box: str, links: Iterable[Link]) -> None:
+        """The chain without the others. Their directories are then scratch."""
+        with self._lock:
+            disk.write_file(self._in(box, "chain"), b"".join(_told(link) for link in links))
+            self._chains.pop(box, None)
+
+    def scratch(self, box: str) -> Iterator[str]:
+        """Directories of a box that no line tells of; only for whoever holds the box alone."""
+        known = {link.layer.partition("/")[2] for link in self.links(box)}
+        place = os.path.dirname(self.place_of(f"{box}/x"))
+        try:
+            with os.scandir(place) as entries:
+                found = [
+                    one.path for one in entries if one.is_dir(follow_symlinks=False) and one.name not in known
+                ]
+        except FileNotFoundError:
+            return
+        yield from found
+
+    def _chain(self, box: str, wanted: str = "") -> _Chain:
+        """Read on from where reading stopped; other processes add to it too."""
+        with self._lock:
+            chain = self._chains.setdefault(box, _Chain())
+            if wanted in chain.plain or wanted in chain.squashed:
+                return chain
+            try:
+                with open(self._in(box, "chain"), "rb") as file:
+                    file.seek(chain.read)
+                    data = file.read()
+            except FileNotFoundError:
+                return chain
+            whole = data[: data.rfind(b"\n") + 1]  # a line that was cut off tells of nothing
+            for line in whole.splitlines():
+                try:
+                    chain.add(Link(**json.loads(line)))
+                except (ValueError, TypeError):
+                    continue  # of a kill or a full disk; its layer never counted
+            chain.read += len(whole)
+            return chain
+
+    def reread(self, box: str) -> None:
+        """Look for what others have added or taken away."""
+        with self._lock:
+            self._chains.pop(box, None)
+
+    # Locks.
+
+    @contextmanager
+    def opened(self, box: str) -> Generator[None, None, None]:
+        """While someone has it open nobody clears it away."""
+        import fcntl
+
+        handle = self._lock_file(box, "open")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def alone(self, box: str, name: str = "open") -> Generator[bool, None, None]:
+        """Whether nobody else has it; if so, nobody gets it meanwhile."""
+        handle = self._lock_file(box, name)
+        try:
+            yield disk.try_lock(handle)
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def working(self, box: str) -> Generator[None, None, None]:
+        """One command at a time."""
+        with self.alone(box, "work") as mine:
+            if not mine:
+                raise StoreBusy(
+                    "Another command is running in this box.",
+                    hint="Wait until it has ended, or go on in a branch of the box.",
+                )
+            yield
+
+    @contextmanager
+    def _locked(self, box: str, name: str) -> Generator[None, None, None]:
+        handle = self._lock_file(box, name)
+        try:
+            disk.lock(handle)
+            yield
+        finally:
+            os.close(handle)
+
+    def _lock_file(self, box: str, name: str) -> int:
+        path = self._in(box, name)
+        with disk.reachable(path, "locked"):
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.FILE_MODE)
+
+    def _read(self, box: str, name: str) -> dict[str, Any]:
+        path = self._in(box, name)
+        try:
+            return read_last(path)
+        except FileNotFoundError:
+            raise Misuse(
+                f"There is no box {box!r}.", hint="`takeback log` names the boxes there were."
+            ) from None
+        except ValueError:
+            raise Corrupt(f"{path} is damaged.", hint="Restore it from a backup.") from None
+        except OSError as error:
+            raise disk.unreachable(path, "read", error) from error
+
+    def _in(self, box: str, *names: str) -> str:
+        return os.path.join(self.path, box, *names)
+
+
+def _told(link: Link) -> bytes:
+    told = link._asdict()
+    return _line(
+        {name: value for name, value in told.items() if value or name in ("layer", "parent", "depth")}
+    )
+
+
+def _line(told: Mapping[str, Any]) -> bytes:
+    return json.dumps(told, separators=(",", ":")).encode() + b"\n"
+
+
+def sync_layer(path: str) -> None:
+    """Everything in it is durable when this returns, and so is what was written before to the same filesystem."""
+    import ctypes
+
+    with disk.reachable(path, "synced"):
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if ctypes.CDLL(None, use_errno=True).syncfs(handle) < 0:
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code), path)
+        finally:
+            os.close(handle)

@@ -1,0 +1,161 @@
+"""`run.command`: a command as one effect, from Python."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import takeback
+from takeback.runs.workshop import clear, remove_all, workshop
+from tests.world import World
+
+
+@pytest.fixture
+def tb(store: Path) -> "takeback.Takeback":
+    with takeback.open(store) as opened:
+        yield opened  # pyright: ignore[reportReturnType]
+
+
+def test_a_command_tells_what_it_said_and_what_it_changed(tb: takeback.Takeback, world: World) -> None:
+    with tb.run("build") as run:
+        outcome = run.command("cat; echo err >&2; echo hi > new", cwd=world.root, stdin=b"given\n")
+    assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, b"given\n", b"err\n")
+    assert [(one.kind, one.path, one.size) for one in outcome.changes] == [("added", str(world / "new"), 3)]
+    assert outcome.effect
+    assert outcome.effect.change.args["coverage"] == outcome.coverage
+    assert "takeback undo" in outcome.text
+    assert (world / "new").read_text() == "hi\n"
+
+
+def test_a_run_that_fails_takes_its_commands_back_with_the_rest(tb: takeback.Takeback, world: World) -> None:
+    (world / "a").write_text("old")
+    before = world.picture()
+
+    def work() -> None:
+        with tb.run("fails") as run:
+            run.write(world / "b", "by us")
+            run.command("echo new > a; mkdir -p d/e; mv b c", cwd=world.root)
+            assert not (world / "b").exists()
+            raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        work()
+    assert world.picture() == before
+
+
+def test_what_a_run_holds_outlives_it(tb: takeback.Takeback, world: World) -> None:
+    with tb.run("careful") as run:
+        held = run.command("echo x > a", cwd=world.root, hold=True)
+        run.write(world / "b", "b")
+    assert held.held
+    assert held.effect
+    assert not (world / "a").exists()
+    (kept,) = tb.keep(held.effect)
+    assert kept.state is takeback.State.DONE
+    assert (world / "a").read_text() == "x\n"
+    tb.undo(kept)
+    assert not (world / "a").exists()
+
+
+def test_what_is_held_and_dropped_never_happened(tb: takeback.Takeback, world: World) -> None:
+    with tb.run("careful") as run:
+        held = run.command("echo x > a", cwd=world.root, hold=True).effect
+        assert held
+        with pytest.raises(takeback.LeaseHeld):
+            tb.undo(held)
+        assert run.undo(held, dry_run=True).outcome == "done"
+        assert run.undo(held).outcome == "done"
+    with pytest.raises(takeback.Refused):
+        tb.undo(held)
+    assert tb.effect(held.id).state is takeback.State.ABORTED
+    assert tb.sweep(grace=0) >= 0
+
+
+def test_what_is_held_keeps_its_contents_until_it_is_decided(tb: takeback.Takeback, world: World) -> None:
+    content = os.urandom(300_000)
+    with tb.run("careful") as run:
+        held = run.command("cat > a", cwd=world.root, stdin=content, hold=True).effect
+    assert held
+    tb.forget()
+    tb.sweep(grace=0)
+    tb.keep(held)
+    assert (world / "a").read_bytes() == content
+
+
+def test_an_effect_made_while_another_was_held_comes_before_it(tb: takeback.Takeback, world: World) -> None:
+    (world / "a").write_text("one")
+    with tb.run("first") as run:
+        held = run.command("echo x > b", cwd=world.root, hold=True).effect
+        between = run.write(world / "b-other", "y")
+        assert held
+        assert between
+    tb.keep(held)
+    assert tb.effect(held.id).order > tb.effect(between.id).order > tb.effect(held.id).seq
+    tb.undo(between)  # nothing of it stands on the held one
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "what"),
+    [
+        ("", {}, "empty"),
+        ([], {}, "words"),
+        (["a\0b"], {}, "zero byte"),
+        ("true", {"timeout": -1}, "time limit"),
+        ("true", {"timeout": float("nan")}, "time limit"),
+        ("true", {"memory": -1}, "memory"),
+        ("true", {"cwd": "/nonexistent"}, "directory"),
+        ("true", {"on_failure": "pray"}, "pray"),
+        ("true", {"env": {"A=B": "c"}}, "environment"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_starts(
+    tb: takeback.Takeback, command: "str | list[str]", options: dict[str, object], what: str
+) -> None:
+    with tb.run("wrong") as run:
+        with pytest.raises(takeback.Misuse, match=what):
+            run.command(command, **options)  # pyright: ignore[reportArgumentType]
+        assert run.effects() == ()
+
+
+def test_several_threads_run_commands_of_one_run(tb: takeback.Takeback, world: World) -> None:
+    with tb.run("busy") as run:
+        outcomes: list[int] = []
+        threads = [
+            threading.Thread(
+                target=lambda n=n: outcomes.append(run.command(f"echo {n} > f{n}", cwd=world.root).exit_code)
+            )
+            for n in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(240)
+    assert outcomes == [0] * 4
+    assert sorted(os.listdir(world.root)) == ["f0", "f1", "f2", "f3"]
+
+
+def test_what_a_dead_process_left_in_the_workshop_is_cleared(tmp_path: Path) -> None:
+    place = tmp_path / "commands"
+    code = (
+        "import os, sys\nfrom takeback.runs.workshop import workshop\n"
+        "with workshop(sys.argv[1]) as mine:\n    os.mkdir(mine + '/closed', 0)\n    os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(place)], check=True, timeout=120)
+    assert len(os.listdir(place)) == 1
+    with workshop(str(place)) as mine:
+        assert os.listdir(place) == [os.path.basename(mine)]
+        assert clear(str(place)) == 0  # ours is alive
+    assert os.listdir(place) == []
+
+
+def test_removing_does_not_follow_links(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "precious").write_text("x")
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / "link").symlink_to(tmp_path / "outside")
+    remove_all(str(tmp_path / "inside"))
+    assert (tmp_path / "outside" / "precious").read_text() == "x"
+    assert not (tmp_path / "inside").exists()

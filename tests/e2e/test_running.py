@@ -1,0 +1,272 @@
+"""`takeback run`: a command as one effect, in a sandbox."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import COMMAND, CommandLine, surroundings
+from tests.world import World
+
+LONG = 120  # seconds that nothing here takes on any machine
+
+
+def shell(line: str) -> tuple[str, ...]:
+    return ("--", "sh", "-c", line)
+
+
+@contextmanager
+def running(world: World, *words: str) -> Iterator["subprocess.Popen[str]"]:
+    """The command in the background, with pipes; ended with all it started, whatever happens."""
+    child = subprocess.Popen(
+        [*COMMAND, "run", *words], cwd=world.root, env=surroundings(), text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        with child:
+            yield child
+    finally:
+        child.kill()
+        child.wait(LONG)
+
+
+def test_what_a_command_changed_is_one_effect_and_undo_takes_it_back(
+    takeback: CommandLine, world: World
+) -> None:
+    (world / "a").write_text("old\n")
+    (world / "gone").write_text("bye\n")
+    before = world.picture()
+    said = takeback.done("run", *shell("echo new > a; rm gone; mkdir d; echo x > d/b; echo hello"))
+    assert said.out == "hello\n"
+    assert "2 added, 1 modified, 1 deleted" in said.err
+    after = world.picture()
+    assert (world / "d" / "b").read_text() == "x\n"
+    assert not (world / "gone").exists()
+    takeback.done("undo")
+    assert world.picture() == before
+    takeback.done("redo")
+    assert world.picture() == after
+
+
+def test_a_failing_command_changes_nothing_and_its_exit_code_is_ours(
+    takeback: CommandLine, world: World
+) -> None:
+    (world / "a").write_text("old\n")
+    before = world.picture()
+    said = takeback("run", *shell("echo new > a; rm -rf /; exit 7"))
+    assert said.code == 7
+    assert "so nothing was changed" in said.err
+    assert world.picture() == before
+    assert takeback.done("log", "--json").json == []
+
+
+def test_what_changes_nothing_is_no_effect(takeback: CommandLine, world: World) -> None:
+    takeback.done("run", "--", "ls", "/")
+    assert takeback("run", "--", "false").code == 1
+    assert takeback.done("log", "--json").json == []
+    assert takeback.done("status", "--json").json["runs"] == {"open": 0, "suspended": 0}
+
+
+def test_what_is_held_waits_until_it_is_kept(takeback: CommandLine, world: World) -> None:
+    (world / "a").write_text("old\n")
+    said = takeback.done("run", "--hold", *shell("echo new > a; echo b > b"))
+    assert "held" in said.err
+    assert (world / "a").read_text() == "old\n"
+    assert takeback.done("status", "--json").json["effects"]["held"] == 1
+    assert "+new" in takeback.done("diff", "@").out
+    takeback.done("keep", "@")
+    assert (world / "a").read_text() == "new\n"
+    takeback.done("undo", "@")
+    assert (world / "a").read_text() == "old\n"
+    assert not (world / "b").exists()
+
+
+def test_what_is_held_is_dropped_by_undo(takeback: CommandLine, world: World) -> None:
+    takeback.done("run", "--hold", *shell("echo b > b"))
+    takeback.done("undo")
+    assert not (world / "b").exists()
+    assert takeback.done("status", "--json").json["effects"]["held"] == 0
+    assert takeback("keep", "@~0").code != 0
+
+
+def test_what_is_held_is_not_made_over_what_someone_wrote_since(takeback: CommandLine, world: World) -> None:
+    (world / "a").write_text("old\n")
+    takeback.done("run", "--hold", *shell("echo new > a"))
+    (world / "a").write_text("mine\n")
+    said = takeback("keep", "@")
+    assert said.code == 3
+    assert "a" in said.err
+    assert (world / "a").read_text() == "mine\n"
+    takeback.done("undo", "@")
+
+
+@pytest.mark.parametrize(("policy", "left"), [("undo", False), ("keep", True), ("hold", False)])
+def test_what_becomes_of_the_changes_of_a_failing_command(
+    takeback: CommandLine, world: World, policy: str, left: bool
+) -> None:
+    assert takeback("run", "--on-failure", policy, *shell("echo x > a; exit 3")).code == 3
+    assert (world / "a").exists() is left
+    assert takeback.done("status", "--json").json["effects"]["held"] == int(policy == "hold")
+
+
+def test_a_dry_run_tells_and_changes_nothing(takeback: CommandLine, world: World) -> None:
+    said = takeback.done("run", "--dry-run", *shell("echo x > a"))
+    assert "would change: 1 added" in said.err
+    assert f"+ {world / 'a'}" in said.err
+    assert not (world / "a").exists()
+
+
+def test_the_answer_as_json(takeback: CommandLine, world: World) -> None:
+    answer = takeback.done("run", "--json", *shell("echo out; echo err >&2; echo x > a")).json
+    assert (answer["exit_code"], answer["stdout"], answer["stderr"]) == (0, "out\n", "err\n")
+    assert [(one["kind"], one["size"]) for one in answer["changes"]] == [("added", 2)]
+    assert answer["effect"]["state"] == "done"
+    assert answer["effect"]["targets"][0]["resource"] == f"file://{world / 'a'}"
+
+
+def test_words_of_the_command_are_not_ours(takeback: CommandLine, world: World) -> None:
+    assert takeback.done("run", "--", "echo", "--json", "--store", "x").out == "--json --store x\n"
+    assert takeback("run", "--", "sh", "-c", "exit 5", "--json").code == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ((), "No command"),
+        (("--",), "No command"),
+        (("--timeout", "0", "--", "true"), "time limit"),
+        (("--timeout", "-1", "--", "true"), "time limit"),
+        (("--timeout", "nan", "--", "true"), "time limit"),
+        (("--root", ".", "--", "true"), "--in-place"),
+        (("--ask", "--", "true"), "terminal"),
+        (("--on-failure", "shrug", "--", "true"), "shrug"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_told_with_our_own_exit_code(
+    takeback: CommandLine, words: tuple[str, ...], what: str
+) -> None:
+    said = takeback("run", *words)
+    assert said.code == 125
+    assert what in said.err
+    assert "hint:" in said.err
+
+
+def test_exit_codes_are_those_of_a_shell(takeback: CommandLine, world: World) -> None:
+    (world / "plain").write_text("x")
+    assert takeback("run", "--", "no-such-program-anywhere").code == 127
+    assert takeback("run", "--", "./plain").code == 126
+    assert takeback("run", *shell("kill -9 $$")).code == 137
+
+
+def test_a_time_limit_ends_it_and_nothing_was_changed(takeback: CommandLine, world: World) -> None:
+    said = takeback("run", "--timeout", "0.5", *shell("echo x > a; sleep 1000"))
+    assert said.code == 124
+    assert not (world / "a").exists()
+
+
+def test_what_someone_else_changed_meanwhile_is_a_conflict_and_the_work_is_held(
+    takeback: CommandLine, world: World
+) -> None:
+    (world / "a").write_text("old\n")
+    (world / "d").mkdir()
+    with running(world, *shell("echo y > d/y; echo ready; read go; echo theirs > a")) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+        (world / "a").write_text("mine\n")
+        (world / "d").rename(world / "moved")
+        _, err = child.communicate("go\n", timeout=LONG)
+    assert child.returncode == 125
+    assert str(world / "a") in err
+    assert str(world / "d") in err
+    assert (world / "a").read_text() == "mine\n"
+    assert not (world / "d").exists()
+    assert takeback.done("status", "--json").json["effects"]["held"] == 1
+    said = takeback("keep", "@")
+    assert said.code == 3
+    assert "--force" in said.err
+    assert (world / "a").read_text() == "mine\n"
+
+
+def test_what_conflicts_is_made_by_force_and_undo_brings_back_what_was_there(
+    takeback: CommandLine, world: World
+) -> None:
+    (world / "a").write_text("old\n")
+    with running(world, *shell("echo ready; read go; echo theirs > a; echo b > b")) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+        (world / "a").write_text("mine\n")
+        child.communicate("go\n", timeout=LONG)
+    (world / "a").write_text("mine, later\n")
+    takeback.done("keep", "--force", "@")
+    assert ((world / "a").read_text(), (world / "b").read_text()) == ("theirs\n", "b\n")
+    takeback.done("undo", "@")
+    assert (world / "a").read_text() == "mine, later\n"
+    assert not (world / "b").exists()
+
+
+def test_the_store_is_out_of_reach_inside(takeback: CommandLine, world: World, store: Path) -> None:
+    takeback.write("a", "one")
+    line = f"rm -rf {store} 2>/dev/null; echo x > {store}/journal.db; ls -A {store} | wc -l; true"
+    takeback("run", *shell(line))
+    assert takeback.done("verify", "--read-data").code == 0
+    takeback.done("undo", takeback.done("log", "--path", "a", "--json").json[-1]["id"])
+    assert not (world / "a").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_and_nothing_was_changed(
+    takeback: CommandLine, world: World, number: signal.Signals
+) -> None:
+    with running(world, *shell("echo x > a; echo ready; sleep 1000")) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(number)
+        child.communicate(timeout=LONG)
+    assert child.returncode == 128 + number
+    assert not (world / "a").exists()
+    assert takeback.done("status", "--json").json["runs"] == {"open": 0, "suspended": 0}
+
+
+def test_a_killed_one_leaves_nothing_behind(takeback: CommandLine, world: World, store: Path) -> None:
+    (world / "a").write_text("old\n")
+    with running(world, *shell("echo x > a; echo $$ > b; echo ready; sleep 1000.25")) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+        child.kill()
+        assert child.stdout.read() == ""  # comes only when all who held it are gone
+        child.wait(LONG)
+    takeback.done("run", "--", "true")
+    assert (world / "a").read_text() == "old\n"
+    assert os.listdir(store / "commands") == []
+    assert str(store) not in Path("/proc/self/mounts").read_text()
+    assert takeback.done("verify").code == 0
+
+
+def test_commands_of_one_user_run_at_the_same_time(takeback: CommandLine, world: World) -> None:
+    with running(world, *shell("echo ready; read go; echo 1 > one")) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+        takeback.done("run", *shell("echo 2 > two"))
+        takeback.write("three", "3")
+        child.communicate("go\n", timeout=LONG)
+    assert child.returncode == 0
+    assert sorted(os.listdir(world.root)) == ["one", "three", "two"]
+
+
+def test_the_input_of_the_command_is_ours(takeback: CommandLine, world: World) -> None:
+    takeback.done("run", *shell("cat > a"), input=b"\0bytes\n" * 100_000)
+    assert (world / "a").read_bytes() == b"\0bytes\n" * 100_000
+
+
+def test_explain_tells_before_anything_runs(takeback: CommandLine, world: World) -> None:
+    said = takeback.done("explain", "--", "git", "push")
+    assert "sandbox" in said.out
+    assert "git push" in said.out
+    answer = takeback.done("explain", "--json", "--in-place", "--", "make").json
+    assert answer["engine"] == "in place"
+    assert str(world.root) in answer["coverage"]
+    assert takeback("explain").code == 2
