@@ -150,7 +150,7 @@ def _dev(scene: Scene, dev: bytes) -> None:
         _bind_device(b"/dev/" + os.fsencode(name), dev + b"/" + os.fsencode(name))
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         os.symlink(f"/proc/self/fd{target}", dev + b"/" + name.encode())
-    for name in (b"/pts", b"/shm", b"/mqueue", b"/.takeback"):
+    for name in (b"/pts", b"/shm", b"/.takeback"):
         os.mkdir(dev + name, 0o755)
     os.chmod(dev + b"/.takeback", 0o1777)  # noqa: S103 a script that became another user tells as well
     calls.mount(
@@ -158,7 +158,6 @@ def _dev(scene: Scene, dev: bytes) -> None:
     )
     os.symlink("pts/ptmx", dev + b"/ptmx")
     calls.mount(b"tmpfs", dev + b"/shm", b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=1777")
-    calls.mount(b"mqueue", dev + b"/mqueue", b"mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if scene.terminal:
         _bind_device(scene.terminal, dev + b"/console")
 
