@@ -150,7 +150,7 @@ class _Comparison:
     def _same(self, one: Node, other: Node) -> bool:
         """Copied up, and not changed."""
         now, was = one.status, other.status
-        if not one.is_dir and now.st_nlink > 1:
+        if one.parts[0][0] == 0 and not one.is_dir and now.st_nlink > 1:
             return False  # it may have got another name, which only shows when both are told
         if (now.st_mode, now.st_uid, now.st_gid) != (was.st_mode, was.st_uid, was.st_gid):
             return False
