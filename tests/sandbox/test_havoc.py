@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,15 @@ def havoc(scene: Scene, seed: int, layers: int = 3, changes: int = 12) -> int:
 @pytest.mark.parametrize("seed", range(5))
 def test_havoc(scene: Scene, seed: int) -> None:
     havoc(scene, seed)
+
+
+@pytest.mark.slow
+def test_much_havoc(scene: Scene, record_property: Callable[[str, object], None]) -> None:
+    """As many seeds as fit; each in a world of its own."""
+    total = 0
+    whole = scene.world
+    for seed in range(1000, 1012):
+        scene.world = whole / str(seed)
+        scene.world.mkdir()
+        total += havoc(scene, seed, layers=4, changes=15)
+    record_property("layers compared", total)
