@@ -71,10 +71,14 @@ def havoc(scene: Scene, seed: int, layers: int = 3, changes: int = 12) -> int:
     before = json.loads(json.dumps(look(str(scene.world))))
     stack: tuple[str, ...] = ()
     for number in range(layers):
-        program = str(scene.world.parent / "havoc.py")
-        ended = scene.run(
-            "/usr/bin/python3", "-B", program, f"{seed}-{number}", str(changes), stack=Stack("/", stack)
+        program = (
+            "/usr/bin/python3",
+            "-B",
+            str(scene.world.parent / "havoc.py"),
+            f"{seed}-{number}",
+            str(changes),
         )
+        ended = scene.run(*program, cwd=str(scene.world), stack=Stack("/", stack))
         assert ended.exit_code == 0, scene.said()
         after = json.loads(scene.said())
         told = json.loads(json.dumps(applied(scene, before)))
