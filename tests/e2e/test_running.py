@@ -185,6 +185,27 @@ def test_what_someone_else_changed_meanwhile_is_a_conflict_and_the_work_is_held(
     assert (world / "a").read_text() == "mine\n"
     assert not (world / "d").exists()
     assert takeback.done("status", "--json").json["effects"]["held"] == 1
+    said = takeback("keep", "@")
+    assert said.code == 3
+    assert "--force" in said.err
+    assert (world / "a").read_text() == "mine\n"
+
+
+def test_what_conflicts_is_made_by_force_and_undo_brings_back_what_was_there(
+    takeback: CommandLine, world: World
+) -> None:
+    (world / "a").write_text("old\n")
+    with running(world, *shell("echo ready; read go; echo theirs > a; echo b > b")) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+        (world / "a").write_text("mine\n")
+        child.communicate("go\n", timeout=LONG)
+    (world / "a").write_text("mine, later\n")
+    takeback.done("keep", "--force", "@")
+    assert ((world / "a").read_text(), (world / "b").read_text()) == ("theirs\n", "b\n")
+    takeback.done("undo", "@")
+    assert (world / "a").read_text() == "mine, later\n"
+    assert not (world / "b").exists()
 
 
 def test_the_store_is_out_of_reach_inside(takeback: CommandLine, world: World, store: Path) -> None:

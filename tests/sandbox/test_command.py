@@ -281,3 +281,25 @@ def test_an_ordinary_user_is_who_he_was(user_scene: UserScene) -> None:
     assert user_scene.said().startswith("1000\n1000\n")
     assert user_scene.said().split()[-1] == "0000000000000000"
     assert user_scene.lefts() == []
+
+
+def test_a_memory_limit_holds_for_all_processes_together(root_scene: RootScene) -> None:
+    ended = root_scene.run("python3", "-c", "x = bytearray(300 << 20)", memory=150 << 20)
+    assert (ended.stopped, ended.exit_code) == ("memory", 137)
+
+    both = "import os; child = os.fork(); x = bytearray(100 << 20); exit(os.wait()[1] if child else 0)"
+    assert root_scene.run("python3", "-c", both, memory=150 << 20).exit_code != 0
+
+    assert root_scene.run("python3", "-c", "x = bytearray(10 << 20)", memory=150 << 20).exit_code == 0
+
+
+def test_an_ordinary_user_has_a_memory_limit_for_each_process(user_scene: UserScene) -> None:
+    ended = user_scene.run("python3", "-c", "x = bytearray(300 << 20)", memory=200 << 20)
+    assert ended.exit_code != 0
+    assert user_scene.run("python3", "-c", "x = bytearray(10 << 20)", memory=200 << 20).exit_code == 0
+
+
+def test_a_limit_of_processes(root_scene: RootScene) -> None:
+    many = "import os\nfor n in range(50):\n  if not os.fork(): os.read(0, 1); os._exit(0)"
+    assert root_scene.run("python3", "-c", many, processes=10).exit_code != 0
+    assert "Resource temporarily unavailable" in root_scene.said()

@@ -1,21 +1,142 @@
 """What this machine allows, found out by doing it."""
 
 import os
+import stat
+from functools import cache
 from typing import NamedTuple
+
+from takeback.errors import TakebackError
+from takeback.sandbox.landlock import version
+from takeback.sandbox.mounts import OVERLAY, mounted, points_for_root, visible
+from takeback.sandbox.order import ROOT, USER, Order, Stack
+
+_TRY = ".takeback-try"
+# Where else layers may lie when the store is on a filesystem that cannot have them (a container's own).
+_ELSEWHERE = ("/var/tmp", "/tmp", "/run/user/{uid}", "/run", "/dev/shm")  # noqa: S108 a private directory is made there
 
 
 class Ability(NamedTuple):
     engine: str  # "root" | "user" | "" (there is no sandbox here)
     why: str  # a sentence when there is none
     layers_at: str  # where layers can live, "" nowhere
-    not_covered: tuple[tuple[str, str], ...]  # path and reason: read-only inside, or shared with the world
+    not_covered: tuple[
+        tuple[str, str], ...
+    ]  # path and reason: read-only inside although it can be written outside
     landlock: int  # its version, 0 none
     cgroups: bool
 
 
 def ability(place: str) -> Ability:
-    """`place`: a directory, usually the store, that layers should be kept in."""
-    from takeback.sandbox.guard import is_privileged
-    from takeback.sandbox.landlock import version
+    """`place`: a directory, usually the store, that layers should be kept in. Tried once in a process."""
+    return _ability(os.path.realpath(place), os.geteuid())
 
-    return Ability("root" if is_privileged() else "user", "", os.path.realpath(place), (), version(), False)
+
+@cache
+def _ability(place: str, uid: int) -> Ability:
+    from takeback.sandbox.cgroups import usable
+    from takeback.sandbox.guard import is_privileged
+
+    landlock = version()
+    if os.uname().sysname != "Linux":
+        return Ability("", "Only Linux has one.", "", (), 0, False)
+    if not _overlay_known():
+        return Ability("", "This kernel has no overlay filesystem.", "", (), landlock, False)
+    engine = ROOT if is_privileged() else USER
+    works, told = _try(_nearest(place))
+    if not works:
+        first = told
+        for at in _candidates(uid):
+            works, told = _try(at)
+            if works:
+                place = at
+                break
+        else:
+            return Ability("", first, "", (), landlock, False)
+    return Ability(engine, "", place, _not_covered(engine, told), landlock, usable() is not None)
+
+
+def _overlay_known() -> bool:
+    """As a module it is loaded by the first mount."""
+    with open("/proc/filesystems", encoding="ascii") as file:
+        if "overlay" in file.read().split():
+            return True
+    return os.path.isdir(f"/lib/modules/{os.uname().release}")
+
+
+def _nearest(path: str) -> str:
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _candidates(uid: int) -> list[str]:
+    """Private directories, the one with the most room first."""
+    found: list[tuple[int, str]] = []
+    for pattern in _ELSEWHERE:
+        at = os.path.join(pattern.format(uid=uid), f"takeback-{uid}")
+        try:
+            os.makedirs(at, 0o700, exist_ok=True)
+            status = os.lstat(at)
+            space = os.statvfs(at)
+        except OSError:
+            continue
+        # Whoever made it before us may look into it.
+        private = stat.S_ISDIR(status.st_mode) and status.st_uid == uid and not status.st_mode & 0o077
+        if private:
+            found.append((space.f_bavail * space.f_frsize, at))
+    return [at for _, at in sorted(found, reverse=True)]
+
+
+def _try(directory: str) -> tuple[bool, str]:
+    """Whether a command can write into a layer there; what could not be covered, or why it cannot."""
+    from takeback.sandbox.removal import remove
+    from takeback.sandbox.sandbox import Sandbox
+
+    here = os.path.join(directory, _TRY)
+    try:
+        before = os.stat(directory)
+        os.makedirs(here, 0o700, exist_ok=True)
+    except OSError as error:
+        return False, f"{directory}: {os.strerror(error.errno or 0)}."
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        with Sandbox(here) as sandbox:
+            layer = os.path.join(here, f"layer-{os.getpid()}-{os.urandom(4).hex()}")
+            order = Order((os.devnull,), "/", {}, (nothing, nothing, nothing))
+            running = sandbox.start(order, Stack(), layer)
+            running.wait()
+            remove(layer)
+        return True, "\n".join(running.bound)
+    except TakebackError as error:
+        return False, str(error)
+    finally:
+        os.close(nothing)
+        try:
+            os.rmdir(here)
+            os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
+        except OSError:
+            pass  # another one is trying here at this moment, or it is not ours
+
+
+def _not_covered(engine: str, bound: str) -> tuple[tuple[str, str], ...]:
+    found = [
+        (point, "its filesystem cannot be below a layer: read-only inside")
+        for point in bound.split("\n")
+        if point
+    ]
+    with open("/proc/self/mountinfo", "rb") as file:
+        mounts = visible(mounted(file.read()))
+    writable = {one.point for one in mounts if one.writable}
+    for point in points_for_root(mounts, b"/"):
+        if point.how != OVERLAY and point.point in writable and os.access(point.point, os.W_OK):
+            found.append(
+                (os.fsdecode(point.point), "mounted by itself, and no directory of files: read-only inside")
+            )
+    if engine == USER:
+        found.append(
+            (
+                "your directories inside those of others",
+                "outside home, the current and temporary directories: read-only",
+            )
+        )
+    return tuple(sorted(found))

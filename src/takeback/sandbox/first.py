@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from takeback.sandbox import asking, guard, limits, rootfs, wire
+from takeback.sandbox import asking, cgroups, guard, limits, rootfs, wire
 from takeback.sandbox.calls import PR_SET_DUMPABLE, PR_SET_PDEATHSIG, kernel
 from takeback.sandbox.overlay import allow_many_files
 from takeback.sandbox.rootfs import Scene
@@ -60,7 +60,8 @@ def _live(job: Job) -> dict[str, Any]:
     kernel().prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     order = job.order
     many = allow_many_files()
-    rootfs.build(job.scene)
+    doors = cgroups.open_doors(cgroups.Group(*order["group"])) if order["group"] else cgroups.Doors((), ())
+    bound = rootfs.build(job.scene)
     if not order["network"]:
         limits.raise_loopback()
     cwd = _enter(order["cwd"], order["ask"])
@@ -72,14 +73,26 @@ def _live(job: Job) -> dict[str, Any]:
     guard.lock_up(job.root, job.stdio)
     kernel().prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     kernel().prctl(PR_SET_DUMPABLE, 0)
+    # The command is in its group from its first moment; we ourselves are not, so that it cannot end us by eating all.
+    cgroups.go(doors.inner)
     pid, code = _start(argv, env, job)
+    cgroups.go(doors.outer)
     if not pid:
-        return {"code": code, "stopped": "", "leftover": 0, "cwd": cwd, "env": dict(order["env"]), "began": cwd}
-    limits.restrain(pid, order)
+        told = {
+            "code": code,
+            "stopped": "",
+            "leftover": 0,
+            "cwd": cwd,
+            "env": dict(order["env"]),
+            "began": cwd,
+        }
+        return told | {"bound": [os.fsdecode(point) for point in bound]}
+    if not order["group"]:
+        limits.restrain(pid, order)
     for fd in job.stdio:
         os.close(fd)
     told = _wait(pid, order["timeout"], job.lifeline)
-    told["leftover"] = _end_the_rest()
+    told |= {"leftover": _end_the_rest(), "bound": [os.fsdecode(point) for point in bound]}
     if order["ask"]:
         told |= asking.answer(cwd, order["env"]) | {"began": cwd}
     return told

@@ -65,23 +65,33 @@ def allow_many_files() -> tuple[int, int]:
 
 def mount_overlay(overlay: Overlay, target: bytes, aside: bytes, userxattr: bool) -> None:
     """`aside`: an empty directory on a filesystem of its own, where the base can be mounted once more."""
-    lowers = overlay.lowers
-    if any(inside(one, lowers[-1]) for one in lowers[:-1]):
-        # The kernel wants no lower inside another. Seen through an overlay of its own the base is another filesystem.
-        seen = os.path.join(aside, overlay.upper.rsplit(b"/", 1)[1])
-        for name in (seen, seen + b"-none"):
-            os.mkdir(name, 0o700)
-        _mount((lowers[-1], seen + b"-none"), b"", seen, b"userxattr" if userxattr else b"redirect_dir=off")
-        lowers = (*lowers[:-1], seen)
-    for number, wanted in enumerate(_options(userxattr)):
+    *layers, below = overlay.lowers
+    if any(_within(layer, below) for layer in layers):
+        below = _seen_through(overlay, aside, userxattr)
+    tries = _options(userxattr)
+    for number, wanted in enumerate(tries):
         # A work directory is for one try only: the kernel marks it.
         work = overlay.work + b"/%d" % number
         os.mkdir(work, 0o700)
         try:
-            return _mount(lowers, overlay.upper, target, wanted, work)
+            return _mount((*layers, below), overlay.upper, target, wanted, work)
         except OSError:
-            if number == len(_options(userxattr)) - 1:
+            if number == len(tries) - 1:
                 raise
+
+
+def _within(layer: bytes, below: bytes) -> bool:
+    return inside(layer, below) and os.stat(layer).st_dev == os.stat(below).st_dev
+
+
+def _seen_through(overlay: Overlay, aside: bytes, userxattr: bool) -> bytes:
+    """The kernel wants no lower inside another. Through an overlay of its own the base is another filesystem."""
+    seen = os.path.join(aside, overlay.upper.rsplit(b"/", 1)[1])
+    nothing = seen + b"-nothing"  # two lowers it must have
+    for name in (seen, nothing):
+        os.mkdir(name, 0o700)
+    _mount((overlay.lowers[-1], nothing), b"", seen, b"userxattr" if userxattr else b"redirect_dir=off")
+    return seen
 
 
 def _mount(lowers: tuple[bytes, ...], upper: bytes, target: bytes, wanted: bytes, work: bytes = b"") -> None:

@@ -41,9 +41,10 @@ class Scene(NamedTuple):
     userxattr: bool
 
 
-def build(scene: Scene) -> None:
-    """Afterwards the root is the new one and nothing of the old is in reach."""
+def build(scene: Scene) -> list[bytes]:
+    """Afterwards the root is the new one and nothing of the old is in reach. Points that could get no overlay."""
     calls = kernel()
+    bound: list[bytes] = []
     calls.mount(b"none", b"/", b"", MS_REC | MS_PRIVATE)
     if scene.userxattr and scene.root == b"/":
         calls.mount(b"/", scene.at, b"", MS_BIND | MS_REC)
@@ -60,6 +61,7 @@ def build(scene: Scene) -> None:
             if point == b"/" or len(overlays[point].lowers) > 1:
                 raise
             _bind_read_only(scene, point)  # not covered, so not writable either
+            bound.append(point)
     _own_directories(scene)
     for mask in scene.masks:
         _cover(scene, mask)
@@ -67,6 +69,7 @@ def build(scene: Scene) -> None:
     calls.pivot_root(b".", b".")
     calls.umount(b".", MNT_DETACH)
     os.chdir("/")
+    return bound
 
 
 def _put(scene: Scene, point: bytes, overlay: Overlay) -> None:

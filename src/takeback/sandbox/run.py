@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from takeback.sandbox.differences import grounds_below
 from takeback.sandbox.layer import Form, Mount, first_look, is_opaque, read_form, write_form
-from takeback.sandbox.mounts import OVERLAY, Point, inside
+from takeback.sandbox.mounts import OVERLAY, OWN, Point, inside
 from takeback.sandbox.order import Stack
 from takeback.sandbox.overlay import Overlay, make_directories
 from takeback.sandbox.removal import remove
@@ -108,7 +108,10 @@ def _masks(root: bytes, hidden: tuple[bytes, ...]) -> tuple[bytes, ...]:
     for path in hidden:
         real = os.path.realpath(path)
         if inside(real, root) and os.path.isdir(real):
-            found.add(b"/" + real[len(root.rstrip(b"/")) :].lstrip(b"/"))
+            within = b"/" + real[len(root.rstrip(b"/")) :].lstrip(b"/")
+            # /dev and the like are others inside, with nothing of the world's in them.
+            if not any(inside(within, own) for own in OWN):
+                found.add(within)
     return tuple(
         sorted(one for one in found if not any(inside(one, other) and one != other for other in found))
     )

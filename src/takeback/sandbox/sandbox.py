@@ -24,6 +24,7 @@ class Running:
     def __init__(self, talk: "socket", ask: bool) -> None:
         self._talk = talk
         self._ask = ask
+        self.bound: tuple[str, ...] = ()  # after `wait`: points that could get no overlay and were read-only
 
     def signal(self, number: int) -> None:
         """INT, TERM, HUP and QUIT go to every process inside, others to the command itself."""
@@ -56,6 +57,7 @@ class Running:
             raise ResourceUnreachable("The process that starts commands has ended; nothing was changed.")
         if "problem" in told:
             raise _problem(told)
+        self.bound = tuple(told["bound"])
         kept: dict[str, Any] = {name: told[name] for name in ("cwd", "env", "began")} if self._ask else {}
         return Ended(told["code"], told["stopped"], told["leftover"], **kept)
 

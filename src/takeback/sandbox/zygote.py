@@ -8,7 +8,7 @@ import socket  # noqa: TID253 this module is loaded by the small process only
 import sys
 from typing import Any, NamedTuple
 
-from takeback.sandbox import run, userns, wire
+from takeback.sandbox import cgroups, run, userns, wire
 from takeback.sandbox.calls import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUTS, kernel
 from takeback.sandbox.first import Job, live
 from takeback.sandbox.mounts import Point, mounted, points_for_root, points_for_user, visible
@@ -30,6 +30,7 @@ class Child(NamedTuple):
     told: bytearray
     prepared: Prepared
     layer: str
+    group: cgroups.Group | None
     foreground: tuple[int, int]  # a descriptor of the terminal and who was in front
 
 
@@ -114,6 +115,9 @@ class Zygote:
     def start(self, caller: socket.socket, order: dict[str, Any], stdio: tuple[int, int, int]) -> None:
         foreground = _foreground(stdio)
         terminal = os.fsencode(os.ttyname(foreground[0])) if foreground[0] >= 0 else b""
+        limited = order["memory"] or order["processes"]
+        group = cgroups.make(order["memory"], order["processes"]) if limited else None
+        order["group"] = list(group) if group else None
         prepared = run.prepare(order, self.points(order), self.place, terminal, self.user)
         ours, report = os.pipe2(os.O_CLOEXEC)
         lifeline, theirs = os.pipe2(os.O_CLOEXEC)
@@ -132,7 +136,16 @@ class Zygote:
         os.close(report)
         os.close(lifeline)
         child = Child(
-            caller, pid, os.pidfd_open(pid), theirs, ours, bytearray(), prepared, order["layer"], foreground
+            caller,
+            pid,
+            os.pidfd_open(pid),
+            theirs,
+            ours,
+            bytearray(),
+            prepared,
+            order["layer"],
+            group,
+            foreground,
         )
         for fd in (caller.fileno(), child.pidfd, ours):
             self.children[fd] = child
@@ -199,6 +212,10 @@ class Zygote:
             if problem:
                 told = {"problem": "moved", "text": problem}
         run.clean(child.prepared)
+        if child.group:
+            if "code" in told and told["code"] and cgroups.ran_out_of_memory(child.group):
+                told["stopped"] = told["stopped"] or "memory"
+            cgroups.remove(child.group)
         self.back_in_front(child)
         for fd in (child.caller.fileno(), child.pidfd, child.report):
             self.children.pop(fd, None)
