@@ -17,7 +17,7 @@ from takeback.errors import RecordInvalid, TakebackError
 from takeback.model.effect import State
 from takeback.model.ids import short
 from takeback.model.point import Link, point_from_json
-from takeback.sandbox.removal import remove
+from takeback.sandbox.as_owner import remove_as_owner
 from takeback.storage.layers import Layers
 from takeback.storage.protocols import Query
 
@@ -45,12 +45,13 @@ def _sweep_box(parts: Parts, layers: Layers, box: str, grace: int) -> int:
     kept = [link for link in layers.links(box) if link.layer in needed]
     if len(kept) != len(layers.links(box)):
         layers.keep_only(box, kept)
-    freed = sum(_removed(path) for path in list(layers.scratch(box)))
+    base = layers.base_of(box)
+    freed = sum(_removed(path, base) for path in list(layers.scratch(box)))
     start = point_from_json(layers.about(box)["start"])
     named_at_all = any(layer.startswith(f"{box}/") for layer in named) or _has_effects(parts, box)
     if not kept and not named_at_all and layers.head(box) == start and _is_old(layers, box, grace):
-        freed += _removed(os.path.dirname(layers.place_of(f"{box}/layer")))
-        freed += _removed(os.path.join(layers.path, box))
+        freed += _removed(os.path.dirname(layers.place_of(f"{box}/layer")), base)
+        freed += _removed(os.path.join(layers.path, box), base)
     return freed
 
 
@@ -104,7 +105,7 @@ def _is_old(layers: Layers, box: str, grace: int) -> bool:
         return False
 
 
-def _removed(path: str) -> int:
+def _removed(path: str, base: str) -> int:
     """Its bytes, but for what other layers still have."""
     size = 0
     for directory, _, names in os.walk(path):
@@ -113,6 +114,6 @@ def _removed(path: str) -> int:
                 status = os.lstat(os.path.join(directory, name))
                 size += status.st_blocks * 512 if status.st_nlink == 1 else 0
     with suppress(OSError):
-        remove(path)
+        remove_as_owner(path, base)
         return size
     return 0

@@ -155,12 +155,12 @@ class Box:
         if moves and ended.exit_code != 0 and request.on_failure == "undo":
             outcome, moves = outcome._replace(dropped=True), False
         if not moves:
-            self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer)))
+            self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer), self.base))
             return outcome._replace(text=in_words(outcome))
         if changed:
             make_durable(layers, ran.layer, point.layer, ran.since)
         else:
-            self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer)))
+            self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer), self.base))
         args = {"argv": told(request.argv), "exit_code": ended.exit_code, "coverage": self.coverage}
         change = box_change("run", self.resource, shown(request.argv), point, after, args)
         effect = self._hand.change(lambda: change, Options(key=key))
@@ -254,8 +254,10 @@ class Box:
         """Everything in which the box differs from what it is over."""
         from takeback.runs.box_whole import whole_lefts
 
-        with self._lock, whole_lefts(self._hand.layers, self._setting, self._head()) as lefts:
-            return tuple(listed(lefts, self.base))
+        with self._lock:
+            self._refuse_closed()
+            with whole_lefts(self._hand.layers, self._setting, self._head()) as lefts:
+                return tuple(listed(lefts, self.base))
 
     def commit(self) -> CommandOutcome:
         """Merge what is in the box into what it is over, as one effect; the box goes on over that."""

@@ -41,10 +41,10 @@ def _quietly(work: Callable[[], object]) -> None:
         work()
 
 
-def remove_layer(path: str) -> None:
-    from takeback.sandbox.removal import remove
+def remove_layer(path: str, base: str) -> None:
+    from takeback.sandbox.as_owner import remove_as_owner
 
-    remove(path)
+    remove_as_owner(path, base)
 
 
 def clear_scratch(layers: Layers, box: str) -> int:
@@ -52,6 +52,6 @@ def clear_scratch(layers: Layers, box: str) -> int:
     count = 0
     for path in list(layers.scratch(box)):
         with suppress(OSError):
-            remove_layer(path)
+            remove_layer(path, layers.base_of(box))
             count += 1
     return count

@@ -72,6 +72,10 @@ class Layers:
     def about(self, box: str) -> dict[str, Any]:
         return self._read(box, "box.json")
 
+    def base_of(self, box: str) -> str:
+        """What it is over: "/" or a directory."""
+        return self.about(box)["base"]
+
     def head(self, box: str) -> Point:
         return point_from_json(self._read(box, "HEAD"))
 

@@ -29,6 +29,8 @@ class Chains(Protocol):
 
     def add(self, link: Link) -> None: ...
 
+    def base_of(self, box: str) -> str: ...
+
     def sync(self, layer: str) -> None: ...
 
     def reread(self, box: str) -> None: ...
@@ -61,19 +63,18 @@ def squash_stretch(layers: Chains, layer: str, until: int) -> bool:
 
 def squash_links(layers: Chains, stretch: list[Link]) -> Link:
     """It counts only when it is durable: the layers it stands for may be swept then."""
-    from takeback.sandbox.removal import remove
-    from takeback.sandbox.squash import squash
+    from takeback.sandbox.as_owner import remove_as_owner, squash_as_owner
 
     top, bottom = stretch[0], stretch[-1]
     box = top.layer.partition("/")[0]
     made = Link(f"{box}/{new_id()}", bottom.parent, top.depth, top.stands_for, bottom.since)
-    place = layers.place_of(made.layer)
+    place, base = layers.place_of(made.layer), layers.base_of(box)
     try:
-        squash([layers.place_of(link.layer) for link in stretch], place)
+        squash_as_owner([layers.place_of(link.layer) for link in stretch], place, base)
         layers.sync(made.layer)
     except BaseException:
         with suppress(OSError):
-            remove(place)
+            remove_as_owner(place, base)
         raise
     layers.add(made)
     layers.reread(box)
