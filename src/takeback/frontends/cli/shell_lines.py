@@ -62,7 +62,9 @@ def from_script() -> Callable[[bool], str | None]:
 
 
 def from_terminal(prompt: Callable[[], str]) -> Callable[[bool], str | None]:
-    import readline  # noqa: F401 pyright: ignore[reportUnusedImport]  # gives input() its editing
+    import importlib
+
+    importlib.import_module("readline")  # gives input() its editing
 
     def next_line(more: bool) -> str | None:
         try:
