@@ -1,5 +1,6 @@
 """What the code for one kind of resource must be able to do."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from takeback.model.change import Change
@@ -46,6 +47,15 @@ class Holder(Protocol):
 
     def release(self, effect: Effect) -> None:
         """The power to undo it was given up: let go of what is held for it. Twice is once."""
+        ...
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """An adapter that needs blobs which no effect names."""
+
+    def needed(self) -> Iterator[str]:
+        """Their digests; a sweep leaves them."""
         ...
 
 

@@ -34,6 +34,10 @@ class Registry(Mapping[str, Adapter]):
             from takeback.adapters.config.adapter import ConfigAdapter
 
             return ConfigAdapter(self._files, self._blobs)
+        if name == "tree" and self._held:
+            from takeback.adapters.watch.adapter import WatchedTree
+
+            return WatchedTree(self._blobs, self._held)
         if name in ("command", "tree"):
             from takeback.adapters.tree.adapter import TreeAdapter
 

@@ -15,6 +15,8 @@ class Settings(NamedTuple):
     versions_per_file: int = 50
     store_bytes: int = 500 * MB
     max_capture_bytes: int = 0  # a change that needs more than this is refused; 0: no cap
+    watch_entries: int = 250_000  # a tree of more is watched only when forced
+    watch_bytes: int = 10 * 1024 * MB  # one that needs more to be read first, too
     reserve_bytes: int = 8 * MB  # free space that must remain after a capture
     checkpoint_every: int = 10
     checkpoints_kept: int = 20

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from takeback.adapters.protocol import Keeper
 from takeback.engine.parts import Parts
 from takeback.errors import RecordInvalid
 from takeback.model.effect import State
@@ -28,6 +29,14 @@ def live(parts: Parts) -> Iterator[str]:
         if effect.state is State.PROPOSED:
             named = (effect.change.args.get(name) for name in _BLOBS)
             yield from (digest for digest in named if isinstance(digest, str))
+    yield from _kept_by_adapters(parts)
+
+
+def _kept_by_adapters(parts: Parts) -> Iterator[str]:
+    """What was seen of watched trees, so that the next look need not read all of it again."""
+    tree = parts.adapters.get("tree")
+    if isinstance(tree, Keeper):
+        yield from tree.needed()
 
 
 def sweep(parts: Parts, grace: int) -> int:

@@ -36,6 +36,7 @@ from takeback.runs.held import dropped
 from takeback.runs.names import name_of
 from takeback.runs.signals import Interruptions, shared
 from takeback.runs.verbs import Options, Verbs
+from takeback.runs.watch import Watching
 from takeback.storage.protocols import Blobs, Query
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 TURN_SECONDS = 10
 
 
-class Run(Verbs, Commands):
+class Run(Verbs, Commands, Watching):
     """Use it as a context manager: an exception takes back everything not kept, a normal end keeps it."""
 
     def __init__(
@@ -150,6 +151,11 @@ class Run(Verbs, Commands):
             hand = Hand(self._parts, self._change, self._sandbox, self._undo_all)
             setting = reopen(hand, box, env) if box else begin(hand, base, cwd, env)
             return Box(hand, setting, Limits(network, timeout, memory, processes), self.id)
+
+    def _took_hold(self, effect: Effect) -> None:
+        with self._lock:
+            self._position += 1
+            self._count()
 
     def _sandbox(self, place: str) -> "Sandbox":
         """The one small process that starts this run's commands."""
@@ -321,6 +327,7 @@ class Run(Verbs, Commands):
             if self._rooms is not None:
                 self._rooms.close()
                 self._rooms = None
+            self._stop_watching()
             self._heartbeat.stop()
             self._parts.leases.release(self._lease)
 

@@ -1,0 +1,123 @@
+"""What differs between two listings of a tree, path by path, as targets of an effect."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from takeback.adapters.file.states import ABSENT, State, same
+from takeback.adapters.watch.listing import Listing, states_of
+from takeback.adapters.watch.roots import resource_in
+from takeback.adapters.watch.sqlite_units import database_of, unit_of
+from takeback.model.remedy import Target
+from takeback.model.resource import quote, unquote
+
+Listings = Mapping[str, Listing | None]
+
+
+class Compared(NamedTuple):
+    targets: tuple[Target, ...]
+    residue: tuple[str, ...] = ()  # what undo could not bring back, each half a sentence
+
+
+def differing(
+    root: str,
+    before: Listings,
+    after: Listings,
+    links_before: Callable[[int], Iterable[str]],
+) -> Compared:
+    """`before` and `after` hold the directories that differ at all, by path. `links_before` tells the names that an
+    inode had then, in directories that do not differ too."""
+    then, now = _states(before), _states(after)
+    changed = [path for path in sorted(then.keys() | now.keys()) if _changed(then.get(path), now.get(path))]
+    units = _units(changed, then, now)
+    firsts_then, firsts_now = _first_names(then, links_before), _first_names(now, lambda ino: ())
+    targets: list[Target] = []
+    residue: list[str] = []
+    for path in sorted({*changed, *units}):
+        one, other = then.get(path, ABSENT), now.get(path, ABSENT)
+        resource = resource_in(root, path)
+        if "excluded" in one or "excluded" in other:
+            _tell_hole(path, one, other, residue)
+        targets.append(
+            Target(
+                resource,
+                _dressed(path, root, one, firsts_then, units),
+                _dressed(path, root, other, firsts_now, units),
+            )
+        )
+    return Compared(tuple(targets), tuple(residue))
+
+
+def _states(listings: Listings) -> dict[str, State]:
+    return {path: state for where, listing in listings.items() for path, state in states_of(where, listing)}
+
+
+def _changed(one: State | None, other: State | None) -> bool:
+    if one is None or other is None:
+        return one is not other
+    if one["type"] == other["type"] == "dir" and "excluded" in one and "excluded" in other:
+        return False  # nobody looked into it
+    return not same(one, other) or one.get("mtime") != other.get("mtime")
+
+
+def _units(changed: Iterable[str], then: dict[str, State], now: dict[str, State]) -> dict[str, str]:
+    """Every file of a database of which one file differs, with the path of the database."""
+    found: dict[str, str] = {}
+    for path in changed:
+        if "-" not in path and not any(f"{path}-{end}" in then or f"{path}-{end}" in now for end in _ENDS):
+            continue
+        above, slash, _ = path.rpartition("/")
+        names = {unquote(one.rpartition("/")[2]) for one in (*_beside(path, then), *_beside(path, now))}
+        database = database_of(unquote(path.rpartition("/")[2]), names)
+        if database is not None:
+            whole = f"{above}{slash}{quote(database)}"
+            found |= {f"{above}{slash}{quote(name)}": whole for name in unit_of(database, names)}
+    return found
+
+
+_ENDS = ("wal", "shm", "journal")
+
+
+def _beside(path: str, states: dict[str, State]) -> list[str]:
+    stem = path
+    for end in _ENDS:
+        stem = stem.removesuffix(f"-{end}")
+    return [one for one in (stem, *(f"{stem}-{end}" for end in _ENDS)) if one in states]
+
+
+def _first_names(
+    states: dict[str, State], more: Callable[[int], Iterable[str]]
+) -> dict[tuple[int, int], list[str]]:
+    """By inode: the names of files that have several."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for path, state in states.items():
+        if state.get("nlink", 1) > 1:
+            found.setdefault((state["dev"], state["ino"]), []).append(path)
+    for (_, ino), paths in found.items():
+        paths += [path for path in more(ino) if path not in paths]
+        paths.sort()
+    return found
+
+
+def _dressed(
+    path: str, root: str, state: State, names: dict[tuple[int, int], list[str]], units: dict[str, str]
+) -> State:
+    more: dict[str, Any] = {}
+    if state.get("nlink", 1) > 1:
+        twin = next((one for one in names.get((state["dev"], state["ino"]), ()) if one != path), "")
+        if twin:
+            more["twin"] = resource_in(root, twin)
+    if path in units and state["type"] != "absent":
+        more["unit"] = resource_in(root, units[path])
+    return state | more if more else state
+
+
+def _tell_hole(path: str, one: State, other: State, residue: list[str]) -> None:
+    shown = os.fsdecode(unquote(path))
+    if "excluded" in one:
+        was = "is gone" if other["type"] == "absent" else "was changed"
+        residue.append(f"{shown} {was} and had not been captured ({one['excluded']})")
+    elif one["type"] == "absent":
+        residue.append(f"{shown} is new and stays ({other['excluded']})")
+    else:
+        residue.append(f"{shown} holds something that could not be captured ({other['excluded']})")

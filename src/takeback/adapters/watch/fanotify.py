@@ -1,0 +1,166 @@
+"""A feed for root: the kernel reports every change on the filesystem of the root, with the directory and the name."""
+
+import os
+import stat
+import struct
+from typing import Any
+
+from takeback.adapters.file.kernel import libc
+from takeback.adapters.watch.feed import Told
+from takeback.model.resource import quote, unquote
+
+_INIT = 0x1 | 0x2 | 0x200 | 0x400 | 0x800  # CLOEXEC, NONBLOCK, REPORT_FID, REPORT_DIR_FID, REPORT_NAME
+_ADD_FILESYSTEM = 0x1 | 0x100
+_MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
+_MOVED, _MADE, _SELF, _ON_DIRECTORIES = 0xC0, 0x300, 0xC00, 0x40000000
+_MASK = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED | _MADE | _SELF | _ON_DIRECTORIES
+_OVERFLOW = 0x4000
+_ITSELF, _WITH_NAME = 1, 2  # kinds of records: a handle on the thing itself; on its directory, with its name
+_EVENT = struct.Struct("=IBBHQii")
+_RECORD = struct.Struct("=BBH8sIi")
+_EMPTY_PATH = 0x1000
+_DELETED = b" (deleted)"
+_BUFFER = 1 << 18
+
+
+class Fanotify:
+    broken = False
+
+    def __init__(self, path: bytes) -> None:
+        """`OSError` where the kernel, the filesystem or our rights do not allow it."""
+        self._path = path
+        self._library: Any = libc().library
+        self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._fd = -1
+        try:
+            self._fd = self._checked(self._library.fanotify_init(_INIT, os.O_RDONLY))
+            self._mark()
+            self._root = _inode(path)
+            # Where handles cannot be opened, its reports would be of no use.
+            os.close(self._opened(self._own_handle()))
+        except OSError:
+            self.close()
+            raise
+
+    def _mark(self) -> None:
+        from ctypes import c_uint64
+
+        mask = c_uint64(_MASK)
+        self._checked(self._library.fanotify_mark(self._fd, _ADD_FILESYSTEM, mask, self._top, None))
+
+    def _checked(self, result: int) -> int:
+        if result < 0:
+            code: int = libc().get_errno()
+            raise OSError(code, os.strerror(code))
+        return result
+
+    def close(self) -> None:
+        for fd in (self._fd, self._top):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._top = -1
+
+    def drain(self) -> Told | None:
+        told: dict[str, set[bytes]] = {}
+        paths: dict[bytes, str | None] = {}
+        lost = _inode(self._path) != self._root
+        while data := self._read():
+            lost = not self._take(data, paths, told) or lost
+        if lost:
+            self._root = _inode(self._path)
+            return None
+        return told
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._fd, _BUFFER)
+        except BlockingIOError:
+            return b""
+
+    def _take(self, data: bytes, paths: dict[bytes, str | None], told: dict[str, set[bytes]]) -> bool:
+        """False if something was lost: the queue is not endless."""
+        at, whole = 0, True
+        while at < len(data):
+            length, _, _, header, mask, _, _ = _EVENT.unpack_from(data, at)
+            if mask & _OVERFLOW:
+                whole = False
+            if not self._records(data[at + header : at + length], paths, told):
+                whole = False
+            at += length
+        return whole
+
+    def _records(self, data: bytes, paths: dict[bytes, str | None], told: dict[str, set[bytes]]) -> bool:
+        at, named, itself = 0, False, b""
+        while at < len(data):
+            kind, _, size, _, length, _ = _RECORD.unpack_from(data, at)
+            handle = data[at + 12 : at + 20 + length]
+            if kind == _WITH_NAME:
+                named = True
+                name = data[at + 20 + length : at + size].split(b"\0", 1)[0]
+                if handle not in paths:
+                    paths[handle] = self._directory_of(handle)
+                path = paths[handle]
+                if path is not None:
+                    told.setdefault(path, set()).add(name)
+            elif kind == _ITSELF:
+                itself = handle
+            at += size
+        return named or not itself or self._nameless(itself, told)
+
+    def _directory_of(self, handle: bytes) -> str | None:
+        """Quoted, from the root; None if it is elsewhere, or gone: then what it was in was reported too."""
+        path, _ = self._found(handle)
+        return self._inside(path)
+
+    def _nameless(self, handle: bytes, told: dict[str, set[bytes]]) -> bool:
+        """A file that got another name, or lost one, is reported without any: it may be written through that one.
+        False if it may be ours under a name that the kernel does not tell."""
+        path, links = self._found(handle)
+        inside = self._inside(path)
+        if inside is not None:
+            above, _, quoted = inside.rpartition("/")
+            told.setdefault(above, set()).add(unquote(quoted))
+        return not links or (links == 1 and not path.endswith(_DELETED))
+
+    def _found(self, handle: bytes) -> tuple[bytes, int]:
+        """A path that it has now, and how many names; none if it is gone."""
+        try:
+            fd = self._opened(handle)
+        except OSError:
+            return b"", 0
+        try:
+            status = os.fstat(fd)
+            return os.readlink(b"/proc/self/fd/%d" % fd), 1 if stat.S_ISDIR(
+                status.st_mode
+            ) else status.st_nlink
+        finally:
+            os.close(fd)
+
+    def _inside(self, path: bytes) -> str | None:
+        if path == self._path:
+            return ""
+        above = self._path.rstrip(b"/") + b"/"
+        if not path.startswith(above) or path.endswith(_DELETED):
+            return None
+        return quote(path[len(above) :])
+
+    def _opened(self, handle: bytes) -> int:
+        flags = os.O_PATH | os.O_CLOEXEC
+        return self._checked(self._library.open_by_handle_at(self._top, handle, flags))
+
+    def _own_handle(self) -> bytes:
+        from ctypes import byref, c_int, create_string_buffer
+
+        room = create_string_buffer(struct.pack("=Ii", 128, 0), 8 + 128)
+        mount = c_int()
+        self._checked(self._library.name_to_handle_at(self._top, b"", room, byref(mount), _EMPTY_PATH))
+        (length,) = struct.unpack_from("=I", room.raw)
+        return room.raw[: 8 + length]
+
+
+def _inode(path: bytes) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,16 @@
+"""What the kernel tells of changes below a root: a hint where to look, which must be able to say that it lost some."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+Told = Mapping[str, set[bytes]]  # by quoted path of a directory from the root: names in it
+
+
+class Feed(Protocol):
+    broken: bool  # it will never tell everything again
+
+    def drain(self) -> Told | None:
+        """What may have changed since the last time; None if something was lost, and only a full look can tell."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,76 @@
+"""What was changed since the baseline that a proposal names, as the change to be recorded."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from takeback.adapters.tree.change import put_targets
+from takeback.adapters.watch.processes import at_work
+from takeback.adapters.watch.roots import Root
+from takeback.adapters.watch.watched import Baseline, Place, WatchedRoot
+from takeback.errors import StoreBusy
+from takeback.model.change import Change
+from takeback.model.remedy import Target
+from takeback.model.resource import path_of
+from takeback.storage.protocols import Blobs
+
+Targets = tuple[Target, ...]
+_LISTED = 5
+
+
+def baselines_of(change: Change) -> tuple[Baseline, ...]:
+    rows: list[list[Any]] = change.args.get("baseline", [])
+    return tuple(Baseline(*row) for row in rows)
+
+
+def refuse_at_work(change: Change) -> None:
+    """While those who make the change are still at it, nothing can be said of it."""
+    if working := at_work(change.args.get("process", {})):
+        raise StoreBusy(
+            f"{', '.join(map(str, working[:_LISTED]))} {'is' if len(working) == 1 else 'are'} still running, "
+            "so what it changes is not recorded yet.",
+            hint="Wait for it or end it, then run `takeback recover`.",
+        )
+
+
+def compared(
+    change: Change, roots: Sequence[tuple[WatchedRoot, Baseline]], minus: Callable[[Targets], Targets]
+) -> tuple[Targets, tuple[str, ...]]:
+    """The targets of all roots, and what undo could not bring back."""
+    targets: list[Target] = []
+    residue: list[str] = []
+    for watched, baseline in roots:
+        found = watched.changes(baseline)
+        targets += found.targets
+        residue += found.residue
+    return minus(tuple(targets)), tuple(residue)
+
+
+def change_found(change: Change, blobs: Blobs, targets: Targets, residue: Sequence[str]) -> Change | None:
+    """None if nothing changed but the times of directories."""
+    if all(_only_time(target) for target in targets):
+        return None
+    args = {**change.args, "targets": put_targets(blobs, targets)}
+    if residue:
+        more = f" and {len(residue) - _LISTED:,} more" if len(residue) > _LISTED else ""
+        args |= {"exact": False, "residue": "; ".join(residue[:_LISTED]) + more}
+    return change._replace(args=args)
+
+
+def _only_time(target: Target) -> bool:
+    one, other = target.before, target.after
+    return one["type"] == other["type"] == "dir" and {**one, "mtime": 0} == {**other, "mtime": 0}
+
+
+def found_by(change: Change, place: Place) -> Change | None:
+    """For recovery: from what is durable alone."""
+    refuse_at_work(change)
+    roots: list[tuple[WatchedRoot, Baseline]] = []
+    try:
+        for baseline in baselines_of(change):
+            root = Root(baseline.root, path_of(baseline.root))
+            roots.append((WatchedRoot(root, place), baseline))
+        targets, residue = compared(change, roots, lambda all: all)
+        return change_found(change, place.blobs, targets, residue)
+    finally:
+        for watched, _ in roots:
+            watched.close()

@@ -1,0 +1,336 @@
+"""What a watched tree was when it was last looked at: a small database of its own for each root.
+
+Every look makes a generation. While a watch goes on, what its generation saw stays readable, however often others look.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from takeback.adapters.watch.listing import Listing, Row, digests_of, packed, unpacked
+from takeback.errors import ResourceUnreachable
+from takeback.model.resource import quote
+
+VERSION = "1"
+_COLUMNS = "stamp, shell, names, entries, folders, extras"
+_SUFFIX = ".db"
+
+# Kinds of holes.
+UNREADABLE = "unreadable"
+MOUNT = "mount"
+STORE = "store"
+REGENERABLE = "regenerable"
+
+
+class Hole(NamedTuple):
+    """Something that is there and was not captured."""
+
+    path: str  # quoted, from the root
+    reason: str
+    kind: str
+
+
+class Watch(NamedTuple):
+    """Someone needs what was seen in that generation."""
+
+    token: str
+    generation: int
+    owner: dict[str, Any]
+
+
+def index_name(root: str) -> str:
+    """Of a root's index file, from its resource."""
+    return hashlib.sha256(root.encode("ascii")).hexdigest()[:24]
+
+
+class Index:
+    """Open one at a time in a process, and hold `looking` around everything that writes."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        self.name = name
+        self._path = os.path.join(directory, name + _SUFFIX)
+        self._lock_path = os.path.join(directory, name + ".lock")
+        self._directory = directory
+        self._connection: sqlite3.Connection | None = None
+
+    def exists(self) -> bool:
+        return os.path.exists(self._path)
+
+    @contextmanager
+    def looking(self) -> Generator[None, None, None]:
+        """One process at a time looks at a tree and writes down what it saw; a killed one lets go."""
+        with _reachable(self._directory):
+            make_directory(self._directory)
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._opened()
+        return self._connection
+
+    def _opened(self) -> sqlite3.Connection:
+        try:
+            return self._connected()
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise _unreachable(self._path, error) from error
+        # Damaged. It only repeats what is in the world, so it is made anew; a watch that goes on finds its token gone.
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                os.unlink(self._path + suffix)
+        return self._connected()
+
+    def _connected(self) -> sqlite3.Connection:
+        with _reachable(self._path):
+            # Made by us, because SQLite would give it the mode that the umask allows.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        connection = sqlite3.connect(self._path, isolation_level=None, timeout=60, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA cache_size=-20000")
+            if not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+                _create(connection)
+            elif _meta(connection, "version") != VERSION:
+                raise sqlite3.DatabaseError("of another version")
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @property
+    def generation(self) -> int:
+        return int(_meta(self._db, "generation"))
+
+    # Reading.
+
+    def rows(self) -> dict[str, Row]:
+        found = self._db.execute(f"SELECT path, {_COLUMNS} FROM dirs")
+        return {path: Row(*rest) for path, *rest in found}
+
+    def row(self, path: str) -> Row | None:
+        found = self._db.execute(f"SELECT {_COLUMNS} FROM dirs WHERE path = ?", (path,)).fetchone()
+        return Row(*found) if found else None
+
+    def inside(self, path: str) -> list[str]:
+        """The directory and every one below it that the index knows."""
+        if not path:
+            return [one for (one,) in self._db.execute("SELECT path FROM dirs")]
+        below = (path, f"{path}/", f"{path}0")  # "0" is what follows "/"
+        query = "SELECT path FROM dirs WHERE path = ? OR (path > ? AND path < ?)"
+        return [one for (one,) in self._db.execute(query, below)]
+
+    def changed_since(self, generation: int) -> dict[str, Listing | None]:
+        """The directories that were seen to differ after that generation, as they were then."""
+        query = (
+            f"SELECT path, {_COLUMNS} FROM past AS one WHERE until = "
+            "(SELECT min(until) FROM past WHERE path = one.path AND until >= ?1)"
+        )
+        found = self._db.execute(query, (generation,))
+        return {path: unpacked(Row(*rest)) if rest[0] is not None else None for path, *rest in found}
+
+    def listing(self, path: str) -> Listing | None:
+        row = self.row(path)
+        return unpacked(row) if row else None
+
+    def names_of_inode(self, ino: int) -> list[tuple[str, bytes]]:
+        found = self._db.execute("SELECT path, name FROM links WHERE ino = ?", (_signed(ino),))
+        return [(path, name) for path, name in found]
+
+    def twins_of(self, path: str, name: bytes) -> list[tuple[str, bytes]]:
+        """Every name of the file that has this one, if it has several."""
+        query = (
+            "SELECT path, name FROM links WHERE ino IN (SELECT ino FROM links WHERE path = ? AND name = ?)"
+        )
+        return [(where, other) for where, other in self._db.execute(query, (path, name))]
+
+    def has_links(self, paths: Iterable[str]) -> bool:
+        """Whether a file with several names has one in any of these directories."""
+        query = "SELECT 1 FROM links WHERE path = ? LIMIT 1"
+        return any(self._db.execute(query, (path,)).fetchone() for path in paths)
+
+    def linked_elsewhere(self) -> list[tuple[str, bytes]]:
+        """Names of files that have further names outside the tree: what is done through those, no feed tells."""
+        query = (
+            "SELECT path, name FROM links JOIN (SELECT ino AS one, count(*) AS known FROM links GROUP BY ino) "
+            "ON one = ino WHERE nlink > known"
+        )
+        return [(path, name) for path, name in self._db.execute(query)]
+
+    def holes(self) -> tuple[Hole, ...]:
+        found = self._db.execute("SELECT path, name, reason, kind FROM holes ORDER BY path, name")
+        return tuple(
+            Hole(f"{path}/{name}" if path else name, reason, kind) for path, name, reason, kind in found
+        )
+
+    def digests(self) -> Iterator[bytes]:
+        """Every blob that it needs."""
+        for table in ("dirs", "past"):
+            for row in self._db.execute(f"SELECT {_COLUMNS} FROM {table} WHERE entries IS NOT NULL"):
+                yield from digests_of(Row(*row))
+                if '"holes"' in row[-1]:
+                    extras: dict[str, dict[str, Any]] = json.loads(row[-1])
+                    for extra in extras.values():
+                        if isinstance(extra.get("holes"), str):
+                            yield bytes.fromhex(extra["holes"])
+
+    # Writing.
+
+    def write(
+        self, seen: Mapping[str, Listing | None], register: tuple[str, dict[str, Any]] | None = None
+    ) -> int:
+        """The next generation: these directories are like this now, or gone. `register` is the token and owner of a
+        watch that begins with it."""
+        generation = self.generation
+        if not seen and not register:
+            return generation
+        with self._transaction() as db:
+            needed = db.execute(
+                "SELECT 1 FROM watches WHERE generation <= ? LIMIT 1", (generation,)
+            ).fetchone()
+            for path, listing in seen.items():
+                if needed:
+                    self._keep(db, path, generation)
+                self._put(db, path, listing)
+            if seen:
+                generation += 1
+                db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (str(generation),))
+            if register:
+                values = (register[0], generation, json.dumps(register[1]))
+                db.execute("INSERT INTO watches (token, generation, owner) VALUES (?, ?, ?)", values)
+        return generation
+
+    def _keep(self, db: sqlite3.Connection, path: str, generation: int) -> None:
+        row = self.row(path) or (None,) * len(Row._fields)
+        db.execute(
+            f"INSERT OR IGNORE INTO past (path, until, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (path, generation, *row),
+        )
+
+    def _put(self, db: sqlite3.Connection, path: str, listing: Listing | None) -> None:
+        for table in ("links", "holes"):
+            db.execute(f"DELETE FROM {table} WHERE path = ?", (path,))
+        if listing is None:
+            db.execute("DELETE FROM dirs WHERE path = ?", (path,))
+            return
+        db.execute(
+            f"INSERT OR REPLACE INTO dirs (path, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (path, *packed(listing)),
+        )
+        several = [
+            (_signed(entry.ino), path, name, entry.nlink)
+            for name, entry in zip(listing.names, listing.entries, strict=True)
+            if entry.nlink > 1 and listing.extras.get(quote(name), {}).get("excluded") is None
+        ]
+        if several:
+            db.executemany("INSERT INTO links (ino, path, name, nlink) VALUES (?, ?, ?, ?)", several)
+        holes = [(path, name, more) for name, more in listing.extras.items() if "excluded" in more]
+        for where, name, more in holes:
+            values = (where, name, more["excluded"], more.get("hole", UNREADABLE))
+            db.execute("INSERT INTO holes (path, name, reason, kind) VALUES (?, ?, ?, ?)", values)
+
+    # Who needs the past.
+
+    def watches(self) -> tuple[Watch, ...]:
+        found = self._db.execute("SELECT token, generation, owner FROM watches ORDER BY generation")
+        return tuple(Watch(token, generation, json.loads(owner)) for token, generation, owner in found)
+
+    def release(self, tokens: Iterable[str]) -> None:
+        """They have ended. What nobody else needs of the past goes."""
+        with self._transaction() as db:
+            db.executemany("DELETE FROM watches WHERE token = ?", [(token,) for token in tokens])
+            db.execute(
+                "DELETE FROM past WHERE until < coalesce((SELECT min(generation) FROM watches), until + 1)"
+            )
+
+    @contextmanager
+    def _transaction(self) -> Generator[sqlite3.Connection, None, None]:
+        db = self._db
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise _unreachable(self._path, error) from error
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as schema:
+        # In one transaction: a process killed in the middle leaves an empty file, which is begun again.
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {schema.read()} "
+            f"INSERT INTO meta VALUES ('version', '{VERSION}'), ('generation', '0'); COMMIT;"
+        )
+
+
+def _meta(connection: sqlite3.Connection, key: str) -> str:
+    found = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return found[0] if found else ""
+
+
+def _signed(number: int) -> int:
+    """SQLite's whole numbers have a sign."""
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def make_directory(path: str) -> None:
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+        os.chmod(path, 0o700)  # a umask may have taken even our own bits
+
+
+def indexes_in(directory: str) -> list[str]:
+    try:
+        return [name.removesuffix(_SUFFIX) for name in os.listdir(directory) if name.endswith(_SUFFIX)]
+    except FileNotFoundError:
+        return []
+
+
+def digests_in(directory: str) -> Iterator[str]:
+    """The blobs that the indexes in this directory need; a sweep must leave them."""
+    for name in indexes_in(directory):
+        index = Index(directory, name)
+        try:
+            for digest in index.digests():
+                yield digest.hex()
+        finally:
+            index.close()
+
+
+@contextmanager
+def _reachable(path: str) -> Generator[None, None, None]:
+    try:
+        yield
+    except OSError as error:
+        raise ResourceUnreachable(
+            f"{path} cannot be written: {os.strerror(error.errno or 0)}.",
+            hint="Check free space and the rights on the store.",
+        ) from error
+
+
+def _unreachable(path: str, error: sqlite3.Error) -> ResourceUnreachable:
+    return ResourceUnreachable(
+        f"The index at {path} could not be written: {error}.",
+        hint="Check free space and the disk; the index is made anew if it is removed.",
+    )

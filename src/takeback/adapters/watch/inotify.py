@@ -1,0 +1,123 @@
+"""A feed for everyone: the kernel reports changes in each directory that was named to it."""
+
+import os
+import struct
+from typing import Any
+
+from takeback.adapters.file.kernel import libc
+from takeback.adapters.watch.feed import Told
+from takeback.model.resource import quote
+
+_MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
+_MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x40, 0x80, 0x100, 0x200
+_DELETE_SELF, _MOVE_SELF = 0x400, 0x800
+_UNMOUNT, _OVERFLOW, _IGNORED = 0x2000, 0x4000, 0x8000
+_ONLY_DIRECTORIES, _NO_LINKS, _IS_DIRECTORY = 0x1000000, 0x2000000, 0x40000000
+_MASK = (
+    _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
+    | _ONLY_DIRECTORIES | _NO_LINKS
+)  # fmt: skip
+_EVENT = struct.Struct("=iIII")
+_BUFFER = 1 << 18
+
+
+class Inotify:
+    def __init__(self, path: bytes) -> None:
+        """`OSError` where there are more directories than the user may have watched."""
+        self._path = path
+        self._library: Any = libc().library
+        self._paths: dict[int, bytes] = {}  # from the root, not quoted
+        self._numbers: dict[bytes, int] = {}
+        self.broken = False
+        self._fd = self._checked(self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        try:
+            self._arm(b"")
+            self._root = self._numbers[b""]
+        except OSError:
+            self.close()
+            raise
+
+    def _checked(self, result: int) -> int:
+        if result < 0:
+            code: int = libc().get_errno()
+            raise OSError(code, os.strerror(code))
+        return result
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _arm(self, path: bytes) -> None:
+        """The directory and all below. Named first and listed then, so that what comes in between is reported."""
+        pending = [path]
+        while pending:
+            one = pending.pop()
+            absolute = os.path.join(self._path, one) if one else self._path
+            try:
+                number = self._checked(self._library.inotify_add_watch(self._fd, absolute, _MASK))
+                self._name(number, one)
+                with os.scandir(absolute) as found:
+                    inside = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+            except (FileNotFoundError, NotADirectoryError, PermissionError):
+                if not one:
+                    raise
+                continue  # gone, or a hole that the look itself names
+            pending += [os.path.join(one, name) for name in inside]
+
+    def _name(self, number: int, path: bytes) -> None:
+        old = self._paths.pop(number, None)
+        if old is not None:
+            self._numbers.pop(old, None)
+        self._paths[number] = path
+        self._numbers[path] = number
+
+    def _disarm(self, path: bytes) -> None:
+        """It was moved: what is reported of it now belongs elsewhere, where it is named anew."""
+        inside = path + b"/"
+        for one in [one for one in self._numbers if one == path or one.startswith(inside)]:
+            number = self._numbers.pop(one)
+            self._paths.pop(number, None)
+            self._library.inotify_rm_watch(self._fd, number)
+
+    def drain(self) -> Told | None:
+        told: dict[str, set[bytes]] = {}
+        try:
+            while data := self._read():
+                self._take(data, told)
+        except OSError:
+            self.broken = True  # no more directories can be watched
+        return None if self.broken else told
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._fd, _BUFFER)
+        except BlockingIOError:
+            return b""
+
+    def _take(self, data: bytes, told: dict[str, set[bytes]]) -> None:
+        at = 0
+        while at < len(data):
+            number, mask, _, length = _EVENT.unpack_from(data, at)
+            name = data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
+            at += _EVENT.size + length
+            if mask & (_OVERFLOW | _UNMOUNT):
+                self.broken = True  # directories may have come that nobody named: it must be made anew
+            path = self._paths.get(number)
+            if path is None:
+                continue
+            if mask & (_DELETE_SELF | _MOVE_SELF) and number == self._root:
+                self.broken = True
+            if mask & _IGNORED:
+                self._numbers.pop(self._paths.pop(number), None)
+                continue
+            told.setdefault(quote(path), set()).add(name)
+            if name and mask & _IS_DIRECTORY:
+                self._follow(os.path.join(path, name), mask)
+
+    def _follow(self, path: bytes, mask: int) -> None:
+        if mask & _MOVED_FROM:
+            self._disarm(path)
+        elif mask & (_MOVED_TO | _CREATE):
+            self._disarm(path)
+            self._arm(path)

@@ -1,0 +1,76 @@
+"""Who is still at work on a watched change: the command itself, and what it started and left behind."""
+
+import os
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+MARK = "TAKEBACK_WATCH"  # in the environment of a watched command, and so of everything it starts
+
+
+class Process(NamedTuple):
+    pid: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} (process {self.pid})"
+
+
+def identity(pid: int, mark: str = "") -> dict[str, Any]:
+    """A process, so that another one can tell whether it still lives; JSON."""
+    found = {"pid": pid, "started": _started(pid), "boot": _line("/proc/sys/kernel/random/boot_id")}
+    return {**found, "mark": mark} if mark else found
+
+
+def lives(process: dict[str, Any]) -> bool:
+    if process.get("boot") != _line("/proc/sys/kernel/random/boot_id"):
+        return False
+    return bool(process.get("started")) and _started(process["pid"]) == process["started"]
+
+
+def at_work(process: dict[str, Any]) -> tuple[Process, ...]:
+    """The process and everything that carries its mark; as far as we may look."""
+    if process.get("boot") != _line("/proc/sys/kernel/random/boot_id"):
+        return ()
+    found = {process["pid"]: None} if lives(process) else {}
+    if process.get("mark"):
+        found |= dict.fromkeys(marked(process["mark"]))
+    return tuple(Process(pid, _name(pid)) for pid in found)
+
+
+def named(pids: Iterable[int], mark: str) -> tuple[Process, ...]:
+    """Of these, and of all that carry the mark, those that live."""
+    found = dict.fromkeys((*pids, *marked(mark)))
+    return tuple(Process(pid, _name(pid)) for pid in found if _started(pid))
+
+
+def marked(mark: str) -> list[int]:
+    wanted, found = f"\0{MARK}={mark}\0".encode(), list[int]()
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                environment = b"\0" + file.read()
+        except OSError:
+            continue  # gone, or someone else's
+        if wanted in environment and _started(int(name)):
+            found.append(int(name))
+    return found
+
+
+def _started(pid: int) -> str:
+    """A process id is used again, its start time is not. A zombie has ended."""
+    fields = _line(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return fields[19] if len(fields) > 19 and fields[0] not in ("Z", "X") else ""
+
+
+def _name(pid: int) -> str:
+    return _line(f"/proc/{pid}/comm") or "?"
+
+
+def _line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.readline().strip()
+    except OSError:
+        return ""

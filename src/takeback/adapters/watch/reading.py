@@ -1,0 +1,142 @@
+"""Read what a scan found changed: the bytes go to the blobs, and the directory gets its new listing."""
+
+import os
+import stat
+import time
+from typing import Any
+
+from takeback.adapters.file.content import read_file
+from takeback.adapters.file.states import State
+from takeback.adapters.file.trouble import CannotCapture
+from takeback.adapters.file.xattrs import at, read_xattrs
+from takeback.adapters.watch.index import UNREADABLE
+from takeback.adapters.watch.listing import Entry, Listing, entry_of, stamped, trusted
+from takeback.adapters.watch.scan import Draft
+from takeback.adapters.watch.sqlite_units import units_in
+from takeback.model.resource import quote
+from takeback.storage.protocols import Blobs
+
+_TRIES = 5
+_VANISHED = "it vanished"
+
+Extra = dict[str, Any]
+
+
+def read_draft(fd: int, resource: str, draft: Draft, blobs: Blobs, looked: int) -> Listing:
+    """`resource` is the directory's."""
+    before = draft.before.extras if draft.before else {}
+    none: Extra = {}
+    found: dict[bytes, tuple[Entry, Extra]] = {
+        name: (entry, before.get(quote(name), none) if before else none) for name, entry in draft.kept.items()
+    }
+    reading = _Reading(fd, resource, blobs)
+    for unit in units_in([*draft.kept, *draft.fresh], draft.fresh):
+        found |= reading.unit(unit)
+        for name in unit:
+            if name not in found and name in draft.fresh:
+                draft.fresh.pop(name)  # it vanished
+    for name in draft.fresh:
+        if name not in found and (one := reading.one(name)):
+            found[name] = one
+    for name, (reason, kind, status) in draft.left_out.items():
+        found[name] = (entry_of(status, looked), {"excluded": reason, "hole": kind})
+    names = tuple(sorted(found))
+    return Listing(
+        stamped(draft.status, looked),
+        shell_of(fd, draft.status),
+        names,
+        tuple(found[name][0] for name in names),
+        tuple(sorted(draft.folders)),
+        {quote(name): found[name][1] for name in names if found[name][1]},
+    )
+
+
+def shell_of(fd: int, status: os.stat_result) -> State:
+    """A directory without what is in it."""
+    state: State = {
+        "type": "dir",
+        "shell": True,
+        "mode": stat.S_IMODE(status.st_mode),
+        "uid": status.st_uid,
+        "gid": status.st_gid,
+        "mtime": status.st_mtime_ns,
+    }
+    if xattrs := read_xattrs(fd):
+        state["xattrs"] = xattrs
+    return state
+
+
+class _Reading:
+    def __init__(self, fd: int, resource: str, blobs: Blobs) -> None:
+        self.fd = fd
+        self.resource = resource
+        self.blobs = blobs
+
+    def one(self, name: bytes) -> tuple[Entry, Extra] | None:
+        """None if it is gone, or is a directory by now: then the times of the one around it tell next time."""
+        looked = time.time_ns()
+        try:
+            status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode):
+                return None
+            if stat.S_ISREG(status.st_mode):
+                return self._file(name, looked)
+            return entry_of(status, looked), self._node(name, status)
+        except FileNotFoundError:
+            return None
+        except CannotCapture as trouble:
+            return self._hole(name, trouble.reason)
+
+    def _file(self, name: bytes, looked: int) -> tuple[Entry, Extra]:
+        state = read_file(self.fd, name, f"{self.resource}/{quote(name)}", self.blobs)
+        entry = Entry(
+            state["mode"] | stat.S_IFREG,
+            state["uid"],
+            state["gid"],
+            state["nlink"],
+            state["dev"],
+            state["ino"],
+            state["size"],
+            state["mtime"],
+            trusted(state["ctime"], looked) if "ctime" in state else 0,
+            bytes.fromhex(state["digest"]),
+        )
+        return entry, {key: state[key] for key in ("xattrs", "holes") if key in state}
+
+    def _node(self, name: bytes, status: os.stat_result) -> Extra:
+        """A symbolic link or a special file; neither is ever opened."""
+        extra: Extra = {}
+        if stat.S_ISLNK(status.st_mode):
+            extra["target"] = quote(os.readlink(name, dir_fd=self.fd))
+        elif status.st_rdev:
+            extra["rdev"] = status.st_rdev
+        if xattrs := read_xattrs(at(self.fd, name)):
+            extra["xattrs"] = xattrs
+        return extra
+
+    def _hole(self, name: bytes, reason: str) -> tuple[Entry, Extra] | None:
+        try:
+            status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        entry = entry_of(status, time.time_ns())
+        if reason != "it is not readable":  # it may be readable next time
+            entry = entry._replace(ctime=0)
+        return entry, {"excluded": reason, "hole": UNREADABLE}
+
+    def unit(self, names: tuple[bytes, ...]) -> dict[bytes, tuple[Entry, Extra]]:
+        """Files that mean something only together: read until none of them changed while the others were read."""
+        for _ in range(_TRIES):
+            signs = [self._sign(name) for name in names]
+            found = {name: one for name in names if (one := self.one(name))}
+            if [self._sign(name) for name in names] == signs:
+                return found
+        reason = "its database changes while it is being read"
+        return {name: one for name in names if (one := self._hole(name, reason))}
+
+    def _sign(self, name: bytes) -> tuple[int, ...] | None:
+        try:
+            now = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return (now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)

@@ -1,0 +1,258 @@
+"""One watched root: look at it, so that the store has everything that is there; compare it with what was there."""
+
+import os
+import time
+from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from takeback.adapters.file.handles import Handles
+from takeback.adapters.file.kernel import AT_ROOT
+from takeback.adapters.file.paths import open_below
+from takeback.adapters.watch.compare import Compared, differing
+from takeback.adapters.watch.feed import Feed
+from takeback.adapters.watch.index import Hole, Index, Watch, index_name
+from takeback.adapters.watch.listing import Listing, Row, digests_of
+from takeback.adapters.watch.reading import read_draft
+from takeback.adapters.watch.roots import Root, resource_in, rules_for
+from takeback.adapters.watch.scan import Bounds, Doubt, Hints, Rules, Scan
+from takeback.errors import Refused, ResourceUnreachable, StoreBusy
+from takeback.model.ids import new_id
+from takeback.model.resource import display, quote
+from takeback.storage.protocols import Blobs
+
+_LIST = os.O_RDONLY | os.O_DIRECTORY
+_SAMPLE = 64
+_LONG = 120  # seconds; less than a sweep lets young blobs be
+
+
+Register = tuple[str, dict[str, Any]] | None  # token and owner of a watch that begins with a look
+
+
+class Place(NamedTuple):
+    """Where the indexes are, where the contents go, and what is never looked into."""
+
+    directory: str
+    blobs: Blobs
+    store: bytes
+    room: Callable[[int], None] = lambda more: None  # raises where that many bytes more are too many
+
+
+class Baseline(NamedTuple):
+    """What was there, by name: everything it stands for is durable."""
+
+    root: str
+    file: str  # of the index
+    generation: int
+    token: str
+
+
+class Looked(NamedTuple):
+    """What one look did."""
+
+    generation: int
+    read: int = 0  # directories whose listing is new
+    bytes: int = 0
+    whole: bool = True  # the whole tree was looked at, not only what a feed told
+
+
+class WatchedRoot:
+    """Lives as long as its feed is to be used; without one it is made anew each time."""
+
+    def __init__(self, root: Root, place: Place, feed: Feed | None = None) -> None:
+        self.root = root
+        self._place = place
+        self.index = Index(place.directory, index_name(root.resource))
+        self.feed = feed
+        self._followed = -1  # the generation since which the feed has told everything
+        self.last = Looked(0)
+
+    def follow(self, feed: Feed | None) -> None:
+        """From now on; the next look is at everything, because nobody told what happened before."""
+        self.feed = feed
+        self._followed = -1
+
+    def close(self) -> None:
+        self.index.close()
+        if self.feed:
+            self.feed.close()
+            self.feed = None
+
+    def begin(self, owner: dict[str, Any], bounds: Bounds) -> Baseline:
+        """Everything that is there now can be brought back when this returns."""
+        with self.index.looking():
+            others = self.index.watches() if self.index.exists() else ()
+            token = new_id()
+            looked = self._look(bounds, bool(others), (token, owner))
+        return Baseline(self.root.resource, self.index.name, looked.generation, token)
+
+    def changes(self, baseline: Baseline) -> Compared:
+        """From the baseline to now; what is there now is in the store as well."""
+        with self.index.looking():
+            self._refuse_lost(baseline)
+            self._look(Bounds(), sticky=True)
+            return self._compared(baseline.generation)
+
+    def since(self, generation: int) -> set[str]:
+        """The resources that were seen to change after that generation; nothing is looked at."""
+        with self.index.looking():
+            return {target.resource for target in self._compared(generation).targets}
+
+    def others(self, token: str) -> tuple[Watch, ...]:
+        return tuple(watch for watch in self.index.watches() if watch.token != token)
+
+    def holes(self) -> tuple[Hole, ...]:
+        return self.index.holes()
+
+    def _refuse_lost(self, baseline: Baseline) -> None:
+        if not any(watch.token == baseline.token for watch in self.index.watches()):
+            raise Refused(
+                f"The baseline of {display(self.root.resource)} is lost, so nobody knows what was changed there.",
+                hint="Its index was damaged or removed; look at the directory yourself.",
+            )
+
+    def _compared(self, generation: int) -> Compared:
+        before = self.index.changed_since(generation)
+        after = {path: self.index.listing(path) for path in before}
+
+        def links_before(ino: int) -> Iterable[str]:
+            for path, name in self.index.names_of_inode(ino):
+                if path not in before:
+                    yield f"{path}/{quote(name)}" if path else quote(name)
+
+        return differing(self.root.resource, before, after, links_before)
+
+    # Looking.
+
+    def _look(self, bounds: Bounds, sticky: bool, register: Register = None) -> Looked:
+        rules = rules_for(self.root, self._place.store, sticky)
+        hints = self._hints(sticky)
+        if hints is not None:
+            with suppress(Doubt):
+                return self._told(self._seen(rules, bounds, hints, register), whole=False)
+        return self._told(self._seen(rules, bounds, None, register), whole=True)
+
+    def _told(self, looked: Looked, whole: bool) -> Looked:
+        self._followed = looked.generation
+        self.last = looked._replace(whole=whole)
+        return self.last
+
+    def _hints(self, sticky: bool) -> Hints | None:
+        """None: only the whole tree will do."""
+        told = self.feed.drain() if self.feed else None
+        if self.feed and self.feed.broken:
+            self.feed.close()
+            self.feed = None
+        if told is None or not self.index.exists() or not 0 <= self._followed <= self.index.generation:
+            return None
+        hints = {path: set(names) for path, names in told.items()}
+        rules_changed = any(b".gitignore" in names for names in hints.values())
+        if rules_changed and not sticky:
+            return None
+        for path, name in self.index.linked_elsewhere():
+            hints.setdefault(path, set()).add(name)
+        for path, names in list(hints.items()):
+            for name in list(names):
+                for where, other in self.index.twins_of(path, name):
+                    hints.setdefault(where, set()).add(other)
+        return hints
+
+    def _seen(self, rules: Rules, bounds: Bounds, hints: Hints | None, register: Register) -> Looked:
+        begun = time.monotonic()
+        looked = time.time_ns()
+        try:
+            top = open_below(AT_ROOT, self.root.path, _LIST)
+        except (FileNotFoundError, NotADirectoryError):
+            return self._nothing_there()
+        except OSError as error:
+            raise ResourceUnreachable(
+                f"{display(self.root.resource)} cannot be looked at: {os.strerror(error.errno or 0)}.",
+                hint="Check its mode and owner.",
+            ) from error
+        try:
+            with Handles(top) as handles:
+                scan = Scan(handles, self._known(hints), self._inside, rules, bounds, looked)
+                if hints is None:
+                    scan.everything()
+                else:
+                    scan.only(hints)
+                    if self.index.has_links(scan.gone):
+                        raise Doubt  # what was done through names that are gone, was done to files that are not
+                self._place.room(scan.bytes)
+                seen = self._read(handles, scan, looked, careful=hints is not None)
+        finally:
+            os.close(top)
+        return self._written(seen, scan, begun, register)
+
+    def _known(self, hints: Hints | None) -> Callable[[str], Row | None]:
+        if not self.index.exists():
+            return lambda path: None
+        if hints is not None:
+            return self.index.row
+        rows = self.index.rows()
+        if not self._has_contents(rows):
+            return lambda path: None  # the store lost something: all of it is read again
+        return rows.get
+
+    def _has_contents(self, rows: dict[str, Row]) -> bool:
+        """A sample of what the index names; a sweep leaves it, but someone may have started the store anew."""
+        step = max(1, len(rows) // _SAMPLE)
+        samples = (next(digests_of(row), None) for row in list(rows.values())[::step])
+        return all(self._place.blobs.has(digest.hex()) for digest in samples if digest)
+
+    def _inside(self, path: str) -> list[str]:
+        return self.index.inside(path) if self.index.exists() else []
+
+    def _read(self, handles: Handles, scan: Scan, looked: int, careful: bool) -> dict[str, Listing | None]:
+        seen: dict[str, Listing | None] = dict.fromkeys(scan.gone)
+        for path in sorted(scan.drafts):
+            draft = scan.drafts[path]
+            try:
+                fd = handles.open(path)
+            except OSError:
+                continue  # it went away just now; the times of the directory around it tell next time
+            listing = read_draft(fd, resource_in(self.root.resource, path), draft, self._place.blobs, looked)
+            if careful and _linked_anew(draft.before, listing, draft.fresh):
+                raise Doubt(path)  # its other names are somewhere in the tree, and no feed tells where
+            if listing != draft.before:
+                seen[path] = listing
+        return seen
+
+    def _written(
+        self, seen: dict[str, Listing | None], scan: Scan, begun: float, register: Register
+    ) -> Looked:
+        if seen:
+            self._place.blobs.sync()
+        if time.monotonic() - begun > _LONG:
+            self._refuse_swept(seen)
+        return Looked(self.index.write(seen, register), len(seen), scan.bytes)
+
+    def _refuse_swept(self, seen: dict[str, Listing | None]) -> None:
+        """It took so long that a sweep may have taken what was put at its beginning, for nobody named it yet."""
+        for listing in seen.values():
+            for entry in listing.entries if listing else ():
+                if any(entry.digest) and not self._place.blobs.has(entry.digest.hex()):
+                    raise StoreBusy(
+                        f"A sweep removed what was read of {display(self.root.resource)} meanwhile.",
+                        hint="Nothing was done: do it again.",
+                    )
+
+    def _nothing_there(self) -> Looked:
+        gone: dict[str, Listing | None] = dict.fromkeys(self._inside(""))
+        return Looked(self.index.write(gone), len(gone))
+
+
+def _linked_anew(before: Listing | None, now: Listing, fresh: Container[bytes]) -> bool:
+    """Whether a file got another name, or lost one."""
+    several = {
+        name: entry
+        for name, entry in zip(now.names, now.entries, strict=True)
+        if entry.nlink > 1 and name in fresh
+    }
+    if not several:
+        return False
+    known = dict(zip(before.names, before.entries, strict=True)) if before else {}
+    return any(
+        name not in known or (known[name].nlink, known[name].ino) != (entry.nlink, entry.ino)
+        for name, entry in several.items()
+    )

@@ -1,0 +1,146 @@
+"""A command that is there before it runs: its process waits for a word, so that the journal can name it first."""
+
+import errno
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+_HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_BY_TERMINAL = 0x80  # si_code SI_KERNEL: ^C and ^\ reach the whole group, the command too
+_DEFAULT = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them; a program does not expect that
+_SUBREAPER = 36
+_GRACE = 5.0  # seconds between asking to end and ending
+
+
+class Gate:
+    """Made before any thread or connection: it forks. Signals meant for us are held back until it is left, and passed
+    on to the command while that runs."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], stdio: tuple[int, int, int]) -> None:
+        self.leftover: tuple[int, ...] = ()
+        self.timed_out = False
+        self._ended = False
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, its end would be lost
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*_HEARD, signal.SIGCHLD))
+        _adopt_orphans()
+        word, self._word = os.pipe()
+        self._trouble, trouble = os.pipe()
+        for stream in (sys.stdout, sys.stderr):
+            if stream:
+                stream.flush()  # or both would print what is left
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become(argv, env, stdio, (word, self._word, trouble), self._mask)
+        os.close(word)
+        os.close(trouble)
+
+    def __enter__(self) -> "Gate":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for fd in (self._word, self._trouble):
+            if fd >= 0:
+                os.close(fd)  # without a word the process ends by itself
+        if not self._ended:
+            self._wait_for_end(0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+    def run(self, timeout: float = 0) -> int:
+        """Let it run; its exit code as a shell tells it. `OSError` if it could not be started."""
+        os.write(self._word, b"!")
+        os.close(self._word)
+        self._word = -1
+        told = os.read(self._trouble, 16)
+        if told:
+            self._wait_for_end(0)
+            raise OSError(int(told), os.strerror(int(told)))
+        code = self._wait_for_end(timeout)
+        self.leftover = _children()
+        return 124 if self.timed_out else code
+
+    def _wait_for_end(self, timeout: float) -> int:
+        until = time.monotonic() + timeout if timeout else 0.0
+        while True:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._ended = True
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code
+            left = max(0.0, until - time.monotonic()) if until else 3600.0
+            heard = signal.sigtimedwait((*_HEARD, signal.SIGCHLD), left)
+            if heard is None and until:
+                until = self._end_in_time()
+            elif heard is not None and heard.si_signo != signal.SIGCHLD:
+                if heard.si_code != _BY_TERMINAL:
+                    self._send(heard.si_signo)
+
+    def _end_in_time(self) -> float:
+        """Asked first, then made to; when to come back."""
+        self._send(signal.SIGKILL if self.timed_out else signal.SIGTERM)
+        self.timed_out = True
+        return time.monotonic() + _GRACE
+
+    def _send(self, number: int) -> None:
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def _become(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    stdio: tuple[int, int, int],
+    pipes: tuple[int, int, int],
+    mask: "set[signal.Signals | int]",
+) -> None:
+    """In the new process; never returns."""
+    word, others, trouble = pipes
+    try:
+        os.close(others)
+        for number in _DEFAULT:
+            signal.signal(number, signal.SIG_DFL)
+        for number in _HEARD:  # what is not handed on as ignored is as if nobody had listened
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for target, fd in enumerate(stdio):
+            if fd != target:
+                os.dup2(fd, target)
+        if not os.read(word, 1):
+            os._exit(0)  # whoever started us is gone or does not want it
+        os.execvpe(argv[0], list(argv), dict(env))
+    except OSError as error:
+        os.write(trouble, str(error.errno or errno.EINVAL).encode())
+    finally:
+        os._exit(127)
+
+
+def _adopt_orphans() -> None:
+    """What the command leaves behind becomes ours, so that we know of it."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def _children() -> tuple[int, ...]:
+    """Those that still run; the others are buried."""
+    found: list[int] = []
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
+            found = [int(pid) for pid in file.read().split()]
+    except OSError:
+        return ()
+    return tuple(pid for pid in found if not _buried(pid))
+
+
+def _buried(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True

@@ -1,0 +1,220 @@
+"""`run --in-place`: the command changes the files themselves, and what it changed is found by comparing."""
+
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from takeback.errors import Misuse, TakebackError
+from takeback.frontends.cli.commands import OURS, Asked
+from takeback.frontends.cli.gate import Gate
+from takeback.frontends.cli.opening import agent_of, nothing_yet, opened, store_path
+from takeback.frontends.cli.output import bytes_in_words, clean, counted, warn
+from takeback.model.ids import new_id, short
+from takeback.model.resource import display, file_resource
+from takeback.runs.merging import shown, told
+from takeback.runs.outcome import CommandOutcome, in_numbers, in_words
+from takeback.runs.request import directory_of, words_of
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.runs.run import Run
+    from takeback.runs.watch import Watch
+
+_LISTED = 10
+_NAMED = 5
+
+
+def carry_out_in_place(asked: Asked, argv: list[str]) -> int:
+    from takeback.adapters.watch.processes import MARK
+
+    options = asked.options
+    _refuse_unfit(asked)
+    words = words_of(argv)
+    directory_of(None)
+    roots: list[str] = options.root or ["."]
+    _refuse_early(asked, roots)
+    mark = new_id()
+    with ExitStack() as stack:
+        stdio = _stdio(asked, stack)
+        # Before the store is opened: a process with threads and connections is not to be forked.
+        gate = stack.enter_context(Gate(words, {**os.environ, MARK: mark}, stdio))
+        with opened(asked) as tb:
+            outcome, code = _carried_out(asked, tb, gate, words, roots, mark)
+            if asked.screen.json:
+                outcome = outcome._replace(stdout=_all_of(stdio[1]), stderr=_all_of(stdio[2]))
+                from takeback.frontends.cli.running import outcome_json
+
+                asked.screen.give(outcome_json(tb, outcome))
+    return code
+
+
+def _refuse_unfit(asked: Asked) -> None:
+    options = asked.options
+    for given, name in (
+        (options.hold or options.on_failure == "hold", "--hold"),
+        (options.ask, "--ask"),
+        (options.dry_run, "--dry-run"),
+        (options.no_network, "--no-network"),
+    ):
+        if given:
+            raise Misuse(
+                f"{name} needs the sandbox, and in place there is none.",
+                hint="Nothing was run. In place a command changes the files themselves; `takeback undo` takes it back.",
+            )
+
+
+def _refuse_early(asked: Asked, roots: list[str]) -> None:
+    """What can be known without a store is said before there is one."""
+    from takeback.adapters.watch.roots import refuse_dangerous, refuse_large, roots_of
+    from takeback.model.settings import Settings
+
+    found = roots_of(roots)
+    refuse_dangerous(found, os.fsencode(os.path.realpath(store_path(asked))), asked.options.force)
+    if not asked.options.force and nothing_yet(asked):
+        refuse_large(found, Settings().watch_entries)
+
+
+def _carried_out(
+    asked: Asked, tb: "Takeback", gate: Gate, argv: tuple[str, ...], roots: list[str], mark: str
+) -> tuple[CommandOutcome, int]:
+    with tb.run(asked.options.name or shown(argv) or "command", agent_of(asked)) as run:
+        try:
+            watch = _watched(asked, run, gate, argv, roots, mark)
+            exit_code = _ran(asked, gate, argv)
+            outcome = _finished(asked, watch, gate, exit_code, mark)
+        except BaseException:
+            run.take_back()  # ends it: nothing of it may be left open
+            raise
+        return _settled(asked, tb, run, outcome)
+
+
+def _watched(
+    asked: Asked, run: "Run", gate: Gate, argv: tuple[str, ...], roots: list[str], mark: str
+) -> "Watch":
+    from takeback.adapters.watch.processes import identity
+
+    about: dict[str, Any] = {
+        "argv": told(argv),
+        "cwd": file_resource(os.getcwd()),
+        "process": identity(gate.pid, mark),
+    }
+    watch = run.watch(*roots, force=asked.options.force, about=about, summary=shown(argv))
+    watch.begin()
+    _say_left_out(asked, watch)
+    return watch
+
+
+def _say_left_out(asked: Asked, watch: "Watch") -> None:
+    if not watch.left_out or asked.screen.quiet or asked.screen.json:
+        return
+    named = ", ".join(clean(display(hole.path)) for hole in watch.left_out[:_NAMED])
+    more = f" and {len(watch.left_out) - _NAMED:,} more" if len(watch.left_out) > _NAMED else ""
+    warn(f"takeback: not captured, and never touched by undo: {named}{more}.")
+
+
+def _ran(asked: Asked, gate: Gate, argv: tuple[str, ...]) -> int:
+    from takeback.frontends.cli.running import seconds
+
+    try:
+        return gate.run(seconds(asked.options.timeout))
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        warn(f"takeback: {clean(argv[0])}: {'command not found' if missing else error.strerror}")
+        return 127 if missing else 126
+
+
+def _finished(asked: Asked, watch: "Watch", gate: Gate, exit_code: int, mark: str) -> CommandOutcome:
+    from takeback.adapters.watch.processes import named
+
+    left = named(gate.leftover, mark)
+    more: dict[str, Any] = {"exit_code": exit_code}
+    if left:
+        more["leftover"] = [str(process) for process in left]
+        names = ", ".join(map(str, left[:_NAMED]))
+        still = (
+            "is still running, and what it changes"
+            if len(left) == 1
+            else "are still running, and what they change"
+        )
+        warn(f"takeback: {clean(names)} {still} from now on is not part of this.")
+    effect = watch.finish(more)
+    stopped = "time" if gate.timed_out else ""
+    coverage = f"{watch.coverage} {watch.shared}".strip()
+    return CommandOutcome(exit_code, b"", b"", effect, watch.changes, coverage, stopped=stopped)
+
+
+def _settled(asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome) -> tuple[CommandOutcome, int]:
+    failed = outcome.exit_code != 0
+    code = outcome.exit_code
+    if outcome.effect is None:
+        if failed and not asked.screen.quiet and not asked.screen.json:
+            warn(f"takeback: it failed ({_why(outcome)}), and changed nothing.")
+    elif failed and asked.options.on_failure == "undo":
+        outcome, code = _taken_back(asked, tb, run, outcome)
+    else:
+        asked.made.append(outcome.effect.id)
+        _say_done(asked, outcome)
+    return outcome._replace(text=outcome.text or in_words(outcome)), code
+
+
+def _taken_back(
+    asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome
+) -> tuple[CommandOutcome, int]:
+    assert outcome.effect
+    effect = outcome.effect
+    try:
+        run.undo(effect)
+    except TakebackError as error:
+        asked.made.append(effect.id)
+        warn(
+            f"takeback: it failed ({_why(outcome)}), but what it changed could not be taken back: {clean(str(error))} "
+            f"`takeback undo {short(effect.id)}` tries again."
+        )
+        return outcome, OURS
+    numbers = in_numbers(outcome.changes)
+    if not asked.screen.quiet and not asked.screen.json:
+        warn(f"takeback: it failed ({_why(outcome)}), so what it changed was taken back: {numbers}.")
+        if effect.remedy and effect.remedy.residue:
+            warn(f"takeback: this is left behind: {clean(effect.remedy.residue)}")
+    text = f"The command ended with exit code {outcome.exit_code}. What it had changed was taken back: {numbers}."
+    return outcome._replace(effect=tb.effect(effect.id), text=text), outcome.exit_code
+
+
+def _say_done(asked: Asked, outcome: CommandOutcome) -> None:
+    effect = outcome.effect
+    if effect is None or asked.screen.quiet or asked.screen.json:
+        return
+    if asked.screen.terminal:
+        signs = {"added": "+", "modified": "~", "deleted": "-"}
+        for one in outcome.changes[:_LISTED]:
+            warn(f"  {signs[one.kind]} {clean(one.path)}")
+        if len(outcome.changes) > _LISTED:
+            warn(f"  and {counted(len(outcome.changes) - _LISTED, 'path')} more")
+    size = bytes_in_words(sum(one.size for one in outcome.changes if one.kind != "deleted"))
+    though = f", though it failed ({_why(outcome)})" if outcome.exit_code else ""
+    warn(f"takeback: {in_numbers(outcome.changes)} ({size}): {short(effect.id)}{though}")
+    if effect.remedy and effect.remedy.residue:
+        warn(f"takeback: undo would leave this behind: {clean(effect.remedy.residue)}")
+    shared: str = effect.change.args.get("shared", "")
+    if shared:
+        warn(f"takeback: {clean(shared)}")
+
+
+def _why(outcome: CommandOutcome) -> str:
+    return "it took too long" if outcome.stopped else f"exit code {outcome.exit_code}"
+
+
+def _stdio(asked: Asked, stack: ExitStack) -> tuple[int, int, int]:
+    """The caller's own; with --json what it prints is part of the answer."""
+    if not asked.screen.json:
+        return 0, 1, 2
+    caught = [os.memfd_create(name) for name in ("stdout", "stderr")]
+    for fd in caught:
+        stack.callback(os.close, fd)
+    return 0, caught[0], caught[1]
+
+
+def _all_of(fd: int) -> bytes:
+    os.lseek(fd, 0, os.SEEK_SET)
+    with os.fdopen(os.dup(fd), "rb") as file:
+        return file.read()

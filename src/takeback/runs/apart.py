@@ -1,0 +1,101 @@
+"""Several at work in one directory: whose change is whose, as far as the journal knows."""
+
+from collections.abc import Callable, Iterable
+
+from takeback.adapters.file.states import same
+from takeback.model.effect import COMMAND, Effect, State
+from takeback.model.ids import short
+from takeback.model.remedy import Target
+from takeback.model.resource import ancestors, display, overlaps
+from takeback.storage.protocols import Journal, Query
+
+_LISTED = 5
+
+
+def apart(journal: Journal, proposal: Effect, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+    """Without what other effects are known to have done since this watch began, from beginning to end."""
+    steps = _steps(journal, proposal)
+    if not steps:
+        return targets
+    return tuple(target for target in targets if not _explained(target, steps))
+
+
+def _steps(journal: Journal, proposal: Effect) -> dict[str, list[Target]]:
+    """By resource, what others did to it since, oldest first."""
+    query = Query(told_after=proposal.seq, states=(State.DONE, State.UNDONE))
+    others = [effect for effect in journal.effects(query) if effect.id != proposal.id]
+    steps: dict[str, list[Target]] = {}
+    for effect in sorted(others, key=lambda one: one.order):
+        for target in effect.targets:
+            steps.setdefault(target.resource, []).append(target)
+    return steps
+
+
+def _explained(target: Target, steps: dict[str, list[Target]]) -> bool:
+    if target.after["type"] == "absent" and any(
+        _removed(steps.get(one)) for one in ancestors(target.resource)
+    ):
+        return True
+    here = steps.get(target.resource)
+    if not here:
+        return False
+    state = target.before
+    for step in here:
+        if not _alike(state, step.before):
+            return False
+        state = step.after
+    return _alike(state, target.after)
+
+
+def _removed(steps: list[Target] | None) -> bool:
+    return bool(steps) and steps[-1].after["type"] == "absent" and "manifest" in steps[0].before
+
+
+def _alike(one: dict[str, object], other: dict[str, object]) -> bool:
+    """A directory may be told as a whole by one and as a shell by the other."""
+    if one["type"] == other["type"] == "dir":
+        return one.get("mode") == other.get("mode")
+    if "meta" in one or "meta" in other:
+        return one["type"] == other["type"] and one.get("mode") == other.get("mode")
+    return same(one, other)
+
+
+def open_beside(
+    journal: Journal,
+    proposal: Effect,
+    targets: Iterable[Target],
+    since: Callable[[str, int], set[str] | None],
+) -> str:
+    """A sentence when other watches of the same directories are still going on: some of this may be their doing."""
+    others = [one for one in journal.effects(Query(states=(State.PROPOSED,))) if _beside(one, proposal)]
+    unsure: dict[str, None] = {}
+    for other in others:
+        later = _since(other, since)
+        for target in targets:
+            inside = any(overlaps(root, target.resource) for root in other.change.args.get("roots", ()))
+            if inside and (later is None or target.resource in later):
+                unsure[target.resource] = None
+    if not unsure:
+        return ""
+    names = " and ".join(f"{short(one.id)} ({one.change.summary})" for one in others[:_LISTED])
+    listed = ", ".join(display(one) for one in list(unsure)[:_LISTED])
+    more = f" and {len(unsure) - _LISTED} more" if len(unsure) > _LISTED else ""
+    return f"While it went on, {names} watched the same directory, and it cannot be known who changed {listed}{more}."
+
+
+def _beside(other: Effect, proposal: Effect) -> bool:
+    if other.id == proposal.id or other.waits_for != COMMAND:
+        return False
+    ours = proposal.change.args.get("roots", ())
+    return any(overlaps(one, root) for one in other.change.args.get("roots", ()) for root in ours)
+
+
+def _since(other: Effect, since: Callable[[str, int], set[str] | None]) -> set[str] | None:
+    """What changed after the other one began; None if that cannot be told."""
+    found: set[str] = set()
+    for _, file, generation, _ in other.change.args.get("baseline", ()):
+        later = since(file, generation)
+        if later is None:
+            return None
+        found |= later
+    return found

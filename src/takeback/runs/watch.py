@@ -1,0 +1,253 @@
+"""Watch directories while someone else changes them: what was there is kept first, what changed is one effect."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from takeback.engine.do import Terms
+from takeback.errors import Misuse, TakebackError
+from takeback.model.change import Change
+from takeback.model.effect import Effect
+from takeback.model.resource import display
+from takeback.model.run import Lease
+from takeback.model.settings import Settings
+from takeback.runs.apart import apart, open_beside
+from takeback.runs.coverage import of_roots
+from takeback.runs.outcome import Changed, changed
+
+if TYPE_CHECKING:
+    from takeback.adapters.tree.change import Target
+    from takeback.adapters.watch.index import Hole
+    from takeback.adapters.watch.watched import Baseline, Place, WatchedRoot
+    from takeback.engine.parts import Parts
+
+ADAPTER, KIND = "tree", "watch"
+_LISTED = 20
+
+
+class Watching(ABC):
+    """The part of a run that watches. A root that is watched again in the same run is followed by the kernel's own
+    reports, so that only what changed is looked at."""
+
+    _parts: "Parts"
+    _settings: Settings
+    _trees: "dict[str, WatchedRoot] | None" = None
+
+    @property
+    @abstractmethod
+    def lease(self) -> Lease: ...
+
+    @property
+    @abstractmethod
+    def agent(self) -> str: ...
+
+    @abstractmethod
+    def uninterrupted(self) -> Any: ...
+
+    @abstractmethod
+    def _next_key(self, change: Change) -> str: ...
+
+    @abstractmethod
+    def _took_hold(self, effect: Effect) -> None: ...
+
+    def watch(
+        self,
+        *roots: "str | bytes | os.PathLike[str]",
+        force: bool = False,
+        about: Mapping[str, Any] | None = None,
+        summary: str = "",
+    ) -> "Watch":
+        """`with run.watch("src") as watched: …`; afterwards `watched.effect` is what was changed below these
+        directories, or None. `force` watches what is refused otherwise: home, `/`, very large trees, and trees with
+        files that cannot be read."""
+        return Watch(self, roots, force, dict(about or {}), summary)
+
+    def _tree(self, root: "Any", place: "Place") -> "WatchedRoot":
+        from takeback.adapters.watch.feeds import open_feed
+        from takeback.adapters.watch.watched import WatchedRoot
+
+        self._trees = self._trees or {}
+        watched = self._trees.get(root.resource)
+        if watched is None:
+            watched = self._trees[root.resource] = WatchedRoot(root, place)
+            watched.follow(open_feed(root, again=False))
+        elif watched.feed is None:
+            watched.follow(open_feed(root, again=True))
+        return watched
+
+    def _stop_watching(self) -> None:
+        for watched in (self._trees or {}).values():
+            watched.close()
+        self._trees = None
+
+
+class Watch:
+    """From the beginning to the end of one watched change."""
+
+    def __init__(
+        self,
+        run: Watching,
+        roots: "Sequence[str | bytes | os.PathLike[str]]",
+        force: bool,
+        about: dict[str, Any],
+        summary: str,
+    ) -> None:
+        self._run = run
+        self._named = roots
+        self._force = force
+        self._about = about
+        self._summary = summary
+        self._proposal: Effect | None = None
+        self._roots: list[tuple[WatchedRoot, Baseline]] = []
+        self.effect: Effect | None = None
+        self.changes: tuple[Changed, ...] = ()
+        self.left_out: tuple[
+            Hole, ...
+        ] = ()  # what is there and not captured; named before anything is changed
+        self.coverage = ""
+        self.shared = ""  # a sentence, when it cannot be known whose changes some of them are
+
+    def __enter__(self) -> "Watch":
+        self.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.finish()
+        except TakebackError as trouble:
+            if error is None:
+                raise
+            error.add_note(f"takeback: what was changed could not be recorded: {trouble}")
+
+    def begin(self) -> None:
+        """When this returns, everything below the roots can be brought back."""
+        from takeback.adapters.watch.roots import refuse_dangerous, roots_of
+        from takeback.adapters.watch.scan import Bounds
+
+        if self._proposal is not None:
+            raise Misuse("This watch was begun already.", hint="Ask the run for another one.")
+        parts, settings = self._run._parts, self._run._settings  # pyright: ignore[reportPrivateUsage]
+        parts.refuse_if_suspect()
+        place = place_of(parts)
+        roots = roots_of(self._named)
+        refuse_dangerous(roots, place.store, self._force)
+        bounds = Bounds() if self._force else Bounds(settings.watch_entries, settings.watch_bytes)
+        release_dead(parts, place)
+        from takeback.adapters.watch.processes import identity
+
+        try:
+            for root in roots:
+                watched = self._run._tree(root, place)  # pyright: ignore[reportPrivateUsage]
+                self._roots.append((watched, watched.begin(identity(os.getpid()), bounds)))
+            self._propose()
+        except BaseException:
+            self._release()
+            raise
+
+    def _propose(self) -> None:
+        from takeback.adapters.watch.holes import refuse_destroyable
+        from takeback.engine.watch import begin
+
+        run, parts = self._run, self._run._parts  # pyright: ignore[reportPrivateUsage]
+        roots = [baseline.root for _, baseline in self._roots]
+        holes = [(baseline.root, hole) for watched, baseline in self._roots for hole in watched.holes()]
+        holes = refuse_destroyable(holes, roots, self._force)
+        self.left_out = tuple(hole._replace(path=f"{root}/{hole.path}") for root, hole in holes)
+        self.coverage = of_roots(tuple(display(root) for root in roots))
+        args: dict[str, Any] = {
+            **self._about,
+            "roots": roots,
+            "baseline": [list(baseline) for _, baseline in self._roots],
+            "coverage": self.coverage,
+        }
+        if self.left_out:
+            args["left_out"] = [[hole.path, hole.reason] for hole in self.left_out[:_LISTED]]
+        summary = self._summary or f"watch {', '.join(display(root) for root in roots)}"
+        change = Change(ADAPTER, KIND, roots[0], summary, args)
+        terms = Terms(run._next_key(change), agent=run.agent)  # pyright: ignore[reportPrivateUsage]
+        self._proposal = begin(parts, run.lease, change, terms)
+
+    def finish(self, more: Mapping[str, Any] | None = None) -> Effect | None:
+        """Record what was changed since the beginning; `more` is told with it."""
+        from takeback.engine.watch import finish
+
+        if self._proposal is None or not self._roots:
+            return self.effect
+        run, proposal = self._run, self._proposal
+        proposal = proposal._replace(
+            change=proposal.change._replace(args={**proposal.change.args, **(more or {})})
+        )
+        with run.uninterrupted():
+            self.effect = finish(run._parts, run.lease, proposal, lambda: self._found(proposal))  # pyright: ignore[reportPrivateUsage]
+            self._roots = []
+            if self.effect:
+                run._took_hold(self.effect)  # pyright: ignore[reportPrivateUsage]
+        return self.effect
+
+    def _found(self, proposal: Effect) -> Change | None:
+        from takeback.adapters.watch.found import change_found, compared
+
+        parts = self._run._parts  # pyright: ignore[reportPrivateUsage]
+        targets, residue = compared(
+            proposal.change, self._roots, lambda all: apart(parts.journal, proposal, all)
+        )
+        change = change_found(proposal.change, parts.blobs, targets, residue)
+        if change is None:
+            return None
+        self.changes = changed(target for target in targets if not _only_time(target))
+        self.shared = open_beside(parts.journal, proposal, targets, self._since)
+        if self.shared:
+            change = change._replace(args={**change.args, "shared": self.shared})
+        return change
+
+    def _since(self, file: str, generation: int) -> set[str] | None:
+        """What changed after another watch began, where we can know that."""
+        for watched, baseline in self._roots:
+            if baseline.file == file:
+                return watched.since(generation)
+        return None
+
+    def _release(self) -> None:
+        for watched, baseline in self._roots:
+            watched.index.release((baseline.token,))
+        self._roots = []
+
+
+def _only_time(target: "Target") -> bool:
+    return target.before["type"] == target.after["type"] == "dir" and all(
+        target.before.get(key) == target.after.get(key) for key in ("mode", "uid", "gid", "xattrs")
+    )
+
+
+def place_of(parts: "Parts") -> "Place":
+    from takeback.adapters.watch.adapter import WatchedTree
+    from takeback.engine.parts import adapter_of
+
+    adapter = adapter_of(parts, ADAPTER)
+    if not isinstance(adapter, WatchedTree):
+        raise Misuse("This store cannot watch directories.", hint="Use a store on disk.")
+    return adapter.place._replace(room=parts.refuse_without_room)
+
+
+def release_dead(parts: "Parts", place: "Place") -> None:
+    """Watches that were registered by processes which died before they could propose anything."""
+    from takeback.adapters.watch.found import baselines_of
+    from takeback.adapters.watch.index import Index, indexes_in
+    from takeback.adapters.watch.processes import lives
+    from takeback.model.effect import OPEN_STATES
+    from takeback.storage.protocols import Query
+
+    for name in indexes_in(place.directory):
+        index = Index(place.directory, name)
+        try:
+            dead = [watch.token for watch in index.watches() if not lives(watch.owner)]
+            if dead:
+                effects = parts.journal.effects(Query(states=OPEN_STATES))
+                needed = {one.token for effect in effects for one in baselines_of(effect.change)}
+                index.release([token for token in dead if token not in needed])
+        finally:
+            index.close()

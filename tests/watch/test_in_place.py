@@ -1,0 +1,238 @@
+"""`takeback run --in-place`: as a person would use it, in processes of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+LIMIT = 240
+
+
+class Desk:
+    def __init__(self, directory: Path) -> None:
+        self.tree = directory / "tree"
+        (self.tree / "dir").mkdir(parents=True)
+        (self.tree / "dir" / "file").write_text("before")
+        self.store = directory / "store"
+        self.env = {**os.environ, "TAKEBACK_STORE": str(self.store), "HOME": str(directory / "home")}
+        self.env.pop("TAKEBACK_AGENT", None)
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def takeback(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "takeback", *words],
+            cwd=self.tree, env=self.env, capture_output=True, text=True, check=False, timeout=LIMIT,
+        )  # fmt: skip
+
+    def in_place(self, script: str, *options: str) -> subprocess.CompletedProcess[str]:
+        return self.takeback("run", "--in-place", *options, "--", "sh", "-c", script)
+
+    def start(self, script: str, *options: str) -> subprocess.Popen[bytes]:
+        words = ["run", "--in-place", *options, "--", "sh", "-c", script]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "takeback", *words],
+            cwd=self.tree, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def world(self) -> dict[str, str]:
+        return {
+            os.path.relpath(os.path.join(directory, name), self.tree): Path(directory, name).read_text()
+            for directory, _, names in os.walk(self.tree)
+            for name in names
+        }
+
+    def close(self) -> None:
+        for process in self.started:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def desk(tmp_path):
+    made = Desk(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def until(what):
+    limit = time.monotonic() + LIMIT
+    while not what():
+        assert time.monotonic() < limit
+        os.sched_yield()
+
+
+def ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_a_command_changes_the_files_themselves_and_undo_takes_it_back(desk):
+    before = desk.world()
+    ran = desk.in_place("echo out; echo err >&2; rm -r dir; echo new > new")
+
+    assert (ran.returncode, ran.stdout) == (0, "out\n")
+    assert "err\n" in ran.stderr and "1 added, 2 deleted" in ran.stderr
+    assert desk.world() == {"new": "new\n"}
+    assert desk.takeback("undo").returncode == 0
+    assert desk.world() == before
+
+
+def test_a_failure_is_taken_back_and_its_exit_code_handed_on(desk):
+    before = desk.world()
+    ran = desk.in_place("rm -r dir; exit 7")
+
+    assert ran.returncode == 7
+    assert "taken back" in ran.stderr
+    assert desk.world() == before
+
+
+def test_a_failure_may_be_kept(desk):
+    ran = desk.in_place("rm -r dir; exit 7", "--on-failure", "keep")
+
+    assert ran.returncode == 7
+    assert "though it failed" in ran.stderr
+    assert desk.world() == {}
+
+
+def test_a_command_that_does_not_exist_is_told_as_by_a_shell(desk):
+    ran = desk.takeback("run", "--in-place", "--", "no-such-program")
+    assert (ran.returncode, "command not found" in ran.stderr) == (127, True)
+
+    (desk.tree / "plain").write_text("no program")
+    ran = desk.takeback("run", "--in-place", "--", "./plain")
+    assert ran.returncode == 126
+
+
+@pytest.mark.parametrize("option", ["--hold", "--dry-run", "--no-network"])
+def test_what_only_the_sandbox_can_do_is_refused_before_anything_runs(desk, option):
+    ran = desk.in_place("echo new > new", option)
+
+    assert ran.returncode == 125 and "sandbox" in ran.stderr
+    assert "new" not in desk.world() and not desk.store.exists()
+
+
+def test_a_dangerous_root_is_refused_without_a_byte_written(desk):
+    for root in ("/", "/tmp", str(desk.tree.parent)):
+        desk.env["HOME"] = str(desk.tree.parent)
+        ran = desk.in_place("echo new > new", "--root", root)
+        assert ran.returncode == 125 and "not watched" in ran.stderr
+
+    assert "new" not in desk.world() and not desk.store.exists()
+
+
+def test_several_roots_are_one_effect(desk):
+    other = desk.tree.parent / "other"
+    other.mkdir()
+    ran = desk.in_place(f"echo 1 > one; echo 2 > {other}/two", "--root", ".", "--root", str(other))
+    assert "2 added" in ran.stderr
+
+    desk.takeback("undo")
+
+    assert list(other.iterdir()) == [] and "one" not in desk.world()
+
+
+def test_as_json_the_output_is_part_of_the_answer(desk):
+    told = json.loads(desk.in_place("echo out; echo x > new", "--json").stdout)
+
+    assert (told["exit_code"], told["stdout"]) == (0, "out\n")
+    assert [change["kind"] for change in told["changes"]] == ["added"]
+
+
+def test_standard_input_reaches_the_command(desk):
+    ran = subprocess.run(
+        [sys.executable, "-m", "takeback", "run", "--in-place", "--", "sh", "-c", "cat > typed"],
+        cwd=desk.tree, env=desk.env, input=b"typed in", capture_output=True, check=False, timeout=LIMIT,
+    )  # fmt: skip
+
+    assert ran.returncode == 0
+    assert desk.world()["typed"] == "typed in"
+
+
+def test_a_command_over_its_time_is_ended_and_taken_back(desk):
+    before = desk.world()
+    ran = desk.in_place("echo new > new; exec sleep 1000", "--timeout", "2")
+
+    assert ran.returncode == 124 and "too long" in ran.stderr
+    assert desk.world() == before
+
+
+def test_what_outlives_the_command_is_named(desk):
+    ran = desk.in_place("sleep 1000 > /dev/null 2>&1 & echo $! > pid")
+    try:
+        assert ran.returncode == 0
+        assert "sleep (process" in ran.stderr and "still running" in ran.stderr
+    finally:
+        os.kill(int((desk.tree / "pid").read_text()), signal.SIGKILL)
+
+
+def test_a_signal_is_passed_on_to_the_command_and_what_it_did_is_settled(desk):
+    before = desk.world()
+    process = desk.start("trap 'echo late > late; exit 9' TERM; echo > ready; while :; do sleep 0.1; done")
+    until((desk.tree / "ready").exists)
+    process.terminate()
+    _, errors = process.communicate(timeout=LIMIT)
+
+    assert process.returncode == 9
+    assert b"2 added" in errors  # the handler ran
+    assert desk.world() == before
+
+
+def test_when_takeback_is_killed_the_command_goes_on_and_is_named_until_it_ends(desk):
+    before = desk.world()
+    process = desk.start(
+        "echo $$ > pid.new; mv pid.new pid; rm -r dir; while [ ! -e ../stop ]; do sleep 0.1; done; echo late > late"
+    )
+    until((desk.tree / "pid").exists)
+    pid = int((desk.tree / "pid").read_text())
+    try:
+        process.kill()
+        process.wait(timeout=LIMIT)
+
+        told = desk.takeback("recover").stdout + desk.takeback("log").stderr
+        assert f"process {pid}" in told and "still running" in told
+        assert "proposed" in desk.takeback("log").stdout
+        assert desk.takeback("status").returncode == 0
+    finally:
+        (desk.tree.parent / "stop").touch()
+        until(lambda: ended(pid))
+    desk.takeback("recover")
+
+    assert desk.world() == before  # its run died, so it is taken back as a whole, what came late too
+    assert "proposed" not in desk.takeback("log").stdout
+    assert desk.takeback("redo").returncode == 0
+    assert desk.world()["late"] == "late\n"
+
+
+def test_killed_before_the_command_was_let_go_nothing_has_run(desk):
+    """The process is there before the proposal; without a word it ends."""
+    script = (
+        "import os, signal, sys; import takeback.frontends.cli.gate as gate; "
+        "gate.Gate.run = lambda self, timeout=0: os.kill(os.getpid(), signal.SIGKILL); "
+        "from takeback.frontends.cli.main import main; "
+        "sys.argv = ['takeback', 'run', '--in-place', '--', 'touch', 'new']; main()"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=desk.tree,
+        env=desk.env,
+        capture_output=True,
+        check=False,
+        timeout=LIMIT,
+    )
+    assert ran.returncode == -signal.SIGKILL
+    before = desk.world()
+    until(lambda: "still running" not in desk.takeback("recover").stdout)
+
+    assert "new" not in before and desk.world() == before
+    assert "proposed" not in desk.takeback("log").stdout
