@@ -44,15 +44,15 @@ class Linked:
         first: dict[Inode, str] = {}
         # A name that stays what it is leads: then the others are linked to it.
         for resource, _, after, _ in sorted(rows, key=lambda row: not same(row[1], row[2])):
-            if after["type"] not in ("absent", "dir"):
+            if "ino" in after and after["type"] != "dir":
                 first.setdefault((after["dev"], after["ino"]), resource)
         old: dict[Inode, str] = {}
         targets: list[Target] = []
         for resource, before, after, _ in rows:
-            if after["type"] not in ("absent", "dir"):
+            if "ino" in after and after["type"] != "dir":
                 leader = first[after["dev"], after["ino"]]
                 after = after | {"twin": leader} if leader != resource else after
-            if has_names(before):
+            if has_names(before) and "ino" in before:
                 leader = old.setdefault((before["dev"], before["ino"]), resource)
                 before = before | {"twin": leader} if leader != resource else before
             targets.append(Target(resource, before, after))
@@ -67,7 +67,7 @@ class Linked:
         counts: dict[Inode, int] = {}
         changed: set[Inode] = set()
         for resource, before, after, _ in rows:
-            if before["type"] == "file" and before["nlink"] > 1:
+            if before["type"] == "file" and before.get("nlink", 1) > 1:
                 inode = (before["dev"], before["ino"])
                 names.setdefault(inode, []).append(resource)
                 counts[inode] = before["nlink"]
@@ -106,6 +106,9 @@ class Linked:
                     f"further names of {display(written)} were not found, and stay with the file as it was"
                 )
             return
+        if os.geteuid() != 0 and (name := next((one for one in names if _is_other(rows[by_name[one]])), "")):
+            # A layer of an ordinary user does not tell a file that was written from one that was put in its place.
+            self.residue.append(f"other names of {display(name)} stay with the file as it was")
         if not others:
             return  # then the file itself is kept for the undo, where that is possible
         for name in names:
@@ -120,6 +123,11 @@ class Linked:
         if after["type"] != "file" or source is None or same(before, after):
             return False
         return any(_has(source, name) for name in _ORIGINS)
+
+
+def _is_other(row: Row) -> bool:
+    _, before, after, _ = row
+    return after["type"] == "file" and not same(before, after)
 
 
 def _has(path: bytes, attribute: str) -> bool:
