@@ -22,6 +22,7 @@ class Linked:
     def __init__(self, blobs: Blobs, world: Places) -> None:
         self._blobs = blobs
         self._world = world
+        self._at_end: dict[Inode, list[int]] = {}  # which rows are which inode afterwards
         self.residue: list[str] = []
 
     def joined(self, rows: Sequence[Row]) -> list[Target]:
@@ -29,6 +30,9 @@ class Linked:
         outside = self._outside(rows)
         if not outside:
             return targets
+        for number, (_, _, after, _) in enumerate(rows):
+            if "ino" in after:
+                self._at_end.setdefault((after["dev"], after["ino"]), []).append(number)
         near = os.path.dirname(os.path.commonpath([path_of(names[0]) for names in outside.values()]))
         wanted = {inode: by_nlink for inode, by_nlink in self._counts(rows).items() if inode in outside}
         found = find_names(wanted, near)
@@ -109,8 +113,15 @@ class Linked:
         if os.geteuid() != 0 and (name := next((one for one in names if _is_other(rows[by_name[one]])), "")):
             # A layer of an ordinary user does not tell a file that was written from one that was put in its place.
             self.residue.append(f"other names of {display(name)} stay with the file as it was")
+        moved = self._at_end.get(inode, [])
         if not others:
-            return  # then the file itself is kept for the undo, where that is possible
+            # Then the file itself is kept for the undo, where that is possible.
+            self.residue += [f"{display(rows[one][0])} is apart from other names it had" for one in moved[:1]]
+            return
+        for number in moved:
+            # With a directory that was moved, to where it is still the same file as the names that stay.
+            target = targets[number]
+            targets[number] = target._replace(after=target.after | {"twin": others[0]})
         for name in names:
             number = by_name[name]
             target = targets[number]
