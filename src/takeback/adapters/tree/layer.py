@@ -97,6 +97,7 @@ class _Reading:
             return
         if is_dir(after) and not is_dir(before):
             self._coming.add(resource)
+            self.world.note_link(resource)
         if same(before, after) and before["type"] == "absent":
             return  # made and removed again, or removed by someone else as well
         if is_dir(before) and same(before, after) and before["mtime"] > self._since:
