@@ -39,8 +39,12 @@ test-slow: dev-ready ## only the long sweeps
 	@$(PYTEST) -m slow $(ARGS)
 
 .PHONY: test-all
-test-all: dev-ready ## every test
-	@$(PYTEST) -m '' $(ARGS)
+test-all: dev-ready ## every test but those of make test-long
+	@$(PYTEST) -m 'not long' $(ARGS)
+
+.PHONY: test-long
+test-long: long-ready ## hours of random operations, races and real packages (these need the network)
+	@$(PYTEST) -m long $(ARGS)
 
 .PHONY: docs-test
 docs-test: dev-ready ## only the tests of README and docs (part of make test)
@@ -51,7 +55,7 @@ docs-generate: dev-ready ## print anew the parts of docs that come from the code
 	@$(BIN)/python -m tests.docs.generate
 
 .PHONY: bench
-bench: dev-ready ## the measured tables
+bench: bench-ready ## the measured tables
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 .PHONY: check
@@ -92,8 +96,12 @@ clean: ## remove what the other targets made
 	@rm -rf .venv .venv.lock dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: run-ready dev-ready
+.PHONY: run-ready dev-ready bench-ready long-ready
 run-ready:
 	@tools/set-up run
 dev-ready:
 	@tools/set-up dev
+bench-ready:
+	@tools/set-up bench
+long-ready:
+	@tools/set-up long

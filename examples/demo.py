@@ -57,6 +57,25 @@ def read(name: str) -> str:
         return file.read()
 
 
+def everything() -> dict[str, str]:
+    """Every path below, with what it holds."""
+    found: dict[str, str] = {}
+    for directory, names, files in os.walk("."):
+        found |= {os.path.join(directory, name): "directory" for name in names}
+        found |= {os.path.join(directory, name): read(os.path.join(directory, name)) for name in files}
+    return found
+
+
+def no_sandbox(tb: takeback.Takeback) -> str:
+    """Why there is none on this machine; empty where there is one."""
+    try:
+        with tb.run("try", agent="demo") as run:
+            run.command(["true"])
+    except takeback.ResourceUnreachable as error:
+        return str(error)
+    return ""
+
+
 def configure(story: Story, tb: takeback.Takeback) -> None:
     story.chapter("1. An agent changes three configuration files in one run.")
     with tb.run("tune the server", agent="deployer") as run:
@@ -167,6 +186,64 @@ def redo(story: Story, tb: takeback.Takeback) -> None:
     )
 
 
+def failing_command(story: Story, tb: takeback.Takeback) -> None:
+    story.chapter("9. Any command: one that fails changes nothing, one that ends well is one effect.")
+    put("site.html", "<h1>Hello</h1>\n")
+    before = everything()
+    with tb.run("clean up", agent="careless") as run:
+        outcome = run.command("rm -rf ./*; false")
+    story.say(f"told to the agent: {outcome.text}")
+    story.claim(f"it had deleted {len(outcome.changes)} files, and all are there", everything() == before)
+    with tb.run("translate", agent="builder") as run:
+        effect = run.command(
+            "sed -i s/Hello/Hallo/ site.html; mkdir out; cp site.html out; rm notes.txt"
+        ).effect
+    story.claim("one that ended well is merged", read("out/site.html") == "<h1>Hallo</h1>\n")
+    assert effect
+    tb.undo(effect)
+    story.claim("undo: every path is as before, and nothing new is left", everything() == before)
+
+
+def held_command(story: Story, tb: takeback.Takeback) -> None:
+    story.chapter("10. Look before it counts: a command's work is held until someone says keep.")
+    with tb.run("publish", agent="builder") as run:
+        held = run.command("echo published >> site.html", hold=True).effect
+    assert held
+    story.claim("nobody sees it yet", read("site.html") == "<h1>Hello</h1>\n")
+    tb.keep(held)
+    story.claim("kept: now it is there", read("site.html") == "<h1>Hello</h1>\npublished\n")
+
+
+def session(story: Story, tb: takeback.Takeback) -> None:
+    story.chapter(
+        "11. A build agent's session: every command is a checkpoint, nobody sees it before the commit."
+    )
+    before = everything()
+    with tb.run("build", agent="builder") as run, run.sandbox() as box:
+        box.run("mkdir build && cd build && export NAME=report")
+        box.run("echo one > $NAME.txt")
+        box.run("echo two >> report.txt")
+        failed = box.run("rm report.txt; no-such-program")
+        story.say(f"told to the agent: {failed.text}")
+        box.undo()
+        story.claim("the last good command is taken back", box.run("cat report.txt").stdout == b"one\n")
+        story.claim("the world has seen nothing", everything() == before)
+        box.commit()
+    story.claim("committed: exactly that is in the world", read("build/report.txt") == "one\n")
+
+
+def in_place(story: Story, tb: takeback.Takeback) -> None:
+    story.chapter(
+        "12. In place: someone else's tool changes the files themselves, and is one effect all the same."
+    )
+    before = everything()
+    with tb.run("their own tool", agent="editor") as run, run.watch(".") as watched:
+        subprocess.run(["sh", "-c", "rm site.html; mkdir tmp; echo x > tmp/x"], check=True)
+    story.claim("it was seen at once", not os.path.exists("site.html"))
+    tb.undo(watched.effect)
+    story.claim("undo: every path is as before, and nothing new is left", everything() == before)
+
+
 def main() -> int:
     started = time.monotonic()
     story = Story(tempfile.mkdtemp(prefix="takeback-demo-"))
@@ -182,6 +259,15 @@ def main() -> int:
         one_early_change(story, tb)
         refused_undo(story, tb)
         redo(story, tb)
+        if why := no_sandbox(tb):
+            story.chapter("9 to 11 need a sandbox.")
+            story.say(why)
+            put("site.html", "<h1>Hello</h1>\n")
+        else:
+            failing_command(story, tb)
+            held_command(story, tb)
+            session(story, tb)
+        in_place(story, tb)
         sound = tb.verify(read_data=True).sound
     story.chapter("Afterwards")
     story.claim("the store is sound: every record and every blob was read again", sound)

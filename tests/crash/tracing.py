@@ -62,7 +62,8 @@ def snapshot() -> str:
 
 
 def environment(store: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LC_ALL", "TZ")}
+    names = ("PATH", "HOME", "LC_ALL", "TZ", "TAKEBACK_TEST_MARK")
+    kept = {name: value for name, value in os.environ.items() if name in names}
     # Nothing that changes the number of calls from one time to the next.
     fixed = {
         "PYTHONPATH": snapshot(),
@@ -77,20 +78,23 @@ def run(words: list[str], store: Path, text: str = "", cwd: Path | None = None) 
     return _run(command(*words), environment(store), text, cwd)
 
 
-def points(words: list[str], store: Path, text: str, into: Path) -> list[Point]:
-    """Every call of the main thread that matters, in order; the command is carried out for it."""
+def points(
+    words: list[str], store: Path, text: str, into: Path, cwd: Path | None = None, *, children: bool = True
+) -> list[Point]:
+    """Every call of the main thread that matters, in order; the command is carried out for it. Without `children` the
+    processes it starts are left alone."""
     log = into / "trace"
     # The question mark: on aarch64 there is no `rename`.
     wanted = "trace=" + ",".join(f"?{call}" for call in CALLS)
-    done = _run(
-        ["strace", "-f", "-qq", "-o", str(log), "-e", wanted, *command(*words)], environment(store), text
-    )
+    follow = ["-f"] if children else []
+    trace = ["strace", *follow, "-qq", "-o", str(log), "-e", wanted]
+    done = _run([*trace, *command(*words)], environment(store), text, cwd)
     assert done.status == 0, done
     found: list[Point] = []
     counts: Counter[str] = Counter()
     main = ""
     for line in log.read_text(errors="replace").splitlines():
-        match = _LINE.match(line)
+        match = _LINE.match(line if children else f"0 {line}")
         if not match:
             continue
         thread, call, rest = match.groups()
@@ -104,14 +108,33 @@ def points(words: list[str], store: Path, text: str, into: Path) -> list[Point]:
     return found
 
 
-def killed_at(point: Point, words: list[str], store: Path, text: str = "") -> Ran:
-    return injected(f"{point.call}:signal=KILL:when={point.number}", point.call, words, store, text)
+def killed_at(
+    point: Point,
+    words: list[str],
+    store: Path,
+    text: str = "",
+    cwd: Path | None = None,
+    *,
+    children: bool = True,
+) -> Ran:
+    what = f"{point.call}:signal=KILL:when={point.number}"
+    return injected(what, point.call, words, store, text, cwd, children=children)
 
 
-def injected(what: str, call: str, words: list[str], store: Path, text: str = "") -> Ran:
+def injected(
+    what: str,
+    call: str,
+    words: list[str],
+    store: Path,
+    text: str = "",
+    cwd: Path | None = None,
+    *,
+    children: bool = True,
+) -> Ran:
+    follow = ["-f"] if children else []
     # Not --seccomp-bpf: with it signals are silently not injected.
-    trace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={what}"]
-    return _run([*trace, *command(*words)], environment(store), text)
+    trace = ["strace", *follow, "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={what}"]
+    return _run([*trace, *command(*words)], environment(store), text, cwd)
 
 
 def _run(

@@ -172,6 +172,42 @@ def python_run() -> str:
     return _methods("runs/verbs.py", "Verbs") + _methods("runs/run.py", "Run")
 
 
+def python_commands() -> str:
+    return _methods("runs/commands.py", "Commands") + _methods("runs/watch.py", "Watching")
+
+
+def python_box() -> str:
+    return _methods("runs/box.py", "Box")
+
+
+def regenerable() -> str:
+    """Directories that a watch leaves out where the project's ignore rules name them too."""
+    from takeback.adapters.watch.roots import REGENERABLE_NAMES
+
+    return ", ".join(f"`{name}`" for name in REGENERABLE_NAMES) + "\n"
+
+
+def outcome_fields() -> str:
+    return _fields("runs/outcome.py", "CommandOutcome")
+
+
+def box_outcome_fields() -> str:
+    return _fields("runs/box_outcome.py", "BoxOutcome")
+
+
+def _fields(file: str, name: str) -> str:
+    """What a tuple has, each with the words the code has for it."""
+    source = (SOURCE / file).read_text().splitlines()
+    found = next(node for node in _tree(file).body if _named(node, name))
+    assert isinstance(found, ast.ClassDef)
+    body: list[tuple[str, str]] = []
+    for node in found.body:
+        if isinstance(node, ast.AnnAssign):
+            told = source[node.lineno - 1].partition("  # ")[2]
+            body.append((f"`{ast.unparse(node.target)}: {ast.unparse(node.annotation)}`", told))
+    return rows(("field", "meaning"), body)
+
+
 def python_open() -> str:
     return "".join(_function(node) for node in _tree("api.py").body if _named(node, "open"))
 
@@ -247,6 +283,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "python-open": python_open,
     "python-takeback": python_takeback,
     "python-run": python_run,
+    "python-commands": python_commands,
+    "python-outcome": outcome_fields,
+    "python-box": python_box,
+    "python-box-outcome": box_outcome_fields,
+    "regenerable": regenerable,
     "python-checks": python_checks,
     "python-names": public_names,
 }

@@ -15,6 +15,9 @@ from tests.docs.pages import DOCS, table
 
 PAGE = DOCS / "reference" / "json.md"
 COMMANDS = {
+    "run": "run -- true",
+    "shell": "shell",
+    "explain": "explain -- true",
     "write": "write file",
     "edit": "edit c.json --set /a=2",
     "mkdir": "mkdir d",
@@ -41,11 +44,12 @@ COMMANDS = {
 
 
 def answer(command: str) -> Any:
+    name, *words = command.split()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(
-        [sys.executable, "-m", "takeback", *command.split(), "--json"],
+        [sys.executable, "-m", "takeback", name, "--json", *words],
         env=environment,
-        input="text\n",
+        input="true\n",
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -260,7 +260,8 @@ def _sandbox(place: str) -> Iterator[Finding]:
         yield Finding("sandbox", WEAK, f"none: {able.why}", hint)
         return
     who = "as root, over every filesystem" if able.engine == "root" else "in a user namespace"
-    covered = f"; {len(able.not_covered)} places are read-only inside" if able.not_covered else ""
+    count = len(able.not_covered)
+    covered = f"; {count} place{' is' if count == 1 else 's are'} not covered" if count else ""
     yield Finding("sandbox", GOOD, f"commands run in a layer of their own {who}{covered}")
     if able.landlock:
         told = f"version {able.landlock}: inside, nobody can write to the store or mount over it"

@@ -3,7 +3,6 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from takeback.errors import Drifted, Failed, ResourceUnreachable, TakebackError, Unavailable
@@ -11,6 +10,7 @@ from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.resource import file_resource, path_of
+from takeback.runs.captured import Captured
 from takeback.runs.coverage import of_sandbox
 from takeback.runs.merging import ADAPTER, read_changes, read_merge, shown, told
 from takeback.runs.outcome import CommandOutcome, in_words
@@ -63,11 +63,12 @@ class Commands(ABC):
             hold, on_failure, dry_run,
         )  # fmt: skip
         refuse_unfit(request)
-        with ExitStack() as streams:
-            stdio = _stdio(streams, stdin, capture)
-            outcome = self._in_a_layer(request, stdio, Options(key=key))
-            if capture:
-                outcome = outcome._replace(stdout=_all_of(stdio[1]), stderr=_all_of(stdio[2]))
+        if not capture:
+            outcome = self._in_a_layer(request, (0, 1, 2), Options(key=key))
+            return outcome._replace(text=in_words(outcome))
+        with Captured(stdin) as printed:
+            outcome = self._in_a_layer(request, printed.stdio, Options(key=key))
+        outcome = outcome._replace(stdout=printed.stdout, stderr=printed.stderr)
         return outcome._replace(text=in_words(outcome))
 
     def _in_a_layer(self, request: Request, stdio: tuple[int, int, int], options: Options) -> CommandOutcome:
@@ -147,33 +148,3 @@ def change_of(request: Request, outcome: CommandOutcome) -> Change:
         "coverage": outcome.coverage,
     }
     return Change(ADAPTER, "run", file_resource(request.cwd), shown(request.argv), args)
-
-
-def _stdio(streams: ExitStack, stdin: bytes | None, capture: bool) -> tuple[int, int, int]:
-    """Captured output goes to files without a name: no pipe that could fill, no thread to empty it."""
-
-    def opened(fd: int) -> int:
-        streams.callback(os.close, fd)
-        return fd
-
-    if stdin is not None:
-        given = opened(os.memfd_create("stdin"))
-        _write_all(given, stdin)
-        os.lseek(given, 0, os.SEEK_SET)
-    else:
-        given = opened(os.open(os.devnull, os.O_RDONLY)) if capture else 0
-    if not capture:
-        return given, 1, 2
-    return given, opened(os.memfd_create("stdout")), opened(os.memfd_create("stderr"))
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
-
-
-def _all_of(fd: int) -> bytes:
-    os.lseek(fd, 0, os.SEEK_SET)
-    with os.fdopen(os.dup(fd), "rb") as file:
-        return file.read()

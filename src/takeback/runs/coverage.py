@@ -27,4 +27,4 @@ def of_roots(roots: tuple[str, ...], network: bool = True) -> str:
 def _outside(network: bool) -> str:
     if network:
         return "Not covered: what is sent over the network, other machines, and services that already run."
-    return "It has no network. Not covered: services of this machine that it reaches through the filesystem."
+    return "It has no network, and reaches no service of this machine."

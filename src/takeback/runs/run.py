@@ -5,7 +5,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ from takeback.runs.watch import Watching
 from takeback.storage.protocols import Blobs, Query
 
 if TYPE_CHECKING:
+    from takeback.runs.box import Box
     from takeback.sandbox.sandbox import Sandbox
 
 TURN_SECONDS = 10
@@ -128,6 +129,29 @@ class Run(Verbs, Commands, Watching):
                 self._position += 1
             return effect
 
+    def sandbox(
+        self,
+        base: "str | os.PathLike[str]" = "/",
+        *,
+        box: str = "",
+        cwd: "str | os.PathLike[str] | None" = None,
+        env: Mapping[str, str] | None = None,
+        network: bool = True,
+        timeout: float = 0,
+        memory: int = 0,
+        processes: int = 0,
+    ) -> "Box":
+        """A session over the machine's own files or over a directory with a root filesystem: every command is a step
+        with a way back, and nothing is seen outside until it is committed. `box` goes on with an earlier one."""
+        from takeback.runs.box import Box
+        from takeback.runs.box_setting import Hand, Limits, begin, reopen
+
+        with self._lock:
+            self._refuse_ended()
+            hand = Hand(self._parts, self._change, self._sandbox, self._undo_all)
+            setting = reopen(hand, box, env) if box else begin(hand, base, cwd, env)
+            return Box(hand, setting, Limits(network, timeout, memory, processes), self.id)
+
     def _took_hold(self, effect: Effect) -> None:
         with self._lock:
             self._position += 1
@@ -214,15 +238,20 @@ class Run(Verbs, Commands, Watching):
             wanted = self._wanted(effect, point)
             if wanted and all(one.waits_for for one in wanted):
                 return dropped(self._parts, self._lease, wanted, dry_run)
+            state = json.loads(point.state) if point and point.state else None
+            return self._undo_all(wanted, wishes, dry_run)._replace(state=state)
+
+    def _undo_all(self, wanted: Sequence[Effect], wishes: Wishes, dry_run: bool) -> UndoResult:
+        with self._lock:
+            self._refuse_ended()
             plan = plan_undo(self._parts, wanted, wishes)
             refuse_blocked(plan)
             refuse_conflicts(plan, wishes)
-            state = json.loads(point.state) if point and point.state else None
             if dry_run:
-                return UndoResult("planned", plan.effects, plan.targets, state=state)
+                return UndoResult("planned", plan.effects, plan.targets)
             with self.uninterrupted():
                 result = carry_out(self._parts, self._lease, plan, wishes, self.agent)
-            return refuse_untouched(result)._replace(state=state)
+            return refuse_untouched(result)
 
     def _wanted(self, effect: "Effect | str | None", point: Checkpoint | None) -> tuple[Effect, ...]:
         if effect is None:

@@ -78,7 +78,14 @@ def _live(job: Job) -> dict[str, Any]:
     pid, code = _start(argv, env, job)
     cgroups.go(doors.outer)
     if not pid:
-        told = {"code": code, "stopped": "", "leftover": 0, "cwd": cwd, "env": dict(order["env"])}
+        told = {
+            "code": code,
+            "stopped": "",
+            "leftover": 0,
+            "cwd": cwd,
+            "env": dict(order["env"]),
+            "began": cwd,
+        }
         return told | {"bound": [os.fsdecode(point) for point in bound]}
     if not order["group"]:
         limits.restrain(pid, order)
@@ -87,7 +94,7 @@ def _live(job: Job) -> dict[str, Any]:
     told = _wait(pid, order["timeout"], job.lifeline)
     told |= {"leftover": _end_the_rest(), "bound": [os.fsdecode(point) for point in bound]}
     if order["ask"]:
-        told |= asking.answer(cwd, order["env"])
+        told |= asking.answer(cwd, order["env"]) | {"began": cwd}
     return told
 
 

@@ -27,6 +27,9 @@ class Ended(NamedTuple):
     leftover: int = 0  # processes that were still there when the command had ended, and were ended with it
     cwd: str = ""  # only with `ask`
     env: Mapping[str, str] = {}  # only with `ask`: the exported variables afterwards
+    began: str = (
+        ""  # only with `ask`: the directory it began in, a parent when its own was not there any more
+    )
 
 
 class Stack(NamedTuple):

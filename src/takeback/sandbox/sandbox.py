@@ -58,7 +58,7 @@ class Running:
         if "problem" in told:
             raise _problem(told)
         self.bound = tuple(told["bound"])
-        kept: dict[str, Any] = {"cwd": told["cwd"], "env": told["env"]} if self._ask else {}
+        kept: dict[str, Any] = {name: told[name] for name in ("cwd", "env", "began")} if self._ask else {}
         return Ended(told["code"], told["stopped"], told["leftover"], **kept)
 
 

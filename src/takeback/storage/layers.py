@@ -31,6 +31,9 @@ class Link(NamedTuple):
     parent: str  # the one it lies on; empty: the base
     depth: int  # how many commands lead here
     top: str = ""  # of a squash: the layer in whose place it stands
+    since: int = (
+        0  # of one on the base: before that moment, in nanoseconds, the box had not looked at the base
+    )
 
     @property
     def stands_for(self) -> str:
@@ -117,17 +120,17 @@ class Layers:
     # Chains.
 
     def add(self, link: Link) -> None:
-        """Tell of a layer. Durable with the next sync of its filesystem."""
+        """Tell of a layer. Durable with the next sync of the layer."""
         box = link.layer.partition("/")[0]
-        told = {"layer": link.layer, "parent": link.parent, "depth": link.depth}
-        line = _line(told | {"top": link.top} if link.top else told)
         path = self._in(box, "chain")
         with disk.reachable(path, "written"):
             handle = os.open(
                 path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.FILE_MODE
             )
         try:
-            disk.write_fully(handle, line, path)  # in one piece, whoever else adds a line
+            disk.write_fully(handle, _told(link), path)  # in one piece, whoever else adds a line
+            if os.path.dirname(self.place_of(link.layer)) != self._in(box):
+                disk.sync_file(handle, path)  # its layers are synced on another disk
         finally:
             os.close(handle)
 
@@ -161,12 +164,8 @@ class Layers:
 
     def keep_only(self, box: str, links: Iterable[Link]) -> None:
         """The chain without the others. Their directories are then scratch."""
-        lines = b"".join(
-            _line({name: value for name, value in link._asdict().items() if value or name != "top"})
-            for link in links
-        )
         with self._lock:
-            disk.write_file(self._in(box, "chain"), lines)
+            disk.write_file(self._in(box, "chain"), b"".join(_told(link) for link in links))
             self._chains.pop(box, None)
 
     def scratch(self, box: str) -> Iterator[str]:
@@ -271,6 +270,13 @@ class Layers:
 
     def _in(self, box: str, *names: str) -> str:
         return os.path.join(self.path, box, *names)
+
+
+def _told(link: Link) -> bytes:
+    told = link._asdict()
+    return _line(
+        {name: value for name, value in told.items() if value or name in ("layer", "parent", "depth")}
+    )
 
 
 def _line(told: Mapping[str, Any]) -> bytes:

@@ -149,6 +149,14 @@ def test_what_someone_else_did_meanwhile_is_a_conflict(scene: Layered, meanwhile
     assert words in found.conflicts[0].detail
 
 
+def test_a_directory_in_which_others_made_something_meanwhile_is_no_conflict(scene: Layered) -> None:
+    scene.makes("tree")
+    shutil.copymode(scene.root / "tree", scene.layer / "tree")
+    (scene.root / "tree" / "theirs").write_bytes(b"theirs\n")
+    found = scene.read()
+    assert (found.targets, found.conflicts) == ((), ())
+
+
 def test_what_waited_is_renewed_with_what_is_there_now(scene: Layered) -> None:
     scene.writes("tree/file", b"after\n")
     scene.writes("tree/new", b"new\n")

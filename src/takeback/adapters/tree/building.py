@@ -28,11 +28,15 @@ _LIST = os.O_RDONLY | os.O_DIRECTORY
 class Builder:
     """Remembers where the names of a file were made, so that further names become links to it."""
 
-    def __init__(self, tools: Tools, places: Places, adjusted: dict[str, State]) -> None:
-        """`adjusted` are the goals of what stays the file it is, and gets its properties later."""
+    def __init__(
+        self, tools: Tools, places: Places, adjusted: dict[str, State], durable: bool = False
+    ) -> None:
+        """`adjusted` are the goals of what stays the file it is, and gets its properties later; `durable` that each
+        file is synced by itself."""
         self._tools = tools
         self._places = places
         self._adjusted = adjusted
+        self._durable = durable
         self._made: dict[
             str, tuple[str, bytes]
         ] = {}  # by resource: the directory it waits in, and its name there
@@ -111,6 +115,8 @@ class Builder:
                     write_all(fd, piece)
             if not fresh:
                 dress(fd, state)
+                if self._durable:
+                    os.fsync(fd)
                 return
             if not state.get("owner_lost") and (state["uid"], state["gid"]) != self._me:
                 os.fchown(fd, state["uid"], state["gid"])

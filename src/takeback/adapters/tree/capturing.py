@@ -117,9 +117,11 @@ def _grounds(
 ) -> list[Ground]:
     """The directories in which names come and go, and those of which only the time is known to have changed."""
     now = time.time_ns()
+    units = units_of(targets)
+    moved = {unit.parent for unit in units if "absent" in (unit.start["type"], unit.goal["type"])}
     shells = {t.resource: t for t in targets if is_dir(t.before) and is_dir(t.after)}
     found: dict[str, Ground] = {resource: Ground(resource, pair) for resource, pair in times.items()}
-    for resource in under(units_of(targets)):
+    for resource in under(units):
         shell = shells.get(resource)
         if shell is not None:
             modes = (shell.before["mode"], shell.after["mode"])
@@ -130,7 +132,9 @@ def _grounds(
         place = places.if_there(resource) if look else None
         status = place.stat() if place else None
         if status is not None:
-            pair = times.get(resource, (status.st_mtime_ns, now))
+            # Where no name comes or goes a command that writes into files moves no time.
+            later = now if resource in moved else status.st_mtime_ns
+            pair = times.get(resource, (status.st_mtime_ns, later))
             mode = closed_mode(status)
             found[resource] = Ground(resource, pair, (mode, mode))
     return [found[resource] for resource in sorted(found, key=lambda one: one.split("/"))]

@@ -8,6 +8,7 @@ are taken back. Only when all are in place is what they displaced removed, and w
 import os
 from collections.abc import Iterable, Sequence
 
+from takeback.adapters.file.adapter import sync_directory
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.kernel import flush_filesystem
 from takeback.adapters.file.paths import Place
@@ -24,6 +25,8 @@ from takeback.adapters.tree.swapping import AGAIN, Swap
 from takeback.adapters.tree.units import Unit
 from takeback.errors import Drifted, Stuck, TakebackError
 from takeback.model.resource import display
+
+_FEW = 16
 
 
 class Carrier:
@@ -47,9 +50,9 @@ class Carrier:
         except BaseException:
             put_right(self._grounds, self._places, not self._forward)
             raise
-        builder = Builder(
-            self._tools, self._places, {unit.resource: unit.goal for unit in pending if unit.adjusts}
-        )
+        one_by_one = is_small(pending)
+        adjusting = {unit.resource: unit.goal for unit in pending if unit.adjusts}
+        builder = Builder(self._tools, self._places, adjusting, durable=one_by_one)
         swapped: list[Unit] = []
         adjusted: list[Unit] = []
         try:
@@ -57,7 +60,8 @@ class Carrier:
                 if not unit.adjusts:
                     with translated(unit.resource):
                         self._swap(unit).prepare(builder)
-            self._flush(unit.parent for unit in pending if not unit.adjusts and unit.goal["type"] != "absent")
+            if not one_by_one:
+                self._flush(unit for unit in pending if not unit.adjusts and unit.goal["type"] != "absent")
             for unit in pending:
                 if not unit.adjusts:
                     with translated(unit.resource):
@@ -72,16 +76,26 @@ class Carrier:
         except (TakebackError, OSError) as trouble:
             self._withdraw(pending, swapped, adjusted, trouble)
             raise
-        self._finish(units)
+        self._finish(units, one_by_one)
 
-    def _finish(self, units: Sequence[Unit]) -> None:
+    def _finish(self, units: Sequence[Unit], one_by_one: bool) -> None:
         """Directories get their times last: every name that came or went in them moved these."""
         for unit in reversed(units):
             if unit.adjusts and is_dir(unit.goal):
                 self._adjust(unit, unit.start, unit.goal)
         put_right(self._grounds, self._places, self._forward)
         # Also when all was there already: who put it there may have died before this.
-        self._flush(unit.parent for unit in units)
+        if one_by_one and is_small(units):
+            for parent in {unit.parent for unit in units}:
+                self._sync(parent)
+        else:
+            self._flush(units)
+
+    def _sync(self, directory: str) -> None:
+        place = self._places.if_there(f"{directory}/x")
+        if place is not None:
+            with translated(directory):
+                sync_directory(place)
 
     def _clear(self, swapped: list[Unit], builder: Builder) -> None:
         # Directories first: someone may be at work in one, and what is still displaced goes back by renames.
@@ -165,7 +179,7 @@ class Carrier:
                 if is_dir(unit.start):
                     self._adjust(unit, unit.goal, unit.start)
             put_right(self._grounds, self._places, not self._forward)
-            self._flush(unit.parent for unit in pending)
+            self._flush(pending)
         except (TakebackError, OSError) as worse:
             told = worse if isinstance(worse, TakebackError) else in_our_words(worse, pending[0].resource)
             raise Stuck(
@@ -189,10 +203,10 @@ class Carrier:
         back.swap()
         back.clear(builder)
 
-    def _flush(self, parents: Iterable[str]) -> None:
+    def _flush(self, units: Iterable[Unit]) -> None:
         """Once for each filesystem, instead of file by file."""
         done: set[int] = set()
-        for parent in dict.fromkeys(parents):
+        for parent in dict.fromkeys(unit.parent for unit in units):
             place = self._places.if_there(f"{parent}/x")
             if place is None:
                 continue
@@ -200,6 +214,13 @@ class Carrier:
             if device not in done:
                 done.add(device)
                 _flush_at(place.fd)
+
+
+def is_small(units: Sequence[Unit]) -> bool:
+    """A few files: each is made durable by itself, whatever else waits to be written to their filesystem."""
+    return len(units) <= _FEW and not any(
+        unit.adjusts or is_dir(unit.goal) or is_dir(unit.start) for unit in units
+    )
 
 
 def _flush_at(fd: int) -> None:

@@ -97,8 +97,11 @@ class _Reading:
             return
         if is_dir(after) and not is_dir(before):
             self._coming.add(resource)
+            self.world.note_link(resource)
         if same(before, after) and before["type"] == "absent":
             return  # made and removed again, or removed by someone else as well
+        if is_dir(before) and same(before, after) and before["mtime"] > self._since:
+            return  # names came and went in it meanwhile, which is no change of its own
         if why := self._conflict(resource, left, before, after):
             # It stays part of the work: who decides about the conflict decides about all of it.
             self._conflicts.append(TargetOutcome(resource, Outcome.CONFLICT, why))
@@ -138,7 +141,7 @@ class _Reading:
             return self.layer.at(file_resource(os.path.join(os.path.realpath(parent), name)))
 
     def _conflict(self, resource: str, left: Left, before: State, after: State) -> str:
-        if same(before, after) and not is_dir(after):
+        if same(before, after):
             return ""
         if before["type"] == "absent":
             if left.below:

@@ -1,0 +1,309 @@
+"""A box: commands one after another over a root filesystem, each with a way back, none seen outside until it is
+committed."""
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from takeback.adapters.box.adapter import box_change
+from takeback.engine.plan import Wishes
+from takeback.errors import KeyReused, Misuse
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.plan import UndoResult, on_conflict_named
+from takeback.model.point import Point
+from takeback.model.run import Checkpoint
+from takeback.runs import box_history, box_upkeep
+from takeback.runs.box_history import Step
+from takeback.runs.box_outcome import BoxOutcome, in_words, listed
+from takeback.runs.box_running import (
+    Ran,
+    changed_files,
+    is_somewhere_else,
+    make_durable,
+    point_after,
+    run_in,
+    variables,
+)
+from takeback.runs.box_setting import Hand, Limits, Setting, begin
+from takeback.runs.captured import Captured
+from takeback.runs.coverage import of_sandbox
+from takeback.runs.merging import shown, told
+from takeback.runs.outcome import Changed, CommandOutcome
+from takeback.runs.request import Request, refuse_unfit, words_of
+from takeback.runs.verbs import Options
+from takeback.storage.protocols import Query
+
+if TYPE_CHECKING:
+    from takeback.sandbox.order import Stack
+
+
+class Box:
+    """Use it as a context manager. What was not committed stays in the box when it is closed."""
+
+    def __init__(self, hand: Hand, setting: Setting, limits: Limits, run: str) -> None:
+        self._hand = hand
+        self._setting = setting
+        self._limits = limits
+        self._run = run
+        self._lock = threading.RLock()
+        self._upkeep = box_upkeep.Upkeep()
+        self._held = ExitStack()
+        self._held.enter_context(hand.layers.opened(setting.id))
+        self._closed = False
+        with hand.layers.alone(setting.id, "work") as mine:
+            if mine:
+                box_upkeep.clear_scratch(hand.layers, setting.id)
+
+    @property
+    def id(self) -> str:
+        return self._setting.id
+
+    @property
+    def base(self) -> str:
+        return self._setting.base
+
+    @property
+    def resource(self) -> str:
+        return self._setting.resource
+
+    @property
+    def cwd(self) -> str:
+        return self._head().cwd
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables as the next command gets them."""
+        return variables(self._setting, self._head())
+
+    @property
+    def coverage(self) -> str:
+        return of_sandbox(self._setting.able, self._limits.network)
+
+    def _head(self) -> Point:
+        return self._hand.layers.head(self.id)
+
+    # Commands.
+
+    def run(
+        self,
+        command: "Sequence[str] | str",
+        *,
+        timeout: float | None = None,
+        network: bool | None = None,
+        memory: int | None = None,
+        processes: int | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        capture: bool = True,
+        on_failure: str = "undo",
+        key: str = "",
+    ) -> BoxOutcome:
+        """Run a command; a text is run by `/bin/sh -c`. If it ends with 0, what it changed is the next step of the box;
+        if not, it is dropped, unless `on_failure` says "keep". `env` is for this command only."""
+        limits = _limits(self._limits, network, timeout, memory, processes)
+        with self._lock:
+            self._refuse_closed()
+            if earlier := self._recorded(key, command):
+                return earlier
+            with self._hand.layers.working(self.id):
+                point = self._head()
+                request = Request(
+                    words_of(command), point.cwd, variables(self._setting, point, env), *limits,
+                    on_failure=on_failure,
+                )  # fmt: skip
+                _refuse_unfit(request)
+                self._keep_short(point)
+                ran, printed = self._run_it(point, request, stdin, capture)
+                return self._settled(point, request, ran, printed, env, key)
+
+    def _run_it(
+        self, point: Point, request: Request, stdin: bytes | None, capture: bool
+    ) -> tuple[Ran, tuple[bytes, bytes]]:
+        sandbox = self._hand.sandbox(self._setting.rooms)
+        layers = self._hand.layers
+        if not capture and stdin is None:
+            return run_in(sandbox, layers, self._setting, point, request, (0, 1, 2)), (b"", b"")
+        with Captured(stdin) as captured:
+            stdio = captured.stdio if capture else (captured.stdio[0], 1, 2)
+            ran = run_in(sandbox, layers, self._setting, point, request, stdio)
+        return ran, (captured.stdout, captured.stderr)
+
+    def _settled(
+        self,
+        point: Point,
+        request: Request,
+        ran: Ran,
+        printed: tuple[bytes, bytes],
+        env: Mapping[str, str] | None,
+        key: str,
+    ) -> BoxOutcome:
+        """Kept as a step, or dropped."""
+        ended, layers = ran.ended, self._hand.layers
+        moved_from = point.cwd if ran.begun_in != point.cwd else ""
+        outcome = BoxOutcome(
+            ended.exit_code, *printed, None, point.cwd, self.coverage, "", ended.stopped, False, ended.leftover,
+            moved_from,
+        )  # fmt: skip
+        changed = changed_files(layers, self._setting, ran.layer, point.layer)
+        after = point_after(self._setting, point, ran, changed, env)
+        moves = is_somewhere_else(point, after)
+        if moves and ended.exit_code != 0 and request.on_failure == "undo":
+            outcome, moves = outcome._replace(dropped=True), False
+        if not moves:
+            self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer)))
+            return outcome._replace(text=in_words(outcome))
+        if changed:
+            make_durable(layers, ran.layer, point.layer, ran.since)
+        else:
+            self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer)))
+        args = {"argv": told(request.argv), "exit_code": ended.exit_code, "coverage": self.coverage}
+        change = box_change("run", self.resource, shown(request.argv), point, after, args)
+        effect = self._hand.change(lambda: change, Options(key=key))
+        if changed and box_upkeep.due(layers.depth(ran.layer)):
+            self._upkeep.later(lambda: box_upkeep.squash_below(layers, ran.layer))
+        outcome = outcome._replace(
+            effect=effect,
+            cwd=after.cwd,
+            look=lambda: self._changes_of(ran.layer, point.layer) if changed else (),
+        )
+        return outcome._replace(text=in_words(outcome))
+
+    def _changes_of(self, layer: str, below: str) -> tuple[Changed, ...]:
+        from takeback.sandbox.differences import differences
+
+        path = self._hand.layers.place_of(layer)
+        return tuple(listed(differences(path, self._stack(below)), self.base))
+
+    def _stack(self, layer: str) -> "Stack":
+        from takeback.sandbox.order import Stack
+
+        return Stack(self.base, self._hand.layers.stack(layer))
+
+    def _keep_short(self, point: Point) -> None:
+        layers = self._hand.layers
+        if box_upkeep.is_long(layers, point.layer):
+            self._upkeep.wait()
+            if box_upkeep.is_long(layers, point.layer):
+                box_upkeep.shorten(layers, point.layer)
+
+    def _recorded(self, key: str, command: "Sequence[str] | str") -> BoxOutcome | None:
+        """Asked for again under the same key: it was done, and is not done twice."""
+        earlier = next(self._hand.parts.journal.effects(Query(key=key)), None) if key else None
+        if earlier is None:
+            return None
+        args = earlier.change.args
+        if earlier.change.resource != self.resource or args.get("argv") != told(words_of(command)):
+            raise KeyReused(
+                f"The key {key!r} was used for another change: {earlier.change.summary}.",
+                hint="Give every command its own key.",
+                effect=earlier.id,
+            )
+        if earlier.state is not State.DONE:
+            raise KeyReused(
+                f"The command with key {key!r} was run and then taken back.",
+                hint="Use a new key.",
+                effect=earlier.id,
+            )
+        outcome = BoxOutcome(args["exit_code"], effect=earlier, cwd=self.cwd, coverage=args["coverage"])
+        return outcome._replace(text=in_words(outcome))
+
+    # Back and forth.
+
+    def undo(
+        self,
+        n: int = 1,
+        *,
+        to: "Effect | Step | Checkpoint | str | None" = None,
+        on_conflict: str = "refuse",
+        dry_run: bool = False,
+    ) -> UndoResult:
+        """Take back the last n steps; or everything after a step, or after a checkpoint of the run."""
+        wishes = Wishes(on_conflict=on_conflict_named(on_conflict))
+        journal = self._hand.parts.journal
+        with self._lock:
+            self._refuse_closed()
+            if to is None:
+                wanted = box_history.last(journal, self.resource, n)
+            else:
+                wanted = box_history.since(journal, self.resource, to, self._run)
+            if not wanted:
+                return UndoResult("done", (), ())
+            with self._hand.layers.working(self.id):
+                return self._hand.undo(box_history.with_commits(journal, wanted), wishes, dry_run)
+
+    def history(self) -> tuple[Step, ...]:
+        """Every step, oldest first; those that were taken back say so."""
+        return tuple(box_history.steps(self._hand.parts.journal, self.resource))
+
+    def branch(self) -> "Box":
+        """Another box that goes on from where this one stands; neither sees what the other does from now on."""
+        with self._lock:
+            self._refuse_closed()
+            point = self._head()
+            setting = begin(self._hand, self.base, point.cwd, self._setting.env, point)
+            return Box(self._hand, setting, self._limits, self._run)
+
+    # What is in it.
+
+    def changes(self) -> tuple[Changed, ...]:
+        """Everything in which the box differs from what it is over."""
+        from takeback.runs.box_whole import whole_lefts
+
+        with self._lock, whole_lefts(self._hand.layers, self._setting, self._head()) as lefts:
+            return tuple(listed(lefts, self.base))
+
+    def commit(self) -> CommandOutcome:
+        """Merge what is in the box into what it is over, as one effect; the box goes on over that."""
+        from takeback.runs.box_commit import commit
+
+        with self._lock, self._hand.layers.working(self.id):
+            self._refuse_closed()
+            return commit(self._hand, self._setting, self._head(), self.coverage)
+
+    def export(self, target: "str | os.PathLike[str]") -> str:
+        """The whole root filesystem as a tar file, or with `docker:NAME` as an image. What was written."""
+        from takeback.runs.box_export import export
+
+        with self._lock:
+            self._refuse_closed()
+            return export(self._stack(self._head().layer), os.fspath(target), self._setting.store)
+
+    # The end.
+
+    def close(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._upkeep.close()
+                self._held.close()
+
+    def __enter__(self) -> "Box":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise Misuse(
+                f"Box {short(self.id)} is closed.", hint=f'Open it again: run.sandbox(box="{self.id}").'
+            )
+
+
+def _limits(
+    usual: Limits, network: bool | None, timeout: float | None, memory: int | None, processes: int | None
+) -> Limits:
+    given: dict[str, Any] = {"network": network, "timeout": timeout, "memory": memory, "processes": processes}
+    return usual._replace(**{name: value for name, value in given.items() if value is not None})
+
+
+def _refuse_unfit(request: Request) -> None:
+    refuse_unfit(request)
+    if request.on_failure == "hold":
+        raise Misuse("In a box nothing is held.", hint='Say on_failure="keep" or "undo".')

@@ -1,0 +1,99 @@
+"""What is in a box becomes part of what it is over: one effect for the files, one that the box starts anew there."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from takeback.adapters.box.adapter import box_change
+from takeback.errors import Conflict
+from takeback.model.change import Change
+from takeback.model.effect import State
+from takeback.model.ids import new_id, short
+from takeback.model.point import Point
+from takeback.model.resource import display, file_resource
+from takeback.runs.box_history import COMMIT
+from takeback.runs.box_setting import Hand, Setting
+from takeback.runs.box_whole import judged, whole_layer
+from takeback.runs.outcome import CommandOutcome, changed, in_numbers
+from takeback.runs.verbs import Options
+from takeback.storage.protocols import Query
+
+_LISTED = 5
+
+
+def commit(hand: Hand, setting: Setting, point: Point, coverage: str) -> CommandOutcome:
+    """The files first: killed in between, the box still stands where it stood, over a base that has all of it, and
+    committing once more finds nothing left to do."""
+    from takeback.adapters.tree.capturing import is_timed
+    from takeback.adapters.tree.layer import read_layer
+    from takeback.sandbox.differences import differences
+    from takeback.sandbox.order import Stack
+
+    with whole_layer(hand.layers, setting, point) as layer:
+        if not layer:
+            return CommandOutcome(0, coverage=coverage, text="There is nothing in the box to commit.")
+        lefts = judged(differences(layer, Stack(setting.base)), setting.base)
+        since = list(hand.layers.chain(point.layer))[-1].since
+        found = read_layer(lefts, setting.base, since, hand.parts.blobs, _ours(hand, setting))
+    if found.conflicts:
+        raise _conflict(setting, found.conflicts)
+    changes = changed(target for target in found.targets if not is_timed(target))
+    effect = None
+    if found.targets:
+        change = _change(hand, setting, found, coverage)
+        effect = hand.change(lambda: change, Options())
+    merged = effect.id if effect else ""
+    _start_anew(hand, setting, point, merged, short(merged) if merged else "nothing")
+    numbers = in_numbers(changes)
+    text = f"Committed to {setting.base}: {numbers}." if changes else f"{setting.base} has all of it already."
+    return CommandOutcome(0, effect=effect, changes=changes, coverage=coverage, text=text)
+
+
+def _change(hand: Hand, setting: Setting, found: Any, coverage: str) -> Change:
+    from takeback.adapters.tree.change import command_change
+
+    args: dict[str, Any] = {"argv": ["box.commit"], "box": setting.id, "exit_code": 0, "coverage": coverage}
+    if found.lost:
+        args["lost"] = [str(one) for one in found.lost]
+    if not found.exact:
+        args |= {"exact": False, "residue": found.residue}
+    summary = f"commit of box {short(setting.id)}"
+    return command_change(hand.parts.blobs, setting.base, summary, found.targets, args)
+
+
+def _start_anew(hand: Hand, setting: Setting, point: Point, merged: str, words: str) -> None:
+    """Over the base as it is now. It needs what was merged: one is not taken back without the other."""
+    after = Point(new_id(), "", point.cwd, point.env)
+    change = box_change(
+        COMMIT, setting.resource, f"commit {words}", point, after, {"merged": merged, "exit_code": 0}
+    )
+    hand.change(lambda: change, Options(needs=(merged,) if merged else ()))
+
+
+def _ours(hand: Hand, setting: Setting) -> Callable[[str, dict[str, Any]], bool] | None:
+    """Whether what is there now is what an earlier commit of this box, or its undo, has put there: that is no conflict,
+    however new it is."""
+    from takeback.adapters.file.states import same
+    from takeback.adapters.tree.change import read_targets
+
+    states: dict[str, list[dict[str, Any]]] = {}
+    query = Query(resource=file_resource(os.path.realpath(setting.base)), states=(State.DONE, State.UNDONE))
+    for effect in hand.parts.journal.effects(query):
+        if effect.change.args.get("box") != setting.id or effect.forgotten:
+            continue
+        for target in read_targets(hand.parts.blobs, effect.change.args["targets"]):
+            states.setdefault(target.resource, []).extend((target.before, target.after))
+    if not states:
+        return None
+    return lambda resource, now: any(same(now, known) for known in states.get(resource, ()))
+
+
+def _conflict(setting: Setting, conflicts: Any) -> Conflict:
+    named = "; ".join(f"{display(one.resource)} {one.detail}".strip() for one in conflicts[:_LISTED])
+    more = f"; and {len(conflicts) - _LISTED} more" if len(conflicts) > _LISTED else ""
+    return Conflict(
+        f"Others changed what the box changed too: {named}{more}.",
+        hint="Nothing was committed, and the box has all its work. Look at these, undo the steps that touch them, or "
+        "export the box.",
+        resources=tuple(one.resource for one in conflicts),
+    )

@@ -1,0 +1,91 @@
+"""What came of a command in a box."""
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from takeback.model.effect import Effect
+from takeback.model.ids import short
+from takeback.model.resource import file_resource
+from takeback.runs.outcome import Changed
+
+if TYPE_CHECKING:
+    from takeback.sandbox.differences import Left
+
+
+def _none() -> tuple[Changed, ...]:
+    return ()
+
+
+class BoxOutcome(NamedTuple):
+    exit_code: int  # the command's own, as a shell tells it
+    stdout: bytes = b""
+    stderr: bytes = b""
+    effect: Effect | None = None  # None: it changed nothing, or what it changed was dropped
+    cwd: str = "/"  # where the next command begins
+    coverage: str = ""
+    text: str = ""  # what an agent should read
+    stopped: str = ""  # "time" or "memory": why it was ended
+    dropped: bool = False  # it failed, and all it had changed is gone
+    leftover: int = 0  # processes that were still there at its end, and were ended with it
+    moved_from: str = ""  # the directory it should have begun in, which was not there any more
+    look: Callable[[], tuple[Changed, ...]] = _none
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0
+
+    @property
+    def changes(self) -> tuple[Changed, ...]:
+        """Each path it changed; looked up in its layer when asked for, as long as the layer is there."""
+        return self.look()
+
+
+def in_words(outcome: BoxOutcome) -> str:
+    """One short paragraph."""
+    told = [_ended(outcome)]
+    if outcome.moved_from:
+        told.append(
+            f"Its directory {outcome.moved_from} does not exist any more, so it ran in a parent of it."
+        )
+    if outcome.leftover:
+        what = "process" if outcome.leftover == 1 else "processes"
+        told.append(f"{outcome.leftover} {what} that it had left in the background were ended with it.")
+    if outcome.dropped:
+        told.append(
+            "Everything it had changed was dropped: files, current directory and variables are exactly as they were "
+            f"before it. You are in {outcome.cwd}."
+        )
+    elif outcome.effect:
+        told.append(f"What it changed is kept as step {short(outcome.effect.id)} and can be undone.")
+    else:
+        told.append("It changed nothing.")
+    return " ".join(told)
+
+
+def _ended(outcome: BoxOutcome) -> str:
+    if outcome.stopped == "time":
+        return "The command took longer than it was given and was ended."
+    if outcome.stopped == "memory":
+        return "The command needed more memory than it was given and was ended."
+    return f"The command ended with exit code {outcome.exit_code}."
+
+
+def listed(lefts: "Iterable[Left]", root: str) -> Iterator[Changed]:
+    """Paths as they are called outside the box."""
+    start = os.fsencode(root).rstrip(b"/")
+    for left in lefts:
+        resource = file_resource(start + left.path if left.path != b"/" else start or b"/")
+        if left.source is None:
+            yield Changed("deleted", resource, 0)
+        else:
+            yield Changed("modified" if left.below else "added", resource, _size(left.source))
+
+
+def _size(path: bytes) -> int:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0

@@ -1,0 +1,96 @@
+"""One command in a box: where it begins, what it leaves, where the box stands after it."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from takeback.model.ids import new_id
+from takeback.model.point import Point
+from takeback.runs.box_setting import Setting
+from takeback.runs.request import Request
+from takeback.storage.layers import Layers, Link, sync_layer
+
+if TYPE_CHECKING:
+    from takeback.sandbox.order import Ended
+    from takeback.sandbox.sandbox import Sandbox
+
+_ASKED_ELSEWHERE = ("PWD", "SHLVL", "_")  # told by cwd, or of the shell itself
+
+
+class Ran(NamedTuple):
+    ended: "Ended"
+    layer: str  # `box/name`, whether or not it holds anything
+    begun_in: str  # the directory it ran in
+    since: int = 0  # the first over the base: when it began to look at it
+
+
+def variables(setting: Setting, point: Point, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """As the next command gets them."""
+    found = dict(setting.env)
+    for name, value in point.env.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = value
+    return found | dict(more or {})
+
+
+def run_in(
+    sandbox: "Sandbox",
+    layers: Layers,
+    setting: Setting,
+    point: Point,
+    request: Request,
+    stdio: tuple[int, int, int],
+) -> Ran:
+    from takeback.adapters.tree.clock import begin
+    from takeback.sandbox.order import Order, Stack
+
+    name = new_id()
+    stack = Stack(setting.base, layers.stack(point.layer))
+    rooms = setting.rooms
+    hidden = (setting.store,) if f"{rooms}/".startswith(f"{setting.store}/") else (setting.store, rooms)
+    since = begin() if not point.layer else 0
+    order = Order(
+        request.argv, point.cwd, {**request.env, "PWD": point.cwd}, stdio, request.network, request.timeout,
+        request.memory, request.processes, hidden, ask=True,
+    )  # fmt: skip
+    ended = sandbox.run(order, stack, os.path.join(setting.place, name))
+    return Ran(ended, f"{setting.id}/{name}", ended.began or point.cwd, since)
+
+
+def point_after(
+    setting: Setting, point: Point, ran: Ran, changed: bool, more: Mapping[str, str] | None
+) -> Point:
+    """Where the box would stand. Variables given for one command only are not kept."""
+    only_now = set(more or {})
+    after = dict(ran.ended.env)
+    before = variables(setting, point)
+    env: dict[str, str | None] = dict(point.env)
+    for name in sorted((after.keys() | before.keys()) - only_now - set(_ASKED_ELSEWHERE)):
+        if after.get(name) == before.get(name):
+            continue
+        env[name] = after.get(name)
+        if env[name] == setting.env.get(name):
+            del env[name]
+    return Point(new_id(), ran.layer if changed else point.layer, ran.ended.cwd or ran.begun_in, env)
+
+
+def is_somewhere_else(one: Point, other: Point) -> bool:
+    return (one.layer, one.cwd, dict(one.env)) != (other.layer, other.cwd, dict(other.env))
+
+
+def make_durable(layers: Layers, layer: str, below: str, since: int) -> None:
+    """Told of, then synced together with what it holds: from now on it counts."""
+    layers.add(Link(layer, below, layers.depth(below) + 1, since=since))
+    sync_layer(layers.place_of(layer))
+
+
+def changed_files(layers: Layers, setting: Setting, layer: str, below: str) -> bool:
+    """Found in the layer, not guessed from the command."""
+    from takeback.sandbox.differences import is_empty
+    from takeback.sandbox.layer import mounts_of
+    from takeback.sandbox.order import Stack
+
+    path = layers.place_of(layer)
+    return bool(mounts_of(path)) and not is_empty(path, Stack(setting.base, layers.stack(below)))

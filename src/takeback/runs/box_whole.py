@@ -1,0 +1,69 @@
+"""All that is in a box, as one layer over its base."""
+
+import os
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from takeback.model.ids import new_id
+from takeback.model.point import Point
+from takeback.runs.box_setting import Setting
+from takeback.storage.layers import Layers
+
+if TYPE_CHECKING:
+    from takeback.sandbox.differences import Left
+
+
+@contextmanager
+def whole_layer(layers: Layers, setting: Setting, point: Point) -> Generator[str, None, None]:
+    """Where it lies for the moment; empty for a box that has none. Only hard links are made."""
+    stack = layers.stack(point.layer)
+    if len(stack) < 2:
+        yield stack[0] if stack else ""
+        return
+    from takeback.sandbox.removal import remove
+    from takeback.sandbox.squash import squash
+
+    # Beside the box, where nobody clears it away while it is in use.
+    place = os.path.join(setting.rooms, "wholes")
+    os.makedirs(place, mode=0o700, exist_ok=True)
+    made = os.path.join(place, new_id())
+    try:
+        squash(stack, made)
+        yield made
+    finally:
+        remove(made)
+
+
+@contextmanager
+def whole_lefts(layers: Layers, setting: Setting, point: Point) -> "Generator[Iterator[Left], None, None]":
+    """Each path in which the box differs from its base."""
+    from takeback.sandbox.differences import differences
+    from takeback.sandbox.order import Stack
+
+    with whole_layer(layers, setting, point) as layer:
+        found = differences(layer, Stack(setting.base)) if layer else iter(())
+        yield judged(found, setting.base)
+
+
+def judged(lefts: "Iterable[Left]", root: str) -> "Iterator[Left]":
+    """What lay below in the base. Overlay's own note of where a copy came from may mean an earlier layer of the box, so
+    only what is certain counts: what is there now, and directories that were merged with one of the base."""
+    start = os.fsencode(root).rstrip(b"/")
+    fresh = b""  # the last directory that the box made itself
+    for left in lefts:
+        there = os.path.lexists(start + left.path)
+        if left.source is None:
+            if there:
+                yield left._replace(below=True)
+            continue
+        inside = bool(fresh) and left.path.startswith(fresh + b"/")
+        merged = not inside and os.path.isdir(left.source) and not os.path.islink(left.source)
+        if merged and _is_fresh(left.source):
+            merged, fresh = False, left.path
+        yield left._replace(below=there or merged)
+
+
+def _is_fresh(directory: bytes) -> bool:
+    names = os.listxattr(directory)
+    return any(name.endswith((".overlay.opaque", ".overlay.redirect")) for name in names)

@@ -1,0 +1,122 @@
+"""A box whose process dies at any moment stands at one of its points, whole, and goes on from there."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import takeback
+from takeback.runs.box import Box
+from takeback.testing.crash import Boundaries, in_a_process, open_wrapped, wrap_system_calls
+from tests.world import World
+
+pytestmark = pytest.mark.root
+
+LIMIT = 240
+
+
+class Sweep:
+    """One box with one step, and what is done to it by processes that die."""
+
+    def __init__(self, store: Path, world: World, line: str) -> None:
+        self.store, self.world, self.line = store, world, line
+        with takeback.open(store) as tb, tb.run("first") as run, run.sandbox(cwd=world.root) as box:
+            box.run("echo 1 > a; echo 1 > gone")
+            self.box = box.id
+
+    def action(self, boundaries: Boundaries) -> None:
+        wrap_system_calls(boundaries)
+        with open_wrapped(str(self.store), boundaries) as tb:
+            run = tb.session("session")
+            with run.sandbox(box=self.box) as box:
+                self.act(box)
+            run.leave()
+
+    def act(self, box: Box) -> None:
+        if self.line == "undo":
+            box.undo()
+        elif self.line == "commit":
+            box.commit()
+        else:
+            box.run(self.line)
+
+    def settled(self) -> str:
+        """What recovery makes of it, in words; then everything is as at first."""
+        with takeback.open(self.store) as tb:
+            assert tb.verify().sound
+            assert not tb.effects(state=["proposed", "intended", "stuck"])
+            with tb.run("looks") as run, run.sandbox(box=self.box) as box:
+                shown = box.run("cat a 2>&1; ls; pwd").stdout.decode()
+                known = {step.effect for step in box.history() if step.state == "done"}
+                box.run("echo later > later")
+                box.undo()
+                assert {step.effect for step in box.history() if step.state == "done"} == known
+                self.put_back(box, len(known))
+            return shown.replace(str(self.world.root), "…")
+
+    def put_back(self, box: Box, steps: int) -> None:
+        if steps > 1:
+            box.undo(steps - 1)
+        elif not steps:
+            box.run("echo 1 > a; echo 1 > gone")
+
+
+def sweep(store: Path, world: World, line: str, step: int) -> set[str]:
+    scene = Sweep(store, world, line)
+    seen: set[str] = set()
+    at = 1
+    while True:
+        end = in_a_process(scene.action, Boundaries(at))
+        assert not end.error, end.error
+        seen.add(scene.settled())
+        if not end.killed:
+            return seen
+        at += step
+
+
+BEFORE = "1\na\ngone\n…\n"
+CASES = {
+    "echo 2 > a; rm gone; cd /": {BEFORE, "/\n"},
+    "undo": {BEFORE, "cat: a: No such file or directory\n…\n"},
+    "commit": {BEFORE},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", CASES)
+def test_killed_at_any_boundary_it_is_before_or_after(store: Path, world: World, line: str) -> None:
+    seen = sweep(store, world, line, 3)
+    first, *rest = sorted(seen, key=lambda one: one != BEFORE)
+    assert first == BEFORE and len(rest) == len(CASES[line]) - 1
+
+
+def test_killed_at_some_boundaries_it_is_before_or_after(store: Path, world: World) -> None:
+    assert BEFORE in sweep(store, world, "echo 2 > a; rm gone", 45)
+
+
+def test_killed_in_the_middle_of_a_command_it_stands_where_it_stood(store: Path, world: World) -> None:
+    with takeback.open(store) as tb, tb.run("first") as run, run.sandbox(cwd=world.root) as box:
+        box.run("echo 1 > a")
+        id = box.id
+    program = (
+        "import sys, takeback\n"
+        "with takeback.open(sys.argv[1]) as tb, tb.run('dies') as run, run.sandbox(box=sys.argv[2]) as box:\n"
+        "    box.run('echo 2 > a; echo begun; sleep 300', capture=False)\n"
+    )
+    dying = subprocess.Popen([sys.executable, "-c", program, str(store), id], stdout=subprocess.PIPE)
+    try:
+        assert dying.stdout and dying.stdout.readline() == b"begun\n"
+    finally:
+        dying.send_signal(signal.SIGKILL)
+        dying.wait(LIMIT)
+        assert dying.stdout
+        dying.stdout.close()
+    with takeback.open(store) as tb, tb.run("looks") as run, run.sandbox(box=id) as box:
+        assert box.run("cat a; ls").stdout == b"1\na\n"
+        box.run("echo 3 > a")
+        place = store / "layers" / id
+        box.close()
+        assert len([one for one in os.scandir(place) if one.is_dir()]) == 2

@@ -1,0 +1,93 @@
+"""A world, a command that changes it in every way, and a takeback that is killed while it makes or takes back that."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import takeback
+from takeback.testing.crash import Boundaries, in_a_process, open_wrapped, wrap_system_calls
+from tests.crash.scenes import Known, Scene, assert_settled, in_session, side
+from tests.trees.remains import layers_in, marked, mounts, wait_until_gone
+from tests.world import Picture
+
+# One change of each kind: added, appended, removed, moved, swapped type, linked, mode, attribute.
+CHANGES = (
+    "echo new > new && echo more >> run.sh && rm -rf tree/deep && mv data.json moved && mkdir -p made/deep && "
+    "echo x > made/deep/x && ln twin third && chmod 600 conf.toml && rm link && mkdir link && echo in > link/f"
+)
+
+
+class Murder:
+    """Everything that the sweeps below have in common."""
+
+    def __init__(self, directory: Path) -> None:
+        self.scene = Scene(directory / "scene", directory / "far")
+        (directory / "far").mkdir()
+        (directory / "scene").mkdir()
+        self.mark = str(directory)
+        self.mounts = mounts()
+        self._after: Picture = {}
+
+    def command(self, run: takeback.Run, **options: object) -> None:
+        run.command(["/bin/sh", "-c", CHANGES], cwd=str(self.scene.world), **options)
+
+    def before_it(self) -> Known:
+        """Nothing has happened yet; what it will look like is found by doing it once."""
+        if not self._after:
+            self.scene.prepare()
+            self.scene.in_session(self.command)
+            self._after = self.scene.picture()
+        self.scene.prepare()
+        before = self.scene.picture()
+        assert before != self._after
+        return Known(before, self._after, exact=False)
+
+    def after_it(self) -> Known:
+        """It is done, and can be taken back."""
+        self.scene.prepare()
+        before = self.scene.picture()
+        self.scene.in_session(self.command)
+        return Known(self.scene.picture(), before, exact=True)
+
+    def check(self, known: Known, where: str) -> str:
+        """Which of the two worlds it is after the next command; all traces are gone."""
+        wait_until_gone(self.mark)
+        with self.scene.open() as tb:
+            seen = side(self.scene.picture(), known)
+            assert seen in ("before", "after"), f"{where}: {seen}"
+            # Any command will do; this one changes nothing.
+            in_session(tb, lambda run: run.command(["/bin/true"], cwd="/"))
+        assert_settled(self.scene, where)
+        assert side(self.scene.picture(), known) == seen, where
+        assert not layers_in(self.scene.store), f"{where}: {layers_in(self.scene.store)}"
+        assert mounts() == self.mounts, where
+        return seen
+
+
+def sweep(
+    murder: Murder,
+    prepare: Callable[[], Known],
+    work: Callable[[takeback.Takeback], object],
+    *,
+    first: int = 1,
+    step: int = 1,
+) -> dict[str, int]:
+    """Killed at every boundary, or at every so-manieth; how often each world was found."""
+    known = prepare()
+
+    def action(boundaries: Boundaries) -> None:
+        wrap_system_calls(boundaries)
+        with open_wrapped(str(murder.scene.store), boundaries) as tb:
+            work(tb)
+
+    worlds = {"before": 0, "after": 0}
+    at = first
+    while True:
+        fresh = prepare()
+        known = fresh if fresh.exact else known
+        with marked(murder.mark):
+            end = in_a_process(action, Boundaries(at))
+        assert not end.error, f"killed at {at}: {end.error}"
+        worlds[murder.check(known, f"killed at boundary {at}" if end.killed else "not killed")] += 1
+        if not end.killed:
+            return worlds
+        at += step

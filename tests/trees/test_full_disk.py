@@ -1,0 +1,146 @@
+"""No room in the store, or none where the tree is: nothing is lost or half-made, and the work is not dropped."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import takeback
+from tests.crash.mounts import fill, tmpfs
+from tests.trees.scenes import differences, manifest, without_directory_times
+
+ENOUGH = 120
+NOISE = Random(9).randbytes(1 << 20)
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def small_target(tmp_path: Path) -> Iterator[Path]:
+    """A tree on a filesystem of its own, of 32 MB."""
+    with tmpfs(tmp_path / "disk", "size=32m") as place:
+        tree = place / "tree"
+        tree.mkdir()
+        (tree / "keep").write_bytes(NOISE)
+        (tree / "change").write_bytes(b"before\n" * 1000)
+        (tree / "dir").mkdir()
+        (tree / "dir" / "x").write_bytes(b"x\n")
+        yield tree
+
+
+def put_in(tree: Path, source: Path, megabytes: int) -> str:
+    """A command that changes some and adds much; what it adds does not compress."""
+    copies = "".join(f"cp '{source}' new{n} && " for n in range(megabytes))
+    return f"echo after > change && rm -r dir && {copies} echo all done > last"
+
+
+@pytest.fixture
+def noise(tmp_path: Path) -> Path:
+    path = tmp_path / "noise"
+    path.write_bytes(NOISE)
+    return path
+
+
+def same(before: dict, tree: Path) -> str:
+    return differences(without_directory_times(before), without_directory_times(manifest(tree)))
+
+
+def test_a_merge_for_which_the_tree_has_no_room_changes_nothing_and_is_held_until_there_is(
+    small_target: Path, store: Path, noise: Path
+) -> None:
+    filler = fill(small_target.parent, leave=6 << 20)
+    before = manifest(small_target)
+    with takeback.open(str(store)) as tb:
+        with tb.run("too much") as run:
+            line = put_in(small_target, noise, 12)
+            with pytest.raises(takeback.TakebackError) as full:
+                run.command(["/bin/sh", "-c", line], cwd=str(small_target), timeout=ENOUGH)
+            held = full.value.effect
+            assert full.value.hint
+        assert not same(before, small_target)
+        assert held, "twelve megabytes of work were thrown away"
+        filler.unlink()
+        (kept,) = tb.keep([held])
+        assert (small_target / "last").read_bytes() == b"all done\n"
+        assert all((small_target / f"new{n}").read_bytes() == NOISE for n in range(12))
+        tb.undo(kept.id)
+        assert not same(before, small_target)
+        assert not tb.verify().findings
+    assert not list(small_target.rglob(".takeback-*"))
+
+
+def test_an_undo_for_which_the_tree_has_no_room_changes_nothing_and_works_when_there_is(
+    small_target: Path, store: Path
+) -> None:
+    (small_target / "large").write_bytes(NOISE * 12)
+    before = manifest(small_target)
+    with takeback.open(str(store)) as tb:
+        with tb.run("remove") as run:
+            line = "rm large && echo after > change && mkdir new"
+            effect = run.command(["/bin/sh", "-c", line], cwd=str(small_target), timeout=ENOUGH).effect
+        assert effect
+        after = manifest(small_target)
+        filler = fill(small_target.parent, leave=4 << 20)
+        with pytest.raises(takeback.TakebackError) as full:
+            tb.undo(effect.id)
+        assert full.value.hint
+        assert not same(after, small_target), "an undo without room left something between"
+        filler.unlink()
+        tb.recover()
+        if tb.effect(effect.id).state != "undone":
+            tb.undo(effect.id)
+        assert not same(before, small_target)
+    assert not list(small_target.rglob(".takeback-*"))
+
+
+@pytest.mark.parametrize("left", [200_000, 3 << 20])
+def test_a_store_without_room_refuses_the_command_or_its_merge_and_nothing_changes(
+    tmp_path: Path, noise: Path, left: int
+) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "change").write_bytes(b"before\n" * 1000)
+    (tree / "dir").mkdir()
+    before = manifest(tree)
+    with tmpfs(tmp_path / "small", "size=48m") as place:
+        store = place / "store"
+        with takeback.open(str(store)) as tb:
+            filler = fill(place, leave=left)
+            line = put_in(tree, noise, 8)
+            ended: int | None = None
+            with suppress(takeback.TakebackError), tb.run("too much") as run:
+                # `cp` fails inside when the layer cannot grow; a failing command is dropped.
+                ended = run.command(["/bin/sh", "-c", line], cwd=str(tree), timeout=ENOUGH).exit_code
+            assert ended != 0, "a command that could not write all it wanted ended well"
+            assert not same(before, tree)
+            filler.unlink()
+            with tb.run("again") as run:
+                outcome = run.command(["/bin/sh", "-c", line], cwd=str(tree), timeout=ENOUGH)
+            assert outcome.exit_code == 0, outcome
+            assert outcome.effect
+            tb.undo(outcome.effect.id)
+            assert not same(before, tree)
+            assert not tb.verify().findings
+    assert not list(tree.rglob(".takeback-*"))
+
+
+def test_a_watch_for_which_the_store_has_no_room_refuses_before_anything_runs(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for number in range(8):
+        (tree / f"{number}").write_bytes(Random(number).randbytes(1 << 20))
+    before = manifest(tree)
+    with tmpfs(tmp_path / "small", "size=48m") as place, takeback.open(str(place / "store")) as tb:
+        fill(place, leave=3 << 20)
+        began = False
+        with pytest.raises(takeback.TakebackError) as full:  # noqa: SIM117
+            with tb.run("watch") as run, run.watch(str(tree)):
+                began = True
+                subprocess.run(["rm", "-rf", *[os.fspath(p) for p in tree.iterdir()]], check=True)
+        assert full.value.hint
+        assert not began, "a watch began without a complete before"
+    assert not same(before, tree)

@@ -1,0 +1,167 @@
+"""A takeback that is killed while it merges a command or takes one back: the tree is before or after, never between,
+and nothing is left of it: no process, no mount, no layer, no scratch."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import takeback
+from tests.crash.scenes import Known, in_session
+from tests.crash.tracing import KILLED, killed_at, points
+from tests.trees.killing import CHANGES, Murder, sweep
+from tests.trees.remains import marked
+
+Count = Callable[[str, object], None]
+
+SAMPLE = 6  # deaths of each that every commit pays for
+PARTS = 3
+
+
+@pytest.fixture
+def murder(tmp_path: Path) -> Murder:
+    return Murder(tmp_path)
+
+
+def merge(murder: Murder) -> Callable[[takeback.Takeback], object]:
+    return lambda tb: in_session(tb, murder.command)
+
+
+def undo(murder: Murder) -> Callable[[takeback.Takeback], object]:
+    return lambda tb: tb.undo("@")
+
+
+WORK = {"merge": (Murder.before_it, merge), "undo": (Murder.after_it, undo)}
+
+
+def length_of(murder: Murder, name: str) -> int:
+    """How many boundaries there are."""
+    from takeback.testing.crash import Boundaries, in_a_process, open_wrapped, wrap_system_calls
+
+    prepare, work = WORK[name]
+    prepare(murder)
+
+    def action(boundaries: Boundaries) -> None:
+        wrap_system_calls(boundaries)
+        with open_wrapped(str(murder.scene.store), boundaries) as tb:
+            work(murder)(tb)
+
+    end = in_a_process(action, Boundaries())
+    assert not end.error, end.error
+    return len(end.passed)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", WORK)
+def test_a_tree_is_before_or_after_when_takeback_is_killed_at_some_boundaries(
+    murder: Murder, name: str, record_property: Count
+) -> None:
+    prepare, work = WORK[name]
+    step = max(1, length_of(murder, name) // SAMPLE)
+    worlds = sweep(murder, lambda: prepare(murder), work(murder), first=step // 2 + 1, step=step)
+    assert sum(worlds.values()) >= SAMPLE
+    record_property("takebacks killed over trees", sum(worlds.values()) - 1)
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("name", WORK)
+def test_a_tree_is_before_or_after_when_takeback_is_killed_at_any_boundary(
+    murder: Murder, name: str, part: int, record_property: Count
+) -> None:
+    prepare, work = WORK[name]
+    worlds = sweep(murder, lambda: prepare(murder), work(murder), first=part + 1, step=PARTS)
+    assert worlds["before"] and worlds["after"], "the sweep saw only one side"
+    record_property("takebacks killed over trees", sum(worlds.values()) - 1)
+
+
+def hold(murder: Murder) -> takeback.Effect:
+    with murder.scene.open() as tb:
+        in_session(tb, lambda run: murder.command(run, hold=True))
+        return tb.effects()[-1]
+
+
+@pytest.mark.root
+def test_holding_that_is_killed_changes_nothing_and_what_is_held_can_still_be_made(
+    murder: Murder, record_property: Count
+) -> None:
+    known = murder.before_it()
+
+    def work(tb: takeback.Takeback) -> None:
+        in_session(tb, lambda run: murder.command(run, hold=True))
+
+    def prepare() -> Known:
+        murder.scene.prepare()
+        return known
+
+    worlds = sweep(murder, prepare, work, first=40, step=90)
+    assert not worlds["after"], "what is held was made"
+    record_property("takebacks killed over trees", sum(worlds.values()) - 1)
+    with murder.scene.open() as tb:
+        held = [one for one in tb.effects() if one.waits_for]
+        if held:
+            tb.keep([held[-1].id])
+            assert murder.check(known, "kept") == "after"
+
+
+@pytest.mark.root
+def test_keeping_what_is_held_is_made_whole_or_not_at_all_when_killed(
+    murder: Murder, record_property: Count
+) -> None:
+    known = murder.before_it()
+
+    def prepare() -> Known:
+        murder.scene.prepare()
+        hold(murder)
+        return known
+
+    worlds = sweep(murder, prepare, lambda tb: tb.keep("@"), first=5, step=45)
+    assert worlds["before"] and worlds["after"], "the sweep saw only one side"
+    record_property("takebacks killed over trees", sum(worlds.values()) - 1)
+
+
+COMMANDS = {
+    "run": (Murder.before_it, ["run", "--", "/bin/sh", "-c", CHANGES]),
+    "undo": (Murder.after_it, ["undo", "@"]),
+}
+
+
+@pytest.mark.root
+@pytest.mark.needs("strace")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_real_command_killed_at_a_system_call_is_settled_by_the_next_one(
+    murder: Murder, name: str, tmp_path: Path, record_property: Count
+) -> None:
+    record_property("takebacks killed over trees", real_deaths(murder, name, tmp_path, 4, 0))
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@pytest.mark.needs("strace")
+@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_real_command_killed_at_many_system_calls_is_settled_by_the_next_one(
+    murder: Murder, name: str, part: int, tmp_path: Path, record_property: Count
+) -> None:
+    record_property("takebacks killed over trees", real_deaths(murder, name, tmp_path, 50, part))
+
+
+def real_deaths(murder: Murder, name: str, directory: Path, sample: int, part: int) -> int:
+    prepare, words = COMMANDS[name]
+    scene = murder.scene
+    known = prepare(murder)
+    found = points(words, scene.store, "", directory, scene.world, children=False)
+    step = max(1, len(found) // sample)
+    deaths = 0
+    for point in found[(part + 1) * step // 2 :: step]:
+        fresh = prepare(murder)
+        known = fresh if fresh.exact else known
+        with marked(murder.mark):
+            ended = killed_at(point, words, scene.store, "", scene.world, children=False)
+        # SQLite writes a page more or less from one time to the next: the last points are not always there.
+        assert ended.status in (0, KILLED), f"at {point}: {ended}"
+        murder.check(known, f"killed at {point}")
+        deaths += ended.status == KILLED
+    assert deaths >= sample * 0.7, f"only {deaths} deaths at {len(found)} points"
+    return deaths
