@@ -339,7 +339,16 @@ class Takeback:
         self.store.refuse_if_suspect()
         self._clear()
         release_forgotten(self.parts, os.path.join(self.store.path, "held"))
-        return sweep(self.parts, self.store.settings.grace_seconds if grace is None else grace)
+        grace = self.store.settings.grace_seconds if grace is None else grace
+        freed = self._sweep_layers(grace)
+        return freed + sweep(self.parts, grace)
+
+    def _sweep_layers(self, grace: int) -> int:
+        if not os.path.isdir(os.path.join(self.store.path, "layers")):
+            return 0
+        from takeback.retention.layers import sweep_layers
+
+        return sweep_layers(self.parts, self.store.layers(), grace)
 
     def _clear(self) -> None:
         """Layers of commands whose takeback was killed."""
@@ -352,7 +361,8 @@ class Takeback:
         from takeback.retention.upkeep import keep_up
 
         ended = tuple(self.store.journal.effects(Query(run=run, limit=50)))
-        if keep_up(self.parts, self.store.settings, now(), self.size(), ended):
+        size = self.store.bytes_on_disk(layers=False)  # forgetting files would not make boxes smaller
+        if keep_up(self.parts, self.store.settings, now(), size, ended):
             self.sweep()
 
     def size(self) -> int:
