@@ -38,6 +38,8 @@ def differing(
         resource = resource_in(root, path)
         if "excluded" in one or "excluded" in other:
             _tell_hole(path, one, other, residue)
+        elif not _ownable(one) and not _same_owner(one, other):
+            residue.append(f"the owner of {_shown(path)} cannot be given back without being root")
         targets.append(
             Target(
                 resource,
@@ -107,13 +109,33 @@ def _dressed(
         twin = next((one for one in names.get((state["dev"], state["ino"]), ()) if one != path), "")
         if twin:
             more["twin"] = resource_in(root, twin)
+    if state["type"] != "absent" and not _ownable(state):
+        more["owner_lost"] = True
     if path in units and state["type"] != "absent":
         more["unit"] = resource_in(root, units[path])
     return state | more if more else state
 
 
+def _ownable(state: State) -> bool:
+    """Whether we could give a new file this owner."""
+    if state["type"] == "absent" or (me := os.geteuid()) == 0:
+        return True
+    return state["uid"] == me and (state["gid"] == os.getegid() or state["gid"] in os.getgroups())
+
+
+def _same_owner(one: State, other: State) -> bool:
+    """It is the same inode still, so that its owner need not be given back."""
+    return other["type"] != "absent" and all(
+        one.get(key) == other.get(key) for key in ("dev", "ino", "uid", "gid", "digest")
+    )
+
+
+def _shown(path: str) -> str:
+    return os.fsdecode(unquote(path))
+
+
 def _tell_hole(path: str, one: State, other: State, residue: list[str]) -> None:
-    shown = os.fsdecode(unquote(path))
+    shown = _shown(path)
     if "excluded" in one:
         was = "is gone" if other["type"] == "absent" else "was changed"
         residue.append(f"{shown} {was} and had not been captured ({one['excluded']})")
