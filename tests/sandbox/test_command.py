@@ -50,8 +50,8 @@ def test_a_script_without_its_first_line_is_run_by_sh(scene: Scene) -> None:
 def test_a_directory_that_is_not_there_is_the_callers_mistake(root_scene: RootScene) -> None:
     with pytest.raises(Misuse, match=r"cannot start in .*nowhere: No such file"):
         root_scene.run("true", "x", cwd=str(root_scene.world / "nowhere"))
-    assert os.listdir(root_scene.layers) == []
-    assert os.listdir(root_scene.place) == []
+    root_scene.close()
+    assert os.listdir(root_scene.layers) == [] and os.listdir(root_scene.place) == []
 
 
 @pytest.mark.parametrize("argv", [(), ("a\0b",)])

@@ -156,19 +156,18 @@ def test_what_someone_else_changed_meanwhile_is_a_conflict_and_is_not_overwritte
     assert not differences(theirs, manifest(tree))
 
 
-def test_what_is_held_for_a_conflict_can_be_kept_when_the_conflict_is_gone(
+def test_what_is_held_for_a_conflict_is_refused_and_by_force_made_over_what_undo_brings_back(
     tb: takeback.Takeback, meeting: Meeting, tree: Path
 ) -> None:
     outcome = met(tb, meeting, tree, "echo theirs > new; rm other", lambda: write(tree / "new", b"mine"))
     assert outcome.held
-    with pytest.raises(takeback.TakebackError):
+    with pytest.raises(takeback.Conflict, match="new was"):
         tb.keep([outcome.effect.id])
     assert (tree / "new").read_bytes() == b"mine" and (tree / "other").exists()
-    (tree / "new").unlink()
-    (kept,) = tb.keep([outcome.effect.id])
+    (kept,) = tb.keep([outcome.effect.id], force=True)
     assert (tree / "new").read_bytes() == b"theirs\n" and not (tree / "other").exists()
     tb.undo(kept.id)
-    assert not (tree / "new").exists() and (tree / "other").read_bytes() == b"other\n"
+    assert (tree / "new").read_bytes() == b"mine" and (tree / "other").read_bytes() == b"other\n"
 
 
 def test_what_a_stranger_does_elsewhere_is_no_conflict_and_stays(

@@ -49,7 +49,6 @@ def build(scene: Scene) -> list[bytes]:
     if scene.userxattr and scene.root == b"/":
         calls.mount(b"/", scene.at, b"", MS_BIND | MS_REC)
         calls.set_attributes(scene.at, ATTR_RDONLY, recursive=True)
-    calls.mount(b"tmpfs", scene.aside, b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=700,size=1m")
     overlays = {one.point: one for one in scene.overlays}
     for point in sorted({*overlays, *scene.read_only}):
         if point not in overlays:
@@ -151,7 +150,7 @@ def _dev(scene: Scene, dev: bytes) -> None:
         _bind_device(b"/dev/" + os.fsencode(name), dev + b"/" + os.fsencode(name))
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         os.symlink(f"/proc/self/fd{target}", dev + b"/" + name.encode())
-    for name in (b"/pts", b"/shm", b"/mqueue", b"/.takeback"):
+    for name in (b"/pts", b"/shm", b"/.takeback"):
         os.mkdir(dev + name, 0o755)
     os.chmod(dev + b"/.takeback", 0o1777)  # noqa: S103 a script that became another user tells as well
     calls.mount(
@@ -159,7 +158,6 @@ def _dev(scene: Scene, dev: bytes) -> None:
     )
     os.symlink("pts/ptmx", dev + b"/ptmx")
     calls.mount(b"tmpfs", dev + b"/shm", b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=1777")
-    calls.mount(b"mqueue", dev + b"/mqueue", b"mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if scene.terminal:
         _bind_device(scene.terminal, dev + b"/console")
 

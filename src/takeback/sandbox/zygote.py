@@ -1,5 +1,6 @@
 """A small process that starts commands for the caller, whose own may be too big to fork. One thread, few modules."""
 
+import gc
 import json
 import os
 import select
@@ -14,6 +15,7 @@ from takeback.sandbox.first import Job, live
 from takeback.sandbox.mounts import Point, mounted, points_for_root, points_for_user, visible
 from takeback.sandbox.order import MAPPED, ROOT, USER
 from takeback.sandbox.run import Prepared, Unfit
+from takeback.sandbox.workshop import Workshop
 
 # What a terminal sends to a whole group is for the command, not for us; it lives and dies with the caller.
 _FOR_THE_COMMAND = (
@@ -43,6 +45,9 @@ class Zygote:
             number for number in _FOR_THE_COMMAND if signal.getsignal(number) is signal.SIG_IGN
         )
         self.unable = ""
+        self.workshop: Workshop | None = None
+        for number in _FOR_THE_COMMAND:
+            signal.signal(number, signal.SIG_IGN)
         self.children: dict[int, Child] = {}  # by every descriptor that tells something about them
         self.poll = select.poll()
         self.parent = parent
@@ -57,10 +62,13 @@ class Zygote:
                 userns.enter_as_root()
         except OSError as error:
             self.unable = f"no user namespace: {os.strerror(error.errno or 0)}"
+            return
+        try:
+            self.workshop = Workshop(self.place)
+        except OSError as error:
+            self.unable = f"{self.place}: {os.strerror(error.errno or 0)}"
 
     def serve(self) -> None:
-        for number in _FOR_THE_COMMAND:
-            signal.signal(number, signal.SIG_IGN)
         self.poll.register(self.control, select.POLLIN)
         self.poll.register(self.parent, select.POLLIN)
         while True:
@@ -78,7 +86,8 @@ class Zygote:
         for child in {one.pid: one for one in self.children.values()}.values():
             os.kill(child.pid, signal.SIGKILL)
             os.waitpid(child.pid, 0)
-            run.clean(child.prepared)
+        if self.workshop:
+            self.workshop.close()
 
     def accept(self) -> bool:
         raw, fds, _, _ = socket.recv_fds(self.control, 1, 4)
@@ -118,7 +127,8 @@ class Zygote:
         limited = order["memory"] or order["processes"]
         group = cgroups.make(order["memory"], order["processes"]) if limited else None
         order["group"] = list(group) if group else None
-        prepared = run.prepare(order, self.points(order), self.place, terminal, self.user)
+        assert self.workshop
+        prepared = run.prepare(order, self.points(order), self.workshop, terminal, self.user)
         ours, report = os.pipe2(os.O_CLOEXEC)
         lifeline, theirs = os.pipe2(os.O_CLOEXEC)
         flags = NEWNS | NEWPID | NEWIPC | NEWUTS | (0 if order["network"] else NEWNET)
@@ -128,7 +138,7 @@ class Zygote:
             for fd in (ours, report, lifeline, theirs, *foreground[:1]):
                 if fd >= 0:
                     os.close(fd)
-            run.clean(prepared)
+            self.workshop.clear(prepared.scratch)
             raise
         if pid == 0:
             self.forget_others(caller, (ours, theirs))
@@ -211,7 +221,8 @@ class Zygote:
             problem = run.finish(child.prepared, child.layer)
             if problem:
                 told = {"problem": "moved", "text": problem}
-        run.clean(child.prepared)
+        assert self.workshop
+        self.workshop.clear(child.prepared.scratch)
         if child.group:
             if "code" in told and told["code"] and cgroups.ran_out_of_memory(child.group):
                 told["stopped"] = told["stopped"] or "memory"
@@ -264,8 +275,10 @@ def main() -> None:
     except OSError:
         return  # gone before we were there
     os.chdir("/")
+    # What is never looked at need not be copied into every child.
+    gc.disable()
+    gc.freeze()
     zygote = Zygote(control, parent, settings)
     zygote.become(settings["engine"])
-    run.sweep(settings["place"])
     zygote.serve()
     sys.exit(0)

@@ -28,6 +28,10 @@ class Places:
             if "symlink" in (target.before["type"], target.after["type"])
         }
 
+    def note_link(self, resource: str) -> None:
+        """Here is a symbolic link; nothing lies below it, whatever is to come there."""
+        self._links.add(resource)
+
     def __enter__(self) -> "Places":
         return self
 
