@@ -177,6 +177,8 @@ class Box:
         from takeback.sandbox.differences import differences
 
         path = self._hand.layers.place_of(layer)
+        if not os.path.isdir(path):
+            return ()  # swept, because nobody could come back to it any more
         return tuple(listed(differences(path, self._stack(below)), self.base))
 
     def _stack(self, layer: str) -> "Stack":
