@@ -45,7 +45,11 @@ def prepare(
                 os.fsencode(f"{scratch}/layer/{number}"),
                 os.fsencode(f"{scratch}/work/{number}"),
             )
-            made = make_directories(overlay, os.stat(overlay.lowers[0]), userxattr)
+            try:
+                below = os.stat(overlay.lowers[0])
+            except FileNotFoundError:
+                continue  # unmounted a moment ago
+            made = make_directories(overlay, below, userxattr)
             overlays.append(overlay)
             mounts.append(Mount(name, str(number), first_look(made)))
     except BaseException:
