@@ -163,7 +163,12 @@ class Box:
             self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer), self.base))
         args = {"argv": told(request.argv), "exit_code": ended.exit_code, "coverage": self.coverage}
         change = box_change("run", self.resource, shown(request.argv), point, after, args)
-        effect = self._hand.change(lambda: change, Options(key=key))
+        try:
+            effect = self._hand.change(lambda: change, Options(key=key))
+        except BaseException:
+            if changed and self._head() == point:  # no step came of it, and its room may be what is missing
+                box_upkeep.remove_layer(layers.place_of(ran.layer), self.base)
+            raise
         if changed and due(layers.depth(ran.layer)):
             self._upkeep.later(lambda: squash_below(layers, ran.layer))
         outcome = outcome._replace(
