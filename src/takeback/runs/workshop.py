@@ -45,9 +45,9 @@ def _is_dead(path: str) -> bool:
         with open(os.path.join(path, _OWNER), encoding="utf-8") as file:
             boot, space, pid, started = file.read().split("\n")
         owner = Owner(boot, space, int(pid), started)
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return _is_old(path)  # between the making of the directory and the writing of its owner
-    except (OSError, ValueError):
+    except OSError:
         return False
     living = alive(owner)
     # One of another boot or container has no mounts and no processes here; of a container it may still be alive.
