@@ -81,6 +81,20 @@ def test_a_box_that_is_where_it_began_goes_when_it_is_forgotten(store: Path, wor
         assert not (store / "layers" / box).exists()
 
 
+def test_a_box_that_was_discarded_goes_with_its_layers_when_it_is_forgotten(
+    store: Path, world: World
+) -> None:
+    box = make_box(store, world, "echo 1 > a", "echo 2 > a")
+    with takeback.open(store) as tb:
+        with tb.run("discards") as run, run.sandbox(box=box) as opened:
+            opened.discard()
+        tb.sweep(grace=0)
+        assert layers_of(store, box) == 2
+        tb.forget([one.id for one in tb.effects()])
+        tb.sweep(grace=0)
+        assert not (store / "layers" / box).exists()
+
+
 def test_a_box_that_is_open_is_left_alone(store: Path, world: World) -> None:
     with takeback.open(store) as tb, tb.run("builds") as run, run.sandbox(cwd=world.root) as box:
         box.run("echo 1 > a")

@@ -138,3 +138,27 @@ def test_a_line_goes_on_when_a_shell_would_wait(text: str, more: bool) -> None:
 def test_comments_and_empty_lines_are_no_commands() -> None:
     lines = ["", "# a comment", "echo 1", "  ", "if true", "then echo 2", "fi"]
     assert list(commands(from_list(lines))) == ["echo 1", "if true\nthen echo 2\nfi"]
+
+
+@pytest.mark.root
+def test_show_and_diff_tell_what_a_step_changed(world: World) -> None:
+    shell(world, "-c", "echo 1 > a; export SECRET=hidden; cd /", "-c", f"rm {world.root}/a")
+
+    def told(*words: str) -> str:
+        said = subprocess.run(
+            [sys.executable, "-m", "takeback", *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+        )
+        assert said.returncode == 0, said.stderr
+        return said.stdout
+
+    assert told("diff", "@") == f"{world.root}/a: deleted\n"
+    first = told("diff", "@~1")
+    assert f"{world.root}/a: added" in first and "variable SECRET set" in first and "hidden" not in first
+    assert f"current directory {world.root} → /" in first
+    assert "box://" in told("show", "@") and "→" in told("show", "@")
+    assert told("undo", "@").startswith("Took back")
+    assert "Sound" in told("verify")

@@ -53,12 +53,6 @@ def mounts() -> list[str]:
 
 
 def layers_in(store: Path) -> list[str]:
-    """Directories of commands that ended: they belong to nobody. One that does not say yet whose it is is cleared
-    when it is old enough that nobody can be about to use it."""
+    """Directories of commands that ended: they belong to nobody."""
     found = (path for path in (store / "commands").glob("*") if not path.name.startswith("run-"))
-    return sorted(str(path) for path in found if path.is_dir() and not _is_young(path))
-
-
-def _is_young(path: Path) -> bool:
-    owner = path / "owner"
-    return not owner.exists() or not owner.read_bytes()
+    return sorted(str(path) for path in found if path.is_dir())

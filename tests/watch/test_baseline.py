@@ -243,3 +243,21 @@ def test_a_sweep_is_told_what_the_index_needs(scene):
     (scene.tree / "file").unlink()
 
     assert scene.content(scene.changes(baseline)["file"][0]) == b"content"
+
+
+def test_a_first_look_at_much_reads_all_of_it(scene):
+    """Several threads read; each file is there once, and right."""
+    for number in range(12):
+        path = scene.tree / f"d{number}"
+        path.mkdir()
+        for name in ("one", "two"):
+            (path / name).write_bytes(os.urandom(400_000) if number % 2 else b"text\n" * 80_000)
+    wanted = {path: path.read_bytes() for path in scene.tree.rglob("*") if path.is_file()}
+    baseline = scene.begin()
+    shutil.rmtree(scene.tree)
+    scene.tree.mkdir()
+
+    changes = scene.changes(baseline)
+
+    for path, content in wanted.items():
+        assert scene.content(changes[str(path.relative_to(scene.tree))][0]) == content

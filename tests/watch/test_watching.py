@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.errors import Misuse, NoRemedy, Refused
+from takeback.errors import Conflict, Misuse, NoRemedy, Refused
 from takeback.model.effect import State
 from takeback.storage.protocols import Query
 
@@ -222,3 +223,53 @@ def test_the_undo_of_one_watch_is_told_from_the_next(tb, tree):
 
     assert [Path(change.path).name for change in second.changes] == ["more"]
     assert list(tb.store.journal.effects(Query(states=(State.PROPOSED,)))) == []
+
+
+def test_a_database_with_its_log_is_one_unit(tb, tree):
+    path = tree / "app.db"
+    db = sqlite3.connect(path)
+    try:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("CREATE TABLE t (x)")
+        db.execute("INSERT INTO t VALUES ('kept')")
+        db.commit()
+        with tb.run("database") as run, run.watch(tree) as watched:
+            db.execute("INSERT INTO t VALUES ('taken back')")
+            db.commit()
+            db.close()  # folds the log into the database and removes it
+    finally:
+        db.close()
+    assert sorted(Path(one.path).name for one in watched.changes) == ["app.db", "app.db-shm", "app.db-wal"]
+
+    tb.undo(watched.effect)
+
+    again = sqlite3.connect(path)
+    try:
+        assert again.execute("SELECT x FROM t").fetchall() == [("kept",)]
+        assert again.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    finally:
+        again.close()
+
+
+def test_a_database_in_use_since_then_is_one_conflict(tb, tree):
+    path = tree / "app.db"
+    db = sqlite3.connect(path)
+    try:
+        db.execute("CREATE TABLE t (x)")
+        db.commit()
+        db.execute("PRAGMA journal_mode=WAL")
+        with tb.run("database") as run, run.watch(tree) as watched:
+            db.execute("INSERT INTO t VALUES (1)")
+            db.commit()
+            (tree / "other").unlink()
+        db.execute("INSERT INTO t VALUES (2)")
+        db.commit()
+        with pytest.raises(Conflict):
+            tb.undo(watched.effect)
+        result = tb.undo(watched.effect, on_conflict="skip")
+        assert db.execute("SELECT x FROM t").fetchall() == [(1,), (2,)]
+    finally:
+        db.close()
+
+    assert {one.outcome.value for one in result.targets if "app.db" in one.resource} == {"conflict"}
+    assert (tree / "other").read_text() == "other"

@@ -248,6 +248,19 @@ class Box:
             setting = begin(self._hand, self.base, point.cwd, self._setting.env, point)
             return Box(self._hand, setting, self._limits, self._run)
 
+    def discard(self) -> Effect | None:
+        """Back to where the box began, as a step of its own: until that is forgotten it can be taken back too."""
+        with self._lock:
+            self._refuse_closed()
+            with self._hand.layers.working(self.id):
+                start, now = self._setting.start, self._head()
+                if not is_somewhere_else(now, start):
+                    return None
+                change = box_change(
+                    "discard", self.resource, "discard everything", now, start, {"exit_code": 0}
+                )
+                return self._hand.change(lambda: change, Options())
+
     # What is in it.
 
     def changes(self) -> tuple[Changed, ...]:

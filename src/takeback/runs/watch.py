@@ -224,13 +224,13 @@ def _only_time(target: "Target") -> bool:
 
 
 def place_of(parts: "Parts") -> "Place":
-    from takeback.adapters.watch.adapter import WatchedTree
+    from takeback.adapters.watch.watched import Place
     from takeback.engine.parts import adapter_of
 
-    adapter = adapter_of(parts, ADAPTER)
-    if not isinstance(adapter, WatchedTree):
+    place = getattr(adapter_of(parts, ADAPTER), "place", None)
+    if not isinstance(place, Place):
         raise Misuse("This store cannot watch directories.", hint="Use a store on disk.")
-    return adapter.place._replace(room=parts.refuse_without_room)
+    return place._replace(room=parts.refuse_without_room, blobs=parts.blobs)
 
 
 def release_dead(parts: "Parts", place: "Place") -> None:

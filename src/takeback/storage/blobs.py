@@ -137,9 +137,21 @@ class StoredBlobs:
                     self._holding.add(Held(stored, content, known=True, refs=refs), origin)
                 return digest
             # One that heals stands on no other: that other may be a difference to it.
-            fresh = self._encoded(digest, content, past() if stored is None else None)
-            self._holding.add(Held(fresh, content, heals=stored is not None, refs=refs), origin)
-            return digest
+            base = past() if stored is None else None
+            if base is not None or stored is not None:
+                fresh = self._encoded(digest, content, base)
+                self._holding.add(Held(fresh, content, heals=stored is not None, refs=refs), origin)
+                return digest
+        # Nothing of it is known, so nothing but the content counts: others may go on meanwhile.
+        fresh = _whole(digest, content)
+        with self._lock:
+            self._reader.remember(digest, content)
+            self._holding.settle()
+            if held := self._holding.get(digest):
+                self._holding.add_refs(held, refs, origin)
+            else:
+                self._holding.add(Held(fresh, content, refs=refs), origin)
+        return digest
 
     def _encoded(self, digest: bytes, content: bytes, past: Stored | None) -> Stored:
         base = self._base_for(past, len(content)) if past and past.digest != digest else None
@@ -299,6 +311,14 @@ class StoredBlobs:
     def close(self) -> None:
         with self._lock:
             self._packs.close()
+
+
+def _whole(digest: bytes, content: bytes) -> Stored:
+    """Standing on no other."""
+    form, data = codec.encode(content)
+    if codec.decode(form, data, len(content)) != content:
+        raise damaged(digest, "it could not be decoded after it was encoded")
+    return Stored(digest, len(content), form, b"", 0, data)
 
 
 def _stored(stored: Stored) -> int:

@@ -149,6 +149,13 @@ class Layers:
             )
         return found
 
+    def own_link(self, layer: str) -> Link:
+        """Of the layer itself, never of a squash."""
+        found = self._chain(layer.partition("/")[0], layer).plain.get(layer)
+        if found is None:
+            raise Corrupt(f"Layer {layer} is not there any more.", hint="It was swept.")
+        return found
+
     def links(self, box: str) -> tuple[Link, ...]:
         with self._lock:
             chain = self._chain(box)

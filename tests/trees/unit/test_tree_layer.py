@@ -273,6 +273,22 @@ def test_a_file_put_in_the_place_of_one_of_several_names_leaves_the_others_alone
     assert back == before
 
 
+def test_a_file_moved_with_its_directory_stays_one_with_its_other_name(scene: Layered) -> None:
+    os.link(scene.root / "tree" / "deep" / "gone", scene.root / "other name")
+    scene.since = begin()
+    before = World(scene.root).picture()
+    scene.removes("tree/deep")
+    scene.removes("tree/deep/gone")
+    scene.makes("tree/moved")
+    old = os.fsencode(scene.root / "tree" / "deep" / "gone")
+    scene.lefts.append(Left(os.fsencode(scene.root / "tree" / "moved" / "gone"), old, False))
+
+    after, back = scene.merge(scene.read())
+
+    assert after[b"other name"]["same as"] == after[b"tree/moved/gone"]["same as"]
+    assert back == before
+
+
 def test_a_name_too_many_to_be_found_is_told(scene: Layered, monkeypatch: pytest.MonkeyPatch) -> None:
     os.link(scene.root / "tree" / "file", scene.root / "other name")
     scene.since = begin()

@@ -105,6 +105,8 @@ class _Reading:
         if why := self._conflict(resource, left, before, after):
             # It stays part of the work: who decides about the conflict decides about all of it.
             self._conflicts.append(TargetOutcome(resource, Outcome.CONFLICT, why))
+        if _only_closed(before, after):
+            before, after = ({"type": "file", "meta": True, "mode": one["mode"]} for one in (before, after))
         if why := _impossible(before, after):
             self._lost.append(f"{display(resource)} {why}")
             return
@@ -201,15 +203,28 @@ class _Reading:
         )
 
 
+def _only_closed(before: State, after: State) -> bool:
+    """A file that an ordinary user could not read again afterwards, and of which only the mode is another."""
+    if os.geteuid() == 0 or before["type"] != "file" or after["type"] != "file" or _is_open(after):
+        return False
+    return same(before | {"mode": 0}, after | {"mode": 0})
+
+
+def _is_open(state: State) -> bool:
+    return "meta" in state or bool(state["mode"] & stat.S_IRUSR)
+
+
 def _impossible(before: State, after: State) -> str:
     """Why an ordinary user could not make it, or not bring it back; empty if that is possible."""
     if os.geteuid() == 0:
+        return ""
+    if "meta" in after:
         return ""
     if after["type"] != "absent" and not may_own(after["uid"], after["gid"]):
         return f"would belong to user {after['uid']}, group {after['gid']}, which takes root"
     stays = before["type"] == after["type"] and before.get("digest") == after.get("digest")
     if before["type"] != "absent" and not stays and not may_own(before["uid"], before["gid"]):
         return f"belongs to user {before['uid']}, group {before['gid']}, so it could not be brought back"
-    if after["type"] == "file" and not after["mode"] & stat.S_IRUSR:
+    if after["type"] == "file" and not _is_open(after):
         return f"could not be read again with mode {after['mode']:04o} to see that it was written"
     return ""

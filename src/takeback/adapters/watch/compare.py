@@ -30,14 +30,18 @@ def differing(
     then, now = _states(before), _states(after)
     changed = [path for path in sorted(then.keys() | now.keys()) if _changed(then.get(path), now.get(path))]
     units = _units(changed, then, now)
-    firsts_then, firsts_now = _first_names(then, links_before), _first_names(now, lambda ino: ())
+    told = {*changed, *units}
+    firsts_then = _first_names(then, links_before, told)
+    firsts_now = _first_names(now, links_before, told)
     targets: list[Target] = []
     residue: list[str] = []
-    for path in sorted({*changed, *units}):
+    for path in sorted(told):
         one, other = then.get(path, ABSENT), now.get(path, ABSENT)
         resource = resource_in(root, path)
         if "excluded" in one or "excluded" in other:
             _tell_hole(path, one, other, residue)
+        elif not _ownable(one) and not _same_owner(one, other):
+            residue.append(f"the owner of {_shown(path)} cannot be given back without being root")
         targets.append(
             Target(
                 resource,
@@ -86,16 +90,17 @@ def _beside(path: str, states: dict[str, State]) -> list[str]:
 
 
 def _first_names(
-    states: dict[str, State], more: Callable[[int], Iterable[str]]
+    states: dict[str, State], more: Callable[[int], Iterable[str]], told: set[str]
 ) -> dict[tuple[int, int], list[str]]:
-    """By inode: the names of files that have several."""
+    """By inode: the names of files that have several; those that stay as they are first, because the others can be
+    made from them."""
     found: dict[tuple[int, int], list[str]] = {}
     for path, state in states.items():
         if state.get("nlink", 1) > 1:
             found.setdefault((state["dev"], state["ino"]), []).append(path)
     for (_, ino), paths in found.items():
         paths += [path for path in more(ino) if path not in paths]
-        paths.sort()
+        paths.sort(key=lambda path: (path in told, path))
     return found
 
 
@@ -107,13 +112,33 @@ def _dressed(
         twin = next((one for one in names.get((state["dev"], state["ino"]), ()) if one != path), "")
         if twin:
             more["twin"] = resource_in(root, twin)
+    if state["type"] != "absent" and not _ownable(state):
+        more["owner_lost"] = True
     if path in units and state["type"] != "absent":
         more["unit"] = resource_in(root, units[path])
     return state | more if more else state
 
 
+def _ownable(state: State) -> bool:
+    """Whether we could give a new file this owner."""
+    if state["type"] == "absent" or (me := os.geteuid()) == 0:
+        return True
+    return state["uid"] == me and (state["gid"] == os.getegid() or state["gid"] in os.getgroups())
+
+
+def _same_owner(one: State, other: State) -> bool:
+    """It is the same inode still, so that its owner need not be given back."""
+    return other["type"] != "absent" and all(
+        one.get(key) == other.get(key) for key in ("dev", "ino", "uid", "gid", "digest")
+    )
+
+
+def _shown(path: str) -> str:
+    return os.fsdecode(unquote(path))
+
+
 def _tell_hole(path: str, one: State, other: State, residue: list[str]) -> None:
-    shown = os.fsdecode(unquote(path))
+    shown = _shown(path)
     if "excluded" in one:
         was = "is gone" if other["type"] == "absent" else "was changed"
         residue.append(f"{shown} {was} and had not been captured ({one['excluded']})")

@@ -45,15 +45,18 @@ def _translated(glob: bytes) -> bytes:
     out, at = b"", 0
     while at < len(glob):
         rest = glob[at:]
-        if rest.startswith(b"**/") and (at == 0 or glob[at - 1 : at] == b"/"):
-            out, at = out + rb"(?:.*/)?", at + 3
-        elif rest == b"**" and glob[at - 1 : at] == b"/":
-            out, at = out + rb".+", at + 2
-        elif rest.startswith(b"*"):
-            out, at = out + rb"[^/]*", at + len(rest) - len(rest.lstrip(b"*"))
+        stars = len(rest) - len(rest.lstrip(b"*"))
+        alone = stars > 1 and (at == 0 or glob[at - 1 : at] == b"/")
+        if alone and rest[stars : stars + 1] == b"/":
+            out, at = out + rb"(?:.*/)?", at + stars + 1
+        elif alone and at and stars == len(rest):
+            out, at = out + rb".+", at + stars
+        elif stars:
+            out, at = out + rb"[^/]*", at + stars
         elif rest.startswith(b"?"):
             out, at = out + rb"[^/]", at + 1
-        elif rest.startswith(b"[") and (end := _end_of_class(glob, at)):
+        elif rest.startswith(b"["):
+            end = _end_of_class(glob, at)
             out, at = out + _class(glob[at + 1 : end]), end + 1
         elif rest.startswith(b"\\"):
             if len(rest) == 1:
@@ -69,7 +72,9 @@ def _end_of_class(glob: bytes, start: int) -> int:
     at += glob[at : at + 1] == b"]"
     while at < len(glob) and glob[at : at + 1] != b"]":
         at += 2 if glob[at : at + 1] == b"\\" else 1
-    return at if at < len(glob) else 0
+    if at >= len(glob):
+        raise re.error("a class without an end")
+    return at
 
 
 def _class(inside: bytes) -> bytes:

@@ -3,7 +3,9 @@
 import os
 import stat
 import time
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, cast
 
 from takeback.adapters.file.content import read_file
 from takeback.adapters.file.states import State
@@ -17,7 +19,8 @@ from takeback.model.resource import quote
 from takeback.storage.protocols import Blobs
 
 _TRIES = 5
-_VANISHED = "it vanished"
+_THREADS = 3
+_AHEAD = 8  # directories in hand; each has a handle
 
 Extra = dict[str, Any]
 
@@ -29,7 +32,7 @@ def read_draft(fd: int, resource: str, draft: Draft, blobs: Blobs, looked: int) 
     found: dict[bytes, tuple[Entry, Extra]] = {
         name: (entry, before.get(quote(name), none) if before else none) for name, entry in draft.kept.items()
     }
-    reading = _Reading(fd, resource, blobs)
+    reading = _Reading(fd, resource, blobs if draft.before else cast(Blobs, _Whole(blobs)))
     for unit in units_in([*draft.kept, *draft.fresh], draft.fresh):
         found |= reading.unit(unit)
         for name in unit:
@@ -51,6 +54,32 @@ def read_draft(fd: int, resource: str, draft: Draft, blobs: Blobs, looked: int) 
     )
 
 
+def in_threads(
+    opened: Iterable[tuple[str, int]], read: Callable[[str, int], tuple[str, Listing]]
+) -> Iterator[tuple[str, Listing]]:
+    """Reading, hashing and packing go on beside each other; each handle is closed when its directory was read."""
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    def one(path: str, fd: int) -> tuple[str, Listing]:
+        try:
+            return read(path, fd)
+        finally:
+            os.close(fd)
+
+    waiting: deque[Future[tuple[str, Listing]]] = deque()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        try:
+            for path, fd in opened:
+                waiting.append(pool.submit(one, path, fd))
+                if len(waiting) >= _AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            while waiting:
+                waiting.popleft().exception()  # its handle is closed
+
+
 def shell_of(fd: int, status: os.stat_result) -> State:
     """A directory without what is in it."""
     state: State = {
@@ -64,6 +93,16 @@ def shell_of(fd: int, status: os.stat_result) -> State:
     if xattrs := read_xattrs(fd):
         state["xattrs"] = xattrs
     return state
+
+
+class _Whole:
+    """Blobs for what is seen for the first time: there is no earlier version to look for."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def put(self, content: bytes | Iterable[bytes], like: str = "", refs: Sequence[str] = ()) -> str:
+        return self._blobs.put(content, refs=refs)
 
 
 class _Reading:

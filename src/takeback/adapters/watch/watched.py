@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from takeback.adapters.watch.compare import Compared, differing
 from takeback.adapters.watch.feed import Feed
 from takeback.adapters.watch.index import Hole, Index, Watch, index_name
 from takeback.adapters.watch.listing import Listing, Row, digests_of
-from takeback.adapters.watch.reading import read_draft
+from takeback.adapters.watch.reading import in_threads, read_draft
 from takeback.adapters.watch.roots import Root, resource_in, rules_for
 from takeback.adapters.watch.scan import Bounds, Doubt, Hints, Rules, Scan
 from takeback.errors import Refused, ResourceUnreachable, StoreBusy
@@ -23,6 +23,7 @@ from takeback.storage.protocols import Blobs
 
 _LIST = os.O_RDONLY | os.O_DIRECTORY
 _SAMPLE = 64
+_MUCH = 8 << 20  # bytes to read; for less no thread is worth it
 _LONG = 120  # seconds; less than a sweep lets young blobs be
 
 
@@ -205,18 +206,33 @@ class WatchedRoot:
 
     def _read(self, handles: Handles, scan: Scan, looked: int, careful: bool) -> dict[str, Listing | None]:
         seen: dict[str, Listing | None] = dict.fromkeys(scan.gone)
-        for path in sorted(scan.drafts):
+        for path, listing in self._listings(handles, scan, looked):
             draft = scan.drafts[path]
-            try:
-                fd = handles.open(path)
-            except OSError:
-                continue  # it went away just now; the times of the directory around it tell next time
-            listing = read_draft(fd, resource_in(self.root.resource, path), draft, self._place.blobs, looked)
             if careful and _linked_anew(draft.before, listing, draft.fresh):
                 raise Doubt(path)  # its other names are somewhere in the tree, and no feed tells where
             if listing != draft.before:
                 seen[path] = listing
         return seen
+
+    def _listings(self, handles: Handles, scan: Scan, looked: int) -> Iterator[tuple[str, Listing]]:
+        several = scan.bytes > _MUCH
+
+        def opened() -> Iterator[tuple[str, int]]:
+            for path in sorted(scan.drafts):
+                try:
+                    fd = handles.open(path)
+                    yield path, os.dup(fd) if several else fd
+                except OSError:
+                    continue  # it went away just now; the times of the directory around it tell next time
+
+        def read(path: str, fd: int) -> tuple[str, Listing]:
+            resource = resource_in(self.root.resource, path)
+            return path, read_draft(fd, resource, scan.drafts[path], self._place.blobs, looked)
+
+        if several:
+            yield from in_threads(opened(), read)
+        else:
+            yield from (read(path, fd) for path, fd in opened())
 
     def _written(
         self, seen: dict[str, Listing | None], scan: Scan, begun: float, register: Register

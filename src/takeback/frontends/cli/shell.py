@@ -29,6 +29,7 @@ _WORDS = """\
 :history        the steps so far
 :changes        all in which the box differs from what it is over
 :branch         go on in a second box from here; the first stays as it is
+:discard        back to where the box began (:undo takes that back)
 :commit         merge everything into what the box is over, as one effect
 :export TARGET  the whole root filesystem as a tar file, or docker:NAME
 :help           this list
@@ -150,8 +151,8 @@ class Session:
         name, *words = shlex.split(line[1:])
         known = {
             "undo": self._word_undo, "redo": self._word_redo, "history": self._word_history,
-            "changes": self._word_changes, "branch": self._word_branch, "commit": self._word_commit,
-            "export": self._word_export, "help": self._word_help,
+            "changes": self._word_changes, "branch": self._word_branch, "discard": self._word_discard,
+            "commit": self._word_commit, "export": self._word_export, "help": self._word_help,
         }  # fmt: skip
         if name not in known:
             raise Misuse(f"There is no :{name} here.", hint="`:help` lists what there is.")
@@ -191,6 +192,10 @@ class Session:
         self._box = first.branch()
         self._boxes.append(self._box)
         self._say(f"Box {short(self._box.id)} goes on from here; {short(first.id)} stays as it is.")
+
+    def _word_discard(self, words: list[str]) -> None:
+        effect = self._box.discard()
+        self._say("Everything was discarded." if effect else "There is nothing to discard.")
 
     def _word_commit(self, words: list[str]) -> None:
         outcome = self._box.commit()
@@ -232,7 +237,7 @@ def _uncommitted(box: "Box") -> int:
     count = 0
     for step in box.history():
         if step.state == "done":
-            count = 0 if step.kind == "commit" else count + 1
+            count = 0 if step.kind in ("commit", "discard") else count + 1
     return count
 
 
