@@ -279,12 +279,12 @@ class Takeback:
 
     def recover(self) -> "tuple[Settled, ...]":
         """Settle what dead processes left behind; look again at what is stuck."""
-        self._clear()
         return self._recover(stuck_too=True)
 
     def _recover(self, stuck_too: bool) -> "tuple[Settled, ...]":
         from takeback.engine.recover import recover
 
+        self._clear()
         return recover(self.parts, myself(), now(), self._lease_lasts, stuck_too=stuck_too)
 
     def needs_recovery(self) -> bool:

@@ -14,7 +14,7 @@ from tests.trees.remains import marked
 
 Count = Callable[[str, object], None]
 
-SAMPLE = 6  # deaths of each that every commit pays for
+SAMPLE = 3  # deaths of each that every commit pays for
 PARTS = 3
 
 

@@ -30,10 +30,12 @@ def differing(
     then, now = _states(before), _states(after)
     changed = [path for path in sorted(then.keys() | now.keys()) if _changed(then.get(path), now.get(path))]
     units = _units(changed, then, now)
-    firsts_then, firsts_now = _first_names(then, links_before), _first_names(now, lambda ino: ())
+    told = {*changed, *units}
+    firsts_then = _first_names(then, links_before, told)
+    firsts_now = _first_names(now, links_before, told)
     targets: list[Target] = []
     residue: list[str] = []
-    for path in sorted({*changed, *units}):
+    for path in sorted(told):
         one, other = then.get(path, ABSENT), now.get(path, ABSENT)
         resource = resource_in(root, path)
         if "excluded" in one or "excluded" in other:
@@ -88,16 +90,17 @@ def _beside(path: str, states: dict[str, State]) -> list[str]:
 
 
 def _first_names(
-    states: dict[str, State], more: Callable[[int], Iterable[str]]
+    states: dict[str, State], more: Callable[[int], Iterable[str]], told: set[str]
 ) -> dict[tuple[int, int], list[str]]:
-    """By inode: the names of files that have several."""
+    """By inode: the names of files that have several; those that stay as they are first, because the others can be
+    made from them."""
     found: dict[tuple[int, int], list[str]] = {}
     for path, state in states.items():
         if state.get("nlink", 1) > 1:
             found.setdefault((state["dev"], state["ino"]), []).append(path)
     for (_, ino), paths in found.items():
         paths += [path for path in more(ino) if path not in paths]
-        paths.sort()
+        paths.sort(key=lambda path: (path in told, path))
     return found
 
 
