@@ -295,7 +295,7 @@ def test_a_memory_limit_holds_for_all_processes_together(root_scene: RootScene) 
 
     # Each of the two has its share until the other has asked for too much.
     both = """
-import os
+import os, signal
 here, there = os.pipe()
 child = os.fork()
 if child:
@@ -305,7 +305,7 @@ if child:
     exit(1 if os.waitpid(child, os.WNOHANG)[0] else 0)
 share = bytearray(100 << 20)
 os.write(there, b"x")
-os.read(here, 1)
+signal.pause()
 """
     ended = root_scene.run("python3", "-c", both, memory=150 << 20)
     assert ended.stopped == "memory" and ended.exit_code in (1, 137)
