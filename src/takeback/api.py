@@ -279,12 +279,12 @@ class Takeback:
 
     def recover(self) -> "tuple[Settled, ...]":
         """Settle what dead processes left behind; look again at what is stuck."""
-        self._clear()
         return self._recover(stuck_too=True)
 
     def _recover(self, stuck_too: bool) -> "tuple[Settled, ...]":
         from takeback.engine.recover import recover
 
+        self._clear()
         return recover(self.parts, myself(), now(), self._lease_lasts, stuck_too=stuck_too)
 
     def needs_recovery(self) -> bool:
@@ -295,9 +295,12 @@ class Takeback:
 
     def verify(self, read_data: bool = False) -> Verified:
         """Everything that is wrong with the store; with `read_data` every blob is read again."""
+        from takeback.audit.boxes import lost_layers
+
         findings = list(self.store.journal.check())
         findings += self.store.blobs.check(read_data)
         findings += self._missing_blobs()
+        findings += lost_layers(self.store.layers())
         if not findings and read_data:
             self.store.trust_again()
         blobs = sum(1 for _ in self.store.blobs.info())
@@ -332,6 +335,7 @@ class Takeback:
     def sweep(self, grace: int | None = None) -> int:
         """Delete the bytes nothing needs any more; how many were freed."""
         from takeback.retention.forget import release_forgotten
+        from takeback.retention.layers import sweep_layers
         from takeback.retention.sweep import sweep
 
         if grace is not None and grace < 0:
@@ -339,20 +343,23 @@ class Takeback:
         self.store.refuse_if_suspect()
         self._clear()
         release_forgotten(self.parts, os.path.join(self.store.path, "held"))
-        return sweep(self.parts, self.store.settings.grace_seconds if grace is None else grace)
+        grace = self.store.settings.grace_seconds if grace is None else grace
+        return sweep_layers(self.parts, self.store.layers(), grace) + sweep(self.parts, grace)
 
     def _clear(self) -> None:
-        """Layers of commands whose takeback was killed."""
+        """Layers of commands, and of boxes put together, whose takeback was killed."""
         from takeback.runs.workshop import clear
 
-        clear(os.path.join(self.store.path, "commands"))
+        for name in ("commands", "wholes"):
+            clear(os.path.join(self.store.path, name))
 
     def _keep_up(self, run: str) -> None:
         """After a run ended well: bring the store under its caps."""
         from takeback.retention.upkeep import keep_up
 
         ended = tuple(self.store.journal.effects(Query(run=run, limit=50)))
-        if keep_up(self.parts, self.store.settings, now(), self.size(), ended):
+        size = self.store.bytes_on_disk(layers=False)  # forgetting files would not make boxes smaller
+        if keep_up(self.parts, self.store.settings, now(), size, ended):
             self.sweep()
 
     def size(self) -> int:

@@ -103,7 +103,6 @@ def test_steps_are_taken_back_and_brought_back(box: Box, tb: Takeback) -> None:
     result = box.undo(2)
     assert result.outcome == "done" and names(box) == ["a", "b"]
 
-    tb.store.journal  # noqa: B018
     assert [step.state for step in box.history()] == ["done", "done", "undone", "undone"]
     box.run("touch e")
     assert names(box) == ["a", "b", "e"]
@@ -282,6 +281,18 @@ def test_the_store_is_not_visible_inside(box: Box, tb: Takeback) -> None:
     assert box.run(["ls", "-A", tb.path]).stdout == b""
     assert not box.run(f"rm -rf {tb.path}/* && echo x > {tb.path}/journal.db").ok
     assert tb.verify().sound
+
+
+def test_everything_is_discarded_in_one_step_which_can_be_taken_back(box: Box, world: World) -> None:
+    assert box.discard() is None
+    box.run("touch a; cd /; export X=1")
+    box.run("touch /tmp/takeback-test-b")
+
+    assert box.discard()
+    assert names(box) == [] and box.cwd == str(world.root) and "X" not in box.env
+
+    box.undo()
+    assert box.cwd == "/" and names(box, world.root) == ["a"]
 
 
 def test_a_root_filesystem_of_its_own(run: Run, tmp_path: Path) -> None:

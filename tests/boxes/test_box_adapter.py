@@ -9,8 +9,8 @@ import pytest
 from takeback.adapters.box.adapter import BoxAdapter, box_change
 from takeback.model.change import Change
 from takeback.model.plan import OnConflict
-from takeback.model.point import Point, box_resource, point_from_json, point_to_json
-from takeback.storage.layers import Layers, Link
+from takeback.model.point import Link, Point, box_resource, point_from_json, point_to_json
+from takeback.storage.layers import Layers
 from takeback.storage.memory_blobs import MemoryBlobs
 from takeback.testing import AdapterSuite
 from takeback.testing.adapter_desk import Desk

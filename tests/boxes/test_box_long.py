@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from takeback.adapters.box.squashing import STEP, squash_below
 from takeback.model.ids import new_id
-from takeback.model.point import Point
+from takeback.model.point import Link, Point
 from takeback.runs.box import Box
-from takeback.runs.box_upkeep import STEP, squash_below
 from takeback.sandbox.layer import Form, Mount, write_form
-from takeback.storage.layers import Layers, Link
+from takeback.storage.layers import Layers
 from tests.world import World
 
 BOX = "b" * 20

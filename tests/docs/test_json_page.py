@@ -59,10 +59,8 @@ def answer(command: str) -> Any:
 
 def written() -> dict[str, str]:
     """What the page says of each command."""
-    text = PAGE.read_text()
-    rows = re.findall(
-        r"^\| ((?:`\w+`(?:, )?)+) \| (.+) \|$", text[text.index("## What each command gives") :], re.MULTILINE
-    )
+    text = PAGE.read_text().partition("## What each command gives\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (.+) \|$", text, re.MULTILINE)
     return {name: fields for names, fields in rows for name in re.findall(r"`(\w+)`", names)}
 
 

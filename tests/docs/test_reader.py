@@ -16,6 +16,7 @@ def test_a_line_that_differs_does_not_fit() -> None:
 
 def test_an_ellipsis_stands_for_a_part_of_a_line_or_for_several_lines() -> None:
     assert fitting(["took … ms"], ["took 12 ms"], {}) == {}
+    assert fitting(["took … ms."], ["took 1.3 s."], {}) == {}
     assert fitting(["first", "…", "last"], ["first", "a", "b", "last"], {}) == {}
     assert fitting(["first", "…", "last"], ["first", "a"], {}) is None
 

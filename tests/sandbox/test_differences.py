@@ -158,6 +158,28 @@ def test_a_name_and_a_link_to_it_are_told_apart(scene: Scene) -> None:
     assert one and other and os.path.samefile(one, other)
 
 
+def test_a_new_link_to_a_file_that_is_else_as_it_was(scene: Scene) -> None:
+    old(scene.world / "file")
+    (scene.world / "d").mkdir()
+
+    scene.run("ln file d/link")
+
+    assert scene.left() == {"d/link": ("old", False), "file": ("old", True)}
+
+
+def test_what_lies_in_a_directory_that_the_command_closed(scene: Scene) -> None:
+    old(scene.world / "old" / "f")
+
+    scene.run("mkdir -p d/e; echo -n x >d/e/f; chmod 0 d/e d; echo -n y >old/g; rm old/f; chmod 0 old")
+
+    told = [(one.path[len(os.fsencode(scene.world)) + 1 :], one.source is not None) for one in scene.lefts()]
+    assert told == [
+        (b"d", True), (b"d/e", True), (b"d/e/f", True), (b"old", True), (b"old/f", False), (b"old/g", True)
+    ]  # fmt: skip
+    [closed] = [one.source for one in scene.lefts() if one.path.endswith(b"/d/e")]
+    assert closed and os.stat(closed).st_mode & 0o7777 == 0
+
+
 def test_names_and_attributes_of_any_kind(scene: Scene) -> None:
     name = os.fsdecode(b"n\xff\n'\"\\:,=")
     old(scene.world / name)

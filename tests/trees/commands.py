@@ -12,7 +12,7 @@ rm -rf src
 rm -rf ./*
 rm -rf .git
 rm -rf data/old current
-rm -r build
+rm -r objs
 rm -f README.md notes.txt missing.txt
 rm -rf -- data/* src/*
 rm -rf docs && mkdir docs
@@ -38,7 +38,7 @@ find data -depth -type d -exec rmdir {} \; 2>/dev/null
 shred -n 1 -z -u secret.txt
 shred -n 1 -z data/table.csv
 rm -rf data/old/ && ln -s ../src data/old
-rm -rf build && touch build
+rm -rf objs && touch objs
 cd src && rm -rf ..?* .[!.]* *
 cd data && rm -rf "$PWD"
 """
@@ -306,7 +306,7 @@ rsync: mkdir e && rsync -a --delete e/ src/ && rmdir e
 sqlite3: sqlite3 db 'create table t (a); insert into t values (1)' && sqlite3 db 'delete from t; vacuum'
 unzip: $PYTHON -m zipfile -c z.zip docs README.md && echo x > README.md && unzip -qo z.zip && rm z.zip
 cpio: find src | cpio -o --quiet > a.cpio && rm -rf src && cpio -i -d -u --quiet < a.cpio
-gcc: gcc -c src/main.c -o build/main.o && rm -f src/*.h
+gcc: gcc -c src/main.c -o objs/main.o && rm -f src/*.h
 rename.ul: rename.ul .c .cpp src/*.c
 vim: vim -es -u NONE -c '%s/line/vim/' -c 'wq' notes.txt
 """

@@ -48,7 +48,7 @@ def build_small(root: Path) -> None:
         _put(root / f"src/{name}.h", b"int %s(void);\n" % name.encode())
     _put(root / "src/lib/deep/er/leaf.txt", b"a leaf\n")
     _put(root / "run.sh", b"#!/bin/sh\necho run\n", mode=0o755)
-    _put(root / ".gitignore", b"*.o\nbuild/\n*.log\n")
+    _put(root / ".gitignore", b"*.o\nobjs/\n*.log\n")
     _git(root, "init", "--quiet", "--initial-branch=main")
     _git(root, "add", "--all")
     _git(root, "commit", "--quiet", "--message=first")
@@ -61,8 +61,8 @@ def build_small(root: Path) -> None:
     _put(root / "src/tree.c", b"/* tree */\nint tree(void) { return 2; } /* not committed */\n")
     _put(root / "new.txt", b"untracked\n")
     _put(root / "trace.log", b"ignored\n" * 50)
-    _put(root / "build/main.o", chance.randbytes(3000))
-    _put(root / "build/cache/list.o", chance.randbytes(500))
+    _put(root / "objs/main.o", chance.randbytes(3000))
+    _put(root / "objs/cache/list.o", chance.randbytes(500))
     _put(root / "data/table.csv", b"".join(b"%d,%d\n" % (n, n * n) for n in range(200)))
     _put(root / "data/blob.bin", chance.randbytes(70_000))
     _put(root / "data/old/2019.csv", b"1,2\n")
@@ -76,9 +76,11 @@ def build_odd(root: Path) -> None:
     """The core, and in every corner of it what a careless copy loses."""
     build_small(root)
     src, data = root / "src", root / "data"
-    os.link(src / "main.c", data / "same as main.c")
-    os.link(src / "main.c", root / "third name.c")
-    os.link(data / "blob.bin", data / "old" / "blob again")
+    # Commands meet either all names of a file or none; the others are in known_limits.
+    _put(root / "links/one", b"two names, one file\n" * 50)
+    (root / "links/deep").mkdir()
+    os.link(root / "links/one", root / "links/deep/same")
+    os.link(root / "links/one", root / "links/third name")
     (src / "dangling").symlink_to("nowhere/at all")
     (src / "to dir").symlink_to("lib")
     (src / "absolute").symlink_to("/nonexistent/place")  # never a real one: a command may go through it
@@ -150,7 +152,9 @@ def build_wide(root: Path) -> None:
         _put(deep / "here.txt", b"%d\n" % level)
     os.symlink("level 0/level 1", root / "src/lib/short cut")
     for number in range(12):
-        os.link(root / f"src/many/{number:03}.txt", root / f"data/wide/twin {number}")
+        os.link(
+            root / f"data/wide/{number % 12}/{number % 5}/{number}.bin", root / f"data/wide/twin {number}"
+        )
 
 
 SHAPES: Mapping[str, Callable[[Path], None]] = {"small": build_small, "odd": build_odd, "wide": build_wide}
@@ -235,6 +239,12 @@ def comparable(seen: Picture, since: int, never_equal: Iterable[bytes] = NEVER_E
     for path, found in without_directory_times(seen).items():
         if found.get("mtime", 0) >= since:
             found = found | {"mtime": "now"}
+        if "attributes" in found:
+            # Those of the namespace trusted are for processes that may mount, which a sandboxed one may not.
+            kept = {
+                name: value for name, value in found["attributes"].items() if not name.startswith("trusted.")
+            }
+            found = found | {"attributes": kept}
         if any(fnmatchcase(os.fsdecode(path), os.fsdecode(pattern)) for pattern in never_equal):
             found = {name: found[name] for name in ("mode", "owner")}
         loose[path] = found

@@ -24,10 +24,11 @@ WEIGHTS = {
 }  # fmt: skip
 
 
-def a_sequence(seed: int, *, root: bool = True) -> list[Act]:
-    """The same for the same number, for ever: a failure is repeated by its seed."""
+def a_sequence(seed: int, *, root: bool = True, links: bool = True) -> list[Act]:
+    """The same for the same number, for ever: a failure is repeated by its seed. `links`: also files that get and lose
+    further names."""
     chance = Random(seed)
-    names = [name for name in WEIGHTS if root or name != "chown"]
+    names = [name for name in WEIGHTS if (root or name != "chown") and (links or name != "link")]
     weights = [WEIGHTS[name] for name in names]
     length = chance.randrange(3, 40)
     return [_an_act(chance.choices(names, weights)[0], chance) for _ in range(length)]
@@ -73,8 +74,10 @@ def _an_act(name: str, chance: Random) -> Act:
     return [name, path, *_REST.get(name, lambda chance: [])(chance)]
 
 
-def starting_tree() -> list[Act]:
+def starting_tree(*, links: bool = True) -> list[Act]:
     """What every sequence finds: names of the pool, with something in them."""
+    further = [["link", "src/a", "data/b"], ["link", "src/lib/c", "src/lib/deep/c"]]
+    alone = [["create", "data/b", "data b\n", 0o644], ["create", "src/lib/deep/c", "deep c\n", 0o644]]
     return [
         ["mkdir", "src", 0o755],
         ["mkdir", "src/lib", 0o750],
@@ -89,8 +92,7 @@ def starting_tree() -> list[Act]:
         ["create", "data/notes.txt", "notes\n" * 50, 0o644],
         ["create", "data/caf\udce9", "not UTF-8\n", 0o644],
         ["create", "notes.txt", "more notes\n" * 2000, 0o644],
-        ["link", "src/a", "data/b"],
-        ["link", "src/lib/c", "src/lib/deep/c"],
+        *(further if links else alone),
         ["symlink", "src/lib", "lib"],
         ["symlink", "nowhere", "data/x y"],
         ["mkfifo", "data/c", 0o644],

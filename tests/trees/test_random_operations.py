@@ -15,7 +15,7 @@ from tests.trees.scenes import make_old, manifest
 from tests.trees.sequences import Act, a_sequence, starting_tree
 from tests.trees.trial import Place, Wrong, try_out
 
-FAST, PARTS, PER_PART, LONG = 20, 4, 40, 2000
+FAST, PARTS, PER_PART, LONG = 5, 3, 40, 2000
 # Asked for when this is loaded: every test finds an environment without them.
 SEED = os.environ.get("TAKEBACK_SEED", "")
 SEQUENCES = int(os.environ.get("TAKEBACK_SEQUENCES", "") or LONG)
@@ -31,13 +31,13 @@ def program(sequence: list[Act]) -> list[str]:
     return [ways.python(), "-I", "-S", acts.__file__, json.dumps(sequence)]
 
 
-def place_in(directory: Path) -> Place:
+def place_in(directory: Path, *, links: bool) -> Place:
     root, template = directory / "tree", directory / "template"
     template.mkdir()
     here = os.getcwd()
     os.chdir(template)
     try:
-        subprocess.run(program(starting_tree()), check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(program(starting_tree(links=links)), check=True, stdout=subprocess.DEVNULL)
     finally:
         os.chdir(here)
     make_old(template)
@@ -52,11 +52,12 @@ def place_in(directory: Path) -> Place:
 
 
 def try_sequences(run: takeback.Run, seeds: range, directory: Path) -> int:
-    place = place_in(directory)
+    # Several names of one file: see test_random_adapter and known_limits.
+    place = place_in(directory, links=False)
     if SEED:
         seeds = range(int(SEED), int(SEED) + 1)
     for seed in seeds:
-        sequence = a_sequence(seed, root=os.geteuid() == 0)
+        sequence = a_sequence(seed, root=os.geteuid() == 0, links=False)
         try:
             try_out(run, program(sequence), place)
         except (Wrong, takeback.TakebackError) as error:
@@ -65,10 +66,12 @@ def try_sequences(run: takeback.Run, seeds: range, directory: Path) -> int:
     return len(seeds)
 
 
+@pytest.mark.parametrize("part", range(4))
 def test_a_few_random_sequences_are_the_same_every_way_and_are_taken_back(
-    run: takeback.Run, tmp_path: Path, record_property: Callable[[str, object], None]
+    run: takeback.Run, tmp_path: Path, part: int, record_property: Callable[[str, object], None]
 ) -> None:
-    record_property("random sequences", try_sequences(run, range(FAST), tmp_path))
+    first = part * FAST
+    record_property("random sequences", try_sequences(run, range(first, first + FAST), tmp_path))
 
 
 @pytest.mark.slow

@@ -65,6 +65,10 @@ def in_words(effect: Effect, state: State) -> str:
         from takeback.adapters.config.states import words
 
         return words(state)
+    if effect.change.adapter == "box":
+        from takeback.audit.boxes import point_words
+
+        return point_words(state)
     if "identity" in state:
         return f"this {'directory' if state['type'] == 'dir' else state['type']}"
     return states.words(state)

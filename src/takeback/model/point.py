@@ -16,6 +16,22 @@ class Point(NamedTuple):
     env: Mapping[str, str | None] = {}  # what differs from the variables a box begins with; None: taken away
 
 
+class Link(NamedTuple):
+    """On what a layer lies."""
+
+    layer: str  # `box/name`
+    parent: str  # the one it lies on; empty: the base
+    depth: int  # how many commands lead here
+    top: str = ""  # of a squash: the layer in whose place it stands
+    since: int = (
+        0  # of one on the base: before that moment, in nanoseconds, the box had not looked at the base
+    )
+
+    @property
+    def stands_for(self) -> str:
+        return self.top or self.layer
+
+
 def box_resource(box: str) -> str:
     return SCHEME + box
 

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.box.adapter import box_change
+from takeback.adapters.box.squashing import due, is_long, shorten, squash_below
 from takeback.engine.plan import Wishes
 from takeback.errors import KeyReused, Misuse
 from takeback.model.effect import Effect, State
@@ -52,11 +53,11 @@ class Box:
         self._lock = threading.RLock()
         self._upkeep = box_upkeep.Upkeep()
         self._held = ExitStack()
-        self._held.enter_context(hand.layers.opened(setting.id))
         self._closed = False
-        with hand.layers.alone(setting.id, "work") as mine:
+        with hand.layers.alone(setting.id) as mine:
             if mine:
                 box_upkeep.clear_scratch(hand.layers, setting.id)
+        self._held.enter_context(hand.layers.opened(setting.id))
 
     @property
     def id(self) -> str:
@@ -154,17 +155,22 @@ class Box:
         if moves and ended.exit_code != 0 and request.on_failure == "undo":
             outcome, moves = outcome._replace(dropped=True), False
         if not moves:
-            self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer)))
+            self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer), self.base))
             return outcome._replace(text=in_words(outcome))
         if changed:
             make_durable(layers, ran.layer, point.layer, ran.since)
         else:
-            self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer)))
+            self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer), self.base))
         args = {"argv": told(request.argv), "exit_code": ended.exit_code, "coverage": self.coverage}
         change = box_change("run", self.resource, shown(request.argv), point, after, args)
-        effect = self._hand.change(lambda: change, Options(key=key))
-        if changed and box_upkeep.due(layers.depth(ran.layer)):
-            self._upkeep.later(lambda: box_upkeep.squash_below(layers, ran.layer))
+        try:
+            effect = self._hand.change(lambda: change, Options(key=key))
+        except BaseException:
+            if changed and self._head() == point:  # no step came of it, and its room may be what is missing
+                box_upkeep.remove_layer(layers.place_of(ran.layer), self.base)
+            raise
+        if changed and due(layers.depth(ran.layer)):
+            self._upkeep.later(lambda: squash_below(layers, ran.layer))
         outcome = outcome._replace(
             effect=effect,
             cwd=after.cwd,
@@ -176,6 +182,8 @@ class Box:
         from takeback.sandbox.differences import differences
 
         path = self._hand.layers.place_of(layer)
+        if not os.path.isdir(path):
+            return ()  # swept, because nobody could come back to it any more
         return tuple(listed(differences(path, self._stack(below)), self.base))
 
     def _stack(self, layer: str) -> "Stack":
@@ -185,10 +193,10 @@ class Box:
 
     def _keep_short(self, point: Point) -> None:
         layers = self._hand.layers
-        if box_upkeep.is_long(layers, point.layer):
+        if is_long(layers, point.layer):
             self._upkeep.wait()
-            if box_upkeep.is_long(layers, point.layer):
-                box_upkeep.shorten(layers, point.layer)
+            if is_long(layers, point.layer):
+                shorten(layers, point.layer)
 
     def _recorded(self, key: str, command: "Sequence[str] | str") -> BoxOutcome | None:
         """Asked for again under the same key: it was done, and is not done twice."""
@@ -247,14 +255,29 @@ class Box:
             setting = begin(self._hand, self.base, point.cwd, self._setting.env, point)
             return Box(self._hand, setting, self._limits, self._run)
 
+    def discard(self) -> Effect | None:
+        """Back to where the box began, as a step of its own: until that is forgotten it can be taken back too."""
+        with self._lock:
+            self._refuse_closed()
+            with self._hand.layers.working(self.id):
+                start, now = self._setting.start, self._head()
+                if not is_somewhere_else(now, start):
+                    return None
+                change = box_change(
+                    "discard", self.resource, "discard everything", now, start, {"exit_code": 0}
+                )
+                return self._hand.change(lambda: change, Options())
+
     # What is in it.
 
     def changes(self) -> tuple[Changed, ...]:
         """Everything in which the box differs from what it is over."""
         from takeback.runs.box_whole import whole_lefts
 
-        with self._lock, whole_lefts(self._hand.layers, self._setting, self._head()) as lefts:
-            return tuple(listed(lefts, self.base))
+        with self._lock:
+            self._refuse_closed()
+            with whole_lefts(self._hand.layers, self._setting, self._head()) as lefts:
+                return tuple(listed(lefts, self.base))
 
     def commit(self) -> CommandOutcome:
         """Merge what is in the box into what it is over, as one effect; the box goes on over that."""

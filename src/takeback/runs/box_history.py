@@ -17,7 +17,7 @@ COMMIT = "commit"
 
 class Step(NamedTuple):
     effect: str
-    kind: str  # "run" | "commit"
+    kind: str  # "run" | "commit" | "discard"
     command: str
     exit_code: int
     state: str  # "done" | "undone"

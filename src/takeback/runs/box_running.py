@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.model.ids import new_id
-from takeback.model.point import Point
+from takeback.model.point import Link, Point
 from takeback.runs.box_setting import Setting
 from takeback.runs.request import Request
-from takeback.storage.layers import Layers, Link, sync_layer
+from takeback.storage.layers import Layers
 
 if TYPE_CHECKING:
     from takeback.sandbox.order import Ended
@@ -83,7 +83,7 @@ def is_somewhere_else(one: Point, other: Point) -> bool:
 def make_durable(layers: Layers, layer: str, below: str, since: int) -> None:
     """Told of, then synced together with what it holds: from now on it counts."""
     layers.add(Link(layer, below, layers.depth(below) + 1, since=since))
-    sync_layer(layers.place_of(layer))
+    layers.sync(layer)
 
 
 def changed_files(layers: Layers, setting: Setting, layer: str, below: str) -> bool:

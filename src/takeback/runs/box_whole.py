@@ -5,13 +5,15 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from takeback.model.ids import new_id
 from takeback.model.point import Point
 from takeback.runs.box_setting import Setting
+from takeback.runs.workshop import workshop
 from takeback.storage.layers import Layers
 
 if TYPE_CHECKING:
     from takeback.sandbox.differences import Left
+
+WHOLES = "wholes"
 
 
 @contextmanager
@@ -21,18 +23,15 @@ def whole_layer(layers: Layers, setting: Setting, point: Point) -> Generator[str
     if len(stack) < 2:
         yield stack[0] if stack else ""
         return
-    from takeback.sandbox.removal import remove
-    from takeback.sandbox.squash import squash
+    from takeback.sandbox.as_owner import remove_as_owner, squash_as_owner
 
-    # Beside the box, where nobody clears it away while it is in use.
-    place = os.path.join(setting.rooms, "wholes")
-    os.makedirs(place, mode=0o700, exist_ok=True)
-    made = os.path.join(place, new_id())
-    try:
-        squash(stack, made)
-        yield made
-    finally:
-        remove(made)
+    with workshop(os.path.join(setting.rooms, WHOLES)) as mine:
+        made = os.path.join(mine, "whole")
+        try:
+            squash_as_owner(stack, made, setting.base)
+            yield made
+        finally:
+            remove_as_owner(made, setting.base)
 
 
 @contextmanager
@@ -65,5 +64,6 @@ def judged(lefts: "Iterable[Left]", root: str) -> "Iterator[Left]":
 
 
 def _is_fresh(directory: bytes) -> bool:
-    names = os.listxattr(directory)
-    return any(name.endswith((".overlay.opaque", ".overlay.redirect")) for name in names)
+    """Overlay notes on a copy of a directory that there was one below, and on one that was moved here where from."""
+    names = [name.rpartition(".overlay.")[2] for name in os.listxattr(directory) if ".overlay." in name]
+    return "origin" not in names or "opaque" in names or "redirect" in names

@@ -10,22 +10,27 @@ from takeback.model.ids import new_id
 from takeback.model.run import Owner
 from takeback.storage.process import alive, myself
 
-_OWNER = "owner"
-
 
 @contextmanager
 def workshop(place: str) -> Iterator[str]:
     """A new private directory below `place`; gone at the end."""
     os.makedirs(place, mode=0o700, exist_ok=True)
     clear(place)
-    mine = os.path.join(place, new_id())
+    mine = os.path.join(place, f"{new_id()}.{_as_name(myself())}")
     os.mkdir(mine, 0o700)
     try:
-        with open(os.path.join(mine, _OWNER), "w", encoding="utf-8") as file:
-            file.write("\n".join(str(field) for field in myself()))
         yield mine
     finally:
         remove_all(mine)
+
+
+def _as_name(owner: Owner) -> str:
+    """Whose it is stands in the name: there is no moment in which it is nobody's."""
+    return f"{owner.pid}.{owner.started}.{_digits(owner.space)}.{owner.boot}"
+
+
+def _digits(text: str) -> str:
+    return "".join(c for c in text if c.isdigit())
 
 
 def clear(place: str) -> int:
@@ -34,33 +39,24 @@ def clear(place: str) -> int:
         names = os.listdir(place)
     except FileNotFoundError:
         return 0
-    dead = [name for name in names if _is_dead(os.path.join(place, name))]
+    dead = [name for name in names if _is_dead(name)]
     for name in dead:
         remove_all(os.path.join(place, name))
     return len(dead)
 
 
-def _is_dead(path: str) -> bool:
-    try:
-        with open(os.path.join(path, _OWNER), encoding="utf-8") as file:
-            boot, space, pid, started = file.read().split("\n")
-        owner = Owner(boot, space, int(pid), started)
-    except FileNotFoundError:
-        return _is_old(path)  # between the making of the directory and the writing of its owner
-    except (OSError, ValueError):
-        return False
-    living = alive(owner)
-    # One of another boot or container has no mounts and no processes here; of a container it may still be alive.
-    return living is False or (living is None and owner.boot != myself().boot)
-
-
-def _is_old(path: str) -> bool:
-    import time
-
-    try:
-        return time.time() - os.lstat(path).st_mtime > 60
-    except OSError:
-        return False
+def _is_dead(name: str) -> bool:
+    _, _, told = name.partition(".")
+    pid, _, rest = told.partition(".")
+    started, _, rest = rest.partition(".")
+    space, _, boot = rest.partition(".")
+    me = myself()
+    if not boot or not pid.isdigit():
+        return False  # not one of ours
+    if boot != me.boot:
+        return True  # no process and no mount outlives the machine
+    # One of another container cannot be asked, and may be alive.
+    return space == _digits(me.space) and alive(Owner(boot, me.space, int(pid), started)) is False
 
 
 def remove_all(path: str) -> None:

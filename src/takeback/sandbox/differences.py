@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
@@ -55,6 +56,9 @@ def _mount_points() -> frozenset[bytes]:
         return frozenset(one.point for one in mounted(file.read()))
 
 
+_Pair = tuple[bytes, Node | None, Node | None]
+
+
 class _Comparison:
     """Of what one overlay showed at the end with what lies below it."""
 
@@ -69,47 +73,67 @@ class _Comparison:
         if after is None:
             return
         point = os.fsencode(self.mount.point)
-        if self._top_changed(after.status):
+        if self._top_changed(after, before):
             yield Left(point, after.top, before is not None)
         for path, one, other in self._inside(point.rstrip(b"/"), after, before):
-            yield Left(path, one.top if one else None, self._below(one, other))
+            if not (one and other and self._same(one, other)):
+                yield Left(path, one.top if one else None, self._below(one, other))
 
-    def _top_changed(self, status: os.stat_result) -> bool:
+    def _top_changed(self, after: Node, before: Node | None) -> bool:
+        status = after.status
         mode, uid, gid, mtime = self.mount.first
         if stat.S_IMODE(status.st_mode) != mode or self._set_by_hand(status.st_mtime_ns, mtime):
             return True
-        # In a user namespace the directory is ours whoever owns the one below.
-        return not self.form.userxattr and (status.st_uid, status.st_gid) != (uid, gid)
+        # In a user namespace the directory is ours whoever owns the one below, and got what we could copy.
+        if not self.form.userxattr and (status.st_uid, status.st_gid) != (uid, gid):
+            return True
+        return before is not None and self._marks(after) != self._marks(before)
+
+    def _marks(self, node: Node) -> dict[str, bytes]:
+        found = self._attributes(node)
+        return {name: found[name] for name in found if name.startswith("user.") or not self.form.userxattr}
 
     def _set_by_hand(self, now: int, before: int) -> bool:
         """A directory's time moves with what is made in it; only a time that the clock did not show was set."""
         # If the one below moved since, by another's doing, the copy has the time of before.
         return now != before and now < self.form.started_ns > before
 
-    def _inside(
-        self, path: bytes, after: Node, before: Node | None
-    ) -> Iterator[tuple[bytes, Node | None, Node | None]]:
-        """Each path that differs: what is there now, what lay there."""
+    def _inside(self, path: bytes, after: Node, before: Node | None) -> Iterator[_Pair]:
+        """Each path that was touched: what is there now, what lay there."""
         if before and not before.is_dir:
             before = None
-        for name in sorted(self._names(after, before)):
-            whole = path + b"/" + name
-            one = self.view.child(after, name)
-            other = self.view.child(before, name) if before else None
-            if one is None:
-                if other or (before and self._hidden_by(after, before, name)):
-                    yield whole, None, other
-                if other and other.is_dir:
-                    yield from self._gone(whole, other)
-                continue
-            if other and one.parts == other.parts:
-                continue  # not touched
-            if not self._same(one, other):
-                yield whole, one, other
-            if one.is_dir:
-                yield from self._inside(whole, one, other)
-            elif other and other.is_dir:
-                yield from self._gone(whole, other)
+        with self._open(after):
+            for name in sorted(self._names(after, before)):
+                yield from self._at(path + b"/" + name, name, after, before)
+
+    def _at(self, path: bytes, name: bytes, after: Node, before: Node | None) -> Iterator[_Pair]:
+        one = self.view.child(after, name)
+        other = self.view.child(before, name) if before else None
+        if one is None:
+            if other or (before and self._hidden_by(after, before, name)):
+                yield path, None, other
+        elif other and one.parts == other.parts:
+            return  # not touched
+        else:
+            yield path, one, other
+        if one and one.is_dir:
+            yield from self._inside(path, one, other)
+        elif other and other.is_dir:
+            yield from self._gone(path, other)
+
+    @contextmanager
+    def _open(self, node: Node) -> Iterator[None]:
+        """A directory that the command closed to its own user is open while we, who are no more, look into it."""
+        number, top = node.parts[0]
+        mode = stat.S_IMODE(node.status.st_mode)
+        closed = number == 0 and mode & 0o500 != 0o500 and node.status.st_uid == os.geteuid() != 0
+        if closed:
+            os.chmod(top, mode | 0o700)
+        try:
+            yield
+        finally:
+            if closed:
+                os.chmod(top, mode)
 
     def _names(self, after: Node, before: Node | None) -> set[bytes]:
         number, top = after.parts[0]
@@ -130,13 +154,11 @@ class _Comparison:
         number, top = after.parts[0]
         return number == 0 and after.parts[1:] == before.parts and os.path.lexists(top + b"/" + name)
 
-    def _same(self, one: Node, other: Node | None) -> bool:
+    def _same(self, one: Node, other: Node) -> bool:
         """Copied up, and not changed."""
-        if not other or one.is_dir is not other.is_dir:
-            return False
         now, was = one.status, other.status
-        if one.parts[0][0] == 0 and stat.S_ISREG(now.st_mode) and now.st_nlink > 1:
-            return False  # the command gave it another name, which is a change even if this one looks as before
+        if one.parts[0][0] == 0 and not one.is_dir and now.st_nlink > 1:
+            return False  # it may have got another name, which only shows when both are told
         if (now.st_mode, now.st_uid, now.st_gid) != (was.st_mode, was.st_uid, was.st_gid):
             return False
         if one.is_dir:

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 _FORM = "layer.json"
@@ -29,7 +30,14 @@ def mounts_of(layer: str) -> tuple[Mount, ...]:
 
 
 def read_form(layer: str) -> Form:
-    with open(os.path.join(layer, _FORM), encoding="utf-8") as file:
+    path = os.path.join(layer, _FORM)
+    status = os.stat(path)
+    return _read_form(path, status.st_ino, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)  # a box has hundreds of them under each command
+def _read_form(path: str, inode: int, mtime: int) -> Form:
+    with open(path, encoding="utf-8") as file:
         told: dict[str, Any] = json.load(file)
     mounts = tuple(
         Mount(one["point"], one["upper"], tuple(one.get("first", (0, 0, 0, 0)))) for one in told["mounts"]

@@ -21,6 +21,7 @@ class Entry(NamedTuple):
         bytes | None
     )  # a directory: where it goes on in the world below (absolute there); None: it does not
     hides: bool  # something may lie below it under the name it has
+    bottom: bytes = b""  # a directory: the lowest of those it is put together from
 
     @property
     def is_directory(self) -> bool:
@@ -59,7 +60,7 @@ class _Merged:
     def entries(self) -> Iterator[Entry]:
         roots = self._roots(0)
         top = os.lstat(roots[0].path)
-        yield Entry(b"", roots[0].path, top, b"/", True)
+        yield Entry(b"", roots[0].path, top, b"/", True, self._uppers[-1])
         waiting: list[tuple[bytes, tuple[_Place, ...]]] = [(b"", roots)]
         while waiting:
             path, parts = waiting.pop()
@@ -69,7 +70,9 @@ class _Merged:
                 if found.status is None:
                     continue
                 inner = os.path.join(path, name) if path else name
-                yield Entry(inner, found.parts[0].path, found.status, found.below, hides)
+                yield Entry(
+                    inner, found.parts[0].path, found.status, found.below, hides, found.parts[-1].path
+                )
                 if stat.S_ISDIR(found.status.st_mode):
                     more = () if found.below is None else (_Place(len(self._uppers), found.below),)
                     waiting.append((inner, found.parts + more))

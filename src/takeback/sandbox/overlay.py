@@ -4,7 +4,7 @@ import os
 import resource
 from typing import NamedTuple
 
-from takeback.sandbox.calls import MS_NODEV, kernel
+from takeback.sandbox.calls import MS_NODEV, MS_NOEXEC, MS_NOSUID, kernel
 from takeback.sandbox.layer import attributes
 from takeback.sandbox.mounts import inside
 
@@ -32,8 +32,8 @@ def _options(userxattr: bool) -> tuple[bytes, ...]:
 
 def make_directories(overlay: Overlay, lower_status: os.stat_result, userxattr: bool) -> os.stat_result:
     """The topmost directory of an overlay is that of its upper: it must look like the one below."""
-    os.makedirs(overlay.upper, 0o700)
-    os.makedirs(overlay.work, 0o700)
+    os.mkdir(overlay.upper, 0o700)
+    os.mkdir(overlay.work, 0o700)
     below = overlay.lowers[0]
     for name, value in attributes(below, userxattr).items():
         try:
@@ -64,15 +64,17 @@ def allow_many_files() -> tuple[int, int]:
 
 
 def mount_overlay(overlay: Overlay, target: bytes, aside: bytes, userxattr: bool) -> None:
-    """`aside`: an empty directory on a filesystem of its own, where the base can be mounted once more."""
+    """`aside`: a directory where the base can be mounted once more."""
     *layers, below = overlay.lowers
     if any(_within(layer, below) for layer in layers):
         below = _seen_through(overlay, aside, userxattr)
     tries = _options(userxattr)
     for number, wanted in enumerate(tries):
-        # A work directory is for one try only: the kernel marks it.
-        work = overlay.work + b"/%d" % number
-        os.mkdir(work, 0o700)
+        work = overlay.work
+        if number:
+            # A work directory is for one try only: the kernel marks it.
+            work += b"-%d" % number
+            os.mkdir(work, 0o700)
         try:
             return _mount((*layers, below), overlay.upper, target, wanted, work)
         except OSError:
@@ -86,7 +88,8 @@ def _within(layer: bytes, below: bytes) -> bool:
 
 def _seen_through(overlay: Overlay, aside: bytes, userxattr: bool) -> bytes:
     """The kernel wants no lower inside another. Through an overlay of its own the base is another filesystem."""
-    seen = os.path.join(aside, overlay.upper.rsplit(b"/", 1)[1])
+    kernel().mount(b"tmpfs", aside, b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=700,size=1m")
+    seen = aside + b"/seen"
     nothing = seen + b"-nothing"  # two lowers it must have
     for name in (seen, nothing):
         os.mkdir(name, 0o700)

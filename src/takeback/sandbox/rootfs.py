@@ -49,19 +49,20 @@ def build(scene: Scene) -> list[bytes]:
     if scene.userxattr and scene.root == b"/":
         calls.mount(b"/", scene.at, b"", MS_BIND | MS_REC)
         calls.set_attributes(scene.at, ATTR_RDONLY, recursive=True)
-    calls.mount(b"tmpfs", scene.aside, b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=700,size=1m")
     overlays = {one.point: one for one in scene.overlays}
     for point in sorted({*overlays, *scene.read_only}):
-        if point not in overlays:
-            _bind_read_only(scene, point)
-            continue
         try:
-            _put(scene, point, overlays[point])
+            if point in overlays:
+                _put(scene, point, overlays[point])
+                continue
         except OSError:
             if point == b"/" or len(overlays[point].lowers) > 1:
                 raise
-            _bind_read_only(scene, point)  # not covered, so not writable either
             bound.append(point)
+        try:
+            _bind_read_only(scene, point)  # not covered, so not writable either
+        except OSError:
+            continue  # unmounted a moment ago, or cannot be bound: then nothing of it is to be seen inside
     _own_directories(scene)
     for mask in scene.masks:
         _cover(scene, mask)
@@ -151,7 +152,7 @@ def _dev(scene: Scene, dev: bytes) -> None:
         _bind_device(b"/dev/" + os.fsencode(name), dev + b"/" + os.fsencode(name))
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         os.symlink(f"/proc/self/fd{target}", dev + b"/" + name.encode())
-    for name in (b"/pts", b"/shm", b"/mqueue", b"/.takeback"):
+    for name in (b"/pts", b"/shm", b"/.takeback"):
         os.mkdir(dev + name, 0o755)
     os.chmod(dev + b"/.takeback", 0o1777)  # noqa: S103 a script that became another user tells as well
     calls.mount(
@@ -159,7 +160,6 @@ def _dev(scene: Scene, dev: bytes) -> None:
     )
     os.symlink("pts/ptmx", dev + b"/ptmx")
     calls.mount(b"tmpfs", dev + b"/shm", b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=1777")
-    calls.mount(b"mqueue", dev + b"/mqueue", b"mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if scene.terminal:
         _bind_device(scene.terminal, dev + b"/console")
 

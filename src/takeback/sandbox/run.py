@@ -1,24 +1,23 @@
 """One command on the outside: its scratch directory before, its layer after."""
 
-import fcntl
 import os
 import time
 from typing import Any, NamedTuple
 
 from takeback.sandbox.differences import grounds_below
-from takeback.sandbox.layer import Form, Mount, first_look, is_opaque, read_form, write_form
+from takeback.sandbox.layer import Form, Mount, attributes, first_look, is_opaque, read_form, write_form
 from takeback.sandbox.mounts import OVERLAY, OWN, Point, inside
 from takeback.sandbox.order import Stack
 from takeback.sandbox.overlay import Overlay, make_directories
-from takeback.sandbox.removal import remove
 from takeback.sandbox.rootfs import Scene
+from takeback.sandbox.workshop import Workshop
 
 
 class Prepared(NamedTuple):
-    scratch: str
-    lock: int
+    scratch: str  # of this command; all in it goes when it has ended
     scene: Scene
     mounts: tuple[Mount, ...]
+    marks: dict[str, dict[str, bytes]]  # attributes of the topmost directories, by point
     started_ns: int
 
 
@@ -27,70 +26,50 @@ class Unfit(Exception):
 
 
 def prepare(
-    order: dict[str, Any], points: list[Point], place: str, terminal: bytes, userxattr: bool
-) -> Prepared:
-    scratch = _scratch(place)
-    lock = os.open(os.path.join(scratch, "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return _prepare(order, points, place, terminal, userxattr, scratch, lock)
-    except BaseException:
-        os.close(lock)
-        remove(scratch)
-        raise
-
-
-def _prepare(
-    order: dict[str, Any],
-    points: list[Point],
-    place: str,
-    terminal: bytes,
-    userxattr: bool,
-    scratch: str,
-    lock: int,
+    order: dict[str, Any], points: list[Point], workshop: Workshop, terminal: bytes, userxattr: bool
 ) -> Prepared:
     stack = Stack(order["root"], tuple(order["layers"]))
     root = os.fsencode(stack.root)
     overlaid = [one.point for one in points if one.how == OVERLAY]
     _all_there(stack, overlaid)
-    for name in ("root", "aside"):
-        os.mkdir(os.path.join(scratch, name), 0o755)
+    scratch = workshop.scratch()
     overlays: list[Overlay] = []
     mounts: list[Mount] = []
-    for number, point in enumerate(overlaid):
-        name = os.fsdecode(point)
-        overlay = Overlay(
-            point,
-            tuple(ground.root for ground in grounds_below(stack, name)),
-            os.fsencode(f"{scratch}/layer/{number}"),
-            os.fsencode(f"{scratch}/work/{number}"),
-        )
-        made = make_directories(overlay, os.stat(overlay.lowers[0]), userxattr)
-        overlays.append(overlay)
-        mounts.append(Mount(name, str(number), first_look(made)))
-    hidden = (*map(os.fsencode, order["hidden"]), os.fsencode(place))
+    marks: dict[str, dict[str, bytes]] = {}
+    try:
+        for name in ("", "/layer", "/work"):
+            os.mkdir(scratch + name, 0o700)
+        for number, point in enumerate(overlaid):
+            name = os.fsdecode(point)
+            overlay = Overlay(
+                point,
+                tuple(ground.root for ground in grounds_below(stack, name)),
+                os.fsencode(f"{scratch}/layer/{number}"),
+                os.fsencode(f"{scratch}/work/{number}"),
+            )
+            try:
+                below = os.stat(overlay.lowers[0])
+            except FileNotFoundError:
+                continue  # unmounted a moment ago
+            made = make_directories(overlay, below, userxattr)
+            overlays.append(overlay)
+            marks[name] = attributes(overlay.upper, userxattr)
+            mounts.append(Mount(name, str(number), first_look(made)))
+    except BaseException:
+        workshop.clear(scratch)
+        raise
+    hidden = (*map(os.fsencode, order["hidden"]), os.fsencode(workshop.place))
     scene = Scene(
         root,
-        os.fsencode(f"{scratch}/root"),
-        os.fsencode(f"{scratch}/aside"),
+        workshop.root,
+        workshop.aside,
         tuple(overlays),
         tuple(one.point for one in points if one.how != OVERLAY),
         _masks(root, hidden),
         terminal,
         userxattr,
     )
-    return Prepared(scratch, lock, scene, tuple(mounts), time.time_ns())
-
-
-def _scratch(place: str) -> str:
-    os.makedirs(place, 0o700, exist_ok=True)
-    while True:
-        path = os.path.join(place, f"run-{os.urandom(6).hex()}")
-        try:
-            os.mkdir(path, 0o700)
-            return path
-        except FileExistsError:
-            continue
+    return Prepared(scratch, scene, tuple(mounts), marks, time.time_ns())
 
 
 def _all_there(stack: Stack, overlaid: list[bytes]) -> None:
@@ -124,13 +103,17 @@ def finish(prepared: Prepared, layer: str) -> str:
     if moved:
         return f"The command moved {os.fsdecode(moved)}, which holds the way back; nothing of it was kept."
     kept: list[Mount] = []
+    userxattr = prepared.scene.userxattr
     for one in prepared.mounts:
         upper = os.path.join(making, one.upper)
-        if not os.listdir(upper) and first_look(os.lstat(upper)) == one.first:
+        if (
+            not os.listdir(upper)
+            and first_look(os.lstat(upper)) == one.first
+            and attributes(os.fsencode(upper), userxattr) == prepared.marks[one.point]
+        ):
             os.rmdir(upper)
         else:
             kept.append(one)
-    userxattr = prepared.scene.userxattr
     write_form(making, Form(tuple(kept), userxattr, not userxattr, prepared.started_ns))
     os.rename(making, layer)
     return ""
@@ -150,37 +133,3 @@ def _moved_the_way_back(prepared: Prepared) -> bytes | None:
                 if not os.path.isdir(path) or is_opaque(path, prepared.scene.userxattr):
                     return overlay.point.rstrip(b"/") + b"/" + b"/".join(names[:length])
     return None
-
-
-def clean(prepared: Prepared) -> None:
-    remove(prepared.scratch)
-    os.close(prepared.lock)
-
-
-def sweep(place: str) -> None:
-    """What killed ones left behind: a directory whose lock nobody holds."""
-    for name in os.listdir(place):
-        path = os.path.join(place, name)
-        if not name.startswith("run-"):
-            continue
-        try:
-            lock = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            _remove_if_old(path)
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            remove(path)
-        except BlockingIOError:
-            continue
-        finally:
-            os.close(lock)
-
-
-def _remove_if_old(path: str) -> None:
-    """Without a lock it may be one that is just being made."""
-    try:
-        if time.time() - os.lstat(path).st_mtime > 3600:
-            remove(path)
-    except FileNotFoundError:
-        return

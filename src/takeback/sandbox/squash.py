@@ -78,6 +78,8 @@ def _link(entry: Entry, path: bytes) -> None:
 def _dress(entry: Entry, path: bytes, prefix: str) -> None:
     """Owner, attributes, mode and times of the topmost directory of that name."""
     status = entry.status
+    if entry.below is not None:
+        _keep_origin(entry, path, prefix)
     for name in os.listxattr(entry.source, follow_symlinks=False):
         if name.startswith(prefix) and name[len(prefix) :] in _OF_THE_LAYER:
             continue
@@ -86,3 +88,12 @@ def _dress(entry: Entry, path: bytes, prefix: str) -> None:
         os.chown(path, status.st_uid, status.st_gid)
     os.chmod(path, stat.S_IMODE(status.st_mode))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _keep_origin(entry: Entry, path: bytes, prefix: str) -> None:
+    """That there was such a directory below the lowest layer: a new one has no such note."""
+    name = f"{prefix}origin"
+    try:
+        os.setxattr(path, name, os.getxattr(entry.bottom, name))
+    except OSError:
+        return

@@ -103,5 +103,9 @@ class View:
             return set()
         try:
             return set(os.listdir(directory))
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
+        except (FileNotFoundError, NotADirectoryError):
             return set()
+        except PermissionError:
+            if not ground.plain:
+                raise
+            return set()  # what we may not read of the world, the command could not change

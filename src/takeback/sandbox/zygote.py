@@ -1,11 +1,13 @@
 """A small process that starts commands for the caller, whose own may be too big to fork. One thread, few modules."""
 
+import gc
 import json
 import os
 import select
 import signal
 import socket  # noqa: TID253 this module is loaded by the small process only
 import sys
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from takeback.sandbox import cgroups, run, userns, wire
@@ -14,6 +16,7 @@ from takeback.sandbox.first import Job, live
 from takeback.sandbox.mounts import Point, mounted, points_for_root, points_for_user, visible
 from takeback.sandbox.order import MAPPED, ROOT, USER
 from takeback.sandbox.run import Prepared, Unfit
+from takeback.sandbox.workshop import Workshop
 
 # What a terminal sends to a whole group is for the command, not for us; it lives and dies with the caller.
 _FOR_THE_COMMAND = (
@@ -43,6 +46,9 @@ class Zygote:
             number for number in _FOR_THE_COMMAND if signal.getsignal(number) is signal.SIG_IGN
         )
         self.unable = ""
+        self.workshop: Workshop | None = None
+        for number in _FOR_THE_COMMAND:
+            signal.signal(number, signal.SIG_IGN)
         self.children: dict[int, Child] = {}  # by every descriptor that tells something about them
         self.poll = select.poll()
         self.parent = parent
@@ -57,10 +63,13 @@ class Zygote:
                 userns.enter_as_root()
         except OSError as error:
             self.unable = f"no user namespace: {os.strerror(error.errno or 0)}"
+            return
+        try:
+            self.workshop = Workshop(self.place)
+        except OSError as error:
+            self.unable = f"{self.place}: {os.strerror(error.errno or 0)}"
 
     def serve(self) -> None:
-        for number in _FOR_THE_COMMAND:
-            signal.signal(number, signal.SIG_IGN)
         self.poll.register(self.control, select.POLLIN)
         self.poll.register(self.parent, select.POLLIN)
         while True:
@@ -78,7 +87,8 @@ class Zygote:
         for child in {one.pid: one for one in self.children.values()}.values():
             os.kill(child.pid, signal.SIGKILL)
             os.waitpid(child.pid, 0)
-            run.clean(child.prepared)
+        if self.workshop:
+            self.workshop.close()
 
     def accept(self) -> bool:
         raw, fds, _, _ = socket.recv_fds(self.control, 1, 4)
@@ -91,15 +101,15 @@ class Zygote:
         try:
             order = wire.read_message(caller.fileno())
             if order is not None and self.unable:
-                self.refuse(caller, {"problem": "setup", "errno": 0, "text": self.unable})
+                self.refuse(caller, {"problem": "setup", "text": self.unable})
             elif order is not None:
                 self.start(caller, order, stdio)
             else:
                 caller.close()
         except Unfit as error:
             self.refuse(caller, {"problem": "unfit", "text": str(error)})
-        except OSError as error:
-            self.refuse(caller, {"problem": "setup", "errno": error.errno, "text": str(error)})
+        except Exception as error:  # noqa: BLE001 the other commands are to go on
+            self.refuse(caller, {"problem": "setup", "text": str(error) or repr(error)})
         finally:
             for fd in stdio:
                 os.close(fd)
@@ -113,23 +123,22 @@ class Zygote:
         caller.close()
 
     def start(self, caller: socket.socket, order: dict[str, Any], stdio: tuple[int, int, int]) -> None:
-        foreground = _foreground(stdio)
-        terminal = os.fsencode(os.ttyname(foreground[0])) if foreground[0] >= 0 else b""
-        limited = order["memory"] or order["processes"]
-        group = cgroups.make(order["memory"], order["processes"]) if limited else None
-        order["group"] = list(group) if group else None
-        prepared = run.prepare(order, self.points(order), self.place, terminal, self.user)
-        ours, report = os.pipe2(os.O_CLOEXEC)
-        lifeline, theirs = os.pipe2(os.O_CLOEXEC)
-        flags = NEWNS | NEWPID | NEWIPC | NEWUTS | (0 if order["network"] else NEWNET)
-        try:
+        assert self.workshop
+        with ExitStack() as undo:
+            foreground = _foreground(stdio)
+            if foreground[0] >= 0:
+                undo.callback(os.close, foreground[0])
+            group = _group(order)
+            if group:
+                undo.callback(cgroups.remove, group)
+            terminal = os.fsencode(os.ttyname(foreground[0])) if foreground[0] >= 0 else b""
+            prepared = run.prepare(order, self.points(order), self.workshop, terminal, self.user)
+            undo.callback(self.workshop.clear, prepared.scratch)
+            ours, report = _pipe(undo)
+            lifeline, theirs = _pipe(undo)
+            flags = NEWNS | NEWPID | NEWIPC | NEWUTS | (0 if order["network"] else NEWNET)
             pid = kernel().fork_into(flags)
-        except OSError:
-            for fd in (ours, report, lifeline, theirs, *foreground[:1]):
-                if fd >= 0:
-                    os.close(fd)
-            run.clean(prepared)
-            raise
+            undo.pop_all()
         if pid == 0:
             self.forget_others(caller, (ours, theirs))
             live(Job(order, prepared.scene, stdio, lifeline, report, self.ignored, not self.user))
@@ -208,10 +217,9 @@ class Zygote:
         told, _ = wire.unframed(child.told)
         told = told or {"problem": "killed", "text": "Its first process was killed from outside."}
         if "problem" not in told:
-            problem = run.finish(child.prepared, child.layer)
-            if problem:
-                told = {"problem": "moved", "text": problem}
-        run.clean(child.prepared)
+            told = self.finish(child, told)
+        assert self.workshop
+        self.workshop.clear(child.prepared.scratch)
         if child.group:
             if "code" in told and told["code"] and cgroups.ran_out_of_memory(child.group):
                 told["stopped"] = told["stopped"] or "memory"
@@ -227,6 +235,13 @@ class Zygote:
             os.close(fd)
         self.refuse(child.caller, told)
 
+    def finish(self, child: Child, told: dict[str, Any]) -> dict[str, Any]:
+        try:
+            problem = run.finish(child.prepared, child.layer)
+        except OSError as error:
+            return {"problem": "layer", "text": str(error)}
+        return {"problem": "moved", "text": problem} if problem else told
+
     def back_in_front(self, child: Child) -> None:
         """A shell inside may have put a group in front that is no more."""
         terminal, group = child.foreground
@@ -238,6 +253,20 @@ class Zygote:
         except OSError:
             pass  # the terminal is gone
         os.close(terminal)
+
+
+def _pipe(undo: ExitStack) -> tuple[int, int]:
+    ends = os.pipe2(os.O_CLOEXEC)
+    for fd in ends:
+        undo.callback(os.close, fd)
+    return ends
+
+
+def _group(order: dict[str, Any]) -> cgroups.Group | None:
+    limited = order["memory"] or order["processes"]
+    group = cgroups.make(order["memory"], order["processes"]) if limited else None
+    order["group"] = list(group) if group else None
+    return group
 
 
 def _foreground(stdio: tuple[int, int, int]) -> tuple[int, int]:
@@ -264,8 +293,10 @@ def main() -> None:
     except OSError:
         return  # gone before we were there
     os.chdir("/")
+    # What is never looked at need not be copied into every child.
+    gc.disable()
+    gc.freeze()
     zygote = Zygote(control, parent, settings)
     zygote.become(settings["engine"])
-    run.sweep(settings["place"])
     zygote.serve()
     sys.exit(0)

@@ -16,28 +16,12 @@ import os
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from takeback.errors import Corrupt, Misuse, StoreBusy
-from takeback.model.point import Point, point_from_json, point_to_json
+from takeback.model.point import Link, Point, point_from_json, point_to_json
 from takeback.storage import disk
 from takeback.storage.last_line import read_last, write_last
-
-
-class Link(NamedTuple):
-    """A line of the chain."""
-
-    layer: str  # `box/name`
-    parent: str  # the one it lies on; empty: the base
-    depth: int  # how many commands lead here
-    top: str = ""  # of a squash: the layer in whose place it stands
-    since: int = (
-        0  # of one on the base: before that moment, in nanoseconds, the box had not looked at the base
-    )
-
-    @property
-    def stands_for(self) -> str:
-        return self.top or self.layer
 
 
 class _Chain:
@@ -85,8 +69,18 @@ class Layers:
             return []
         return [name for name in names if os.path.exists(self._in(name, "box.json"))]
 
+    def half_made(self) -> list[str]:
+        """Where their makers were killed, or are still at it."""
+        whole = set(self.boxes())
+        names = os.listdir(self.path) if os.path.isdir(self.path) else []
+        return [self._in(name) for name in names if name not in whole]
+
     def about(self, box: str) -> dict[str, Any]:
         return self._read(box, "box.json")
+
+    def base_of(self, box: str) -> str:
+        """What it is over: "/" or a directory."""
+        return self.about(box)["base"]
 
     def head(self, box: str) -> Point:
         return point_from_json(self._read(box, "HEAD"))
@@ -116,6 +110,10 @@ class Layers:
             if box not in self._places:
                 self._places[box] = self.about(box).get("at") or self._in(box)
             return os.path.join(self._places[box], name)
+
+    def sync(self, layer: str) -> None:
+        """Everything in it is durable when this returns, and so is what was told of it before."""
+        sync_filesystem(self.place_of(layer))
 
     # Chains.
 
@@ -155,6 +153,13 @@ class Layers:
             raise Corrupt(
                 f"The box has lost its layer {layer}.", hint="What it held is gone; undo to an earlier point."
             )
+        return found
+
+    def own_link(self, layer: str) -> Link:
+        """Of the layer itself, never of a squash."""
+        found = self._chain(layer.partition("/")[0], layer).plain.get(layer)
+        if found is None:
+            raise Corrupt(f"Layer {layer} is not there any more.", hint="It was swept.")
         return found
 
     def links(self, box: str) -> tuple[Link, ...]:
@@ -283,8 +288,7 @@ def _line(told: Mapping[str, Any]) -> bytes:
     return json.dumps(told, separators=(",", ":")).encode() + b"\n"
 
 
-def sync_layer(path: str) -> None:
-    """Everything in it is durable when this returns, and so is what was written before to the same filesystem."""
+def sync_filesystem(path: str) -> None:
     import ctypes
 
     with disk.reachable(path, "synced"):

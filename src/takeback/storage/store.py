@@ -93,14 +93,22 @@ class Store:
                 "--store.",
             )
 
-    def bytes_on_disk(self) -> int:
+    def bytes_on_disk(self, layers: bool = True) -> int:
+        """`layers`: those of boxes too."""
         total = 0
-        for directory, _, names in os.walk(self.path):
+        seen: set[int] = set()  # what has several names is there once
+        for directory, inside, names in os.walk(self.path):
+            if directory == self.path and not layers and "layers" in inside:
+                inside.remove("layers")
             for name in names:
                 try:
-                    total += os.lstat(os.path.join(directory, name)).st_blocks * 512
+                    status = os.lstat(os.path.join(directory, name))
                 except FileNotFoundError:
                     continue  # a write-ahead file that another process has just folded in
+                if status.st_nlink > 1 and status.st_ino in seen:
+                    continue
+                seen.update((status.st_ino,) if status.st_nlink > 1 else ())
+                total += status.st_blocks * 512
         return total
 
     def suspect(self) -> bool:

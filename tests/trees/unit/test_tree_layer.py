@@ -273,6 +273,35 @@ def test_a_file_put_in_the_place_of_one_of_several_names_leaves_the_others_alone
     assert back == before
 
 
+def test_a_file_moved_with_its_directory_stays_one_with_its_other_name(scene: Layered) -> None:
+    os.link(scene.root / "tree" / "deep" / "gone", scene.root / "other name")
+    scene.since = begin()
+    before = World(scene.root).picture()
+    scene.removes("tree/deep")
+    scene.removes("tree/deep/gone")
+    scene.makes("tree/moved")
+    old = os.fsencode(scene.root / "tree" / "deep" / "gone")
+    scene.lefts.append(Left(os.fsencode(scene.root / "tree" / "moved" / "gone"), old, False))
+
+    after, back = scene.merge(scene.read())
+
+    assert after[b"other name"]["same as"] == after[b"tree/moved/gone"]["same as"]
+    assert back == before
+
+
+def test_a_new_name_of_something_that_is_there_is_no_conflict(scene: Layered) -> None:
+    os.symlink("nowhere", scene.root / "tree" / "link")
+    scene.since = begin()
+    upper = scene.layer / "tree"
+    upper.mkdir()
+    os.symlink("nowhere", upper / "link")
+    os.link(upper / "link", upper / "new", follow_symlinks=False)
+    for name in ("link", "new"):
+        path = scene.root / "tree" / name
+        scene.lefts.append(Left(os.fsencode(path), os.fsencode(upper / name), below=True))
+    assert scene.read().conflicts == ()
+
+
 def test_a_name_too_many_to_be_found_is_told(scene: Layered, monkeypatch: pytest.MonkeyPatch) -> None:
     os.link(scene.root / "tree" / "file", scene.root / "other name")
     scene.since = begin()

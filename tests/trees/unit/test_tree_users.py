@@ -179,3 +179,28 @@ def test_what_an_ordinary_user_could_not_make_or_bring_back_is_told_by_name(tmp_
         "/unreadable could not be read again with mode 0200 to see that it was written",
         "0o100200",
     ]
+
+
+def test_a_file_that_a_command_closed_to_its_owner_is_closed_and_opened_again(tmp_path: Path) -> None:
+    told = as_user(
+        tmp_path,
+        """
+    from collections import namedtuple
+    Left = namedtuple("Left", "path source below")
+    from takeback.storage.memory_blobs import MemoryBlobs
+    world, upper, held = place / "world", place / "upper", place / "held"
+    world.mkdir(); upper.mkdir(); held.mkdir()
+    (world / "file").write_bytes(b"x")
+    shutil.copy2(world / "file", upper / "file"); (upper / "file").chmod(0)
+    since, blobs = clock.begin(), MemoryBlobs()
+    left = Left(os.fsencode(world / "file"), os.fsencode(upper / "file"), True)
+    found = layer.read_layer([left], "/", since, blobs)
+    change = command_change(blobs, str(world), "chmod 0 file", found.targets)
+    desk = Desk(adapter.TreeAdapter("command", blobs, str(held)))
+    effect = desk.do(change)
+    print(found.lost, oct((world / "file").stat().st_mode))
+    desk.undo(effect)
+    print(oct((world / "file").stat().st_mode), (world / "file").read_bytes())
+    """,
+    )
+    assert told == "() 0o100000\n0o100644 b'x'"

@@ -22,6 +22,7 @@ class Linked:
     def __init__(self, blobs: Blobs, world: Places) -> None:
         self._blobs = blobs
         self._world = world
+        self._at_end: dict[Inode, list[int]] = {}  # which rows are which inode afterwards
         self.residue: list[str] = []
 
     def joined(self, rows: Sequence[Row]) -> list[Target]:
@@ -29,6 +30,9 @@ class Linked:
         outside = self._outside(rows)
         if not outside:
             return targets
+        for number, (_, _, after, _) in enumerate(rows):
+            if "ino" in after:
+                self._at_end.setdefault((after["dev"], after["ino"]), []).append(number)
         near = os.path.dirname(os.path.commonpath([path_of(names[0]) for names in outside.values()]))
         wanted = {inode: by_nlink for inode, by_nlink in self._counts(rows).items() if inode in outside}
         found = find_names(wanted, near)
@@ -44,15 +48,15 @@ class Linked:
         first: dict[Inode, str] = {}
         # A name that stays what it is leads: then the others are linked to it.
         for resource, _, after, _ in sorted(rows, key=lambda row: not same(row[1], row[2])):
-            if after["type"] not in ("absent", "dir"):
+            if "ino" in after and after["type"] != "dir":
                 first.setdefault((after["dev"], after["ino"]), resource)
         old: dict[Inode, str] = {}
         targets: list[Target] = []
         for resource, before, after, _ in rows:
-            if after["type"] not in ("absent", "dir"):
+            if "ino" in after and after["type"] != "dir":
                 leader = first[after["dev"], after["ino"]]
                 after = after | {"twin": leader} if leader != resource else after
-            if has_names(before):
+            if has_names(before) and "ino" in before:
                 leader = old.setdefault((before["dev"], before["ino"]), resource)
                 before = before | {"twin": leader} if leader != resource else before
             targets.append(Target(resource, before, after))
@@ -67,7 +71,7 @@ class Linked:
         counts: dict[Inode, int] = {}
         changed: set[Inode] = set()
         for resource, before, after, _ in rows:
-            if before["type"] == "file" and before["nlink"] > 1:
+            if before["type"] == "file" and before.get("nlink", 1) > 1:
                 inode = (before["dev"], before["ino"])
                 names.setdefault(inode, []).append(resource)
                 counts[inode] = before["nlink"]
@@ -106,8 +110,18 @@ class Linked:
                     f"further names of {display(written)} were not found, and stay with the file as it was"
                 )
             return
+        if os.geteuid() != 0 and (name := next((one for one in names if _is_other(rows[by_name[one]])), "")):
+            # A layer of an ordinary user does not tell a file that was written from one that was put in its place.
+            self.residue.append(f"other names of {display(name)} stay with the file as it was")
+        moved = self._at_end.get(inode, [])
         if not others:
-            return  # then the file itself is kept for the undo, where that is possible
+            # Then the file itself is kept for the undo, where that is possible.
+            self.residue += [f"{display(rows[one][0])} is apart from other names it had" for one in moved[:1]]
+            return
+        for number in moved:
+            # With a directory that was moved, to where it is still the same file as the names that stay.
+            target = targets[number]
+            targets[number] = target._replace(after=target.after | {"twin": others[0]})
         for name in names:
             number = by_name[name]
             target = targets[number]
@@ -120,6 +134,11 @@ class Linked:
         if after["type"] != "file" or source is None or same(before, after):
             return False
         return any(_has(source, name) for name in _ORIGINS)
+
+
+def _is_other(row: Row) -> bool:
+    _, before, after, _ = row
+    return after["type"] == "file" and not same(before, after)
 
 
 def _has(path: bytes, attribute: str) -> bool:

@@ -36,6 +36,7 @@ class Undoing:
         self._tools = tools
         self._scope = Scope(tools.blobs if keep else None)
         self._known = {target.resource for target in of.targets}
+        self._leaders = {target.before["twin"] for target in of.targets if "twin" in target.before}
         self._steps: dict[str, Step] = {}  # by resource; a directory before what is in it
 
     def plan(self) -> list[Step]:
@@ -67,12 +68,12 @@ class Undoing:
                 return _told(target, Outcome.UNDONE, "its time is put back", change)
             return _told(target, Outcome.ALREADY, "it is as it was before")
         if same(now, after):
-            return _told(target, Outcome.UNDONE, back_to(before, self._tools), change)
+            return _told(target, Outcome.UNDONE, self._back(target), change)
         if same(now, before):
             return _told(target, Outcome.ALREADY, "it is as it was before")
         found = difference(after, now, effect=self._of.id[:8])
         if self._on_conflict is OnConflict.FORCE:
-            detail = f"{back_to(before, self._tools)}; {words(now)} that was there is kept for redo"
+            detail = f"{self._back(target)}; {words(now)} that was there is kept for redo"
             return _told(target, Outcome.UNDONE, detail, change)
         if self._on_conflict is OnConflict.MERGE and place and "unit" not in before:
             three_way = merged_with(place, target, now, self._tools)
@@ -81,6 +82,12 @@ class Undoing:
                 return Step(step.outcome, step.target)
             found = f"{found}; {three_way.detail}"
         return _told(target, Outcome.CONFLICT, found)
+
+    def _back(self, target: Target) -> str:
+        before = target.before
+        if "twin" in before or (target.resource in self._leaders and "held" not in before):
+            before = before | {"nlink": 1}  # its other names are known, so they come together again
+        return back_to(before, self._tools)
 
     def _is_moved(self, target: Target, now: State, places: Places) -> bool:
         """Of a path where only the time or the twin tells before from after."""

@@ -204,8 +204,9 @@ def _say(asked: Asked, outcome: CommandOutcome) -> None:
         _say_changes(outcome)
     elif outcome.held and outcome.effect:
         name = short(outcome.effect.id)
+        keep = f"keep --force {name}" if outcome.conflicts else f"keep {name}"
         warn(f"takeback: held {name}: {in_numbers(outcome.changes)}. `takeback diff {name}` shows it, "
-             f"`takeback keep {name}` makes it, `takeback undo {name}` drops it.")  # fmt: skip
+             f"`takeback {keep}` makes it, `takeback undo {name}` drops it.")  # fmt: skip
     elif outcome.effect:
         if asked.screen.terminal:
             _say_changes(outcome)

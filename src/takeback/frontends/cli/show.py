@@ -134,7 +134,7 @@ def _diff(asked: Asked) -> int:
     options, screen = asked.options, asked.screen
     with existing(asked) as tb:
         effect = tb.effect(options.id)
-        parts = difference(tb.store.blobs, effect, resource_of(options.path) if options.path else "")
+        parts = _parts(tb, effect, resource_of(options.path) if options.path else "")
         give(
             asked,
             tb,
@@ -154,6 +154,16 @@ def _diff(asked: Asked) -> int:
         )
         _say_parts(screen, parts)
     return 0
+
+
+def _parts(tb: "Takeback", effect: Effect, only: str) -> tuple[Part, ...]:
+    if effect.change.adapter != "box":
+        return difference(tb.store.blobs, effect, only)
+    from takeback.audit.boxes import step_difference
+    from takeback.model.resource import overlaps
+
+    found = step_difference(tb.store.layers(), effect)
+    return tuple(part for part in found if not only or overlaps(only, part.resource))
 
 
 def say_difference(screen: Screen, tb: "Takeback", effect: Effect) -> None:

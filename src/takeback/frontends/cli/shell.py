@@ -1,0 +1,320 @@
+"""`shell`: a session in a box, on a terminal or from a script; every command is a step with a way back."""
+
+import os
+import shlex
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from takeback.audit.views import effect_json
+from takeback.errors import Misuse, TakebackError
+from takeback.frontends.cli.commands import OURS, Asked, Command
+from takeback.frontends.cli.opening import agent_of, existing, nothing_yet, opened
+from takeback.frontends.cli.output import clean, complain, counted, local_time, put, warn
+from takeback.frontends.cli.running import seconds
+from takeback.frontends.cli.shell_lines import commands, from_list, from_script, from_terminal
+from takeback.model.ids import short
+from takeback.runs.outcome import Changed, in_numbers
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.runs.box import Box
+    from takeback.runs.box_outcome import BoxOutcome
+
+_WORDS = """\
+:undo [N]       take back the last step, or the last N
+:redo           bring back what the last :undo took back
+:history        the steps so far
+:changes        all in which the box differs from what it is over
+:branch         go on in a second box from here; the first stays as it is
+:discard        back to where the box began (:undo takes that back)
+:commit         merge everything into what the box is over, as one effect
+:export TARGET  the whole root filesystem as a tar file, or docker:NAME
+:help           this list
+exit [N]        leave; what is not committed stays in the box"""
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.usage = "takeback shell [options] [-c LINE]… [< script]"
+    parser.add_argument(
+        "-c", dest="lines", metavar="LINE", action="append", help="run this line; may be given several times"
+    )
+    parser.add_argument("--base", metavar="DIR", default="/", help="a root filesystem to be over (else /)")
+    parser.add_argument("--box", metavar="ID", default="", help="go on with this box")
+    parser.add_argument("--list", action="store_true", help="only list the boxes there are")
+    parser.add_argument("-e", "--stop", action="store_true", help="stop at the first command that fails")
+    parser.add_argument(
+        "--commit", action="store_true", help="commit at the end, unless the last command failed"
+    )
+    parser.add_argument("--no-network", action="store_true", help="without network")
+    parser.add_argument("--timeout", metavar="S", help="end each command after this many seconds")
+    parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
+
+
+def _shell(asked: Asked) -> int:
+    options = asked.options
+    if options.list:
+        return _list(asked)
+    if options.box and options.base != "/":
+        raise Misuse("A box knows what it is over.", hint="Give either --box or --base.")
+    limit = seconds(options.timeout)
+    with opened(asked) as tb, tb.session(f"shell {os.getpid()}", agent_of(asked)) as run:
+        with run.sandbox(options.base, box=options.box, network=not options.no_network, timeout=limit) as box:
+            session = Session(asked, tb, box)
+            code = session.go_on()
+            session.tell_end(code)
+        run.close()
+    return code
+
+
+class Session:
+    def __init__(self, asked: Asked, tb: "Takeback", box: "Box") -> None:
+        self._asked = asked
+        self._tb = tb
+        self._box = box
+        self._boxes = [box]  # branches are opened on top
+        self._told: list[dict[str, Any]] = []
+        self._committed: dict[str, Any] | None = None
+        self._undone: list[Any] = []
+        self._code = 0
+        self._ends = False
+        self._terminal = (
+            not asked.options.lines and bool(sys.stdin and sys.stdin.isatty()) and not asked.screen.json
+        )
+
+    def go_on(self) -> int:
+        options = self._asked.options
+        if options.lines:
+            lines = from_list(options.lines)
+        else:
+            lines = from_terminal(self._prompt) if self._terminal else from_script()
+        if self._terminal:
+            warn(f"Box {short(self._box.id)} over {clean(self._box.base)}; `:help` lists what else there is.")
+        try:
+            for line in commands(lines):
+                self._carry_out(line)
+                if self._ends or (options.stop and self._code):
+                    break
+            if options.commit and not self._code:
+                self._word_commit([])
+        finally:
+            for branch in self._boxes[1:]:
+                branch.close()
+        return self._code
+
+    def _prompt(self) -> str:
+        sign = "" if not self._code else f"[{self._code}] "
+        return f"{sign}{short(self._box.id)[:4]} {clean(self._box.cwd)} $ "
+
+    def _carry_out(self, line: str) -> None:
+        words = line.split()
+        try:
+            with _interruptible(self._terminal):
+                if words[0] == "exit":
+                    self._leave(words[1:])
+                elif line.startswith(":") and words[0] != ":":
+                    self._word(line)
+                else:
+                    self._run(line)
+        except KeyboardInterrupt:
+            if not self._terminal:
+                raise
+            self._code = 130
+        except TakebackError as error:
+            self._code = OURS
+            if not self._terminal:
+                raise
+            complain(error, False)
+
+    def _leave(self, words: list[str]) -> None:
+        if words and not words[0].isdigit():
+            raise Misuse(f"exit takes a number, not {words[0]!r}.", hint="For example `exit 1`.")
+        self._code = int(words[0]) & 0xFF if words else self._code
+        self._ends = True
+
+    def _run(self, line: str) -> None:
+        capture = self._asked.screen.json
+        # A script is read from our standard input, which is not that of its commands.
+        outcome = self._box.run(line, capture=capture, stdin=None if self._terminal else b"")
+        self._code = outcome.exit_code
+        if outcome.effect:
+            self._asked.made.append(outcome.effect.id)
+            self._undone.clear()
+        if capture:
+            self._told.append(outcome_json(self._tb, line, outcome))
+        elif not self._asked.screen.quiet:
+            _say(outcome)
+
+    def _word(self, line: str) -> None:
+        name, *words = shlex.split(line[1:])
+        known = {
+            "undo": self._word_undo, "redo": self._word_redo, "history": self._word_history,
+            "changes": self._word_changes, "branch": self._word_branch, "discard": self._word_discard,
+            "commit": self._word_commit, "export": self._word_export, "help": self._word_help,
+        }  # fmt: skip
+        if name not in known:
+            raise Misuse(f"There is no :{name} here.", hint="`:help` lists what there is.")
+        known[name](words)
+        self._code = 0
+
+    def _word_undo(self, words: list[str]) -> None:
+        if words and not words[0].isdigit():
+            raise Misuse(f":undo takes a number, not {words[0]!r}.", hint="For example `:undo 2`.")
+        result = self._box.undo(int(words[0]) if words else 1)
+        self._undone = list(result.undo)
+        self._say(f"Took back {counted(len(result.effects), 'step')}; you are in {clean(self._box.cwd)}.")
+
+    def _word_redo(self, words: list[str]) -> None:
+        if not self._undone:
+            raise Misuse("Nothing was undone just now.", hint="`takeback redo` brings back any earlier one.")
+        count = len(self._undone)
+        for effect in reversed(self._undone):
+            self._tb.undo(effect)
+        self._undone = []
+        self._say(f"Brought back {counted(count, 'step')}; you are in {clean(self._box.cwd)}.")
+
+    def _word_history(self, words: list[str]) -> None:
+        from takeback.api import now
+
+        for step in self._box.history():
+            state = "" if step.state == "done" else f"  ({step.state})"
+            put(f"{short(step.effect)}  {local_time(step.at, now())}  {clean(step.command)}{state}")
+
+    def _word_changes(self, words: list[str]) -> None:
+        changes = self._box.changes()
+        _list_changes(changes)
+        self._say(in_numbers(changes) or "It differs in nothing.")
+
+    def _word_branch(self, words: list[str]) -> None:
+        first = self._box
+        self._box = first.branch()
+        self._boxes.append(self._box)
+        self._say(f"Box {short(self._box.id)} goes on from here; {short(first.id)} stays as it is.")
+
+    def _word_discard(self, words: list[str]) -> None:
+        effect = self._box.discard()
+        self._say("Everything was discarded." if effect else "There is nothing to discard.")
+
+    def _word_commit(self, words: list[str]) -> None:
+        outcome = self._box.commit()
+        if outcome.effect:
+            self._asked.made.append(outcome.effect.id)
+            self._committed = effect_json(self._tb.effect(outcome.effect.id))
+        self._say(outcome.text)
+
+    def _word_export(self, words: list[str]) -> None:
+        if len(words) != 1:
+            raise Misuse(
+                ":export needs a file name, or docker:NAME.", hint="For example `:export image.tar`."
+            )
+        self._say(f"Exported to {clean(self._box.export(words[0]))}.")
+
+    def _word_help(self, words: list[str]) -> None:
+        put(_WORDS)
+
+    def _say(self, text: str) -> None:
+        if not (self._asked.screen.json or self._asked.screen.quiet):
+            warn(f"takeback: {text}")
+
+    def tell_end(self, code: int) -> None:
+        box = self._box
+        if self._asked.screen.json:
+            told = {"box": box.id, "commands": self._told, "committed": self._committed}
+            self._asked.screen.give(told)
+            return
+        steps = _uncommitted(box)
+        if steps:
+            name = short(box.id)
+            self._say(
+                f"box {name} keeps {counted(steps, 'step')} that nobody outside sees: `takeback shell --box {name}` "
+                f"goes on, `takeback shell --box {name} -c :commit` merges them."
+            )
+
+
+def _uncommitted(box: "Box") -> int:
+    count = 0
+    for step in box.history():
+        if step.state == "done":
+            count = 0 if step.kind in ("commit", "discard") else count + 1
+    return count
+
+
+@contextmanager
+def _interruptible(terminal: bool) -> Iterator[None]:
+    """On a terminal ^C ends the command, not the session."""
+    from takeback.runs.signals import shared
+
+    try:
+        yield
+    finally:
+        if terminal:
+            shared().arrived = 0
+
+
+def _say(outcome: "BoxOutcome") -> None:
+    """On standard error: standard output is the command's own."""
+    if outcome.moved_from:
+        warn(
+            f"takeback: {clean(outcome.moved_from)} does not exist any more; you are in {clean(outcome.cwd)}."
+        )
+    if outcome.leftover:
+        what = "process" if outcome.leftover == 1 else "processes"
+        warn(f"takeback: {outcome.leftover} background {what} ended with it.")
+    if outcome.stopped:
+        warn(f"takeback: it {'took too long' if outcome.stopped == 'time' else 'needed too much memory'}.")
+    if outcome.dropped:
+        warn(f"takeback: it failed (exit code {outcome.exit_code}), so nothing was changed.")
+
+
+def _list_changes(changes: tuple[Changed, ...]) -> None:
+    signs = {"added": "+", "modified": "~", "deleted": "-"}
+    for one in changes:
+        put(f"{signs[one.kind]} {clean(one.path)}")
+
+
+def outcome_json(tb: "Takeback", line: str, outcome: "BoxOutcome") -> dict[str, Any]:
+    return {
+        "command": line,
+        "exit_code": outcome.exit_code,
+        "stopped": outcome.stopped,
+        "stdout": outcome.stdout.decode("utf-8", "backslashreplace"),
+        "stderr": outcome.stderr.decode("utf-8", "backslashreplace"),
+        "effect": effect_json(tb.effect(outcome.effect.id)) if outcome.effect else None,
+        "changes": [
+            {"kind": one.kind, "resource": one.resource, "size": one.size} for one in outcome.changes
+        ],
+        "text": outcome.text,
+    }
+
+
+def _list(asked: Asked) -> int:
+    if nothing_yet(asked):
+        asked.screen.give([])
+        asked.screen.say("There are no boxes.")
+        return 0
+    with existing(asked) as tb:
+        layers = tb.store.layers()
+        told: list[dict[str, Any]] = []
+        for box in layers.boxes():
+            head = layers.head(box)
+            told.append(
+                {
+                    "box": box,
+                    "base": layers.about(box)["base"],
+                    "cwd": head.cwd,
+                    "layers": layers.depth(head.layer),
+                }
+            )
+    asked.screen.give(told)
+    for one in told:
+        asked.screen.say(
+            f"{short(one['box'])}  over {clean(one['base'])}, {counted(one['layers'], 'layer')}, in {clean(one['cwd'])}"
+        )
+    if not told:
+        asked.screen.say("There are no boxes.")
+    return 0
+
+
+COMMANDS = {"shell": Command(_arguments, _shell)}

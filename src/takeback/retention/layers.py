@@ -1,0 +1,127 @@
+"""Remove the layers of boxes that nothing needs any more.
+
+A layer is needed by where a box stands, and by every effect that could be undone or brought back. Between two such
+points layers are squashed into one: nobody can come back to what lay between. Where a box stands is kept for as long as
+there is the box, which may hold work that was never committed; a box that is where it began and that no effect names
+goes as a whole.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from takeback.adapters.box.squashing import squash_links
+from takeback.engine.parts import Parts
+from takeback.errors import RecordInvalid, TakebackError
+from takeback.model.effect import State
+from takeback.model.ids import short
+from takeback.model.point import Link, point_from_json
+from takeback.sandbox.as_owner import remove_as_owner
+from takeback.storage.layers import Layers
+from takeback.storage.protocols import Query
+
+_NEEDED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK)
+
+
+def sweep_layers(parts: Parts, layers: Layers, grace: int) -> int:
+    """How many bytes were freed. Boxes that someone has open are left alone."""
+    freed = 0
+    for box in layers.boxes():
+        with layers.alone(box) as mine:
+            if mine:
+                freed += _sweep_box(parts, layers, box, grace)
+    for half_made in layers.half_made():
+        if _is_old(half_made, grace):
+            freed += _removed(half_made, "/")
+    return freed
+
+
+def _sweep_box(parts: Parts, layers: Layers, box: str, grace: int) -> int:
+    for one in layers.boxes():
+        layers.reread(one)
+    named = set(_named_by_effects(parts))
+    live = named | {layers.head(one).layer for one in layers.boxes()}
+    live.discard("")
+    _squash_between(layers, box, live)
+    needed = {link.layer for layer in live for link in _chain(layers, layer)}
+    kept = [link for link in layers.links(box) if link.layer in needed]
+    if len(kept) != len(layers.links(box)):
+        layers.keep_only(box, kept)
+    base = layers.base_of(box)
+    freed = sum(_removed(path, base) for path in list(layers.scratch(box)))
+    start = point_from_json(layers.about(box)["start"])
+    named_at_all = any(layer.startswith(f"{box}/") for layer in named) or _has_effects(parts, box)
+    if (
+        not kept
+        and not named_at_all
+        and layers.head(box) == start
+        and _is_old(os.path.join(layers.path, box, "box.json"), grace)
+    ):
+        freed += _removed(os.path.dirname(layers.place_of(f"{box}/layer")), base)
+        freed += _removed(os.path.join(layers.path, box), base)
+    return freed
+
+
+def _named_by_effects(parts: Parts) -> Iterator[str]:
+    for effect in parts.journal.effects(Query(states=_NEEDED)):
+        if effect.change.kind == "damaged":
+            raise RecordInvalid(
+                f"The record of effect {short(effect.id)} is damaged, so nobody knows which layers it needs.",
+                hint="Nothing was swept. `takeback verify` shows the extent; forget that effect to go on without it.",
+            )
+        if effect.change.adapter != "box" or effect.forgotten:
+            continue
+        for target in effect.targets:
+            yield target.before["layer"]
+            yield target.after["layer"]
+        for name in ("from", "to"):  # a proposal has no remedy yet
+            if name in effect.change.args:
+                yield effect.change.args[name]["layer"]
+
+
+def _has_effects(parts: Parts, box: str) -> bool:
+    query = Query(resource=f"box://{box}", states=_NEEDED, remembered=True, limit=1)
+    return any(parts.journal.effects(query))
+
+
+def _chain(layers: Layers, layer: str) -> Iterator[Link]:
+    """One whose layers are lost needs nothing: it cannot be reached."""
+    with suppress(TakebackError):
+        yield from layers.chain(layer)
+
+
+def _squash_between(layers: Layers, box: str, live: set[str]) -> None:
+    for layer in sorted(live):
+        if not layer.startswith(f"{box}/"):
+            continue
+        stretch: list[Link] = []
+        for link in _chain(layers, layer):
+            if stretch and (link.stands_for in live or not link.layer.startswith(f"{box}/")):
+                break
+            stretch.append(link)
+        if len(stretch) > 1:
+            with suppress(OSError, TakebackError):  # what cannot be squashed stays as it is
+                squash_links(layers, stretch)
+
+
+def _is_old(path: str, grace: int) -> bool:
+    """A box that is just being made is not open yet."""
+    try:
+        return time.time() - os.stat(path).st_mtime >= grace
+    except OSError:
+        return False
+
+
+def _removed(path: str, base: str) -> int:
+    """Its bytes, but for what other layers still have."""
+    size = 0
+    for directory, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                status = os.lstat(os.path.join(directory, name))
+                size += status.st_blocks * 512 if status.st_nlink == 1 else 0
+    with suppress(OSError):
+        remove_as_owner(path, base)
+        return size
+    return 0

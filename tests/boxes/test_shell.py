@@ -1,0 +1,164 @@
+"""`takeback shell`, as a person and a script use it."""
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from takeback.frontends.cli.shell_lines import commands, from_list, goes_on
+from tests.world import World
+
+LIMIT = 240
+
+
+def shell(world: World, *words: str, script: str | None = None) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "takeback", "shell", *words],
+        cwd=world.root, input=script, stdin=subprocess.DEVNULL if script is None else None,
+        timeout=LIMIT, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.root
+def test_a_script_is_carried_out_line_by_line_and_nothing_is_seen_outside(world: World) -> None:
+    said = shell(
+        world,
+        script="echo one > a\nfor n in 1 2\ndo echo $n >> b\ndone\ncat <<X\nhello\nX\nrm a; false\nls; cat b\n",
+    )
+
+    assert (said.returncode, said.stdout) == (0, "hello\na\nb\n1\n2\n")
+    assert "it failed (exit code 1), so nothing was changed" in said.stderr
+    assert "keeps 2 steps" in said.stderr and "--box" in said.stderr
+    assert os.listdir(world.root) == []
+
+
+@pytest.mark.root
+def test_its_words_take_back_and_bring_back(world: World) -> None:
+    said = shell(
+        world,
+        script="touch a\ntouch b\n:undo\nls\n:redo\nls | wc -l\n:history\n:changes\n:branch\ntouch c\n:help\n",
+    )
+
+    assert said.returncode == 0, said.stderr
+    lines = said.stdout.splitlines()
+    assert lines[:2] == ["a", "2"]
+    assert lines[2].endswith("touch a") and lines[3].endswith("touch b")
+    assert [line[:2] for line in lines[4:6]] == ["+ ", "+ "] and ":undo" in said.stdout
+    assert "Took back 1 step" in said.stderr and "Brought back 1 step" in said.stderr
+    assert "goes on from here" in said.stderr
+
+
+@pytest.mark.root
+def test_the_exit_code_is_that_of_the_last_command_and_ours_is_125(world: World) -> None:
+    assert shell(world, "-c", "true", "-c", "sh -c 'exit 3'").returncode == 3
+    assert shell(world, "-c", "exit 4", "-c", "touch a").returncode == 4
+    assert shell(world, "-e", "-c", "sh -c 'exit 5'", "-c", "true").returncode == 5
+    for wrong in (["-c", ":undo"], ["-c", ":nonsense"], ["--box", "nosuch"], ["--timeout", "-1"]):
+        said = shell(world, *wrong)
+        assert said.returncode == 125 and said.stderr.startswith("error: "), said.stderr
+
+
+@pytest.mark.root
+def test_a_box_is_gone_on_with_committed_and_exported(world: World, tmp_path: Path) -> None:
+    told: dict[str, Any] = json.loads(shell(world, "--json", "-c", "echo 1 > a; cd /; echo out").stdout)
+    (command,) = told["commands"]
+    assert command["stdout"] == "out\n" and command["effect"]["adapter"] == "box"
+    assert [one["kind"] for one in command["changes"]] == ["added"] and told["committed"] is None
+    (listed,) = json.loads(shell(world, "--list", "--json").stdout)
+    assert listed["box"] == told["box"] and listed["layers"] == 1 and listed["cwd"] == "/"
+
+    said = shell(world, "--box", told["box"][:8], "--commit", "-c", "pwd")
+
+    assert said.stdout == "/\n" and "Committed" in said.stderr
+    assert (world / "a").read_text() == "1\n"
+    undone = subprocess.run(
+        [sys.executable, "-m", "takeback", "undo", "--cascade", "@~1"],
+        check=False, capture_output=True, text=True, timeout=LIMIT,
+    )  # fmt: skip
+    assert undone.returncode == 0, undone.stderr
+    assert os.listdir(world.root) == []
+
+
+@pytest.mark.root
+def test_on_a_terminal_it_asks_and_a_failing_command_ends_nothing(world: World) -> None:
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "takeback", "shell"],
+        cwd=world.root,
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+    )
+    os.close(follower)
+    try:
+        os.write(leader, b"echo si''de > a\ncat a; false\n:undo\n:undo\nls; exit 9\n")
+        os.write(leader, b"exit 7\n")
+        seen = read_until_closed(leader)
+        assert process.wait(LIMIT) == 7
+    finally:
+        process.kill()
+        process.wait()
+        os.close(leader)
+    assert b"side" in seen and b"Took back 1 step" in seen and b"no step to take back" in seen
+    assert os.listdir(world.root) == []
+
+
+def read_until_closed(leader: int) -> bytes:
+    seen, until = b"", time.monotonic() + LIMIT
+    while time.monotonic() < until:
+        if not select.select([leader], [], [], 1)[0]:
+            continue
+        try:
+            seen += os.read(leader, 65536)
+        except OSError:  # the other side was closed
+            return seen
+    raise AssertionError(seen)
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ("echo a", False), ("echo 'a", True), ("echo 'a\nb'", False), ("for i in 1 2; do", True),
+        ("for i in 1; do echo; done", False), ("echo a \\", True), ("echo a \\\\", False), ("cat <<E", True),
+        ("cat <<E\nx\nE", False), ("cat <<-E\n\tE", False), ("echo a |", True), (")", False), (":undo 'x", False),
+        ("echo $((1<<2))", False),
+    ],
+)  # fmt: skip
+def test_a_line_goes_on_when_a_shell_would_wait(text: str, more: bool) -> None:
+    assert goes_on(text) is more
+
+
+def test_comments_and_empty_lines_are_no_commands() -> None:
+    lines = ["", "# a comment", "echo 1", "  ", "if true", "then echo 2", "fi"]
+    assert list(commands(from_list(lines))) == ["echo 1", "if true\nthen echo 2\nfi"]
+
+
+@pytest.mark.root
+def test_show_and_diff_tell_what_a_step_changed(world: World) -> None:
+    shell(world, "-c", "echo 1 > a; export SECRET=hidden; cd /", "-c", f"rm {world.root}/a")
+
+    def told(*words: str) -> str:
+        said = subprocess.run(
+            [sys.executable, "-m", "takeback", *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+        )
+        assert said.returncode == 0, said.stderr
+        return said.stdout
+
+    assert told("diff", "@") == f"{world.root}/a: deleted\n"
+    first = told("diff", "@~1")
+    assert f"{world.root}/a: added" in first and "variable SECRET set" in first and "hidden" not in first
+    assert f"current directory {world.root} → /" in first
+    assert "box://" in told("show", "@") and "→" in told("show", "@")
+    assert told("undo", "@").startswith("Took back")
+    assert "Sound" in told("verify")
