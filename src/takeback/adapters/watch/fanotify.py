@@ -18,7 +18,7 @@ _OVERFLOW = 0x4000
 _ITSELF, _WITH_NAME = 1, 2  # kinds of records: a handle on the thing itself; on its directory, with its name
 _EVENT = struct.Struct("=IBBHQii")
 _RECORD = struct.Struct("=BBH8sIi")
-_EMPTY_PATH = 0x1000
+_HERE = -100  # AT_FDCWD; the path is absolute
 _DELETED = b" (deleted)"
 _BUFFER = 1 << 18
 
@@ -35,9 +35,9 @@ class Fanotify:
         try:
             self._fd = self._checked(self._library.fanotify_init(_INIT, os.O_RDONLY))
             self._mark()
-            self._root = _inode(path)
+            self._root = self._handle()
             # Where handles cannot be opened, its reports would be of no use.
-            os.close(self._opened(self._own_handle()))
+            os.close(self._opened(self._root))
         except OSError:
             self.close()
             raise
@@ -63,11 +63,12 @@ class Fanotify:
     def drain(self) -> Told | None:
         told: dict[str, set[bytes]] = {}
         paths: dict[bytes, str | None] = {}
-        lost = _inode(self._path) != self._root
+        root = self._handle_now()
+        lost = root != self._root
         while data := self._read():
             lost = not self._take(data, paths, told) or lost
         if lost:
-            self._root = _inode(self._path)
+            self._root = root
             return None
         return told
 
@@ -148,19 +149,18 @@ class Fanotify:
         flags = os.O_PATH | os.O_CLOEXEC
         return self._checked(self._library.open_by_handle_at(self._top, handle, flags))
 
-    def _own_handle(self) -> bytes:
+    def _handle_now(self) -> bytes:
+        """Of what is at the path; empty if nothing is. Unlike inode numbers it is never used a second time."""
+        try:
+            return self._handle()
+        except OSError:
+            return b""
+
+    def _handle(self) -> bytes:
         from ctypes import byref, c_int, create_string_buffer
 
         room = create_string_buffer(struct.pack("=Ii", 128, 0), 8 + 128)
         mount = c_int()
-        self._checked(self._library.name_to_handle_at(self._top, b"", room, byref(mount), _EMPTY_PATH))
+        self._checked(self._library.name_to_handle_at(_HERE, self._path, room, byref(mount), 0))
         (length,) = struct.unpack_from("=I", room.raw)
         return room.raw[: 8 + length]
-
-
-def _inode(path: bytes) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
