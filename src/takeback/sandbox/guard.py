@@ -35,5 +35,9 @@ def _permitted() -> int:
 
 
 def is_privileged() -> bool:
-    """CAP_SYS_ADMIN, not the number of the user: a root without it cannot mount."""
-    return os.geteuid() == 0 and bool(_permitted() >> 21 & 1)
+    """CAP_SYS_ADMIN, not the number of the user: a root without it cannot mount. Nor is it enough to be root in a
+    user namespace, where the attributes that overlayfs needs are not to be had."""
+    if os.geteuid() != 0 or not _permitted() >> 21 & 1:
+        return False
+    with open("/proc/self/uid_map", encoding="ascii") as file:
+        return file.read().split() == ["0", "0", "4294967295"]

@@ -51,16 +51,18 @@ def build(scene: Scene) -> list[bytes]:
         calls.set_attributes(scene.at, ATTR_RDONLY, recursive=True)
     overlays = {one.point: one for one in scene.overlays}
     for point in sorted({*overlays, *scene.read_only}):
-        if point not in overlays:
-            _bind_read_only(scene, point)
-            continue
         try:
-            _put(scene, point, overlays[point])
+            if point in overlays:
+                _put(scene, point, overlays[point])
+                continue
         except OSError:
             if point == b"/" or len(overlays[point].lowers) > 1:
                 raise
-            _bind_read_only(scene, point)  # not covered, so not writable either
             bound.append(point)
+        try:
+            _bind_read_only(scene, point)  # not covered, so not writable either
+        except OSError:
+            continue  # unmounted a moment ago, or cannot be bound: then nothing of it is to be seen inside
     _own_directories(scene)
     for mask in scene.masks:
         _cover(scene, mask)

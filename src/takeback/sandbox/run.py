@@ -5,7 +5,7 @@ import time
 from typing import Any, NamedTuple
 
 from takeback.sandbox.differences import grounds_below
-from takeback.sandbox.layer import Form, Mount, first_look, is_opaque, read_form, write_form
+from takeback.sandbox.layer import Form, Mount, attributes, first_look, is_opaque, read_form, write_form
 from takeback.sandbox.mounts import OVERLAY, OWN, Point, inside
 from takeback.sandbox.order import Stack
 from takeback.sandbox.overlay import Overlay, make_directories
@@ -17,6 +17,7 @@ class Prepared(NamedTuple):
     scratch: str  # of this command; all in it goes when it has ended
     scene: Scene
     mounts: tuple[Mount, ...]
+    marks: dict[str, dict[str, bytes]]  # attributes of the topmost directories, by point
     started_ns: int
 
 
@@ -34,6 +35,7 @@ def prepare(
     scratch = workshop.scratch()
     overlays: list[Overlay] = []
     mounts: list[Mount] = []
+    marks: dict[str, dict[str, bytes]] = {}
     try:
         for name in ("", "/layer", "/work"):
             os.mkdir(scratch + name, 0o700)
@@ -45,8 +47,13 @@ def prepare(
                 os.fsencode(f"{scratch}/layer/{number}"),
                 os.fsencode(f"{scratch}/work/{number}"),
             )
-            made = make_directories(overlay, os.stat(overlay.lowers[0]), userxattr)
+            try:
+                below = os.stat(overlay.lowers[0])
+            except FileNotFoundError:
+                continue  # unmounted a moment ago
+            made = make_directories(overlay, below, userxattr)
             overlays.append(overlay)
+            marks[name] = attributes(overlay.upper, userxattr)
             mounts.append(Mount(name, str(number), first_look(made)))
     except BaseException:
         workshop.clear(scratch)
@@ -62,7 +69,7 @@ def prepare(
         terminal,
         userxattr,
     )
-    return Prepared(scratch, scene, tuple(mounts), time.time_ns())
+    return Prepared(scratch, scene, tuple(mounts), marks, time.time_ns())
 
 
 def _all_there(stack: Stack, overlaid: list[bytes]) -> None:
@@ -96,13 +103,17 @@ def finish(prepared: Prepared, layer: str) -> str:
     if moved:
         return f"The command moved {os.fsdecode(moved)}, which holds the way back; nothing of it was kept."
     kept: list[Mount] = []
+    userxattr = prepared.scene.userxattr
     for one in prepared.mounts:
         upper = os.path.join(making, one.upper)
-        if not os.listdir(upper) and first_look(os.lstat(upper)) == one.first:
+        if (
+            not os.listdir(upper)
+            and first_look(os.lstat(upper)) == one.first
+            and attributes(os.fsencode(upper), userxattr) == prepared.marks[one.point]
+        ):
             os.rmdir(upper)
         else:
             kept.append(one)
-    userxattr = prepared.scene.userxattr
     write_form(making, Form(tuple(kept), userxattr, not userxattr, prepared.started_ns))
     os.rename(making, layer)
     return ""

@@ -68,6 +68,8 @@ def _problem(told: dict[str, Any]) -> Exception:
         return Misuse(f"The command cannot start in {text}.")
     if told["problem"] in ("unfit", "moved"):
         return Refused(text)
+    if told["problem"] == "layer":
+        return ResourceUnreachable(f"What the command did could not be kept: {text}; nothing was changed.")
     return ResourceUnreachable(
         f"The sandbox could not be set up: {text}; nothing was changed.", hint="`takeback doctor` tells more."
     )
@@ -177,7 +179,8 @@ def _spawn(source: str, control: int, nothing: int) -> int:
         (os.POSIX_SPAWN_DUP2, control, 3),
         *((os.POSIX_SPAWN_DUP2, nothing, number) for number in range(3)),
     ]
-    return os.posix_spawn(program, argv, dict(os.environ), file_actions=actions)
+    # Its environment could be asked for from inside.
+    return os.posix_spawn(program, argv, {"LC_ALL": "C.UTF-8"}, file_actions=actions)
 
 
 def _wait_for(pid: int) -> None:

@@ -7,6 +7,7 @@ import select
 import signal
 import socket  # noqa: TID253 this module is loaded by the small process only
 import sys
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from takeback.sandbox import cgroups, run, userns, wire
@@ -100,15 +101,15 @@ class Zygote:
         try:
             order = wire.read_message(caller.fileno())
             if order is not None and self.unable:
-                self.refuse(caller, {"problem": "setup", "errno": 0, "text": self.unable})
+                self.refuse(caller, {"problem": "setup", "text": self.unable})
             elif order is not None:
                 self.start(caller, order, stdio)
             else:
                 caller.close()
         except Unfit as error:
             self.refuse(caller, {"problem": "unfit", "text": str(error)})
-        except OSError as error:
-            self.refuse(caller, {"problem": "setup", "errno": error.errno, "text": str(error)})
+        except Exception as error:  # noqa: BLE001 the other commands are to go on
+            self.refuse(caller, {"problem": "setup", "text": str(error) or repr(error)})
         finally:
             for fd in stdio:
                 os.close(fd)
@@ -122,24 +123,22 @@ class Zygote:
         caller.close()
 
     def start(self, caller: socket.socket, order: dict[str, Any], stdio: tuple[int, int, int]) -> None:
-        foreground = _foreground(stdio)
-        terminal = os.fsencode(os.ttyname(foreground[0])) if foreground[0] >= 0 else b""
-        limited = order["memory"] or order["processes"]
-        group = cgroups.make(order["memory"], order["processes"]) if limited else None
-        order["group"] = list(group) if group else None
         assert self.workshop
-        prepared = run.prepare(order, self.points(order), self.workshop, terminal, self.user)
-        ours, report = os.pipe2(os.O_CLOEXEC)
-        lifeline, theirs = os.pipe2(os.O_CLOEXEC)
-        flags = NEWNS | NEWPID | NEWIPC | NEWUTS | (0 if order["network"] else NEWNET)
-        try:
+        with ExitStack() as undo:
+            foreground = _foreground(stdio)
+            if foreground[0] >= 0:
+                undo.callback(os.close, foreground[0])
+            group = _group(order)
+            if group:
+                undo.callback(cgroups.remove, group)
+            terminal = os.fsencode(os.ttyname(foreground[0])) if foreground[0] >= 0 else b""
+            prepared = run.prepare(order, self.points(order), self.workshop, terminal, self.user)
+            undo.callback(self.workshop.clear, prepared.scratch)
+            ours, report = _pipe(undo)
+            lifeline, theirs = _pipe(undo)
+            flags = NEWNS | NEWPID | NEWIPC | NEWUTS | (0 if order["network"] else NEWNET)
             pid = kernel().fork_into(flags)
-        except OSError:
-            for fd in (ours, report, lifeline, theirs, *foreground[:1]):
-                if fd >= 0:
-                    os.close(fd)
-            self.workshop.clear(prepared.scratch)
-            raise
+            undo.pop_all()
         if pid == 0:
             self.forget_others(caller, (ours, theirs))
             live(Job(order, prepared.scene, stdio, lifeline, report, self.ignored, not self.user))
@@ -218,9 +217,7 @@ class Zygote:
         told, _ = wire.unframed(child.told)
         told = told or {"problem": "killed", "text": "Its first process was killed from outside."}
         if "problem" not in told:
-            problem = run.finish(child.prepared, child.layer)
-            if problem:
-                told = {"problem": "moved", "text": problem}
+            told = self.finish(child, told)
         assert self.workshop
         self.workshop.clear(child.prepared.scratch)
         if child.group:
@@ -238,6 +235,13 @@ class Zygote:
             os.close(fd)
         self.refuse(child.caller, told)
 
+    def finish(self, child: Child, told: dict[str, Any]) -> dict[str, Any]:
+        try:
+            problem = run.finish(child.prepared, child.layer)
+        except OSError as error:
+            return {"problem": "layer", "text": str(error)}
+        return {"problem": "moved", "text": problem} if problem else told
+
     def back_in_front(self, child: Child) -> None:
         """A shell inside may have put a group in front that is no more."""
         terminal, group = child.foreground
@@ -249,6 +253,20 @@ class Zygote:
         except OSError:
             pass  # the terminal is gone
         os.close(terminal)
+
+
+def _pipe(undo: ExitStack) -> tuple[int, int]:
+    ends = os.pipe2(os.O_CLOEXEC)
+    for fd in ends:
+        undo.callback(os.close, fd)
+    return ends
+
+
+def _group(order: dict[str, Any]) -> cgroups.Group | None:
+    limited = order["memory"] or order["processes"]
+    group = cgroups.make(order["memory"], order["processes"]) if limited else None
+    order["group"] = list(group) if group else None
+    return group
 
 
 def _foreground(stdio: tuple[int, int, int]) -> tuple[int, int]:

@@ -69,6 +69,12 @@ class Layers:
             return []
         return [name for name in names if os.path.exists(self._in(name, "box.json"))]
 
+    def half_made(self) -> list[str]:
+        """Where their makers were killed, or are still at it."""
+        whole = set(self.boxes())
+        names = os.listdir(self.path) if os.path.isdir(self.path) else []
+        return [self._in(name) for name in names if name not in whole]
+
     def about(self, box: str) -> dict[str, Any]:
         return self._read(box, "box.json")
 
