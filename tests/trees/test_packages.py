@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.long, pytest.mark.root, pytest.mark.needs("debootstrap
 def mirror() -> str:
     """Whatever this machine installs its own packages from."""
     told = subprocess.run(["apt-cache", "policy"], check=True, capture_output=True, text=True).stdout
-    return next(word for line in told.splitlines() for word in line.split() if word.startswith("http"))
+    found = [word for line in told.splitlines() for word in line.split() if word.startswith("http")]
+    return next((word for word in found if word.rstrip("/").endswith("debian")), found[0])
 
 
 @pytest.fixture(scope="module")
