@@ -117,7 +117,15 @@ class _Reading:
 
     def _before(self, resource: str) -> State:
         place = self.world.if_there(resource)
-        return see(place, ABSENT, Scope(self._blobs)) if place else ABSENT
+        if place is None:
+            return ABSENT
+        before = see(place, ABSENT, Scope(self._blobs))
+        if is_dir(before) and not os.access(
+            place.name, os.R_OK | os.X_OK, dir_fd=place.fd, effective_ids=True
+        ):
+            # Inside, its owner could open it; what is in it nobody can tell here.
+            raise CannotCapture(resource, "its entries are not readable")
+        return before
 
     def _after(self, resource: str, source: bytes) -> State:
         place = self._source(source)
