@@ -31,7 +31,6 @@ class Job(NamedTuple):
     lifeline: int  # bytes are signals for the command; its end means that nobody wants it any more
     report: int
     ignored: tuple[int, ...]  # signals that the caller ignores
-    root: bool  # the root engine
 
 
 class NotThere(Exception):
@@ -70,7 +69,7 @@ def _live(job: Job) -> dict[str, Any]:
         argv = asking.wrapped(argv)
     limits.give_back(many)
     os.umask(order["umask"])
-    guard.lock_up(job.root, job.stdio)
+    guard.lock_up(job.stdio)
     kernel().prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     kernel().prctl(PR_SET_DUMPABLE, 0)
     # The command is in its group from its first moment; we ourselves are not, so that it cannot end us by eating all.

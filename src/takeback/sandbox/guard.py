@@ -1,5 +1,6 @@
 """What the command may not do even as root: change mounts, load modules, look into other processes, touch disks."""
 
+import errno
 import os
 
 from takeback.sandbox import landlock
@@ -11,19 +12,23 @@ KEPT = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29
 _HIGHEST = 63
 
 
-def lock_up(root: bool, stdio: tuple[int, int, int]) -> None:
-    """From here on there is no way to mount anything, for us neither."""
-    landlock.restrict(stdio)
-    calls = kernel()
-    calls.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+def give_up_for_children() -> None:
+    """No program that is started from here on can get what is not kept, whatever its owner and mode; we keep it."""
     for number in range(_HIGHEST + 1):
         if not KEPT >> number & 1:
             try:
-                calls.prctl(PR_CAPBSET_DROP, number)
-            except OSError:
-                break  # the kernel knows no more of them
-    held = _permitted() & KEPT
-    calls.keep_capabilities(held)
+                kernel().prctl(PR_CAPBSET_DROP, number)
+            except OSError as error:
+                if error.errno == errno.EINVAL:
+                    break  # the kernel knows no more of them
+                raise
+
+
+def lock_up(stdio: tuple[int, int, int]) -> None:
+    """From here on there is no way to mount anything, for us neither."""
+    landlock.restrict(stdio)
+    kernel().prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    kernel().keep_capabilities(_permitted() & KEPT)
 
 
 def _permitted() -> int:

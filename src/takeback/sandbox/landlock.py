@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 import struct
+from functools import cache
 
 from takeback.sandbox.calls import LANDLOCK_ADD, LANDLOCK_CREATE, LANDLOCK_RESTRICT, kernel
 
@@ -13,6 +14,7 @@ _WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
 _CHANGES = sum(1 << bit for bit in range(4, 14))
 
 
+@cache
 def version() -> int:
     """0 where the kernel has none or it is switched off."""
     try:

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from functools import cache
 from typing import NamedTuple
 
 from takeback.sandbox.calls import (
@@ -133,22 +134,32 @@ def _proc(scene: Scene) -> None:
     calls.mount(b"proc", scene.at + b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if scene.userxattr:
         return  # there nobody is root
-    for knob in _KERNEL_KNOBS:
+    for knob in knobs(_KERNEL_KNOBS):
         path = scene.at + knob
-        if os.path.exists(path):
-            calls.mount(path, path, b"", MS_BIND | MS_REC)
-            calls.set_attributes(path, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC)
-    for secret in _SECRETS:
-        if os.path.exists(scene.at + secret):
-            calls.mount(b"/dev/null", scene.at + secret, b"", MS_BIND)
+        calls.mount(path, path, b"", MS_BIND | MS_REC)
+        calls.set_attributes(path, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC)
+    for secret in knobs(_SECRETS):
+        calls.mount(b"/dev/null", scene.at + secret, b"", MS_BIND)
+
+
+@cache
+def knobs(names: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Those that this kernel has; a new /proc has what the old one has."""
+    return tuple(name for name in names if os.path.exists(name))
+
+
+def get_ready() -> None:
+    """What is the same for every command is found out once, before any of them is forked."""
+    devices()
+    knobs(_KERNEL_KNOBS)
+    knobs(_SECRETS)
 
 
 def _dev(scene: Scene, dev: bytes) -> None:
     """A device is open to writing on a read-only mount, but its mode and owner are not to be changed."""
     calls = kernel()
     calls.mount(b"tmpfs", dev, b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=755,size=1m")
-    present = [name for name in os.listdir("/dev") if name in _DEVICES or name.startswith("nvidia")]
-    for name in present:
+    for name in devices():
         _bind_device(b"/dev/" + os.fsencode(name), dev + b"/" + os.fsencode(name))
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
         os.symlink(f"/proc/self/fd{target}", dev + b"/" + name.encode())
@@ -162,6 +173,12 @@ def _dev(scene: Scene, dev: bytes) -> None:
     calls.mount(b"tmpfs", dev + b"/shm", b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=1777")
     if scene.terminal:
         _bind_device(scene.terminal, dev + b"/console")
+
+
+@cache
+def devices() -> tuple[str, ...]:
+    """Asked for once, before the first command."""
+    return tuple(name for name in os.listdir("/dev") if name in _DEVICES or name.startswith("nvidia"))
 
 
 def _bind_device(source: bytes, target: bytes) -> None:

@@ -10,11 +10,12 @@ import sys
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from takeback.sandbox import cgroups, run, userns, wire
+from takeback.sandbox import cgroups, guard, run, userns, wire
 from takeback.sandbox.calls import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUTS, kernel
 from takeback.sandbox.first import Job, live
 from takeback.sandbox.mounts import Point, mounted, points_for_root, points_for_user, visible
 from takeback.sandbox.order import MAPPED, ROOT, USER
+from takeback.sandbox.rootfs import get_ready
 from takeback.sandbox.run import Prepared, Unfit
 from takeback.sandbox.workshop import Workshop
 
@@ -65,6 +66,7 @@ class Zygote:
             self.unable = f"no user namespace: {os.strerror(error.errno or 0)}"
             return
         try:
+            guard.give_up_for_children()
             self.workshop = Workshop(self.place)
         except OSError as error:
             self.unable = f"{self.place}: {os.strerror(error.errno or 0)}"
@@ -141,7 +143,7 @@ class Zygote:
             undo.pop_all()
         if pid == 0:
             self.forget_others(caller, (ours, theirs))
-            live(Job(order, prepared.scene, stdio, lifeline, report, self.ignored, not self.user))
+            live(Job(order, prepared.scene, stdio, lifeline, report, self.ignored))
         os.close(report)
         os.close(lifeline)
         child = Child(
@@ -294,6 +296,7 @@ def main() -> None:
         return  # gone before we were there
     os.chdir("/")
     # What is never looked at need not be copied into every child.
+    get_ready()
     gc.disable()
     gc.freeze()
     zygote = Zygote(control, parent, settings)
