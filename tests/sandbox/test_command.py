@@ -293,8 +293,22 @@ def test_a_memory_limit_holds_for_all_processes_together(root_scene: RootScene) 
     ended = root_scene.run("python3", "-c", "x = bytearray(300 << 20)", memory=150 << 20)
     assert (ended.stopped, ended.exit_code) == ("memory", 137)
 
-    both = "import os; child = os.fork(); x = bytearray(100 << 20); exit(os.wait()[1] if child else 0)"
-    assert root_scene.run("python3", "-c", both, memory=150 << 20).exit_code != 0
+    # Each of the two has its share until the other has asked for too much.
+    both = """
+import os, signal
+here, there = os.pipe()
+child = os.fork()
+if child:
+    os.close(there)
+    os.read(here, 1) or exit(1)
+    share = bytearray(100 << 20)
+    exit(1 if os.waitpid(child, os.WNOHANG)[0] else 0)
+share = bytearray(100 << 20)
+os.write(there, b"x")
+signal.pause()
+"""
+    ended = root_scene.run("python3", "-c", both, memory=150 << 20)
+    assert ended.stopped == "memory" and ended.exit_code in (1, 137)
 
     assert root_scene.run("python3", "-c", "x = bytearray(10 << 20)", memory=150 << 20).exit_code == 0
 

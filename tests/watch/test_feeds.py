@@ -134,6 +134,19 @@ def test_a_write_through_another_name_of_a_file_is_seen(fed):
     assert fed.content(after["file"]) == b"through a name elsewhere"
 
 
+@pytest.mark.root
+def test_a_write_through_a_name_elsewhere_that_came_and_went_is_seen_by_root(scene):
+    scene.write("dir/file", "before")
+    scene.watched.follow(Fanotify(scene.watched.root.path))
+    baseline = scene.begin()
+    os.link(scene.tree / "dir" / "file", scene.tree.parent / "outside")
+    (scene.tree.parent / "outside").write_text("through it")
+    os.unlink(scene.tree.parent / "outside")
+    found, _ = told(scene, baseline)
+
+    assert "file" in {one.resource.rpartition("/")[2] for one in found.targets}
+
+
 def test_a_file_that_gets_a_second_name_and_is_written_through_it(fed):
     fed.begin()
     os.link(fed.tree / "top", fed.tree / "dir" / "twin")
@@ -166,7 +179,7 @@ def test_a_feed_that_loses_events_and_says_so_loses_nothing(scene):
     class Lossy:
         """Every other time it lost something."""
 
-        broken = False
+        broken, unsure = False, frozenset()
 
         def __init__(self, feed):
             self.feed, self.times = feed, 0
@@ -199,7 +212,7 @@ def test_a_feed_that_starts_late_begins_with_a_look_at_everything(scene):
 
 def test_a_feed_that_names_what_nobody_knows_is_doubted(scene):
     class Wrong:
-        broken = False
+        broken, unsure = False, frozenset()
 
         def drain(self):
             return {"no/such/place": {b"x"}}

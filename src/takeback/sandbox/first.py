@@ -15,7 +15,7 @@ from takeback.sandbox.overlay import allow_many_files
 from takeback.sandbox.rootfs import Scene
 
 NOT_FOUND, NOT_EXECUTABLE, OUT_OF_TIME = 127, 126, 124
-_GRACE = 2.0  # seconds between the polite signal and the other one
+_GRACE = 1.0  # seconds between the polite signal and the other one
 # Those that mean "come to an end" go to every process inside, as a terminal would send them to a whole group.
 _TO_ALL = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP))
 # What Python or we ourselves changed; everything else the command inherits from the caller.

@@ -29,6 +29,7 @@ class Fanotify:
     def __init__(self, path: bytes) -> None:
         """`OSError` where the kernel, the filesystem or our rights do not allow it."""
         self._path = path
+        self.unsure: set[int] = set()
         self._library: Any = libc().library
         self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._fd = -1
@@ -61,6 +62,7 @@ class Fanotify:
         self._fd = self._top = -1
 
     def drain(self) -> Told | None:
+        self.unsure.clear()
         told: dict[str, set[bytes]] = {}
         paths: dict[bytes, str | None] = {}
         root = self._handle_now()
@@ -85,12 +87,11 @@ class Fanotify:
             length, _, _, header, mask, _, _ = _EVENT.unpack_from(data, at)
             if mask & _OVERFLOW:
                 whole = False
-            if not self._records(data[at + header : at + length], paths, told):
-                whole = False
+            self._records(data[at + header : at + length], paths, told)
             at += length
         return whole
 
-    def _records(self, data: bytes, paths: dict[bytes, str | None], told: dict[str, set[bytes]]) -> bool:
+    def _records(self, data: bytes, paths: dict[bytes, str | None], told: dict[str, set[bytes]]) -> None:
         at, named, itself = 0, False, b""
         while at < len(data):
             kind, _, size, _, length, _ = _RECORD.unpack_from(data, at)
@@ -106,34 +107,34 @@ class Fanotify:
             elif kind == _ITSELF:
                 itself = handle
             at += size
-        return named or not itself or self._nameless(itself, told)
+        if itself and not named:
+            self._nameless(itself, told)
 
     def _directory_of(self, handle: bytes) -> str | None:
         """Quoted, from the root; None if it is elsewhere, or gone: then what it was in was reported too."""
-        path, _ = self._found(handle)
-        return self._inside(path)
+        return self._inside(self._found(handle)[0])
 
-    def _nameless(self, handle: bytes, told: dict[str, set[bytes]]) -> bool:
-        """A file that got another name, or lost one, is reported without any: it may be written through that one.
-        False if it may be ours under a name that the kernel does not tell."""
-        path, links = self._found(handle)
+    def _nameless(self, handle: bytes, told: dict[str, set[bytes]]) -> None:
+        """A file that got another name, or lost one, is reported without any: it may be written through that one. The
+        kernel tells one of its names, which need not be ours."""
+        path, status = self._found(handle)
+        if status is None or stat.S_ISDIR(status.st_mode):
+            return
         inside = self._inside(path)
         if inside is not None:
             above, _, quoted = inside.rpartition("/")
             told.setdefault(above, set()).add(unquote(quoted))
-        return not links or (links == 1 and not path.endswith(_DELETED))
+        if status.st_nlink > 1 or path.endswith(_DELETED):
+            self.unsure.add(status.st_ino)
 
-    def _found(self, handle: bytes) -> tuple[bytes, int]:
-        """A path that it has now, and how many names; none if it is gone."""
+    def _found(self, handle: bytes) -> tuple[bytes, os.stat_result | None]:
+        """A path that it has now; none if it is gone."""
         try:
             fd = self._opened(handle)
         except OSError:
-            return b"", 0
+            return b"", None
         try:
-            status = os.fstat(fd)
-            return os.readlink(b"/proc/self/fd/%d" % fd), 1 if stat.S_ISDIR(
-                status.st_mode
-            ) else status.st_nlink
+            return os.readlink(b"/proc/self/fd/%d" % fd), os.fstat(fd)
         finally:
             os.close(fd)
 
