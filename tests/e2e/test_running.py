@@ -270,3 +270,37 @@ def test_explain_tells_before_anything_runs(takeback: CommandLine, world: World)
     assert answer["engine"] == "in place"
     assert str(world.root) in answer["coverage"]
     assert takeback("explain").code == 2
+
+
+@pytest.mark.root
+def test_what_a_user_cannot_read_is_refused_and_not_dropped_in_silence(tmp_path: Path) -> None:
+    from tests.files import as_an_ordinary_user
+
+    home = tmp_path / "home"
+    (home / "work").mkdir(parents=True)
+    for path in (home, home / "work"):
+        os.chown(path, 1000, 1000)
+    lines = [
+        "printf secret > z; chmod 000 z",
+        "mkdir cl; printf inside > cl/i; chmod 000 cl",
+    ]
+    tries = ["rm -f z", "chmod 644 z; echo x >> z", "chmod 700 cl; rm -rf cl", "chmod 700 cl; echo x >> cl/i"]
+    code = f"""
+import os, subprocess, sys
+os.chdir({str(home / "work")!r})
+os.environ.update(HOME={str(home)!r}, TAKEBACK_STORE={str(home / "store")!r})
+for line in {lines!r}:
+    subprocess.run(["sh", "-c", line], check=True)
+for line in {tries!r}:
+    said = subprocess.run(
+        [sys.executable, "-m", "takeback", "run", "--", "sh", "-c", line], capture_output=True, text=True, timeout=240
+    )
+    assert said.returncode == 125, (line, said)
+    assert "nothing of it was made" in said.stderr, (line, said)
+    assert sorted(os.listdir(".")) == ["cl", "z"], (line, os.listdir("."))
+for name in ("z", "cl"):
+    os.chmod(name, 0o700)
+assert open("z").read() == "secret"
+assert open("cl/i").read() == "inside"
+"""
+    as_an_ordinary_user(code)

@@ -12,6 +12,7 @@ from takeback.adapters.file.paths import Place
 from takeback.adapters.file.states import ABSENT, State, lasting, same
 from takeback.adapters.file.tree import Scope
 from takeback.adapters.file.trouble import CannotCapture, in_our_words
+from takeback.adapters.tree.in_use import in_use
 from takeback.adapters.tree.linked import Linked
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import is_dir, see
@@ -205,6 +206,9 @@ class _Reading:
         rows = [(one.resource, one.before, one.after, one.source) for one in self._read]
         targets = [target._replace(after=lasting(target.after)) for target in linked.joined(rows)]
         self._residue += linked.residue
+        changed = [target.resource for target in targets if target.before["type"] == "file"]
+        for resource, why in in_use(changed).items():
+            self._conflicts.append(TargetOutcome(resource, Outcome.CONFLICT, why))
         return LayerTargets(
             targets=tuple(target for target in targets if not is_unchanged(target)),
             conflicts=tuple(self._true_conflicts()),

@@ -9,6 +9,7 @@ from takeback.adapters.file.paths import Place
 from takeback.adapters.file.states import ABSENT, State, difference, lasting, same, words
 from takeback.adapters.file.tree import Scope
 from takeback.adapters.file.trouble import CannotCapture, translated
+from takeback.adapters.tree.in_use import in_use
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sighting import manner_of, strangers
 from takeback.adapters.tree.states import is_dir, is_excluded, only_time, see
@@ -43,10 +44,19 @@ class Undoing:
         with Places(self._of.targets) as places:
             for _, target in in_order(self._of.targets):
                 self._steps[target.resource] = self._step(target, places)
+            self._leave_what_is_in_use()
             self._keep_units_together()
             self._need_directories(places)
             self._empty_directories(places)
         return list(self._steps.values())
+
+    def _leave_what_is_in_use(self) -> None:
+        """Not even by force: the process that has it open would go on writing to what is no longer there."""
+        files = [
+            one for one, step in self._steps.items() if step.target and step.target.before["type"] == "file"
+        ]
+        for resource, why in in_use(files).items():
+            self._steps[resource] = Step(TargetOutcome(resource, Outcome.CONFLICT, why))
 
     def _step(self, target: Target, places: Places) -> Step:
         if is_excluded(target.before, target.after):
