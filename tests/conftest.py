@@ -54,6 +54,17 @@ def private_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     os.environ.update(before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def passable(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Ordinary users must get to their directories. Once, at the beginning: a directory above a tree whose mode changes
+    while a sandboxed command runs there is a conflict, and rightly."""
+    place = tmp_path_factory.getbasetemp()
+    for directory in (place, *place.parents):
+        mode = directory.stat().st_mode
+        if str(directory).startswith("/tmp/") and mode & 0o011 != 0o011:
+            directory.chmod(mode & 0o7777 | 0o011)
+
+
 @pytest.fixture
 def store(private_surroundings: Path) -> Path:
     """Where this test's store is, or will be; TAKEBACK_STORE names it as well."""

@@ -347,10 +347,11 @@ class Takeback:
         return sweep_layers(self.parts, self.store.layers(), grace) + sweep(self.parts, grace)
 
     def _clear(self) -> None:
-        """Layers of commands whose takeback was killed."""
+        """Layers of commands, and of boxes put together, whose takeback was killed."""
         from takeback.runs.workshop import clear
 
-        clear(os.path.join(self.store.path, "commands"))
+        for name in ("commands", "wholes"):
+            clear(os.path.join(self.store.path, name))
 
     def _keep_up(self, run: str) -> None:
         """After a run ended well: bring the store under its caps."""

@@ -14,7 +14,9 @@ import tempfile
 from tests.bench.measure import Table, Wishes
 from tests.bench.report import as_json, machine, show, show_machine, summary
 
-NAMES = ("writes", "growth", "scale", "trees", "startup")
+NAMES = (
+    "writes", "growth", "scale", "trees", "startup", "entry", "boxes", "builds", "watches", "sessions",
+)  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:

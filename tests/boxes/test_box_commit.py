@@ -77,6 +77,32 @@ def test_what_was_merged_is_not_taken_back_under_the_feet_of_the_box(
     assert box.run("cat a").stdout == b"1\n"
 
 
+def test_a_run_that_fails_takes_its_commits_back_too(tb: Takeback, world: World) -> None:
+    (world / "a").write_text("before")
+    before = world.picture()
+    with pytest.raises(RuntimeError), tb.run("fails") as run, run.sandbox(cwd=world.root) as box:
+        box.run("echo 1 > a; echo 1 > b")
+        box.commit()
+        box.run("echo 2 > a; rm b")
+        box.commit()
+        assert (world / "a").read_text() == "2\n"
+        raise RuntimeError
+    assert world.picture() == before
+    assert tb.verify().sound
+
+
+def test_two_branches_may_both_commit_what_does_not_touch(box: Box, world: World) -> None:
+    box.run("echo both > a")
+    with box.branch() as other:
+        other.run("echo other > b; echo other >> a")
+        box.run("echo mine > c")
+        other.commit()
+        with pytest.raises(Conflict):
+            box.commit()
+        assert box.run("cat a").stdout == b"both\n"
+    assert sorted(os.listdir(world.root)) == ["a", "b"]
+
+
 def test_a_file_that_someone_else_changed_is_a_conflict_and_nothing_is_merged(box: Box, world: World) -> None:
     (world / "a").write_text("ours")
     box.run("echo box > a; echo box > b")

@@ -102,3 +102,23 @@ def test_squashed_layers_show_the_same_and_each_step_can_be_taken_back(box: Box,
 
     assert box.run("ls | wc -l; ls d").stdout.split() == [str(STEP).encode(), str(STEP - 2).encode()]
     assert os.listdir(world.root) == []
+
+
+def test_a_lock_is_let_go_though_a_process_that_is_being_started_has_a_copy_of_it(layers: Layers) -> None:
+    with layers.working(BOX):
+        held = [int(fd) for fd in os.listdir("/proc/self/fd") if _is_lock(fd)]
+        copies = [os.dup(fd) for fd in held]
+    try:
+        assert copies
+        with layers.working(BOX):
+            pass
+    finally:
+        for fd in copies:
+            os.close(fd)
+
+
+def _is_lock(fd: str) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}").endswith(f"/{BOX}/work")
+    except OSError:
+        return False

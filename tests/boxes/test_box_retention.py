@@ -124,4 +124,11 @@ def test_what_a_killed_process_left_goes(store: Path, world: World) -> None:
     with takeback.open(store) as tb:
         tb.sweep(grace=0)
     assert not left.exists() and layers_of(store, box) == 1
+    half = store / "layers" / "half"
+    half.mkdir()
+    with takeback.open(store) as tb:
+        tb.sweep(grace=600)
+        assert half.exists()
+        tb.sweep(grace=0)
+    assert not half.exists()
     assert Layers(str(store / "layers")).boxes() == [box]

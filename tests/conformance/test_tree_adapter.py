@@ -1,6 +1,5 @@
 """The adapter of commands keeps every law, for every mixture of changes to a tree."""
 
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,19 +7,18 @@ from pathlib import Path
 import pytest
 
 from takeback.testing.adapter_suite import AdapterSuite
-from tests.trees.unit.scene import TreeScene
+from tests.trees.unit.scene import TreeScene, quick_directory
 from tests.trees.unit.stories import PARAMETERS
 
 
 @pytest.fixture
 def quick_place() -> Iterator[Path]:
-    """In memory where possible: a sweep syncs thousands of times, and a kill is not a power cut."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as place:
+    with tempfile.TemporaryDirectory(dir=quick_directory()) as place:
         yield Path(place)
 
 
 class TestTreeAdapter(AdapterSuite):
-    stride = 251  # more kill points are taken by the slow class below
+    stride = 401  # more kill points are taken by the slow class below
 
     @pytest.fixture(params=PARAMETERS)
     def scene(self, request: pytest.FixtureRequest, quick_place: Path) -> TreeScene:

@@ -158,7 +158,8 @@ def _usage(action: Action) -> str:
         word = f"{longest} {value}" if value else longest
         word += "…" if type(action).__name__ in ("_AppendAction", "_ExtendAction") else ""
         return word if action.required else f"[{word}]"
-    return {"?": f"[{value}]", "*": f"[{value}…]", "+": f"{value}…"}.get(str(action.nargs), value)
+    many = {"?": f"[{value}]", "*": f"[{value}…]", "+": f"{value}…", "...": f"-- {value} [ARGUMENT…]"}
+    return many.get(str(action.nargs), value)
 
 
 # -- Python

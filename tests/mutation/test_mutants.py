@@ -27,7 +27,9 @@ def broken_copy(mutant: Mutant, into: Path) -> Path:
 
 def run_suite(mutant: Mutant, source: Path) -> subprocess.CompletedProcess[str]:
     surroundings = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}
-    arguments = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "-n", "0", *mutant.suite]
+    # A place of its own: pytest would change the mode of the directory that all sessions share.
+    place = f"--basetemp={source.parent / 'tests'}"
+    arguments = [place, "-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "-n", "0", *mutant.suite]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],
         cwd=ROOT,

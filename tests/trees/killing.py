@@ -4,8 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import takeback
+from takeback.model.effect import OPEN_STATES
 from takeback.testing.crash import Boundaries, in_a_process, open_wrapped, wrap_system_calls
-from tests.crash.scenes import Known, Scene, assert_settled, in_session, side
+from tests.crash.scenes import Known, Scene, in_session, side
 from tests.trees.remains import layers_in, marked, mounts, wait_until_gone
 from tests.world import Picture
 
@@ -56,11 +57,23 @@ class Murder:
             assert seen in ("before", "after"), f"{where}: {seen}"
             # Any command will do; this one changes nothing.
             in_session(tb, lambda run: run.command(["/bin/true"], cwd="/"))
-        assert_settled(self.scene, where)
+        self.assert_at_rest(where)
         assert side(self.scene.picture(), known) == seen, where
         assert not layers_in(self.scene.store), f"{where}: {layers_in(self.scene.store)}"
         assert mounts() == self.mounts, where
         return seen
+
+    def assert_at_rest(self, where: str) -> None:
+        """Nothing is open but what waits for a person; nothing is left over; doing it again changes nothing."""
+        with self.scene.open() as tb:
+            findings = tb.verify(read_data=True).findings
+            assert not findings, f"{where}: {findings}"
+            unsettled = [one for one in tb.effects() if one.state in OPEN_STATES and not one.waits_for]
+            assert not unsettled, f"{where}: {unsettled}"
+            assert not self.scene.scratch(), f"{where}: {self.scene.scratch()}"
+            world = self.scene.picture()
+            assert tb.recover() == (), where
+            assert self.scene.picture() == world, where
 
 
 def sweep(

@@ -18,7 +18,6 @@ LIMITS: dict[str, Limit] = {
     "a name moved": Limit(
         "mv src/one src/renamed", "sandboxed", "under its new name it is a file of its own afterwards"
     ),
-    "a directory with a name moved": Limit("mv src moved", "sandboxed", "the same, for what is in it"),
     "a name moved over another file": Limit("mv src/one other", "sandboxed", "the same"),
     "replaced by an equal file": Limit(
         "rm src/one && echo same > src/one",
@@ -33,9 +32,9 @@ LIMITS: dict[str, Limit] = {
         "sandboxed",
         "undo brings them back as one file, but not that of the third name",
     ),
-    "all other names moved": Limit(
+    "the other names moved": Limit(
         "mv elsewhere src/",
-        "in place",
+        "sandboxed",
         "undo brings them back as one file, but not that of the name that stayed",
     ),
 }

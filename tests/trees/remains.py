@@ -53,7 +53,6 @@ def mounts() -> list[str]:
 
 
 def layers_in(store: Path) -> list[str]:
-    """Directories of commands that ended: they belong to nobody. One that does not say yet whose it is, and is empty,
-    is cleared when it is old enough that nobody can be about to use it."""
-    found = (path for path in (store / "commands").glob("*") if path.is_dir())
-    return sorted(str(path) for path in found if any(path.iterdir()) and not path.name.startswith("run-"))
+    """Directories of commands that ended: they belong to nobody."""
+    found = (path for path in (store / "commands").glob("*") if not path.name.startswith("run-"))
+    return sorted(str(path) for path in found if path.is_dir())

@@ -13,7 +13,7 @@ from tests.trees.scenes import SHAPES, Trees, differences
 from tests.trees.trial import Place, try_out
 
 SAMPLE = 8  # so many in each tree are tried with every commit
-PARTS = 8
+PARTS = 12  # the others are left to the long sweeps
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("git", "setfacl", "setfattr", "setcap", "patch")]
 
@@ -69,12 +69,24 @@ def test_some_destructive_commands_do_the_same_every_way_and_are_taken_back(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_destructive_command_does_the_same_every_way_and_is_taken_back(
-    run: takeback.Run, shape: str, part: int, tmp_path: Path, record_property: Callable[[str, object], None]
+def test_every_destructive_command_does_the_same_every_way_in_one_of_the_trees(
+    run: takeback.Run, part: int, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     chosen = available()[part::PARTS]
+    effects = try_all(run, chosen, list(SHAPES)[part % len(SHAPES)], tmp_path)
+    assert effects >= len(chosen)
+    record_property("destructive commands taken back", effects)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("part", range(4))
+def test_every_destructive_command_does_the_same_every_way_in_every_tree(
+    run: takeback.Run, shape: str, part: int, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    chosen = available()[part::4]
     effects = try_all(run, chosen, shape, tmp_path)
     assert effects >= len(chosen)
     record_property("destructive commands taken back", effects)

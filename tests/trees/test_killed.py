@@ -15,7 +15,7 @@ from tests.trees.remains import marked
 Count = Callable[[str, object], None]
 
 SAMPLE = 3  # deaths of each that every commit pays for
-PARTS = 3
+PARTS = 24  # every boundary with a long sweep, a twelfth of them with a slow one
 
 
 @pytest.fixture
@@ -63,15 +63,16 @@ def test_a_tree_is_before_or_after_when_takeback_is_killed_at_some_boundaries(
     record_property("takebacks killed over trees", sum(worlds.values()) - 1)
 
 
-@pytest.mark.slow
 @pytest.mark.root
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [pytest.param(n, marks=pytest.mark.slow if n < 2 else pytest.mark.long) for n in range(PARTS)]
+)
 @pytest.mark.parametrize("name", WORK)
 def test_a_tree_is_before_or_after_when_takeback_is_killed_at_any_boundary(
     murder: Murder, name: str, part: int, record_property: Count
 ) -> None:
     prepare, work = WORK[name]
-    worlds = sweep(murder, lambda: prepare(murder), work(murder), first=part + 1, step=PARTS)
+    worlds = sweep(murder, lambda: prepare(murder), work(murder), first=part * 11 % PARTS + 1, step=PARTS)
     assert worlds["before"] and worlds["after"], "the sweep saw only one side"
     record_property("takebacks killed over trees", sum(worlds.values()) - 1)
 
@@ -100,9 +101,10 @@ def test_holding_that_is_killed_changes_nothing_and_what_is_held_can_still_be_ma
     record_property("takebacks killed over trees", sum(worlds.values()) - 1)
     with murder.scene.open() as tb:
         held = [one for one in tb.effects() if one.waits_for]
-        if held:
-            tb.keep([held[-1].id])
-            assert murder.check(known, "kept") == "after"
+        for one in held[-1:]:
+            tb.keep([one.id])
+    if held:
+        assert murder.check(known, "kept") == "after"
 
 
 @pytest.mark.root
@@ -133,7 +135,7 @@ COMMANDS = {
 def test_the_real_command_killed_at_a_system_call_is_settled_by_the_next_one(
     murder: Murder, name: str, tmp_path: Path, record_property: Count
 ) -> None:
-    record_property("takebacks killed over trees", real_deaths(murder, name, tmp_path, 4, 0))
+    record_property("takebacks killed over trees", real_deaths(murder, name, tmp_path, 3, 0))
 
 
 @pytest.mark.slow
@@ -144,7 +146,7 @@ def test_the_real_command_killed_at_a_system_call_is_settled_by_the_next_one(
 def test_the_real_command_killed_at_many_system_calls_is_settled_by_the_next_one(
     murder: Murder, name: str, part: int, tmp_path: Path, record_property: Count
 ) -> None:
-    record_property("takebacks killed over trees", real_deaths(murder, name, tmp_path, 50, part))
+    record_property("takebacks killed over trees", real_deaths(murder, name, tmp_path, 15, part))
 
 
 def real_deaths(murder: Murder, name: str, directory: Path, sample: int, part: int) -> int:

@@ -24,6 +24,7 @@ WORKS = (
     "ln -f src/one other",
     "sed -i s/same/other/ src/one",
     "rm -r src elsewhere",
+    "mv src moved",
 )
 
 

@@ -20,7 +20,7 @@ from tests.trees.trial import Place
 from tests.trees.unit.scene import compared, states_in
 from tests.world import Picture
 
-FAST, PARTS, PER_PART = 8, 2, 100
+FAST, PARTS, PER_PART = 8, 2, 60
 
 pytestmark = pytest.mark.root
 

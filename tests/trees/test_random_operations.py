@@ -15,7 +15,7 @@ from tests.trees.scenes import make_old, manifest
 from tests.trees.sequences import Act, a_sequence, starting_tree
 from tests.trees.trial import Place, Wrong, try_out
 
-FAST, PARTS, PER_PART, LONG = 5, 3, 40, 2000
+FAST, PARTS, PER_PART, LONG = 5, 4, 20, 2000
 # Asked for when this is loaded: every test finds an environment without them.
 SEED = os.environ.get("TAKEBACK_SEED", "")
 SEQUENCES = int(os.environ.get("TAKEBACK_SEQUENCES", "") or LONG)

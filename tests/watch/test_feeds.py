@@ -43,6 +43,12 @@ def told(scene, baseline):
     return by_feed, whole
 
 
+def quiet(scene, whole):
+    """That only part was looked at. What others do on the same filesystem may be too much for the queue of fanotify, or
+    leave it in doubt: then everything is looked at, and that is right too."""
+    return not whole or isinstance(scene.watched.feed, Fanotify)
+
+
 def known(compared):
     return [(one.resource, {**one.before, "ctime": 0}, {**one.after, "ctime": 0}) for one in compared.targets]
 
@@ -52,7 +58,7 @@ def test_only_what_changed_is_looked_at(fed):
     (fed.tree / "dir" / "sub" / "file").write_text("changed")
     found, whole = told(fed, baseline)
 
-    assert not whole
+    assert quiet(fed, whole)
     assert [one.resource.rpartition("/")[2] for one in found.targets if one.after["type"] == "file"] == [
         "file"
     ]
@@ -61,7 +67,17 @@ def test_only_what_changed_is_looked_at(fed):
 def test_nothing_changed_is_nothing_looked_at(fed):
     baseline = fed.begin()
 
-    assert fed.changes(baseline) == {} and not fed.watched.last.whole
+    assert fed.changes(baseline) == {} and quiet(fed, fed.watched.last.whole)
+
+
+def test_a_feed_spares_looks_at_everything(fed):
+    for number in range(50):
+        fed.write("top", str(number))
+        fed.begin()
+        if not fed.watched.last.whole:
+            return
+
+    raise AssertionError("each look was at everything")
 
 
 def test_new_directories_are_followed_and_moved_ones_too(fed):
@@ -75,7 +91,7 @@ def test_new_directories_are_followed_and_moved_ones_too(fed):
     (fed.tree / "dir" / "moved" / "er" / "file").write_text("3")
     found, whole = told(fed, baseline)
 
-    assert not whole
+    assert quiet(fed, whole)
     assert any(one.resource.endswith("dir/moved/er/file") for one in found.targets)
 
 
@@ -100,7 +116,7 @@ def test_modes_attributes_and_times_are_told(fed):
     os.utime(fed.tree / "empty", ns=(5, 5))
     found, whole = told(fed, baseline)
 
-    assert not whole
+    assert quiet(fed, whole)
     names = {one.resource.rpartition("/")[2] for one in found.targets}
     assert {"top", "sub", "file", "empty"} <= names
 
@@ -116,6 +132,19 @@ def test_a_write_through_another_name_of_a_file_is_seen(fed):
     after = {one.resource.rpartition("/")[2]: one.after for one in found.targets}
     assert fed.content(after["top"]) == b"through the twin"
     assert fed.content(after["file"]) == b"through a name elsewhere"
+
+
+@pytest.mark.root
+def test_a_write_through_a_name_elsewhere_that_came_and_went_is_seen_by_root(scene):
+    scene.write("dir/file", "before")
+    scene.watched.follow(Fanotify(scene.watched.root.path))
+    baseline = scene.begin()
+    os.link(scene.tree / "dir" / "file", scene.tree.parent / "outside")
+    (scene.tree.parent / "outside").write_text("through it")
+    os.unlink(scene.tree.parent / "outside")
+    found, _ = told(scene, baseline)
+
+    assert "file" in {one.resource.rpartition("/")[2] for one in found.targets}
 
 
 def test_a_file_that_gets_a_second_name_and_is_written_through_it(fed):
@@ -150,7 +179,7 @@ def test_a_feed_that_loses_events_and_says_so_loses_nothing(scene):
     class Lossy:
         """Every other time it lost something."""
 
-        broken = False
+        broken, unsure = False, frozenset()
 
         def __init__(self, feed):
             self.feed, self.times = feed, 0
@@ -183,7 +212,7 @@ def test_a_feed_that_starts_late_begins_with_a_look_at_everything(scene):
 
 def test_a_feed_that_names_what_nobody_knows_is_doubted(scene):
     class Wrong:
-        broken = False
+        broken, unsure = False, frozenset()
 
         def drain(self):
             return {"no/such/place": {b"x"}}

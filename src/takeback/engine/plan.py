@@ -126,10 +126,11 @@ def _add_needs(parts: Parts, chosen: dict[str, Effect]) -> None:
 def _add_dependents(parts: Parts, chosen: dict[str, Effect], cascade: bool) -> list[Effect]:
     """Later effects that stand on the chosen ones: added when cascading, returned as blockers otherwise."""
     blockers: dict[str, Effect] = {}
-    unseen = list(chosen.values())
+    asked: dict[str, int] = {}
+    unseen = sorted(chosen.values(), key=lambda one: -one.order)  # the oldest is taken first
     while unseen:
         effect = unseen.pop()
-        for dependent in dependents(parts, effect):
+        for dependent in dependents(parts, effect, asked):
             if dependent.id in chosen or dependent.id in blockers:
                 continue
             if not cascade:
@@ -141,24 +142,29 @@ def _add_dependents(parts: Parts, chosen: dict[str, Effect], cascade: bool) -> l
     return sorted(blockers.values(), key=lambda blocker: -blocker.order)
 
 
-def dependents(parts: Parts, effect: Effect) -> Iterable[Effect]:
+def dependents(parts: Parts, effect: Effect, asked: dict[str, int] | None = None) -> Iterable[Effect]:
     """Later effects, still in force, that touch the same or a containing resource or said they need this one.
 
     An undo cancels out with what it undid, so neither counts; what an undo left different is found by comparing.
+    `asked` remembers from where on each resource was looked at: a thousand steps of one box are looked at once.
     """
-    for later in (*_later_on_the_same(parts, effect), *_needing(parts, effect)):
+    for later in (*_later_on_the_same(parts, effect, asked), *_needing(parts, effect)):
         if not later.is_undo and later.id not in (effect.id, effect.undoes):
             yield later
 
 
 def _needing(parts: Parts, effect: Effect) -> Iterable[Effect]:
-    return parts.journal.effects(Query(needing=effect.id, states=(State.DONE,)))
+    return parts.journal.effects(Query(needing=effect.id, states=(State.DONE,), made=True))
 
 
-def _later_on_the_same(parts: Parts, effect: Effect) -> Iterable[Effect]:
-    later = Query(states=(State.DONE,), told_after=effect.order)
+def _later_on_the_same(parts: Parts, effect: Effect, asked: dict[str, int] | None) -> Iterable[Effect]:
+    later = Query(states=(State.DONE,), told_after=effect.order, made=True)
     if len(effect.targets) <= _FEW:
         for target in effect.targets:
+            if asked is not None and not effect.is_undo:
+                if asked.get(target.resource, effect.order) < effect.order:
+                    continue  # what came after an earlier one was found with that
+                asked[target.resource] = effect.order
             yield from parts.journal.effects(later._replace(resource=target.resource))
         return
     # Asking for each of fifty thousand paths takes longer than looking at what came later, which is seldom much.

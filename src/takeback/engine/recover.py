@@ -1,5 +1,6 @@
 """After a crash: settle every open effect, then let dead runs follow their own policy."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from takeback.adapters.protocol import Adapter
@@ -51,6 +52,9 @@ RECOVERY: dict[tuple[str, Standing], Step] = {
 }
 
 
+RECORDED = "what was changed there until now is recorded and stays; `takeback undo` takes it back"
+
+
 class Settled(NamedTuple):
     """What recovery did, for people to read."""
 
@@ -80,9 +84,12 @@ def recover(
         try:
             # Asked again now that nobody else can add to it: it may have ended well in the meantime.
             (info,) = parts.journal.runs((info.id,))
-            settled += settle_open(parts, lease, states)
+            open_ones = settle_open(parts, lease, states)
+            settled += open_ones
             if info.state is RunState.OPEN and not _cannot_end(parts, info.id):
-                settled += _end(parts, lease, info)
+                # Who changed what after its watcher died nobody knows: it is recorded, and a person decides.
+                unwatched = {one.effect for one in open_ones if one.detail == RECORDED}
+                settled += _end(parts, lease, info, unwatched)
         finally:
             parts.leases.release(lease)
     if stuck_too:
@@ -137,7 +144,7 @@ def _settle_watched(parts: Parts, lease: Lease, effect: Effect) -> Settled:
         return told._replace(outcome="left", detail=str(error))
     if found is None:
         return told._replace(outcome="aborted", detail=NOTHING)
-    return told._replace(outcome="done", detail="what was changed so far is recorded")
+    return told._replace(outcome="done", detail=RECORDED)
 
 
 def _verb(taken_back: Effect | None) -> str:
@@ -178,14 +185,16 @@ def _stuck(parts: Parts, lease: Lease, effect: Effect, why: str) -> str:
     return "stuck"
 
 
-def _end(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
+def _end(parts: Parts, lease: Lease, info: RunInfo, unwatched: Collection[str] = ()) -> list[Settled]:
     """A dead run follows its own policy."""
     if info.on_death is OnDeath.LEAVE:
         return []
     if info.on_death is OnDeath.FINISH:
         return _finish_undo(parts, lease, info)
-    result = roll_back(parts, lease, not_kept(parts, info.id), info.agent)
-    close_rolled_back(parts, lease, result, "undone")
+    going = tuple(one for one in not_kept(parts, info.id) if one.id not in unwatched)
+    result = roll_back(parts, lease, going, info.agent)
+    stays = (RunState.PARTLY if going else RunState.KEPT) if unwatched else RunState.UNDONE
+    close_rolled_back(parts, lease, result, stays.value)
     return _told(parts, result, info)
 
 

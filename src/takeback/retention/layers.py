@@ -31,6 +31,9 @@ def sweep_layers(parts: Parts, layers: Layers, grace: int) -> int:
         with layers.alone(box) as mine:
             if mine:
                 freed += _sweep_box(parts, layers, box, grace)
+    for half_made in layers.half_made():
+        if _is_old(half_made, grace):
+            freed += _removed(half_made, "/")
     return freed
 
 
@@ -49,7 +52,12 @@ def _sweep_box(parts: Parts, layers: Layers, box: str, grace: int) -> int:
     freed = sum(_removed(path, base) for path in list(layers.scratch(box)))
     start = point_from_json(layers.about(box)["start"])
     named_at_all = any(layer.startswith(f"{box}/") for layer in named) or _has_effects(parts, box)
-    if not kept and not named_at_all and layers.head(box) == start and _is_old(layers, box, grace):
+    if (
+        not kept
+        and not named_at_all
+        and layers.head(box) == start
+        and _is_old(os.path.join(layers.path, box, "box.json"), grace)
+    ):
         freed += _removed(os.path.dirname(layers.place_of(f"{box}/layer")), base)
         freed += _removed(os.path.join(layers.path, box), base)
     return freed
@@ -97,10 +105,10 @@ def _squash_between(layers: Layers, box: str, live: set[str]) -> None:
                 squash_links(layers, stretch)
 
 
-def _is_old(layers: Layers, box: str, grace: int) -> bool:
-    """One that is just being made is not open yet."""
+def _is_old(path: str, grace: int) -> bool:
+    """A box that is just being made is not open yet."""
     try:
-        return time.time() - os.stat(os.path.join(layers.path, box, "box.json")).st_mtime >= grace
+        return time.time() - os.stat(path).st_mtime >= grace
     except OSError:
         return False
 

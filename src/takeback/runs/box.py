@@ -163,7 +163,12 @@ class Box:
             self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer), self.base))
         args = {"argv": told(request.argv), "exit_code": ended.exit_code, "coverage": self.coverage}
         change = box_change("run", self.resource, shown(request.argv), point, after, args)
-        effect = self._hand.change(lambda: change, Options(key=key))
+        try:
+            effect = self._hand.change(lambda: change, Options(key=key))
+        except BaseException:
+            if changed and self._head() == point:  # no step came of it, and its room may be what is missing
+                box_upkeep.remove_layer(layers.place_of(ran.layer), self.base)
+            raise
         if changed and due(layers.depth(ran.layer)):
             self._upkeep.later(lambda: squash_below(layers, ran.layer))
         outcome = outcome._replace(
@@ -177,6 +182,8 @@ class Box:
         from takeback.sandbox.differences import differences
 
         path = self._hand.layers.place_of(layer)
+        if not os.path.isdir(path):
+            return ()  # swept, because nobody could come back to it any more
         return tuple(listed(differences(path, self._stack(below)), self.base))
 
     def _stack(self, layer: str) -> "Stack":

@@ -5,13 +5,15 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from takeback.model.ids import new_id
 from takeback.model.point import Point
 from takeback.runs.box_setting import Setting
+from takeback.runs.workshop import workshop
 from takeback.storage.layers import Layers
 
 if TYPE_CHECKING:
     from takeback.sandbox.differences import Left
+
+WHOLES = "wholes"
 
 
 @contextmanager
@@ -23,15 +25,13 @@ def whole_layer(layers: Layers, setting: Setting, point: Point) -> Generator[str
         return
     from takeback.sandbox.as_owner import remove_as_owner, squash_as_owner
 
-    # Beside the box, where nobody clears it away while it is in use.
-    place = os.path.join(setting.rooms, "wholes")
-    os.makedirs(place, mode=0o700, exist_ok=True)
-    made = os.path.join(place, new_id())
-    try:
-        squash_as_owner(stack, made, setting.base)
-        yield made
-    finally:
-        remove_as_owner(made, setting.base)
+    with workshop(os.path.join(setting.rooms, WHOLES)) as mine:
+        made = os.path.join(mine, "whole")
+        try:
+            squash_as_owner(stack, made, setting.base)
+            yield made
+        finally:
+            remove_as_owner(made, setting.base)
 
 
 @contextmanager

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Sequence
 from takeback.engine.do import Terms
 from takeback.engine.held import drop_held, keep_held
 from takeback.engine.parts import Parts
+from takeback.errors import Drifted
 from takeback.model.change import Change
 from takeback.model.effect import Effect
+from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.run import Lease, Owner
 from takeback.storage.protocols import Query
@@ -30,6 +32,12 @@ def keep_all(parts: Parts, effects: Iterable[Effect], force: bool, me: Owner, no
             (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
             change = renewed(parts, fresh.change) if force else fresh.change
             keep_held(parts, lease, fresh, change, Terms(fresh.key))
+        except Drifted as error:
+            error.hint = (
+                f"Nothing was changed. `takeback keep --force {short(effect.id)}` captures what is there now and "
+                f"overwrites it; `takeback undo {short(effect.id)}` drops what is held."
+            )
+            raise
         finally:
             parts.leases.release(lease)
 

@@ -5,17 +5,22 @@ import shlex
 import stat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from takeback.errors import NoRemedy
 from takeback.model.change import Change
 from takeback.model.plan import TargetOutcome
-from takeback.model.resource import file_resource
+from takeback.model.resource import display, file_resource
 from takeback.runs.outcome import Changed, changed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from takeback.sandbox.differences import Left
     from takeback.sandbox.order import Stack
     from takeback.storage.protocols import Blobs
 
 ADAPTER = "command"
 _SHOWN = 60
+_LISTED = 5
 
 
 class Merge(NamedTuple):
@@ -31,17 +36,30 @@ def read_merge(blobs: "Blobs", layer: str, stack: "Stack", since: int, what: Cha
     from takeback.adapters.tree.layer import read_layer
     from takeback.sandbox.differences import differences
 
-    found = read_layer(differences(layer, stack), stack.root, since, blobs)
+    try:
+        found = read_layer(differences(layer, stack), stack.root, since, blobs)
+    except PermissionError as error:
+        raise _cannot_be_kept(
+            [f"{display(file_resource(error.filename or b'/'))} is not readable"]
+        ) from error
+    if found.lost:
+        raise _cannot_be_kept(list(found.lost))
     args: dict[str, Any] = {**what.args, "targets": put_targets(blobs, found.targets)}
     if found.conflicts:
         args["conflicts"] = [[one.resource, one.detail] for one in found.conflicts]
-    if found.lost:
-        args["lost"] = [str(one) for one in found.lost]
     if not found.exact:
         args |= {"exact": False, "residue": found.residue}
     # A directory whose time alone moved is put right with the rest, and is nothing to tell of.
     told = changed(target for target in found.targets if not is_timed(target))
     return Merge(what._replace(args=args), told, found.conflicts)
+
+
+def _cannot_be_kept(lost: list[str]) -> NoRemedy:
+    more = f" (and {len(lost) - _LISTED:,} more)" if len(lost) > _LISTED else ""
+    return NoRemedy(
+        f"What the command did could not be taken back, so nothing of it was made: {'; '.join(lost[:_LISTED])}{more}.",
+        hint="Nothing was changed. Make that readable first (chmod u+rwX), or run it as a user who may read it.",
+    )
 
 
 def read_changes(layer: str, stack: "Stack") -> tuple[Changed, ...]:
@@ -51,7 +69,7 @@ def read_changes(layer: str, stack: "Stack") -> tuple[Changed, ...]:
 
     found: list[Changed] = []
     root = os.fsencode(stack.root.rstrip("/"))
-    for left in differences(layer, stack):
+    for left in _readable(differences(layer, stack)):
         resource = file_resource(root + left.path)
         there = os.path.lexists(root + left.path)
         if left.source is None:
@@ -60,6 +78,14 @@ def read_changes(layer: str, stack: "Stack") -> tuple[Changed, ...]:
         else:
             found.append(Changed("modified" if there else "added", resource, _size(left.source)))
     return tuple(found)
+
+
+def _readable(lefts: "Iterator[Left]") -> "Iterator[Left]":
+    """As far as one may look; it is only told, and all of it is dropped."""
+    try:
+        yield from lefts
+    except PermissionError:
+        return
 
 
 def _size(path: bytes) -> int:

@@ -41,7 +41,10 @@ def clear(place: str) -> int:
         return 0
     dead = [name for name in names if _is_dead(name)]
     for name in dead:
-        remove_all(os.path.join(place, name))
+        try:
+            remove_all(os.path.join(place, name))
+        except OSError:
+            continue  # another process is clearing it too, or it cannot be: nobody's work may fail for that
     return len(dead)
 
 

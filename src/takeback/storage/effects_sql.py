@@ -62,6 +62,8 @@ def select_effects(query: Query, beyond: int = 0) -> tuple[str, list[Any]]:
         narrow(f"e.seq IN ({sql})", *given)
     if query.undos:
         narrow("e.undoes <> ''")
+    if query.made:
+        narrow("e.undoes = ''")
     if query.forgettable:
         narrow("e.kept_by <> '' AND e.forgotten = 0")
     if query.remembered:

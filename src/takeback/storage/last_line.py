@@ -16,13 +16,16 @@ def read_last(path: str) -> dict[str, Any]:
     """FileNotFoundError if there is none, ValueError if no line of it is whole."""
     with open(path, "rb") as file:
         data = file.read()
-    for line in reversed(data[: data.rfind(b"\n") + 1].splitlines()):
+    end = data.rfind(b"\n")  # what comes after it was cut off
+    while end >= 0:
+        start = data.rfind(b"\n", 0, end)
         try:
-            told = json.loads(line)
+            told = json.loads(data[start + 1 : end])
+            if isinstance(told, dict):
+                return told  # pyright: ignore[reportUnknownVariableType]
         except ValueError:
-            continue
-        if isinstance(told, dict):
-            return told  # pyright: ignore[reportUnknownVariableType]
+            pass
+        end = start
     raise ValueError("no line of it is whole")
 
 

@@ -69,6 +69,12 @@ class Layers:
             return []
         return [name for name in names if os.path.exists(self._in(name, "box.json"))]
 
+    def half_made(self) -> list[str]:
+        """Where their makers were killed, or are still at it."""
+        whole = set(self.boxes())
+        names = os.listdir(self.path) if os.path.isdir(self.path) else []
+        return [self._in(name) for name in names if name not in whole]
+
     def about(self, box: str) -> dict[str, Any]:
         return self._read(box, "box.json")
 
@@ -218,7 +224,7 @@ class Layers:
             fcntl.flock(handle, fcntl.LOCK_SH)
             yield
         finally:
-            os.close(handle)
+            _let_go(handle)
 
     @contextmanager
     def alone(self, box: str, name: str = "open") -> Generator[bool, None, None]:
@@ -227,7 +233,7 @@ class Layers:
         try:
             yield disk.try_lock(handle)
         finally:
-            os.close(handle)
+            _let_go(handle)
 
     @contextmanager
     def working(self, box: str) -> Generator[None, None, None]:
@@ -247,7 +253,7 @@ class Layers:
             disk.lock(handle)
             yield
         finally:
-            os.close(handle)
+            _let_go(handle)
 
     def _lock_file(self, box: str, name: str) -> int:
         path = self._in(box, name)
@@ -269,6 +275,12 @@ class Layers:
 
     def _in(self, box: str, *names: str) -> str:
         return os.path.join(self.path, box, *names)
+
+
+def _let_go(handle: int) -> None:
+    """Not by closing alone: a process that is just being started has a copy of the descriptor for a moment."""
+    disk.unlock(handle)
+    os.close(handle)
 
 
 def _told(link: Link) -> bytes:

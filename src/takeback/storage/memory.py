@@ -180,6 +180,7 @@ class MemoryJournal:
             and (not query.resource or any(overlaps(query.resource, one) for one in touched(body)))
             and (not query.needing or query.needing in body.get("needs", ()))
             and (not query.undos or bool(life.undoes))
+            and (not query.made or not life.undoes)
             and (not query.forgettable or (bool(life.kept_by) and not life.forgotten))
             and (not query.remembered or not life.forgotten)
             and life.seq > query.after

@@ -22,6 +22,7 @@ class Query(NamedTuple):
         False  # by id: hand out a stand-in for one whose record is damaged, instead of raising
     )
     undos: bool = False  # only those that take another one back
+    made: bool = False  # only those that do not
     forgettable: bool = False  # kept, and not forgotten yet
     remembered: bool = False  # not forgotten
     after: int = 0  # only those with a greater seq

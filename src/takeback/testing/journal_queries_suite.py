@@ -83,6 +83,8 @@ class JournalQueriesSuite(JournalRunsSuite):
         books.make(lease, "e", "file:///d/f")
         books.make(lease, "u", "file:///d/f", undoes="e")
         assert books.ids(resource="file:///d") == ["e", "u"]
+        assert books.ids(resource="file:///d", made=True) == ["e"]
+        assert books.ids(resource="file:///d", undos=True) == ["u"]
 
     def test_a_proposal_is_found_by_its_resource_and_then_by_its_targets(self, books: Books) -> None:
         lease = books.open("run")

@@ -289,6 +289,19 @@ def test_a_file_moved_with_its_directory_stays_one_with_its_other_name(scene: La
     assert back == before
 
 
+def test_a_new_name_of_something_that_is_there_is_no_conflict(scene: Layered) -> None:
+    os.symlink("nowhere", scene.root / "tree" / "link")
+    scene.since = begin()
+    upper = scene.layer / "tree"
+    upper.mkdir()
+    os.symlink("nowhere", upper / "link")
+    os.link(upper / "link", upper / "new", follow_symlinks=False)
+    for name in ("link", "new"):
+        path = scene.root / "tree" / name
+        scene.lefts.append(Left(os.fsencode(path), os.fsencode(upper / name), below=True))
+    assert scene.read().conflicts == ()
+
+
 def test_a_name_too_many_to_be_found_is_told(scene: Layered, monkeypatch: pytest.MonkeyPatch) -> None:
     os.link(scene.root / "tree" / "file", scene.root / "other name")
     scene.since = begin()

@@ -3,7 +3,7 @@ contents in the store. What someone else changed while it ran is told as a confl
 
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from takeback.adapters.file.assessing import may_own
@@ -15,7 +15,7 @@ from takeback.adapters.file.trouble import CannotCapture, in_our_words
 from takeback.adapters.tree.linked import Linked
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import is_dir, see
-from takeback.adapters.tree.twins import is_unchanged
+from takeback.adapters.tree.twins import Inode, is_unchanged
 from takeback.model.plan import Outcome, TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import display, file_resource
@@ -77,6 +77,7 @@ class _Reading:
         self._coming: set[str] = set()  # directories that the command made
         self._parents: dict[str, str] = {}
         self._conflicts: list[TargetOutcome] = []
+        self._missing: dict[str, Inode] = {}  # what the layer has of names that are not there
         self._lost: list[str] = []
         self._residue: list[str] = []
 
@@ -105,6 +106,8 @@ class _Reading:
         if why := self._conflict(resource, left, before, after):
             # It stays part of the work: who decides about the conflict decides about all of it.
             self._conflicts.append(TargetOutcome(resource, Outcome.CONFLICT, why))
+            if before["type"] == "absent" and "ino" in after:
+                self._missing[resource] = (after["dev"], after["ino"])
         if _only_closed(before, after):
             before, after = ({"type": "file", "meta": True, "mode": one["mode"]} for one in (before, after))
         if why := _impossible(before, after):
@@ -114,7 +117,15 @@ class _Reading:
 
     def _before(self, resource: str) -> State:
         place = self.world.if_there(resource)
-        return see(place, ABSENT, Scope(self._blobs)) if place else ABSENT
+        if place is None:
+            return ABSENT
+        before = see(place, ABSENT, Scope(self._blobs))
+        if is_dir(before) and not os.access(
+            place.name, os.R_OK | os.X_OK, dir_fd=place.fd, effective_ids=True
+        ):
+            # Inside, its owner could open it; what is in it nobody can tell here.
+            raise CannotCapture(resource, "its entries are not readable")
+        return before
 
     def _after(self, resource: str, source: bytes) -> State:
         place = self._source(source)
@@ -196,11 +207,23 @@ class _Reading:
         self._residue += linked.residue
         return LayerTargets(
             targets=tuple(target for target in targets if not is_unchanged(target)),
-            conflicts=tuple(self._conflicts),
+            conflicts=tuple(self._true_conflicts()),
             lost=tuple(self._lost),
             exact=not self._residue,
             residue="; ".join(dict.fromkeys(self._residue)),
         )
+
+    def _true_conflicts(self) -> Iterator[TargetOutcome]:
+        """Another name of something that is there was made by the command, though the layer knows of a file below."""
+        there = {
+            (one.after["dev"], one.after["ino"])
+            for one in self._read
+            if one.before["type"] != "absent" and "ino" in one.after
+        }
+        for one in self._conflicts:
+            is_new_name = self._missing.get(one.resource) in there
+            if not is_new_name or self._parent_conflict(one.resource):
+                yield one
 
 
 def _only_closed(before: State, after: State) -> bool:

@@ -18,7 +18,7 @@ _OVERFLOW = 0x4000
 _ITSELF, _WITH_NAME = 1, 2  # kinds of records: a handle on the thing itself; on its directory, with its name
 _EVENT = struct.Struct("=IBBHQii")
 _RECORD = struct.Struct("=BBH8sIi")
-_EMPTY_PATH = 0x1000
+_HERE = -100  # AT_FDCWD; the path is absolute
 _DELETED = b" (deleted)"
 _BUFFER = 1 << 18
 
@@ -29,15 +29,16 @@ class Fanotify:
     def __init__(self, path: bytes) -> None:
         """`OSError` where the kernel, the filesystem or our rights do not allow it."""
         self._path = path
+        self.unsure: set[int] = set()
         self._library: Any = libc().library
         self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._fd = -1
         try:
             self._fd = self._checked(self._library.fanotify_init(_INIT, os.O_RDONLY))
             self._mark()
-            self._root = _inode(path)
+            self._root = self._handle()
             # Where handles cannot be opened, its reports would be of no use.
-            os.close(self._opened(self._own_handle()))
+            os.close(self._opened(self._root))
         except OSError:
             self.close()
             raise
@@ -61,13 +62,15 @@ class Fanotify:
         self._fd = self._top = -1
 
     def drain(self) -> Told | None:
+        self.unsure.clear()
         told: dict[str, set[bytes]] = {}
         paths: dict[bytes, str | None] = {}
-        lost = _inode(self._path) != self._root
+        root = self._handle_now()
+        lost = root != self._root
         while data := self._read():
             lost = not self._take(data, paths, told) or lost
         if lost:
-            self._root = _inode(self._path)
+            self._root = root
             return None
         return told
 
@@ -84,12 +87,11 @@ class Fanotify:
             length, _, _, header, mask, _, _ = _EVENT.unpack_from(data, at)
             if mask & _OVERFLOW:
                 whole = False
-            if not self._records(data[at + header : at + length], paths, told):
-                whole = False
+            self._records(data[at + header : at + length], paths, told)
             at += length
         return whole
 
-    def _records(self, data: bytes, paths: dict[bytes, str | None], told: dict[str, set[bytes]]) -> bool:
+    def _records(self, data: bytes, paths: dict[bytes, str | None], told: dict[str, set[bytes]]) -> None:
         at, named, itself = 0, False, b""
         while at < len(data):
             kind, _, size, _, length, _ = _RECORD.unpack_from(data, at)
@@ -105,34 +107,34 @@ class Fanotify:
             elif kind == _ITSELF:
                 itself = handle
             at += size
-        return named or not itself or self._nameless(itself, told)
+        if itself and not named:
+            self._nameless(itself, told)
 
     def _directory_of(self, handle: bytes) -> str | None:
         """Quoted, from the root; None if it is elsewhere, or gone: then what it was in was reported too."""
-        path, _ = self._found(handle)
-        return self._inside(path)
+        return self._inside(self._found(handle)[0])
 
-    def _nameless(self, handle: bytes, told: dict[str, set[bytes]]) -> bool:
-        """A file that got another name, or lost one, is reported without any: it may be written through that one.
-        False if it may be ours under a name that the kernel does not tell."""
-        path, links = self._found(handle)
+    def _nameless(self, handle: bytes, told: dict[str, set[bytes]]) -> None:
+        """A file that got another name, or lost one, is reported without any: it may be written through that one. The
+        kernel tells one of its names, which need not be ours."""
+        path, status = self._found(handle)
+        if status is None or stat.S_ISDIR(status.st_mode):
+            return
         inside = self._inside(path)
         if inside is not None:
             above, _, quoted = inside.rpartition("/")
             told.setdefault(above, set()).add(unquote(quoted))
-        return not links or (links == 1 and not path.endswith(_DELETED))
+        if status.st_nlink > 1 or path.endswith(_DELETED):
+            self.unsure.add(status.st_ino)
 
-    def _found(self, handle: bytes) -> tuple[bytes, int]:
-        """A path that it has now, and how many names; none if it is gone."""
+    def _found(self, handle: bytes) -> tuple[bytes, os.stat_result | None]:
+        """A path that it has now; none if it is gone."""
         try:
             fd = self._opened(handle)
         except OSError:
-            return b"", 0
+            return b"", None
         try:
-            status = os.fstat(fd)
-            return os.readlink(b"/proc/self/fd/%d" % fd), 1 if stat.S_ISDIR(
-                status.st_mode
-            ) else status.st_nlink
+            return os.readlink(b"/proc/self/fd/%d" % fd), os.fstat(fd)
         finally:
             os.close(fd)
 
@@ -148,19 +150,18 @@ class Fanotify:
         flags = os.O_PATH | os.O_CLOEXEC
         return self._checked(self._library.open_by_handle_at(self._top, handle, flags))
 
-    def _own_handle(self) -> bytes:
+    def _handle_now(self) -> bytes:
+        """Of what is at the path; empty if nothing is. Unlike inode numbers it is never used a second time."""
+        try:
+            return self._handle()
+        except OSError:
+            return b""
+
+    def _handle(self) -> bytes:
         from ctypes import byref, c_int, create_string_buffer
 
         room = create_string_buffer(struct.pack("=Ii", 128, 0), 8 + 128)
         mount = c_int()
-        self._checked(self._library.name_to_handle_at(self._top, b"", room, byref(mount), _EMPTY_PATH))
+        self._checked(self._library.name_to_handle_at(_HERE, self._path, room, byref(mount), 0))
         (length,) = struct.unpack_from("=I", room.raw)
         return room.raw[: 8 + length]
-
-
-def _inode(path: bytes) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino

@@ -8,6 +8,7 @@ Told = Mapping[str, set[bytes]]  # by quoted path of a directory from the root: 
 
 class Feed(Protocol):
     broken: bool  # it will never tell everything again
+    unsure: set[int]  # inodes of files that got or lost a name, told with none that is below the root
 
     def drain(self) -> Told | None:
         """What may have changed since the last time; None if something was lost, and only a full look can tell."""

@@ -29,6 +29,7 @@ class Inotify:
         self._paths: dict[int, bytes] = {}  # from the root, not quoted
         self._numbers: dict[bytes, int] = {}
         self.broken = False
+        self.unsure: set[int] = set()
         self._fd = self._checked(self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         try:
             self._arm(b"")

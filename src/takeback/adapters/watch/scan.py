@@ -364,9 +364,9 @@ class Scan:
         if name in draft.folders and row is not None and below not in self.gone:
             if stamp_of(row).ino != now.st_ino:
                 self._forget(below)  # another directory of that name
-                self._pending += [_below(path, one) for one in self._entered(path, fd, draft, [name])]
-            else:
-                self._look_at(below, row, set())
+            # Also with the same number it may be another one: numbers are used again at once, and what was reported
+            # of the one that is gone has no path any more. So all in it is compared.
+            self._pending += [_below(path, one) for one in self._entered(path, fd, draft, [name])]
             return
         self._take(draft, name, now)
         if name not in draft.kept:

@@ -12,7 +12,7 @@ from takeback.adapters.file.paths import open_below
 from takeback.adapters.watch.compare import Compared, differing
 from takeback.adapters.watch.feed import Feed
 from takeback.adapters.watch.index import Hole, Index, Watch, index_name
-from takeback.adapters.watch.listing import Listing, Row, digests_of
+from takeback.adapters.watch.listing import Entry, Listing, Row, digests_of, entries_of
 from takeback.adapters.watch.reading import in_threads, read_draft
 from takeback.adapters.watch.roots import Root, resource_in, rules_for
 from takeback.adapters.watch.scan import Bounds, Doubt, Hints, Rules, Scan
@@ -23,6 +23,7 @@ from takeback.storage.protocols import Blobs
 
 _LIST = os.O_RDONLY | os.O_DIRECTORY
 _SAMPLE = 64
+_INO = Entry._fields.index("ino")
 _MUCH = 8 << 20  # bytes to read; for less no thread is worth it
 _LONG = 120  # seconds; less than a sweep lets young blobs be
 
@@ -66,6 +67,7 @@ class WatchedRoot:
         self.index = Index(place.directory, index_name(root.resource))
         self.feed = feed
         self._followed = -1  # the generation since which the feed has told everything
+        self._known_inodes: set[int] | None = None
         self.last = Looked(0)
 
     def follow(self, feed: Feed | None) -> None:
@@ -146,6 +148,8 @@ class WatchedRoot:
             self.feed = None
         if told is None or not self.index.exists() or not 0 <= self._followed <= self.index.generation:
             return None
+        if self.feed and self.feed.unsure and not self.feed.unsure.isdisjoint(self._inodes()):
+            return None
         hints = {path: set(names) for path, names in told.items()}
         rules_changed = any(b".gitignore" in names for names in hints.values())
         if rules_changed and not sticky:
@@ -157,6 +161,14 @@ class WatchedRoot:
                 for where, other in self.index.twins_of(path, name):
                     hints.setdefault(where, set()).add(other)
         return hints
+
+    def _inodes(self) -> set[int]:
+        """Of all files that the index knows, and some that it knew."""
+        generation = self.index.generation
+        if self._known_inodes is None or generation != self._followed:
+            rows = self.index.rows().values()
+            self._known_inodes = {entry[_INO] for row in rows for entry in entries_of(row)}
+        return self._known_inodes
 
     def _seen(self, rules: Rules, bounds: Bounds, hints: Hints | None, register: Register) -> Looked:
         begun = time.monotonic()
@@ -212,6 +224,8 @@ class WatchedRoot:
                 raise Doubt(path)  # its other names are somewhere in the tree, and no feed tells where
             if listing != draft.before:
                 seen[path] = listing
+                if self._known_inodes is not None:
+                    self._known_inodes.update(entry.ino for entry in listing.entries)
         return seen
 
     def _listings(self, handles: Handles, scan: Scan, looked: int) -> Iterator[tuple[str, Listing]]:

@@ -105,6 +105,8 @@ def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> 
     """What was done last and still holds: an effect that someone took back by hand must not bar the way."""
     passed: list[Effect] = []
     for newest in _done_last(tb, passed):
+        if newest.change.args.get("merged"):  # the commit of a box: what it merged goes with it
+            wishes = {**wishes, "with_needs": True}
         carry_out = partial(_undo_past, tb, newest, passed)
         wanted = Wanted("undo", f"{short(newest.id)}{_how(asked.options)}", carry_out, newest=newest)
         result, started = _taken_back(asked, tb, wanted, wishes)

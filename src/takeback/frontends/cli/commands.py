@@ -180,7 +180,13 @@ def _name_in(words: list[str]) -> str:
 def _at_stake(name: str) -> str:
     """What an interruption leaves open: whether the world was changed, something of ours, or nothing."""
     group = COMMANDS[name].group if name in COMMANDS else "Look"
-    return "world" if name in ("undo", "redo") or group == "Change" else "" if group == "Look" else "store"
+    return (
+        "world"
+        if name in ("undo", "redo", "run") or group == "Change"
+        else ""
+        if group == "Look"
+        else "store"
+    )
 
 
 def _guarded(words: list[str], made: list[str]) -> int:

@@ -173,7 +173,11 @@ def _taken_back(
         return outcome, OURS
     numbers = in_numbers(outcome.changes)
     if not asked.screen.quiet and not asked.screen.json:
-        warn(f"takeback: it failed ({_why(outcome)}), so what it changed was taken back: {numbers}.")
+        warn(
+            f"takeback: it failed ({_why(outcome)}), so what was changed there meanwhile was taken back: {numbers}."
+        )
+        _say_changes(outcome)
+        warn(f"takeback: `takeback redo {short(effect.id)}` brings it back, if it was not all the command's.")
         if effect.remedy and effect.remedy.residue:
             warn(f"takeback: this is left behind: {clean(effect.remedy.residue)}")
     text = f"The command ended with exit code {outcome.exit_code}. What it had changed was taken back: {numbers}."
@@ -185,11 +189,7 @@ def _say_done(asked: Asked, outcome: CommandOutcome) -> None:
     if effect is None or asked.screen.quiet or asked.screen.json:
         return
     if asked.screen.terminal:
-        signs = {"added": "+", "modified": "~", "deleted": "-"}
-        for one in outcome.changes[:_LISTED]:
-            warn(f"  {signs[one.kind]} {clean(one.path)}")
-        if len(outcome.changes) > _LISTED:
-            warn(f"  and {counted(len(outcome.changes) - _LISTED, 'path')} more")
+        _say_changes(outcome)
     size = bytes_in_words(sum(one.size for one in outcome.changes if one.kind != "deleted"))
     though = f", though it failed ({_why(outcome)})" if outcome.exit_code else ""
     warn(f"takeback: {in_numbers(outcome.changes)} ({size}): {short(effect.id)}{though}")
@@ -198,6 +198,14 @@ def _say_done(asked: Asked, outcome: CommandOutcome) -> None:
     shared: str = effect.change.args.get("shared", "")
     if shared:
         warn(f"takeback: {clean(shared)}")
+
+
+def _say_changes(outcome: CommandOutcome) -> None:
+    signs = {"added": "+", "modified": "~", "deleted": "-"}
+    for one in outcome.changes[:_LISTED]:
+        warn(f"  {signs[one.kind]} {clean(one.path)}")
+    if len(outcome.changes) > _LISTED:
+        warn(f"  and {counted(len(outcome.changes) - _LISTED, 'path')} more")
 
 
 def _why(outcome: CommandOutcome) -> str:

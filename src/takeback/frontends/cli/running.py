@@ -212,6 +212,8 @@ def _say(asked: Asked, outcome: CommandOutcome) -> None:
             _say_changes(outcome)
         warn(f"takeback: {in_numbers(outcome.changes)} ({_bytes(outcome)}): {short(outcome.effect.id)}"
              + (f", though it failed ({failed})" if outcome.exit_code else ""))  # fmt: skip
+        if outcome.effect.remedy and outcome.effect.remedy.residue:
+            warn(f"takeback: not exact: {clean(outcome.effect.remedy.residue)}.")
     elif outcome.exit_code:
         dropped = f"; dropped: {in_numbers(outcome.changes)}" if outcome.changes else ""
         warn(f"takeback: it failed ({failed}), so nothing was changed{dropped}.")
