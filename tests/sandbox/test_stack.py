@@ -10,7 +10,7 @@ import pytest
 
 from takeback.errors import Refused
 from takeback.sandbox.order import Stack
-from tests.sandbox.scenes import RootScene, Scene, UserScene, give, picture
+from tests.sandbox.scenes import Home, RootScene, Scene, UserScene, give, picture
 
 pytestmark = pytest.mark.root
 
@@ -158,3 +158,43 @@ def test_what_is_mounted_read_only_or_as_one_file_cannot_be_written(root_scene: 
         subprocess.run(["umount", "-l", world / "file"], check=True)
         subprocess.run(["umount", "-l", world / "dir"], check=True)
     assert (world / "source").read_text() == "source"
+
+
+def test_an_ordinary_user_may_write_beside_what_another_mounted(home: Home) -> None:
+    """In a mount namespace of its own, so that no other test sees the mount."""
+    code = f"""
+import os, subprocess, sys
+sys.path[:0] = [{str(home.library)!r}]
+import scenes
+from pathlib import Path
+subprocess.run(["mount", "-t", "tmpfs", "none", "/srv"], check=True)
+os.chmod("/srv", 0o1777)
+os.mkdir("/srv/home"); os.chown("/srv/home", 1000, 1000)
+Path("/srv/other").write_text("other's"); os.mkdir("/srv/mounted"); os.symlink("other", "/srv/link")
+subprocess.run(["mount", "-t", "tmpfs", "none", "/srv/mounted"], check=True)
+Path("/srv/mounted/in").write_text("in")
+scene = scenes.UserScene(scenes.Home(Path("/srv/home"), Path({str(home.library)!r}), {home.python!r}))
+try:
+    layers = ()
+    for script in ("cat /srv/other /srv/link /srv/mounted/in; echo -n new >/srv/new; echo x >/srv/other;"
+                   "echo -n w >mine; echo -n deep >/srv/home/x", "cat /srv/new mine /srv/home/x; rm /srv/new"):
+        scene.run(script, stack=["/", layers], env={{"PATH": "/usr/bin:/bin"}})
+        print(scene.said().replace(chr(10), "|"))
+        print(sorted((one.path.decode().replace(str(scene.world), "W"), scenes.shown(one.source), one.below)
+                     for one in scene.lefts()))
+        layers = (scene.layer,)
+    print(sorted(os.listdir("/srv")))
+finally:
+    scene.close()
+"""
+    told = subprocess.run(
+        ["unshare", "-m", "--propagation", "private", home.python, "-I", "-B", "-c", code],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    said, left, again, removed, world = told.stdout.splitlines()
+    assert said.startswith("other'sother'sin") and "Read-only file system" in said
+    assert left == "[('/srv/home/x', 'deep', False), ('/srv/new', 'new', False), ('W/mine', 'w', False)]"
+    assert again == "newwdeep"
+    assert removed == "[('/srv/new', 'gone', True)]"
+    assert world == "['home', 'link', 'mounted', 'other']"

@@ -42,11 +42,15 @@ def grounds_below(stack: Stack, point: str) -> list[Ground]:
     found: list[Ground] = []
     for layer in stack.layers:
         form = read_form(layer)
-        found += (
-            Ground(os.fsencode(os.path.join(layer, one.upper)), userxattr=form.userxattr)
-            for one in form.mounts
-            if one.point == point
-        )
+        for one in form.mounts:
+            upper = os.path.join(layer, one.upper)
+            if one.point == point:
+                found.append(Ground(os.fsencode(upper), userxattr=form.userxattr))
+            elif form.userxattr and point.startswith(one.point.rstrip("/") + "/"):
+                # What others mounted has moved the line between two overlays of an ordinary user.
+                part = upper + point[len(one.point.rstrip("/")) :]
+                if os.path.isdir(part):
+                    found.append(Ground(os.fsencode(part), userxattr=True))
     root = os.fsencode(stack.root).rstrip(b"/")
     return [*found, Ground((root + os.fsencode(point)).rstrip(b"/") or b"/", plain=True)]
 

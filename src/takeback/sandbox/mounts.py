@@ -10,6 +10,8 @@ import stat
 from typing import NamedTuple
 
 OVERLAY, READ_ONLY = "overlay", "read-only"
+# An overlay over the names in a directory, each of which is mounted again: for one that cannot be a lower itself.
+NAMES = "names"
 
 # Made anew for each command.
 OWN = (b"/proc", b"/sys", b"/dev")
@@ -18,6 +20,7 @@ _NO_FILES = frozenset(
     b"proc sysfs devtmpfs devpts mqueue cgroup cgroup2 bpf debugfs tracefs securityfs configfs pstore fusectl "
     b"binfmt_misc efivarfs hugetlbfs autofs rpc_pipefs nsfs selinuxfs".split()
 )
+MOST = 1000  # names that are mounted one by one
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
@@ -98,24 +101,30 @@ def points_for_user(mounts: list[Mounted], root: bytes, near: tuple[bytes, ...])
         return [Point(b"/", OVERLAY)]
     busy = [one.point for one in mounts if one.point != b"/"]
     dead = {one.point for one in mounts if not one.writable or one.kind in _NO_FILES}
-    found: list[bytes] = []
+    found: dict[bytes, str] = {}
     _descend(b"/", busy, dead, found)
-    extra = (path for path in _among_others(near) if any(inside(path, point) for point in found))
-    return [Point(point, OVERLAY) for point in sorted({*found, *extra})]
+    for path in _among_others(near):
+        # What is mounted below it stays as it is.
+        if path not in found and any(inside(path, point) for point in found):
+            if not any(inside(point, path) for point in busy):
+                found[path] = OVERLAY
+    return [Point(point, found[point]) for point in sorted(found)]
 
 
-def _descend(directory: bytes, busy: list[bytes], dead: set[bytes], found: list[bytes]) -> None:
+def _descend(directory: bytes, busy: list[bytes], dead: set[bytes], found: dict[bytes, str]) -> None:
     if directory in dead or directory in OWN or not os.access(directory, os.X_OK):
         return
     below = [point for point in busy if point != directory and inside(point, directory)]
     if not below and directory != b"/":
-        found.append(directory)
+        found[directory] = OVERLAY
         return
     try:
         with os.scandir(directory) as entries:
             names = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
     except OSError:
         return
+    if directory != b"/" and len(names) <= MOST and os.access(directory, os.W_OK):
+        found[directory] = NAMES
     for path in names:
         _descend(path, below, dead, found)
 

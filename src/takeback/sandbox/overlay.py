@@ -14,6 +14,7 @@ class Overlay(NamedTuple):
     lowers: tuple[bytes, ...]  # newest first; the last is the world's
     upper: bytes
     work: bytes
+    names: bool = False  # the lowest is not mounted itself: only its names are there, to be mounted on
 
 
 def _options(userxattr: bool) -> tuple[bytes, ...]:
@@ -86,10 +87,15 @@ def _within(layer: bytes, below: bytes) -> bool:
     return inside(layer, below) and os.stat(layer).st_dev == os.stat(below).st_dev
 
 
+def have_aside(aside: bytes) -> None:
+    if not os.path.ismount(aside):
+        kernel().mount(b"tmpfs", aside, b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=700,size=16m")
+
+
 def _seen_through(overlay: Overlay, aside: bytes, userxattr: bool) -> bytes:
     """The kernel wants no lower inside another. Through an overlay of its own the base is another filesystem."""
-    kernel().mount(b"tmpfs", aside, b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=700,size=1m")
-    seen = aside + b"/seen"
+    have_aside(aside)
+    seen = b"%s/seen-%s" % (aside, os.path.basename(overlay.upper))
     nothing = seen + b"-nothing"  # two lowers it must have
     for name in (seen, nothing):
         os.mkdir(name, 0o700)

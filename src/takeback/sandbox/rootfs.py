@@ -20,7 +20,8 @@ from takeback.sandbox.calls import (
     MS_REC,
     kernel,
 )
-from takeback.sandbox.overlay import Overlay, mount_overlay
+from takeback.sandbox.names import put_names
+from takeback.sandbox.overlay import Overlay, have_aside, mount_overlay
 
 ASKED = "/dev/.takeback"  # where the wrapper shell tells what it left behind
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "kvm", "dri")
@@ -77,6 +78,10 @@ def build(scene: Scene) -> list[bytes]:
 def _put(scene: Scene, point: bytes, overlay: Overlay) -> None:
     if point == b"/":
         mount_overlay(overlay, scene.at, scene.aside, scene.userxattr)
+        return
+    if overlay.names:
+        have_aside(scene.aside)
+        put_names(scene.at, overlay, scene.aside, {one.point for one in scene.overlays})
         return
     fd = _open(scene, point)
     try:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from takeback.sandbox.differences import grounds_below
 from takeback.sandbox.layer import Form, Mount, attributes, first_look, is_opaque, read_form, write_form
-from takeback.sandbox.mounts import OVERLAY, OWN, Point, inside
+from takeback.sandbox.mounts import NAMES, OVERLAY, OWN, READ_ONLY, Point, inside
 from takeback.sandbox.order import Stack
 from takeback.sandbox.overlay import Overlay, make_directories
 from takeback.sandbox.rootfs import Scene
@@ -30,8 +30,8 @@ def prepare(
 ) -> Prepared:
     stack = Stack(order["root"], tuple(order["layers"]))
     root = os.fsencode(stack.root)
-    overlaid = [one.point for one in points if one.how == OVERLAY]
-    _all_there(stack, overlaid)
+    overlaid = {one.point: one.how for one in points if one.how != READ_ONLY}
+    _all_there(stack, overlaid, userxattr)
     scratch = workshop.scratch()
     overlays: list[Overlay] = []
     mounts: list[Mount] = []
@@ -39,13 +39,14 @@ def prepare(
     try:
         for name in ("", "/layer", "/work"):
             os.mkdir(scratch + name, 0o700)
-        for number, point in enumerate(overlaid):
+        for number, point in enumerate(sorted(overlaid)):
             name = os.fsdecode(point)
             overlay = Overlay(
                 point,
                 tuple(ground.root for ground in grounds_below(stack, name)),
                 os.fsencode(f"{scratch}/layer/{number}"),
                 os.fsencode(f"{scratch}/work/{number}"),
+                overlaid[point] == NAMES,
             )
             try:
                 below = os.stat(overlay.lowers[0])
@@ -64,7 +65,7 @@ def prepare(
         workshop.root,
         workshop.aside,
         tuple(overlays),
-        tuple(one.point for one in points if one.how != OVERLAY),
+        tuple(one.point for one in points if one.how == READ_ONLY),
         _masks(root, hidden),
         terminal,
         userxattr,
@@ -72,10 +73,14 @@ def prepare(
     return Prepared(scratch, scene, tuple(mounts), marks, time.time_ns())
 
 
-def _all_there(stack: Stack, overlaid: list[bytes]) -> None:
+def _all_there(stack: Stack, overlaid: dict[bytes, str], userxattr: bool) -> None:
+    """Every point of a layer must be one now. Those of an ordinary user depend on what others mount: they are added."""
     for layer in stack.layers:
         for one in read_form(layer).mounts:
-            if os.fsencode(one.point) not in overlaid:
+            point = os.fsencode(one.point)
+            if userxattr and os.path.isdir(point):
+                overlaid.setdefault(point, OVERLAY)
+            if point not in overlaid:
                 raise Unfit(
                     f"A layer was made over a filesystem at {one.point} that is not mounted there now."
                 )
