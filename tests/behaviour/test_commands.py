@@ -159,3 +159,55 @@ def test_removing_does_not_follow_links(tmp_path: Path) -> None:
     remove_all(str(tmp_path / "inside"))
     assert (tmp_path / "outside" / "precious").read_text() == "x"
     assert not (tmp_path / "inside").exists()
+
+
+def test_what_is_held_and_could_not_be_made_is_held_again(tb: takeback.Takeback, world: World) -> None:
+    (world / "d").mkdir()
+    (world / "d" / "old").write_text("old")
+    with tb.run("careful") as run:
+        held = run.command("mv d e; echo work > result", cwd=world.root, hold=True).effect
+    assert held
+    (world / "d" / "new").write_text("someone's")
+    before = world.picture()
+    with pytest.raises(takeback.Refused) as refused:
+        tb.keep(held)
+    assert world.picture() == before
+    (again,) = [one for one in tb.effects() if one.waits_for]
+    assert again.id[:8] in refused.value.hint or again.id == held.id
+    (world / "d" / "new").unlink()
+    tb.keep(again, force=True)
+    assert (world / "result").read_text() == "work\n"
+    assert (world / "e" / "old").read_text() == "old"
+    tb.undo(again)
+    assert (world / "d" / "old").read_text() == "old"
+    assert not (world / "result").exists()
+
+
+def test_who_is_killed_while_he_makes_what_was_held_leaves_it_held(
+    tb: takeback.Takeback, world: World, store: Path
+) -> None:
+    with tb.run("careful") as run:
+        held = run.command(
+            "for n in 1 2 3 4 5 6 7 8 9; do echo $n > f$n; done", cwd=world.root, hold=True
+        ).effect
+    assert held
+    code = (
+        "import os, sys, takeback\n"
+        "from takeback.adapters.tree.swapping import Swap\n"
+        "swap, count = Swap.swap, [0]\n"
+        "def dying(self):\n"
+        "    count[0] += 1\n"
+        "    if count[0] == 4: os._exit(9)\n"
+        "    return swap(self)\n"
+        "Swap.swap = dying\n"
+        "takeback.open(sys.argv[1]).keep(sys.argv[2])\n"
+    )
+    died = subprocess.run([sys.executable, "-c", code, str(store), held.id], check=False, timeout=240)
+    assert died.returncode == 9
+    assert 0 < len(os.listdir(world.root)) < 20
+    with takeback.open(store) as again:
+        assert again.recovered
+        assert os.listdir(world.root) == []
+        (waiting,) = [one for one in again.effects() if one.waits_for]
+        again.keep(waiting)
+        assert len(os.listdir(world.root)) == 9

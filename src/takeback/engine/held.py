@@ -12,10 +12,10 @@ from takeback.engine.do import (
 )
 from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.settle import abort
-from takeback.errors import Conflict, Refused
+from takeback.errors import Conflict, Failed, Refused, Unavailable
 from takeback.model.change import Change
-from takeback.model.effect import PERSON, Effect
-from takeback.model.ids import short
+from takeback.model.effect import PERSON, WAS_HELD, Effect, State
+from takeback.model.ids import new_id, short
 from takeback.model.record import Kind
 from takeback.model.resource import display
 from takeback.model.run import Lease
@@ -45,14 +45,32 @@ def keep_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms:
     parts.refuse_if_suspect()
     adapter = adapter_of(parts, effect.change.adapter)
     args = {name: value for name, value in change.args.items() if name != "waits"}
-    effect = effect._replace(change=change._replace(args=args))
+    effect = effect._replace(change=change._replace(args={**args, WAS_HELD: True}))
     assessment = adapter.assess(effect.change)
     refuse_own_store(parts, assessment)
     parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
     effect = prepared(adapter, effect, assessment)
     with terms.held_back():
         effect = announce(parts, lease, effect)
-        return carry_out(parts, lease, adapter, effect)
+        try:
+            return carry_out(parts, lease, adapter, effect)
+        except (Refused, Failed, Unavailable) as error:
+            again = hold_again(parts, lease, effect)
+            error.effect = again.id
+            name = short(again.id)
+            error.hint = (
+                f"Nothing was changed, and it is held again: `takeback keep {name}` tries once more, "
+                f"`takeback keep --force {name}` also over what others changed."
+            )
+            raise
+
+
+def hold_again(parts: Parts, lease: Lease, effect: Effect) -> Effect:
+    """It was to be made, and could not be: the work is not lost for that."""
+    change = effect.change._replace(args={**effect.change.args, "waits": PERSON})
+    again = effect._replace(id=new_id(), state=State.PROPOSED, change=change, seq=0, told=0)
+    (record,) = parts.journal.append(lease, [draft(Kind.PROPOSE, again)])
+    return again._replace(seq=record.seq, told=record.seq, at=record.at)
 
 
 def drop_held(parts: Parts, lease: Lease, effect: Effect) -> Effect:

@@ -9,7 +9,7 @@ from takeback.engine.plan import Wishes
 from takeback.engine.settle import abort, finish, take_back
 from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_kept, roll_back
 from takeback.errors import Corrupt, Failed, LeaseHeld, Refused, Stuck, TakebackError, Unavailable
-from takeback.model.effect import COMMAND, PERSON, Effect, State
+from takeback.model.effect import COMMAND, PERSON, WAS_HELD, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome, UndoResult
 from takeback.model.record import Draft, Kind
@@ -92,9 +92,10 @@ def recover(
                 settled += _end(parts, lease, info, unwatched)
         finally:
             parts.leases.release(lease)
-    if stuck_too:
-        told = {one.effect for one in settled}
-        settled += _stuck_of_ended_runs(parts, me, now, lasts, told)
+    told = {one.effect for one in settled}
+    # Of a run that has ended: what was held, and was being made when its process died.
+    left = (State.INTENDED, State.STUCK) if stuck_too else (State.INTENDED,)
+    settled += _of_ended_runs(parts, me, now, lasts, told, left) if not only else []
     # Told once, as it stands at the end: one that was found made may have been taken back with its run.
     return tuple({one.effect: one for one in settled}.values())
 
@@ -125,6 +126,8 @@ def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
         if effect.waits_for == COMMAND:
             return _settle_watched(parts, lease, effect)
         outcome = _settled(parts, lease, adapter_of(parts, effect.change.adapter), effect)
+        if outcome == "aborted" and effect.change.args.get(WAS_HELD):
+            return _held_again(parts, lease, effect)
     except Stuck:
         outcome = "stuck"
     except Corrupt as damage:
@@ -132,6 +135,14 @@ def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
         outcome = _stuck(parts, lease, effect, str(damage))
     finished = f"the {_verb(effect.of)} was finished" if effect.is_undo and outcome == "done" else ""
     return Settled(effect.id, effect.run, effect.change.summary, outcome, finished)
+
+
+def _held_again(parts: Parts, lease: Lease, effect: Effect) -> Settled:
+    from takeback.engine.held import hold_again
+
+    again = hold_again(parts, lease, effect)
+    detail = f"had not been completed; taken back, and held again as {short(again.id)}"
+    return Settled(effect.id, effect.run, effect.change.summary, "aborted", detail)
 
 
 def _settle_watched(parts: Parts, lease: Lease, effect: Effect) -> Settled:
@@ -278,17 +289,24 @@ def _told(parts: Parts, result: UndoResult, info: RunInfo) -> list[Settled]:
     return told
 
 
-def _stuck_of_ended_runs(parts: Parts, me: Owner, now: int, lasts: int, told: set[str]) -> list[Settled]:
+def _of_ended_runs(
+    parts: Parts, me: Owner, now: int, lasts: int, told: set[str], states: tuple[State, ...]
+) -> list[Settled]:
     settled: list[Settled] = []
-    for effect in list(parts.journal.effects(Query(states=(State.STUCK,)))):
+    for effect in list(parts.journal.effects(Query(states=states))):
         if effect.id in told:
             continue
         try:
             lease = parts.leases.acquire(effect.run, me, now, lasts)
         except LeaseHeld:
             continue
-        settled.append(_settle(parts, lease, effect))
-        parts.leases.release(lease)
+        try:
+            # Asked again now that nobody else can: it may have come to rest in the meantime.
+            fresh = next(parts.journal.effects(Query(ids=(effect.id,), damaged_too=True)), effect)
+            if fresh.state in states:
+                settled.append(_settle(parts, lease, fresh))
+        finally:
+            parts.leases.release(lease)
     return settled
 
 

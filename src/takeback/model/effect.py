@@ -26,6 +26,7 @@ def state_named(name: str) -> State:
         raise Misuse(f"There is no state {name!r} of an effect.", hint=f"It is one of {known}.") from None
 
 
+WAS_HELD = "was_held"  # in the arguments of a change that waited for a person first
 PERSON = "person"
 COMMAND = "command"
 

@@ -104,7 +104,10 @@ def _undone(undo: Life, find: Find, where: str) -> tuple[Life, ...]:
 def refuse_unfit_run(record: Record, run: RunState | None, in_flight: bool, proposed: bool = False) -> None:
     """An effect is born in an open run, and a run ends with nothing in flight: else the effect would be nobody's.
     What was `proposed` and waits for a person outlives its run, and may be made when that has ended."""
-    if record.kind in BIRTHS and run is not RunState.OPEN and not proposed:
+    outlives = (
+        record.kind is Kind.PROPOSE and waits(record.body.get("args", {})) == PERSON and run is not None
+    )
+    if record.kind in BIRTHS and run is not RunState.OPEN and not proposed and not outlives:
         state = run.value if run else "not there"
         raise RecordInvalid(
             f"Record {record.seq}: run {short(record.run)} is {state} and takes no new effects."

@@ -1,6 +1,7 @@
 """Several at work in one directory: whose change is whose, as far as the journal knows."""
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from takeback.adapters.file.states import same
 from takeback.model.effect import COMMAND, Effect, State
@@ -12,26 +13,42 @@ from takeback.storage.protocols import Journal, Query
 _LISTED = 5
 
 
+class Step(NamedTuple):
+    """What another effect did to a path."""
+
+    effect: str
+    target: Target
+
+
 def apart(journal: Journal, proposal: Effect, targets: tuple[Target, ...]) -> tuple[Target, ...]:
-    """Without what other effects are known to have done since this watch began, from beginning to end."""
+    """Without what other effects are known to have done since this watch began, from beginning to end. What both
+    changed is left to the other one, whose state is there now: undo of this one does not touch it, and says so."""
     steps = _steps(journal, proposal)
     if not steps:
         return targets
-    return tuple(target for target in targets if not _explained(target, steps))
+    return tuple(_ours(target, steps) for target in targets if not _explained(target, steps))
 
 
-def _steps(journal: Journal, proposal: Effect) -> dict[str, list[Target]]:
+def _steps(journal: Journal, proposal: Effect) -> dict[str, list[Step]]:
     """By resource, what others did to it since, oldest first."""
     query = Query(told_after=proposal.seq, states=(State.DONE, State.UNDONE))
     others = [effect for effect in journal.effects(query) if effect.id != proposal.id]
-    steps: dict[str, list[Target]] = {}
+    steps: dict[str, list[Step]] = {}
     for effect in sorted(others, key=lambda one: one.order):
         for target in effect.targets:
-            steps.setdefault(target.resource, []).append(target)
+            steps.setdefault(target.resource, []).append(Step(effect.id, target))
     return steps
 
 
-def _explained(target: Target, steps: dict[str, list[Target]]) -> bool:
+def _ours(target: Target, steps: dict[str, list[Step]]) -> Target:
+    here = steps.get(target.resource)
+    if not here or not _alike(here[-1].target.after, target.after) or target.after["type"] == "absent":
+        return target
+    why = f"effect {short(here[-1].effect)} changed it after this one did"
+    return target._replace(after=target.after | {"excluded": why})
+
+
+def _explained(target: Target, steps: dict[str, list[Step]]) -> bool:
     if target.after["type"] == "absent" and any(
         _removed(steps.get(one)) for one in ancestors(target.resource)
     ):
@@ -41,14 +58,14 @@ def _explained(target: Target, steps: dict[str, list[Target]]) -> bool:
         return False
     state = target.before
     for step in here:
-        if not _alike(state, step.before):
+        if not _alike(state, step.target.before):
             return False
-        state = step.after
+        state = step.target.after
     return _alike(state, target.after)
 
 
-def _removed(steps: list[Target] | None) -> bool:
-    return bool(steps) and steps[-1].after["type"] == "absent" and "manifest" in steps[0].before
+def _removed(steps: list[Step] | None) -> bool:
+    return bool(steps) and steps[-1].target.after["type"] == "absent" and "manifest" in steps[0].target.before
 
 
 def _alike(one: dict[str, object], other: dict[str, object]) -> bool:

@@ -14,6 +14,7 @@ from takeback.model.resource import display, file_resource
 from takeback.runs.box_history import COMMIT
 from takeback.runs.box_setting import Hand, Setting
 from takeback.runs.box_whole import judged, whole_layer
+from takeback.runs.merging import cannot_be_kept
 from takeback.runs.outcome import CommandOutcome, changed, in_numbers
 from takeback.runs.verbs import Options
 from takeback.storage.protocols import Query
@@ -35,6 +36,8 @@ def commit(hand: Hand, setting: Setting, point: Point, coverage: str) -> Command
         lefts = judged(differences(layer, Stack(setting.base)), setting.base)
         since = list(hand.layers.chain(point.layer))[-1].since
         found = read_layer(lefts, setting.base, since, hand.parts.blobs, _ours(hand, setting))
+    if found.lost:
+        raise cannot_be_kept(list(found.lost))
     if found.conflicts:
         raise _conflict(setting, found.conflicts)
     changes = changed(target for target in found.targets if not is_timed(target))
@@ -53,8 +56,6 @@ def _change(hand: Hand, setting: Setting, found: Any, coverage: str) -> Change:
     from takeback.adapters.tree.change import command_change
 
     args: dict[str, Any] = {"argv": ["box.commit"], "box": setting.id, "exit_code": 0, "coverage": coverage}
-    if found.lost:
-        args["lost"] = [str(one) for one in found.lost]
     if not found.exact:
         args |= {"exact": False, "residue": found.residue}
     summary = f"commit of box {short(setting.id)}"
@@ -77,7 +78,10 @@ def _ours(hand: Hand, setting: Setting) -> Callable[[str, dict[str, Any]], bool]
     from takeback.adapters.tree.change import read_targets
 
     states: dict[str, list[dict[str, Any]]] = {}
-    query = Query(resource=file_resource(os.path.realpath(setting.base)), states=(State.DONE, State.UNDONE))
+    query = Query(
+        resource=file_resource(os.path.realpath(setting.base)),
+        states=(State.DONE, State.UNDONE, State.ABORTED),
+    )
     for effect in hand.parts.journal.effects(query):
         if effect.change.args.get("box") != setting.id or effect.forgotten:
             continue

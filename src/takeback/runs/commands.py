@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from takeback.errors import Drifted, Failed, ResourceUnreachable, TakebackError, Unavailable
+from takeback.errors import Drifted, Failed, Misuse, ResourceUnreachable, TakebackError, Unavailable
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.ids import short
@@ -58,6 +58,10 @@ class Commands(ABC):
         """Run a command over the real filesystem in a layer that nobody else sees. If it ends with 0, exactly what it
         changed is merged into the world as one effect; if not, it is dropped. A text is run by `/bin/sh -c`."""
         words = words_of(argv)
+        if stdin is not None and not isinstance(stdin, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Misuse(
+                "The standard input of a command is given as bytes.", hint='For example stdin=b"yes\\n".'
+            )
         request = Request(
             words, directory_of(cwd), dict(os.environ if env is None else env), network, timeout, memory, processes,
             hold, on_failure, dry_run,

@@ -16,7 +16,8 @@ def something_left(journal: Journal, leases: Leases, now: int) -> bool:
         in_flight = journal.effects(Query(run=info.id, states=(State.PROPOSED, State.INTENDED)))
         if any(effect.waits_for != PERSON for effect in in_flight):
             return True
-    return False
+    in_the_making = journal.effects(Query(states=(State.INTENDED,)))
+    return any(not _held_by_the_living(leases, effect.run, now) for effect in in_the_making)
 
 
 def _held_by_the_living(leases: Leases, run: str, now: int) -> bool:

@@ -33,6 +33,8 @@ def keep_all(parts: Parts, effects: Iterable[Effect], force: bool, me: Owner, no
             change = renewed(parts, fresh.change) if force else fresh.change
             keep_held(parts, lease, fresh, change, Terms(fresh.key))
         except Drifted as error:
+            if error.effect not in (None, effect.id):
+                raise  # it got further, and is held again
             error.hint = (
                 f"Nothing was changed. `takeback keep --force {short(effect.id)}` captures what is there now and "
                 f"overwrites it; `takeback undo {short(effect.id)}` drops what is held."

@@ -39,11 +39,9 @@ def read_merge(blobs: "Blobs", layer: str, stack: "Stack", since: int, what: Cha
     try:
         found = read_layer(differences(layer, stack), stack.root, since, blobs)
     except PermissionError as error:
-        raise _cannot_be_kept(
-            [f"{display(file_resource(error.filename or b'/'))} is not readable"]
-        ) from error
+        raise cannot_be_kept([f"{display(file_resource(error.filename or b'/'))} is not readable"]) from error
     if found.lost:
-        raise _cannot_be_kept(list(found.lost))
+        raise cannot_be_kept(list(found.lost))
     args: dict[str, Any] = {**what.args, "targets": put_targets(blobs, found.targets)}
     if found.conflicts:
         args["conflicts"] = [[one.resource, one.detail] for one in found.conflicts]
@@ -54,7 +52,7 @@ def read_merge(blobs: "Blobs", layer: str, stack: "Stack", since: int, what: Cha
     return Merge(what._replace(args=args), told, found.conflicts)
 
 
-def _cannot_be_kept(lost: list[str]) -> NoRemedy:
+def cannot_be_kept(lost: list[str]) -> NoRemedy:
     more = f" (and {len(lost) - _LISTED:,} more)" if len(lost) > _LISTED else ""
     return NoRemedy(
         f"What the command did could not be taken back, so nothing of it was made: {'; '.join(lost[:_LISTED])}{more}.",

@@ -25,7 +25,10 @@ class Request(NamedTuple):
 
 def words_of(command: "Sequence[str] | str") -> tuple[str, ...]:
     """A text is a line for the shell."""
-    given = ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)
+    if not isinstance(command, (str, list, tuple)):
+        given: tuple[str, ...] = ()
+    else:
+        given = ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)
     if not given or not all(isinstance(word, str) for word in given):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Misuse(
             "A command is a text for the shell, or a list of words.", hint='For example ["make", "-j4"].'

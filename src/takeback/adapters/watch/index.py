@@ -280,7 +280,8 @@ def _create(connection: sqlite3.Connection) -> None:
         # In one transaction: a process killed in the middle leaves an empty file, which is begun again.
         connection.executescript(
             f"BEGIN IMMEDIATE; {schema.read()} "
-            f"INSERT INTO meta VALUES ('version', '{VERSION}'), ('generation', '0'); COMMIT;"
+            # Two that watch a tree for the first time at once: the second finds it made.
+            f"INSERT OR IGNORE INTO meta VALUES ('version', '{VERSION}'), ('generation', '0'); COMMIT;"
         )
 
 
