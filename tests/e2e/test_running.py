@@ -3,14 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-import takeback as takeback_package
 from tests.e2e.conftest import COMMAND, CommandLine, surroundings
 from tests.world import World
 
@@ -272,38 +270,3 @@ def test_explain_tells_before_anything_runs(takeback: CommandLine, world: World)
     assert answer["engine"] == "in place"
     assert str(world.root) in answer["coverage"]
     assert takeback("explain").code == 2
-
-
-@pytest.mark.root
-def test_what_a_user_cannot_read_is_refused_and_not_dropped_in_silence(tmp_path: Path) -> None:
-    """As an ordinary user, who may close his own files to himself, and open them again inside."""
-    work = tmp_path / "home" / "work"
-    work.mkdir(parents=True)
-    for path in (work.parent, work):
-        os.chown(path, 1000, 1000)
-    for path in (tmp_path, *tmp_path.parents[:-2]):
-        path.chmod(path.stat().st_mode | 0o011)
-    made = "printf secret > z; mkdir cl; printf inside > cl/i; chmod 000 z cl"
-    as_user(work, "sh", "-c", made)
-    tries = ("rm -f z", "chmod 644 z; echo x >> z", "chmod 700 cl; rm -rf cl", "chmod 700 cl; echo x >> cl/i")
-    for line in tries:
-        said = as_user(work, "/usr/bin/python3", "-m", "takeback", "run", *shell(line))
-        assert said.returncode == 125, (line, said)
-        assert "nothing of it was made" in said.stderr, (line, said)
-        assert sorted(os.listdir(work)) == ["cl", "z"], line
-    assert ((work / "z").read_text(), (work / "cl" / "i").read_text()) == ("secret", "inside")
-
-
-def as_user(work: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    packages = [path for path in sys.path if path.endswith("site-packages")]
-    environment = {
-        "HOME": str(work.parent),
-        "TAKEBACK_STORE": str(work.parent / "store"),
-        "PATH": "/usr/bin:/bin",
-        "PYTHONPATH": os.pathsep.join([str(Path(takeback_package.__file__).parents[1]), *packages]),
-        "LC_ALL": "C.UTF-8",
-    }
-    return subprocess.run(
-        ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", *words], cwd=work, env=environment,
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip

@@ -1,0 +1,86 @@
+"""`takeback run` of an ordinary user, who may close his own files to himself, and open them again inside."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sandbox.scenes import USER, Home, make_home
+
+pytestmark = pytest.mark.root
+
+LIMIT = 240
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Home]:
+    """With the library for compression beside the package."""
+    made = make_home()
+    found = importlib.util.find_spec("backports")
+    for place in found.submodule_search_locations or () if found else ():
+        shutil.copytree(place, made.library / "backports", dirs_exist_ok=True)
+    for path in (made.library, *made.library.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made.directory)
+
+
+class Person:
+    """Someone with a home of his own."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.directory = Path(tempfile.mkdtemp(dir=home.directory))
+        self.work = self.directory / "work"
+        self.work.mkdir()
+        for path in (self.directory, self.work):
+            os.chown(path, USER, USER)
+
+    def does(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *words],
+            cwd=self.work, env={"HOME": str(self.directory), "PATH": os.environ["PATH"]}, timeout=LIMIT, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        )  # fmt: skip
+
+    def takeback(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        code = (
+            f"import sys; sys.path[:0] = [{str(self.home.library)!r}]; "
+            "from takeback.frontends.cli.main import main; main()"
+        )
+        return self.does(self.home.python, "-I", "-B", "-c", code, *words)
+
+
+@pytest.fixture
+def person(home: Home) -> Person:
+    return Person(home)
+
+
+def test_a_command_is_merged_and_taken_back(person: Person) -> None:
+    (person.work / "a").write_text("old")
+    os.chown(person.work / "a", USER, USER)
+    done = person.takeback("run", "--", "sh", "-c", "echo new > a; mkdir d; echo x > d/y")
+    assert done.returncode == 0, done
+    assert (person.work / "d" / "y").read_text() == "x\n"
+    assert (person.work / "d" / "y").stat().st_uid == USER
+    assert person.takeback("undo").returncode == 0
+    assert os.listdir(person.work) == ["a"]
+    assert (person.work / "a").read_text() == "old"
+
+
+def test_what_he_cannot_read_is_refused_and_not_dropped_in_silence(person: Person) -> None:
+    person.does("sh", "-c", "printf secret > z; mkdir cl; printf inside > cl/i; chmod 000 z cl")
+    tries = ("rm -f z", "chmod 644 z; echo x >> z", "chmod 700 cl; rm -rf cl", "chmod 700 cl; echo x >> cl/i")
+    for line in tries:
+        said = person.takeback("run", "--", "sh", "-c", line)
+        assert said.returncode == 125, (line, said)
+        assert "nothing of it was made" in said.stderr, (line, said)
+        assert sorted(os.listdir(person.work)) == ["cl", "z"], line
+    assert ((person.work / "z").read_text(), (person.work / "cl" / "i").read_text()) == ("secret", "inside")
