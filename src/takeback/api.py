@@ -224,9 +224,10 @@ class Takeback:
             effects = [self.effect(one.id) for one in effects]
         for effect in effects:
             if effect.state not in (State.DONE, State.UNDONE):
+                never = effect.state is State.ABORTED
                 raise Refused(
                     f"Effect {short(effect.id)} is {effect.state.value}; only what is done can be kept.",
-                    hint="Run `takeback recover` first.",
+                    hint=f"It never happened: {effect.note}" if never else "Run `takeback recover` first.",
                 )
         drafts = [Draft(Kind.KEEP, one.run, one.id) for one in effects if one.kept_by != "person"]
         if drafts:

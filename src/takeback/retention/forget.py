@@ -33,7 +33,9 @@ def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Decision, ...]:
         if effect.state not in (State.DONE, State.UNDONE):
             raise Refused(
                 f"Effect {short(effect.id)} is {effect.state.value}; only what is settled can be forgotten.",
-                hint="Run `takeback recover` first.",
+                hint=f"`takeback undo {short(effect.id)}` drops what is held."
+                if effect.waits_for
+                else "Run `takeback recover` first.",
             )
     going = {effect.id for effect in effects}
     return tuple(Decision(effect, True, _by_name(parts, effect, going)) for effect in effects)

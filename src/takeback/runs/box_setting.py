@@ -138,4 +138,6 @@ def _here() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        return "/"
+        raise Misuse(
+            "The current directory does not exist any more.", hint="Go to one that does: cd /"
+        ) from None
