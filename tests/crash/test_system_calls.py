@@ -10,7 +10,7 @@ from tests.crash.scenes import Known, Scene, assert_settled, in_session, side
 from tests.crash.test_runs_and_upkeep import with_history
 from tests.crash.tracing import KILLED, killed_at, points, run
 
-SETTLED_WITHIN = 2  # seconds
+SETTLED_WITHIN = 9  # seconds; far below every wait of ours, and above what a stolen processor makes of one
 SAMPLE = 9  # points of each command that every commit pays for
 
 
