@@ -64,9 +64,7 @@ def test_a_tree_is_before_or_after_when_takeback_is_killed_at_some_boundaries(
 
 
 @pytest.mark.root
-@pytest.mark.parametrize(
-    "part", [pytest.param(n, marks=pytest.mark.slow if n < 2 else pytest.mark.long) for n in range(PARTS)]
-)
+@pytest.mark.parametrize("part", [pytest.param(n, marks=pytest.mark.long) for n in range(PARTS)])
 @pytest.mark.parametrize("name", WORK)
 def test_a_tree_is_before_or_after_when_takeback_is_killed_at_any_boundary(
     murder: Murder, name: str, part: int, record_property: Count
@@ -138,7 +136,7 @@ def test_the_real_command_killed_at_a_system_call_is_settled_by_the_next_one(
     record_property("takebacks killed over trees", real_deaths(murder, name, tmp_path, 3, 0))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.root
 @pytest.mark.needs("strace")
 @pytest.mark.parametrize("part", range(2))
