@@ -1,6 +1,5 @@
 """Boxes of an ordinary user."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -20,14 +19,9 @@ LIMIT = 240
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Home]:
-    """With the library for compression beside the package."""
     made = make_home()
-    found = importlib.util.find_spec("backports")
-    for place in found.submodule_search_locations or () if found else ():
-        shutil.copytree(place, made.library / "backports", dirs_exist_ok=True)
     shutil.copy(Path(__file__).parent / "user_driver.py", made.library)
-    for path in (made.library, *made.library.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
+    (made.library / "user_driver.py").chmod(0o644)
     try:
         yield made
     finally:

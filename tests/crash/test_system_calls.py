@@ -10,7 +10,10 @@ from tests.crash.scenes import Known, Scene, assert_settled, in_session, side
 from tests.crash.test_runs_and_upkeep import with_history
 from tests.crash.tracing import KILLED, killed_at, points, run
 
-SETTLED_WITHIN = 9  # seconds; far below every wait of ours, and above what a stolen processor makes of one
+SETTLED_WITHIN = 2  # seconds of the processor
+AT_MOST = (
+    9  # by the clock: below every wait of ours, so that one would show, also on a machine that others use
+)
 SAMPLE = 9  # points of each command that every commit pays for
 
 
@@ -139,7 +142,8 @@ def check(scene: Scene, known: Known, where: str) -> None:
     """The next command, whatever it is, brings order; and it does not take long."""
     settled = run(["log", "-n", "1"], scene.store)
     assert settled.status == 0, f"{where}: {settled}"
-    assert settled.seconds < SETTLED_WITHIN, f"{where}: {settled.seconds} s"
+    assert settled.busy < SETTLED_WITHIN, f"{where}: {settled.busy} s"
+    assert settled.seconds < AT_MOST, f"{where}: {settled.seconds} s"
     seen = side(scene.picture(), known)
     assert seen in ("before", "after"), f"{where}: {seen}"
     assert_settled(scene, where)

@@ -1,6 +1,5 @@
 """`takeback run` of an ordinary user, who may close his own files to himself, and open them again inside."""
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -19,13 +18,7 @@ LIMIT = 240
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Home]:
-    """With the library for compression beside the package."""
     made = make_home()
-    found = importlib.util.find_spec("backports")
-    for place in found.submodule_search_locations or () if found else ():
-        shutil.copytree(place, made.library / "backports", dirs_exist_ok=True)
-    for path in (made.library, *made.library.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
     try:
         yield made
     finally:

@@ -1,5 +1,6 @@
 """A world of its own below a test's directory, and commands that run over the machine's root with it inside."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -171,6 +172,9 @@ def make_home() -> Home:
     directory.chmod(0o755)
     library = directory / "library"
     shutil.copytree(SOURCE, library / "takeback", ignore=shutil.ignore_patterns("__pycache__"))
+    found = importlib.util.find_spec("backports")  # the library for compression
+    for place in found.submodule_search_locations or () if found else ():
+        shutil.copytree(place, library / "backports", dirs_exist_ok=True)
     shutil.copy(Path(__file__).parent / "driver.py", library)
     shutil.copy(__file__, library)
     for path in (library, *library.rglob("*")):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import takeback
+
 LIMIT = 240
 
 
@@ -237,3 +239,24 @@ def test_killed_before_the_command_was_let_go_nothing_has_run(desk):
 
     assert "new" not in before and desk.world() == before
     assert "proposed" not in desk.takeback("log").stdout
+
+
+def test_what_another_effect_wrote_meanwhile_stays_and_is_not_told_as_taken_back(desk):
+    (desk.tree / "both").write_text("base\n")
+    process = desk.start(
+        "echo A >> both; echo x > ours; : > ready; while [ ! -e ../stop ]; do sleep 0.1; done; exit 1"
+    )
+    until((desk.tree / "ready").exists)
+    try:
+        with takeback.open(desk.store) as tb, tb.run("another") as run:
+            run.write(desk.tree / "both", "theirs\n")
+    finally:
+        (desk.tree.parent / "stop").touch()
+        _, errors = process.communicate(timeout=LIMIT)
+
+    told = errors.decode()
+    assert process.returncode == 1
+    assert (desk.tree / "both").read_text() == "theirs\n"
+    assert not (desk.tree / "ours").exists()
+    assert f"+ {desk.tree}/ours" in told
+    assert f"{desk.tree}/both stays" in told and f"~ {desk.tree}/both" not in told

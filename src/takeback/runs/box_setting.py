@@ -13,7 +13,7 @@ from takeback.model.effect import Effect
 from takeback.model.ids import new_id
 from takeback.model.plan import UndoResult
 from takeback.model.point import Point, box_resource, point_from_json, point_to_json
-from takeback.model.resource import path_of
+from takeback.runs.room import room_of
 from takeback.runs.verbs import Options
 from takeback.storage.layers import Layers
 
@@ -85,7 +85,7 @@ def begin(
         raise Misuse(f"{where!r} is no absolute path.", hint="Give the directory as the box will see it.")
     id = new_id()
     start = point or Point(new_id(), "", os.path.normpath(where))
-    able, store = _able(hand)
+    able, store = room_of(hand.parts)
     about: dict[str, Any] = {"base": base, "start": point_to_json(start)}
     if os.path.realpath(able.layers_at) != os.path.realpath(store):
         about["at"] = os.path.join(able.layers_at, "boxes", id)
@@ -95,7 +95,7 @@ def begin(
 
 
 def reopen(hand: Hand, id: str, env: Mapping[str, str] | None) -> Setting:
-    able, store = _able(hand)
+    able, store = room_of(hand.parts)
     if not hand.layers.exists(id):
         found = [box for box in hand.layers.boxes() if id and box.startswith(id)]
         if len(found) != 1:
@@ -118,20 +118,6 @@ def _setting(hand: Hand, id: str, env: Mapping[str, str] | None, able: "Ability"
     begins = dict(env) if env is not None else dict(os.environ) if about["base"] == "/" else dict(_PLAIN)
     start = point_from_json(about["start"])
     return Setting(id, about["base"], place, able.layers_at, store, begins, start, able)
-
-
-def _able(hand: Hand) -> "tuple[Ability, str]":
-    from takeback.sandbox.ability import ability
-
-    hand.parts.refuse_if_suspect()
-    store = os.fsdecode(path_of(hand.parts.off_limits))
-    able = ability(store)
-    if not able.engine:
-        raise ResourceUnreachable(
-            f"There is no sandbox on this machine: {able.why}",
-            hint="`takeback run --in-place` (run.watch) works without one.",
-        )
-    return able, store
 
 
 def _here() -> str:

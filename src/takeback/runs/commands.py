@@ -5,16 +5,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from takeback.errors import Drifted, Failed, Misuse, ResourceUnreachable, TakebackError, Unavailable
+from takeback.errors import Drifted, Failed, Misuse, TakebackError, Unavailable
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.model.resource import file_resource, path_of
+from takeback.model.resource import file_resource
 from takeback.runs.captured import Captured
 from takeback.runs.coverage import of_sandbox
 from takeback.runs.merging import ADAPTER, read_changes, read_merge, shown, told
 from takeback.runs.outcome import CommandOutcome, in_words
 from takeback.runs.request import Request, directory_of, refuse_unfit, words_of
+from takeback.runs.room import room_of
 from takeback.runs.verbs import Options
 from takeback.runs.workshop import workshop
 
@@ -77,17 +78,9 @@ class Commands(ABC):
 
     def _in_a_layer(self, request: Request, stdio: tuple[int, int, int], options: Options) -> CommandOutcome:
         from takeback.adapters.tree.clock import begin
-        from takeback.sandbox.ability import ability
         from takeback.sandbox.order import Order, Stack
 
-        self._parts.refuse_if_suspect()
-        store = os.fsdecode(path_of(self._parts.off_limits))
-        able = ability(store)
-        if not able.engine:
-            raise ResourceUnreachable(
-                f"There is no sandbox on this machine: {able.why}",
-                hint="Nothing was run. `takeback run --in-place` (run.watch) works without one.",
-            )
+        able, store = room_of(self._parts)
         place = os.path.join(able.layers_at, "commands")
         with workshop(place) as mine:
             started = begin()

@@ -10,6 +10,7 @@ from takeback.frontends.cli.gate import Gate
 from takeback.frontends.cli.opening import agent_of, nothing_yet, opened, store_path
 from takeback.frontends.cli.output import bytes_in_words, clean, counted, warn
 from takeback.model.ids import new_id, short
+from takeback.model.plan import Outcome
 from takeback.model.resource import display, file_resource
 from takeback.runs.merging import shown, told
 from takeback.runs.outcome import CommandOutcome, in_numbers, in_words
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from takeback.runs.watch import Watch
 
 _LISTED = 10
+_BACK = (Outcome.UNDONE, Outcome.ALREADY)
 _NAMED = 5
 
 
@@ -163,7 +165,7 @@ def _taken_back(
     assert outcome.effect
     effect = outcome.effect
     try:
-        run.undo(effect)
+        result = run.undo(effect)
     except TakebackError as error:
         asked.made.append(effect.id)
         warn(
@@ -171,13 +173,21 @@ def _taken_back(
             f"`takeback undo {short(effect.id)}` tries again."
         )
         return outcome, OURS
-    numbers = in_numbers(outcome.changes)
+    # Told is what was seen to be back: what others changed after the command stays with them.
+    stay = {one.resource: one.detail for one in result.targets if one.outcome not in _BACK}
+    back = outcome._replace(changes=tuple(one for one in outcome.changes if one.resource not in stay))
+    numbers = in_numbers(back.changes) or "nothing"
     if not asked.screen.quiet and not asked.screen.json:
         warn(
             f"takeback: it failed ({_why(outcome)}), so what was changed there meanwhile was taken back: {numbers}."
         )
-        _say_changes(outcome)
-        warn(f"takeback: `takeback redo {short(effect.id)}` brings it back, if it was not all the command's.")
+        _say_changes(back)
+        for resource, why in list(stay.items())[:_LISTED]:
+            warn(f"takeback: {display(resource)} stays: {clean(why)}")
+        if len(stay) > _LISTED:
+            warn(f"takeback: and {counted(len(stay) - _LISTED, 'path')} more stay")
+        undo = result.undo[0].id if result.undo else effect.id
+        warn(f"takeback: `takeback redo {short(undo)}` brings it back, if it was not all the command's.")
         if effect.remedy and effect.remedy.residue:
             warn(f"takeback: this is left behind: {clean(effect.remedy.residue)}")
     text = f"The command ended with exit code {outcome.exit_code}. What it had changed was taken back: {numbers}."
