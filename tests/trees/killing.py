@@ -25,7 +25,7 @@ class Murder:
         (directory / "far").mkdir()
         (directory / "scene").mkdir()
         self.mark = str(directory)
-        self.mounts = mounts()
+        self.mounts = mounts(self.mark)
         self._after: Picture = {}
 
     def command(self, run: takeback.Run, **options: object) -> None:
@@ -60,7 +60,7 @@ class Murder:
         self.assert_at_rest(where)
         assert side(self.scene.picture(), known) == seen, where
         assert not layers_in(self.scene.store), f"{where}: {layers_in(self.scene.store)}"
-        assert mounts() == self.mounts, where
+        assert mounts(self.mark) == self.mounts, where
         return seen
 
     def assert_at_rest(self, where: str) -> None:

@@ -46,10 +46,10 @@ def wait_until_gone(mark: str) -> None:
         poll().poll(20)  # milliseconds
 
 
-def mounts() -> list[str]:
-    """Of this namespace, which is the user's own."""
+def mounts(mark: str) -> list[str]:
+    """Of this namespace, which is the user's own, those in which that directory occurs."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
-        return sorted(line.split(" ", 3)[3] for line in file)
+        return sorted(line.split(" ", 3)[3] for line in file if mark in line)
 
 
 def layers_in(store: Path) -> list[str]:

@@ -56,14 +56,15 @@ class Desk:
         with open_wrapped(self.store, boundaries) as tb, tb.run("watch") as run, run.watch(self.tree):
             self.change()
 
-    def check(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+    def check(self, before: dict[str, Any], after: dict[str, Any] | None) -> None:
+        """Without a world after, the kill may have met the changes themselves half-way: what there is stays."""
         with takeback.open(self.store) as tb:
             assert tb.verify(read_data=True).sound
             effects = tb.effects()
             assert not [one for one in effects if one.state in (State.PROPOSED, State.INTENDED, State.STUCK)]
-            assert self.world() in (before, after)
             done = [one for one in effects if one.state is State.DONE and not one.is_undo]
-            if self.world() == after:
+            assert after is None or self.world() in (before, after)
+            if self.world() != before:
                 tb.undo(done[0])
             assert self.world() == before
             twins = (self.tree / "top").stat(), (self.tree / "dir" / "twin").stat()
@@ -118,13 +119,13 @@ def test_killed_at_every_boundary_it_settles(desk, first):
 
 @pytest.mark.slow
 def test_killed_at_every_system_call_it_settles(desk):
-    before, after = worlds(desk)
+    before, _ = worlds(desk)
 
     def watch(boundaries: Boundaries) -> None:
         wrap_system_calls(boundaries)
         desk.watch(boundaries)
 
-    assert killed_everywhere(desk.prepare, watch, lambda at: desk.check(before, after)) > 40
+    assert killed_everywhere(desk.prepare, watch, lambda at: desk.check(before, None)) > 40
 
 
 def test_recovery_killed_again_and_again_gets_there(desk):

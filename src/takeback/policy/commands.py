@@ -96,9 +96,11 @@ def _filled(word: str, staged: str, target: str) -> str:
 def _listen(process: "subprocess.Popen[bytes]", output: IO[bytes], deadline: float) -> str | None:
     """The last lines it said; None at the time limit."""
     kept = b""
+    # Not select(): it fails where a process has more than 1,024 files open.
+    poll = select.poll()
+    poll.register(output, select.POLLIN)
     while (left := deadline - time.monotonic()) > 0:
-        ready, _, _ = select.select([output], [], [], min(left, _LOOK_SECONDS))
-        if ready:
+        if poll.poll(min(left, _LOOK_SECONDS) * 1000):
             piece = os.read(output.fileno(), 65536)
             kept = (kept + piece)[-_KEPT_BYTES:]
             if not piece:
