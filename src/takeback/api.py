@@ -187,7 +187,8 @@ class Takeback:
         agent: str = "",
     ) -> UndoResult:
         from takeback.engine.plan import Wishes, plan_undo
-        from takeback.engine.undo import carry_out, refuse_blocked, refuse_conflicts, refuse_untouched
+        from takeback.engine.stuck import Taker, carry_out, to_settle
+        from takeback.engine.undo import refuse_blocked, refuse_conflicts, refuse_untouched
 
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
         plan = plan_undo(self.parts, wanted, wishes)
@@ -195,7 +196,8 @@ class Takeback:
         refuse_conflicts(plan, wishes)
         if dry_run:
             return UndoResult("planned", plan.effects, plan.targets)
-        if nothing_to_do(plan.targets):
+        stuck = to_settle(self.parts, plan)
+        if nothing_to_do(plan.targets) and not stuck:
             return UndoResult("done", plan.effects, plan.targets)
         first = plan.effects[0]
         name = f"undo {short(first.id)}" + (
@@ -207,7 +209,9 @@ class Takeback:
             ) as run,
             run.uninterrupted(),
         ):
-            result = carry_out(self.parts, run.lease, plan, wishes, agent)
+            result = carry_out(
+                self.parts, run.lease, plan, wishes, agent, Taker(myself(), now(), self._lease_lasts)
+            )
         return refuse_untouched(result)
 
     def keep(

@@ -39,7 +39,7 @@ def _recover(asked: Asked) -> int:
             return _tell_unsettled(asked, tb)
         settled = tb.recover()
         stuck = [one for one in settled if one.outcome == "stuck"]
-        errors = [_still_stuck([one.effect for one in stuck])] if stuck else []
+        errors = [_still_stuck(tb, [one.effect for one in stuck])] if stuck else []
         told: dict[str, Any] = {"settled": [settled_json(one) for one in settled]}
         screen.give(told | as_field(screen, errors))
         if not settled:
@@ -55,11 +55,13 @@ def _recover(asked: Asked) -> int:
         return told_trouble(screen, errors)
 
 
-def _still_stuck(ids: list[str]) -> TakebackError:
+def _still_stuck(tb: takeback.api.Takeback, ids: list[str]) -> TakebackError:
+    from takeback.frontends.cli.way_out import out_of_stuck
+
     names = ", ".join(short(id) for id in ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
     return Stuck(
         f"{counted(len(ids), 'effect')} {'is' if len(ids) == 1 else 'are'} stuck: {names}.",
-        hint=f"`takeback show {short(ids[0])}` tells what is known; put it right, then run `takeback recover` again.",
+        hint=out_of_stuck(tb, tb.effect(ids[0])),
         effect=ids[0],
     )
 
