@@ -32,7 +32,7 @@ from takeback.model.settings import Settings
 from takeback.runs import checkpoints
 from takeback.runs.commands import Commands
 from takeback.runs.heartbeat import Heartbeat
-from takeback.runs.held import dropped
+from takeback.runs.held import dropped, refuse_unkept
 from takeback.runs.names import name_of
 from takeback.runs.signals import Interruptions, shared
 from takeback.runs.verbs import Options, Verbs
@@ -275,6 +275,8 @@ class Run(Verbs, Commands, Watching):
             if found.waits_for:
                 terms = Terms(found.key, agent=self.agent, held_back=self.uninterrupted)
                 keep_held(self._parts, self._lease, found, found.change, terms)
+            else:
+                refuse_unkept(found)
             self._append(Draft(Kind.KEEP, self.id, found.id))
 
     def effects(self) -> tuple[Effect, ...]:

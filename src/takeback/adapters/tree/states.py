@@ -16,6 +16,7 @@ OPEN = stat.S_IRWXU  # what an owner needs to work in a directory
 
 
 def shell_of(status: os.stat_result, xattrs: dict[str, str]) -> State:
+    """A directory without what is in it."""
     state: State = {
         "type": "dir",
         "shell": True,
@@ -23,8 +24,6 @@ def shell_of(status: os.stat_result, xattrs: dict[str, str]) -> State:
         "uid": status.st_uid,
         "gid": status.st_gid,
         "mtime": status.st_mtime_ns,
-        "dev": status.st_dev,
-        "ino": status.st_ino,
     }
     return state | {"xattrs": xattrs} if xattrs else state
 
@@ -36,7 +35,8 @@ def see(place: Place, manner: State = ABSENT, scope: Scope | None = None) -> Sta
         return ABSENT
     reduced = "excluded" in manner or "meta" in manner
     if stat.S_ISDIR(status.st_mode) and not reduced:
-        return shell_of(status, read_xattrs(at(place.fd, place.name)))
+        inode = {"dev": status.st_dev, "ino": status.st_ino}
+        return shell_of(status, read_xattrs(at(place.fd, place.name))) | inode
     return look_closely(place, manner, scope or Scope(), status).state
 
 
