@@ -20,7 +20,7 @@ from takeback.adapters.tree.building import Builder
 from takeback.adapters.tree.grounds import Ground, open_up, put_right
 from takeback.adapters.tree.keeping import is_kept
 from takeback.adapters.tree.places import Places
-from takeback.adapters.tree.states import Mixture, is_dir, only_time, see, signed_alike
+from takeback.adapters.tree.states import Mixture, as_closed, is_dir, only_time, see, signed_alike
 from takeback.adapters.tree.swapping import AGAIN, Swap
 from takeback.adapters.tree.units import Unit
 from takeback.errors import Drifted, Stuck, TakebackError
@@ -146,7 +146,7 @@ class Carrier:
                 return False
             return not is_dir(now) and (now["mtime"] != goal["mtime"] or self._splits(unit))
         opened = not self._first or unit.resource in self._opened
-        if same(now, start) or (opened and Mixture(start, goal).holds(now)):
+        if same(as_closed(now, start), start) or (opened and Mixture(start, goal).holds(now)):
             return True
         raise Drifted(
             f"{display(unit.resource)} is not what it was: it {difference(start, now)}.", hint=AGAIN

@@ -8,7 +8,8 @@ from takeback.adapters.file.paths import Place, open_below
 from takeback.adapters.file.states import State, same
 from takeback.adapters.file.tree import first_difference
 from takeback.adapters.file.trouble import CannotCapture
-from takeback.adapters.tree.states import is_dir, see, signed_alike
+from takeback.adapters.tree.closed import readable
+from takeback.adapters.tree.states import as_closed, is_dir, see, signed_alike
 from takeback.storage.protocols import Blobs
 
 _LIST = os.O_RDONLY | os.O_DIRECTORY
@@ -32,7 +33,7 @@ class Keeping(Custody):
         if signed_alike(status, state) and stat.S_IMODE(status.st_mode) == state["mode"]:
             return True
         try:
-            return same(see(Place(fd, os.fsencode(name), path), state), state)
+            return same(as_closed(see(Place(fd, os.fsencode(name), path), state), state), state)
         except (CannotCapture, FileNotFoundError):
             return False
 
@@ -47,16 +48,13 @@ def is_kept(place: Place, state: State, inside: dict[str, State], blobs: Blobs) 
     """Whether all of what is at this place is in the store."""
     if not is_dir(state):
         return is_captured(place, state, blobs, None)
-    if not same(see(place, state), state):
+    if not same(as_closed(see(place, state), state), state):
         return False
-    keeping = Keeping(inside, blobs)
-    fd = open_below(place.fd, place.name, _LIST, cross_mounts=False)
     try:
-        return not first_difference(fd, place.resource, keeping.ours, len(inside))
-    except CannotCapture:
+        with readable(place, state, inside):
+            return not intruder_in(place, inside, blobs)
+    except (CannotCapture, PermissionError):
         return False
-    finally:
-        os.close(fd)
 
 
 def intruder_in(place: Place, inside: dict[str, State], blobs: Blobs) -> str:
