@@ -5,11 +5,11 @@ import stat
 
 from takeback.adapters.file.custody import Custody, is_captured
 from takeback.adapters.file.paths import Place, open_below
-from takeback.adapters.file.states import State, same
+from takeback.adapters.file.states import State
 from takeback.adapters.file.tree import first_difference
 from takeback.adapters.file.trouble import CannotCapture
 from takeback.adapters.tree.closed import readable
-from takeback.adapters.tree.states import as_closed, is_dir, see, signed_alike
+from takeback.adapters.tree.states import alike, is_dir, see, signed_alike
 from takeback.storage.protocols import Blobs
 
 _LIST = os.O_RDONLY | os.O_DIRECTORY
@@ -33,7 +33,7 @@ class Keeping(Custody):
         if signed_alike(status, state) and stat.S_IMODE(status.st_mode) == state["mode"]:
             return True
         try:
-            return same(as_closed(see(Place(fd, os.fsencode(name), path), state), state), state)
+            return alike(see(Place(fd, os.fsencode(name), path), state), state)
         except (CannotCapture, FileNotFoundError):
             return False
 
@@ -47,13 +47,20 @@ class Keeping(Custody):
 def is_kept(place: Place, state: State, inside: dict[str, State], blobs: Blobs) -> bool:
     """Whether all of what is at this place is in the store."""
     if not is_dir(state):
-        return is_captured(place, state, blobs, None)
-    if not same(as_closed(see(place, state), state), state):
+        return is_captured(place, state, blobs, None) or _is_late(place, state)
+    if not alike(see(place, state), state):
         return False
     try:
         with readable(place, state, inside):
             return not intruder_in(place, inside, blobs)
     except (CannotCapture, PermissionError):
+        return False
+
+
+def _is_late(place: Place, state: State) -> bool:
+    try:
+        return "late" in state and place.stat() is not None and alike(see(place, state), state)
+    except CannotCapture:
         return False
 
 

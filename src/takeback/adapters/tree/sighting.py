@@ -11,8 +11,8 @@ from takeback.adapters.file.trouble import CannotCapture, in_our_words
 from takeback.adapters.tree.carrying import is_twin
 from takeback.adapters.tree.grounds import Ground, still_open
 from takeback.adapters.tree.places import Places
-from takeback.adapters.tree.states import Mixture, as_closed, is_dir, is_excluded, only_time, see
-from takeback.adapters.tree.units import Unit, in_order, units_of
+from takeback.adapters.tree.states import Mixture, alike, is_dir, is_excluded, only_time, see
+from takeback.adapters.tree.units import Unit, in_order, late_ones, units_of, with_late
 from takeback.model.remedy import Target
 from takeback.model.resource import display, quote
 from takeback.model.standing import Sighting, Standing, TargetSighting
@@ -24,8 +24,12 @@ def sight(effect: str, targets: Sequence[Target], grounds: Sequence[Ground], cle
     """`clean`: the asking process carried it out itself, at the first attempt, so there is no scratch of it."""
     seen: dict[int, TargetSighting] = {}
     known = {target.resource for target in targets}
+    late = late_ones(targets)
     with Places(targets, unlock=True) as places:
         for index, target in in_order(targets):
+            if late:
+                before, after = (with_late(state, late) for state in (target.before, target.after))
+                target = target._replace(before=before, after=after)
             seen[index] = _sight_target(effect, index, target, known, places)
         places.lock_again()
         all_seen = tuple(seen[index] for index in range(len(targets)))
@@ -107,8 +111,7 @@ def judge(target: Target, now: State, effect: str, places: Places) -> TargetSigh
     if same(now, before):
         return TargetSighting(target.resource, Standing.BEFORE, now)
     detail = f"{display(target.resource)} {difference(after, now, effect[:8])}"
-    closed = as_closed(now, after, before)
-    if Mixture(before, after).holds(now) or same(closed, after) or same(closed, before):
+    if Mixture(before, after).holds(now) or alike(now, before) or alike(now, after):
         return TargetSighting(target.resource, Standing.BETWEEN, now, detail)
     return TargetSighting(target.resource, Standing.FOREIGN, now, detail)
 

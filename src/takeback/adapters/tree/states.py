@@ -100,6 +100,12 @@ def in_place(start: State, goal: State) -> bool:
     return all(start.get(key) == goal.get(key) for key in ("digest", "size", "rdev"))
 
 
+def alike(now: State, state: State) -> bool:
+    """The same, but perhaps opened by its owner; or a link to a file that gets its properties last, which still has
+    those of the other side."""
+    return same(as_closed(now, state), state) or ("late" in state and state["late"].holds(now))
+
+
 class Mixture(NamedTuple):
     """Whether something is on the way from one state to another of the same inode: each property is of one of them."""
 
