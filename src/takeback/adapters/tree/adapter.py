@@ -184,6 +184,7 @@ class TreeAdapter:
         from takeback.adapters.tree.resting import bring_to_rest
 
         self._clean.discard(effect.id)
+        self._met.discard(effect.id)
         bring_to_rest(effect.id, effect.targets, grounds_of(effect), self._tools)
 
     def release(self, effect: Effect) -> None:
