@@ -19,6 +19,7 @@ class Prepared(NamedTuple):
     mounts: tuple[Mount, ...]
     marks: dict[str, dict[str, bytes]]  # attributes of the topmost directories, by point
     started_ns: int
+    way: dict[str, tuple[int, int, int, int]]  # the directories on the way to where it begins
 
 
 class Unfit(Exception):
@@ -70,7 +71,22 @@ def prepare(
         terminal,
         userxattr,
     )
-    return Prepared(scratch, scene, tuple(mounts), marks, time.time_ns())
+    way = {} if stack.layers else _way(root, os.fsencode(order["cwd"]))
+    return Prepared(scratch, scene, tuple(mounts), marks, time.time_ns(), way)
+
+
+def _way(root: bytes, cwd: bytes) -> dict[str, tuple[int, int, int, int]]:
+    """By path inside. One layer over another is compared with that."""
+    found: dict[str, tuple[int, int, int, int]] = {}
+    above = root.rstrip(b"/")
+    path = os.path.realpath(above + cwd)[len(os.path.realpath(above or b"/").rstrip(b"/")) :]
+    while path.strip(b"/"):
+        try:
+            found[os.fsdecode(path)] = first_look(os.lstat(above + path))
+        except OSError:
+            break  # it will be told when it is entered
+        path = os.path.dirname(path)
+    return found
 
 
 def _all_there(stack: Stack, overlaid: dict[bytes, str], userxattr: bool) -> None:
@@ -119,7 +135,7 @@ def finish(prepared: Prepared, layer: str) -> str:
             os.rmdir(upper)
         else:
             kept.append(one)
-    write_form(making, Form(tuple(kept), userxattr, not userxattr, prepared.started_ns))
+    write_form(making, Form(tuple(kept), userxattr, not userxattr, prepared.started_ns, prepared.way))
     os.rename(making, layer)
     return ""
 

@@ -170,18 +170,19 @@ class _Reading:
         status = place.stat()
         if status is None:
             return f"was removed or moved away by someone else {_WHILE}"
-        if not self._is_newer(place, status, before):
+        if not self._is_newer(place, status, before, after):
             return ""
         if self._known is not None and self._known(resource, before):
             return ""
         return f"was changed by someone else {_WHILE}"
 
-    def _is_newer(self, place: Place, status: os.stat_result, before: State) -> bool:
-        if not is_dir(before):
-            return status.st_ctime_ns > self._since
+    def _is_newer(self, place: Place, status: os.stat_result, before: State, after: State) -> bool:
         if status.st_ctime_ns <= self._since:
             return False
-        # A directory's ctime moves with every name in it, which is no change of itself; its mtime moves along.
+        if not is_dir(before) or is_dir(after):
+            return True  # of a directory that stays the properties differ, and it cannot be known who changed them
+        # Of one that goes: its ctime moves with every name in it, and those are conflicts by themselves; its mtime moves
+        # along.
         return status.st_mtime_ns <= self._since or born(place.fd, place.name) > self._since
 
     def _parent_conflict(self, resource: str) -> str:
