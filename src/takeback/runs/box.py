@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.box.adapter import box_change
 from takeback.adapters.box.squashing import due, is_long, shorten, squash_below
+from takeback.adapters.box.variables import read_variables
 from takeback.engine.plan import Wishes
 from takeback.errors import KeyReused, Misuse
 from takeback.model.effect import Effect, State
@@ -25,8 +26,9 @@ from takeback.runs.box_running import (
     changed_files,
     is_somewhere_else,
     make_durable,
-    point_after,
+    point_at,
     run_in,
+    standing_after,
     variables,
 )
 from takeback.runs.box_setting import Hand, Limits, Setting, begin
@@ -78,11 +80,14 @@ class Box:
     @property
     def env(self) -> dict[str, str]:
         """The variables as the next command gets them."""
-        return variables(self._setting, self._head())
+        return variables(self._setting, self._exported(self._head()))
 
     @property
     def coverage(self) -> str:
         return of_sandbox(self._setting.able, self._limits.network)
+
+    def _exported(self, point: Point) -> dict[str, str | None]:
+        return read_variables(self._hand.parts.blobs, point.env)
 
     def _head(self) -> Point:
         return self._hand.layers.head(self.id)
@@ -113,7 +118,7 @@ class Box:
             with self._hand.layers.working(self.id):
                 point = self._head()
                 request = Request(
-                    words_of(command), point.cwd, variables(self._setting, point, env), *limits,
+                    words_of(command), point.cwd, variables(self._setting, self._exported(point), env), *limits,
                     on_failure=on_failure,
                 )  # fmt: skip
                 _refuse_unfit(request)
@@ -150,8 +155,9 @@ class Box:
             moved_from,
         )  # fmt: skip
         changed = changed_files(layers, self._setting, ran.layer, point.layer)
-        after = point_after(self._setting, point, ran, changed, env)
-        moves = is_somewhere_else(point, after)
+        exported = self._exported(point)
+        there = standing_after(self._setting, point, exported, ran, changed, env)
+        moves = there != (point.layer, point.cwd, exported)
         if moves and ended.exit_code != 0 and request.on_failure == "undo":
             outcome, moves = outcome._replace(dropped=True), False
         if not moves:
@@ -162,6 +168,7 @@ class Box:
         else:
             self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer), self.base))
         args = {"argv": told(request.argv), "exit_code": ended.exit_code, "coverage": self.coverage}
+        after = point_at(self._hand.parts.blobs, there, point, exported)
         change = box_change("run", self.resource, shown(request.argv), point, after, args)
         try:
             effect = self._hand.change(lambda: change, Options(key=key))

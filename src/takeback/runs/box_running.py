@@ -4,11 +4,13 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from takeback.adapters.box.variables import Variables, put_variables
 from takeback.model.ids import new_id
 from takeback.model.point import Link, Point
 from takeback.runs.box_setting import Setting
 from takeback.runs.request import Request
 from takeback.storage.layers import Layers
+from takeback.storage.protocols import Blobs
 
 if TYPE_CHECKING:
     from takeback.sandbox.order import Ended
@@ -24,10 +26,18 @@ class Ran(NamedTuple):
     since: int = 0  # the first over the base: when it began to look at it
 
 
-def variables(setting: Setting, point: Point, more: Mapping[str, str] | None = None) -> dict[str, str]:
+class Standing(NamedTuple):
+    """Where a box would stand after a command; nothing of it is kept yet."""
+
+    layer: str
+    cwd: str
+    env: dict[str, str | None]
+
+
+def variables(setting: Setting, exported: Variables, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """As the next command gets them."""
     found = dict(setting.env)
-    for name, value in point.env.items():
+    for name, value in exported.items():
         if value is None:
             found.pop(name, None)
         else:
@@ -59,25 +69,35 @@ def run_in(
     return Ran(ended, f"{setting.id}/{name}", ended.began or point.cwd, since)
 
 
-def point_after(
-    setting: Setting, point: Point, ran: Ran, changed: bool, more: Mapping[str, str] | None
-) -> Point:
-    """Where the box would stand. Variables given for one command only are not kept."""
+def standing_after(
+    setting: Setting,
+    point: Point,
+    exported: Variables,
+    ran: Ran,
+    changed: bool,
+    more: Mapping[str, str] | None,
+) -> Standing:
+    """Variables given for one command only are not kept."""
     only_now = set(more or {})
     after = dict(ran.ended.env)
-    before = variables(setting, point)
-    env: dict[str, str | None] = dict(point.env)
+    before = variables(setting, exported)
+    env = dict(exported)
     for name in sorted((after.keys() | before.keys()) - only_now - set(_ASKED_ELSEWHERE)):
         if after.get(name) == before.get(name):
             continue
         env[name] = after.get(name)
         if env[name] == setting.env.get(name):
             del env[name]
-    return Point(new_id(), ran.layer if changed else point.layer, ran.ended.cwd or ran.begun_in, env)
+    return Standing(ran.layer if changed else point.layer, ran.ended.cwd or ran.begun_in, env)
+
+
+def point_at(blobs: Blobs, standing: Standing, point: Point, exported: Variables) -> Point:
+    env = point.env if standing.env == exported else put_variables(blobs, standing.env)
+    return Point(new_id(), standing.layer, standing.cwd, env)
 
 
 def is_somewhere_else(one: Point, other: Point) -> bool:
-    return (one.layer, one.cwd, dict(one.env)) != (other.layer, other.cwd, dict(other.env))
+    return (one.layer, one.cwd, one.env) != (other.layer, other.cwd, other.env)
 
 
 def make_durable(layers: Layers, layer: str, below: str, since: int) -> None:

@@ -181,7 +181,7 @@ class _Reading:
             return False
         if not is_dir(before) or is_dir(after):
             return True  # of a directory that stays the properties differ, and it cannot be known who changed them
-        # Of one that goes: its ctime moves with every name in it, and so does its mtime; names are conflicts by themselves.
+        # Of one that goes: its ctime and mtime move with every name in it, and names are conflicts by themselves.
         return status.st_mtime_ns <= self._since or born(place.fd, place.name) > self._since
 
     def _parent_conflict(self, resource: str) -> str:
