@@ -161,7 +161,7 @@ class _Reading:
         if same(before, after):
             return ""
         if before["type"] == "absent":
-            if left.below:
+            if left.below and not (self._known and self._known(resource, before)):
                 return f"was removed or moved away by someone else {_WHILE}"
             return self._parent_conflict(resource)
         if not left.below:
