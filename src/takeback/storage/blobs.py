@@ -60,9 +60,14 @@ class StoredBlobs:
             return self._put_piece(first, lambda: self._first_piece(origin), needed, origin).hex()
         past = self._pieces_of_newest(origin)
         whole, size, names = hashlib.sha256(), 0, list[bytes]()
+        last = b""
         for number, piece in enumerate(chain((first, second), cut)):
             whole.update(piece)
             size += len(piece)
+            if piece == last:  # a long hole
+                names.append(names[-1])
+                continue
+            last = piece
             before = past[number] if number < len(past) else None
             names.append(
                 self._put_piece(

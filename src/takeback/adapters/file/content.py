@@ -60,7 +60,8 @@ def _read_once(fd: int, resource: str, keep: Blobs | None, limit: int, owners: b
         data = _all(fd, size)
         digest = keep.put(data, like=resource) if keep else hashlib.sha256(data).hexdigest()
     else:
-        digest = keep.put(_pieces(fd), like=resource) if keep else _hashed(fd)
+        pieces = _pieces(fd, size, sparse=first.st_blocks * 512 < size)
+        digest = keep.put(pieces, like=resource) if keep else _hashed(pieces)
     last = os.fstat(fd)
     if (last.st_size, last.st_mtime_ns, last.st_ctime_ns) != (size, first.st_mtime_ns, first.st_ctime_ns):
         return None
@@ -99,16 +100,29 @@ def _all(fd: int, size: int) -> bytes:
     return data
 
 
-def _pieces(fd: int) -> Iterator[bytes]:
-    at = 0
-    while piece := os.pread(fd, PIECE, at):
+def _pieces(fd: int, size: int, sparse: bool) -> Iterator[bytes]:
+    """All bytes up to `size`; holes are not read."""
+    if not sparse:
+        yield from _range(fd, 0, size)
+        return
+    at, zeros = 0, bytes(PIECE)
+    for start, length in _holes(fd, size):
+        yield from _range(fd, at, start)
+        for left in range(length, 0, -PIECE):
+            yield zeros if left >= PIECE else zeros[:left]
+        at = start + length
+    yield from _range(fd, at, size)
+
+
+def _range(fd: int, at: int, stop: int) -> Iterator[bytes]:
+    while at < stop and (piece := os.pread(fd, min(PIECE, stop - at), at)):
         at += len(piece)
         yield piece
 
 
-def _hashed(fd: int) -> str:
+def _hashed(pieces: Iterator[bytes]) -> str:
     sum = hashlib.sha256()
-    for piece in _pieces(fd):
+    for piece in pieces:
         sum.update(piece)
     return sum.hexdigest()
 
