@@ -1,5 +1,6 @@
 """The laws of an `Adapter` that dies: at every point of apply, of undo and of recovery. Part of `AdapterSuite`."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,14 @@ class AdapterKilledSuite:
     def test_killed_anywhere_in_apply_it_settles(self, scene: AdapterScene) -> None:
         seen = self._sweep(scene, lambda adapter, effect: adapter.apply(effect))
         assert seen == {Standing.BEFORE, Standing.AFTER}
+
+    def test_let_go_of_in_the_middle_it_leaves_no_file_open(self, scene: AdapterScene) -> None:
+        scene.reset()
+        Desk(scene.adapter()).intend(scene.change())
+        left = os.listdir("/proc/self/fd")
+        scene.reset()
+        Desk(scene.adapter()).intend(scene.change())
+        assert len(os.listdir("/proc/self/fd")) == len(left)
 
     def test_killed_anywhere_in_apply_it_can_be_finished(self, scene: AdapterScene) -> None:
         before = scene.world()

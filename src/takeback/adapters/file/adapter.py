@@ -300,6 +300,11 @@ class FileAdapter:
             os.close(each.fd)
         self._seen.pop(effect, None)
 
+    def __del__(self) -> None:
+        """Let go of in the middle of an effect: staged files, which have no name, would stay open with the process."""
+        for effect in tuple(self._ready):
+            self._drop(effect)
+
 
 def remove_building(effect: str, index: int, place: Place) -> None:
     remove_built(place.beside(scratch(effect, index, place.name).building))
