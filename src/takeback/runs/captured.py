@@ -8,13 +8,16 @@ _PIECE = 1 << 16
 
 
 class Captured:
-    """Use it as a context manager around one command; afterwards `stdout` and `stderr` hold what it printed."""
+    """Use it as a context manager around one command; afterwards `stdout` and `stderr` hold what it printed. Who has to
+    fork first says `later`, and calls `listen` himself."""
 
-    def __init__(self, stdin: bytes | None = None) -> None:
+    def __init__(self, stdin: bytes | None = None, later: bool = False) -> None:
         self.stdout = b""
         self.stderr = b""
         self._stdin = stdin
         self._open: list[int] = []
+        self._later = later
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> "Captured":
         given = self._given()
@@ -26,20 +29,29 @@ class Captured:
             writes.append(write)
         self.stdio = (given, writes[0], writes[1])
         self._wake = writes[2]
+        if not self._later:
+            self.listen()
+        return self
+
+    def listen(self) -> None:
         self._thread = threading.Thread(target=self._read, name="takeback-output", daemon=True)
         self._thread.start()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """No process of the command is alive: what it printed is in the pipes, and nothing comes after it."""
+        self.close()
+
+    def close(self) -> None:
+        """The command has ended: what it printed is in the pipes, and what comes after it is nobody's."""
         try:
-            os.write(self._wake, b".")
-            self._thread.join()
+            if self._thread:
+                os.write(self._wake, b".")
+                self._thread.join()
+                self._thread = None
         finally:
-            for fd in self._open:
-                os.close(fd)
+            while self._open:
+                os.close(self._open.pop())
 
     def _given(self) -> int:
         if self._stdin is None:

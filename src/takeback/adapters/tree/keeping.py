@@ -8,6 +8,7 @@ from takeback.adapters.file.paths import Place, open_below
 from takeback.adapters.file.states import State
 from takeback.adapters.file.tree import first_difference
 from takeback.adapters.file.trouble import CannotCapture
+from takeback.adapters.tree.closed import readable
 from takeback.adapters.tree.states import alike, is_dir, see, signed_alike
 from takeback.storage.protocols import Blobs
 
@@ -49,14 +50,11 @@ def is_kept(place: Place, state: State, inside: dict[str, State], blobs: Blobs) 
         return is_captured(place, state, blobs, None) or _is_late(place, state)
     if not alike(see(place, state), state):
         return False
-    keeping = Keeping(inside, blobs)
-    fd = open_below(place.fd, place.name, _LIST, cross_mounts=False)
     try:
-        return not first_difference(fd, place.resource, keeping.ours, len(inside))
-    except CannotCapture:
+        with readable(place, state, inside):
+            return not intruder_in(place, inside, blobs)
+    except (CannotCapture, PermissionError):
         return False
-    finally:
-        os.close(fd)
 
 
 def _is_late(place: Place, state: State) -> bool:

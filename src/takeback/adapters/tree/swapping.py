@@ -15,8 +15,9 @@ from takeback.adapters.file.scratch import Scratch
 from takeback.adapters.file.states import ABSENT, State, difference
 from takeback.adapters.file.trouble import CannotCapture
 from takeback.adapters.tree.building import Builder
+from takeback.adapters.tree.closed import open_inside
 from takeback.adapters.tree.keeping import Keeping, intruder_in, is_kept
-from takeback.adapters.tree.states import OPEN, is_dir, see
+from takeback.adapters.tree.states import is_dir, see
 from takeback.adapters.tree.units import Unit
 from takeback.errors import Drifted, Stuck
 from takeback.model.resource import display, unquote
@@ -266,27 +267,3 @@ def describe(place: Place, manner: State, inside: dict[str, State], tools: Tools
 
 def unquoted(path: str) -> str:
     return os.fsdecode(unquote(path))
-
-
-def open_inside(place: Place, state: State, inside: dict[str, State]) -> None:
-    """An ordinary user cannot empty directories that are closed to their owner; these are out of the world already."""
-    if os.geteuid() == 0:
-        return
-    from takeback.adapters.file.build import chmod_inode
-    from takeback.adapters.file.handles import Handles
-    from takeback.adapters.file.paths import open_below
-
-    if state["mode"] & OPEN != OPEN:
-        chmod_inode(place.fd, place.name, state["mode"] | OPEN)
-    root = open_below(place.fd, place.name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
-    try:
-        with Handles(root) as handles:
-            for path, entry in inside.items():
-                if is_dir(entry) and entry["mode"] & OPEN != OPEN:
-                    parent, _, name = path.rpartition("/")
-                    try:
-                        chmod_inode(handles.open(parent), unquote(name), entry["mode"] | OPEN)
-                    except FileNotFoundError:
-                        continue  # removed by the attempt that was interrupted
-    finally:
-        os.close(root)
