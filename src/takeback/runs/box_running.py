@@ -1,6 +1,7 @@
 """One command in a box: where it begins, what it leaves, where the box stands after it."""
 
 import os
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,17 +44,16 @@ def run_in(
     request: Request,
     stdio: tuple[int, int, int],
 ) -> Ran:
-    from takeback.adapters.tree.clock import begin
     from takeback.sandbox.order import Order, Stack
 
     name = new_id()
     stack = Stack(setting.base, layers.stack(point.layer))
     rooms = setting.rooms
     hidden = (setting.store,) if f"{rooms}/".startswith(f"{setting.store}/") else (setting.store, rooms)
-    since = begin() if not point.layer else 0
+    since = time.time_ns() if not point.layer else 0
     order = Order(
         request.argv, point.cwd, {**request.env, "PWD": point.cwd}, stdio, request.network, request.timeout,
-        request.memory, request.processes, hidden, ask=True,
+        request.memory, request.processes, hidden, ask=True, after=since,
     )  # fmt: skip
     ended = sandbox.run(order, stack, os.path.join(setting.place, name))
     return Ran(ended, f"{setting.id}/{name}", ended.began or point.cwd, since)

@@ -1,6 +1,7 @@
 """Run a command where it can do no harm, then merge what it changed as one effect."""
 
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -77,16 +78,15 @@ class Commands(ABC):
         return outcome._replace(text=in_words(outcome))
 
     def _in_a_layer(self, request: Request, stdio: tuple[int, int, int], options: Options) -> CommandOutcome:
-        from takeback.adapters.tree.clock import begin
         from takeback.sandbox.order import Order, Stack
 
         able, store = room_of(self._parts)
         place = os.path.join(able.layers_at, "commands")
         with workshop(place) as mine:
-            started = begin()
+            started = time.time_ns()
             order = Order(
                 request.argv, request.cwd, request.env, stdio, request.network, request.timeout, request.memory,
-                request.processes, hidden=(store,) if place.startswith(f"{store}/") else (store, place),
+                request.processes, hidden=(store,) if place.startswith(f"{store}/") else (store, place), after=started,
             )  # fmt: skip
             layer = os.path.join(mine, "layer")
             ended = self._sandbox(able.layers_at).run(order, Stack(), layer)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from takeback.sandbox import asking, cgroups, guard, limits, rootfs, wire
 from takeback.sandbox.calls import PR_SET_DUMPABLE, PR_SET_PDEATHSIG, kernel
+from takeback.sandbox.clock import wait_past
 from takeback.sandbox.overlay import allow_many_files
 from takeback.sandbox.rootfs import Scene
 
@@ -63,6 +64,7 @@ def _live(job: Job) -> dict[str, Any]:
     bound = rootfs.build(job.scene)
     if not order["network"]:
         limits.raise_loopback()
+    wait_past(order["after"])  # most often it is by now, and costs nothing
     cwd = _enter(order["cwd"], order["ask"])
     argv, env = list(order["argv"]), dict(order["env"])
     if order["ask"]:

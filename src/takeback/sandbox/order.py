@@ -17,6 +17,9 @@ class Order(NamedTuple):
     processes: int = 0  # 0: no limit
     hidden: tuple[str, ...] = ()  # directories of the world that are covered inside
     ask: bool = False  # cwd and exported variables afterwards are wanted
+    # It begins when the clock that stamps changes is past this moment, in nanoseconds: what others change from then on
+    # carries a later time.
+    after: int = 0
 
 
 class Ended(NamedTuple):
