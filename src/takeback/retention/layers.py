@@ -40,6 +40,7 @@ def sweep_layers(parts: Parts, layers: Layers, grace: int) -> int:
 def _sweep_box(parts: Parts, layers: Layers, box: str, grace: int) -> int:
     for one in layers.boxes():
         layers.reread(one)
+    layers.settle(box)
     named = set(_named_by_effects(parts))
     live = named | {layers.head(one).layer for one in layers.boxes()}
     live.discard("")
@@ -100,7 +101,7 @@ def _squash_between(layers: Layers, box: str, live: set[str]) -> None:
             if stretch and (link.stands_for in live or not link.layer.startswith(f"{box}/")):
                 break
             stretch.append(link)
-        if len(stretch) > 1:
+        if len(stretch) > 1 and all(map(layers.is_whole, stretch)):
             with suppress(OSError, TakebackError):  # what cannot be squashed stays as it is
                 squash_links(layers, stretch)
 

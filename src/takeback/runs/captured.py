@@ -1,7 +1,7 @@
 """What a command prints, read through pipes: as a program expects it, and `/dev/stderr` can be opened again inside."""
 
 import os
-import threading
+import select
 from types import TracebackType
 
 _PIECE = 1 << 16
@@ -15,19 +15,17 @@ class Captured:
         self.stderr = b""
         self._stdin = stdin
         self._open: list[int] = []
+        self._printed: dict[int, list[bytes]] = {}
 
     def __enter__(self) -> "Captured":
         given = self._given()
-        self._reads: list[int] = []
         writes: list[int] = []
-        for _ in range(3):  # the last one only to say that the command has ended
+        for _ in range(2):
             read, write = self._kept(*os.pipe2(os.O_CLOEXEC))
-            self._reads.append(read)
+            os.set_blocking(read, False)
+            self._printed[read] = []
             writes.append(write)
         self.stdio = (given, writes[0], writes[1])
-        self._wake = writes[2]
-        self._thread = threading.Thread(target=self._read, name="takeback-output", daemon=True)
-        self._thread.start()
         return self
 
     def __exit__(
@@ -35,11 +33,19 @@ class Captured:
     ) -> None:
         """No process of the command is alive: what it printed is in the pipes, and nothing comes after it."""
         try:
-            os.write(self._wake, b".")
-            self._thread.join()
+            self._read()
+            self.stdout, self.stderr = (b"".join(pieces) for pieces in self._printed.values())
         finally:
             for fd in self._open:
                 os.close(fd)
+
+    def until(self, fd: int) -> None:
+        """Read what is printed until this descriptor has something to say."""
+        waiting = select.poll()
+        for one in (fd, *self._printed):
+            waiting.register(one, select.POLLIN)
+        while fd not in {ready for ready, _ in waiting.poll()}:
+            self._read()
 
     def _given(self) -> int:
         if self._stdin is None:
@@ -56,21 +62,9 @@ class Captured:
         return fds
 
     def _read(self) -> None:
-        import select
-
-        out, err, ended = self._reads
-        printed: dict[int, list[bytes]] = {out: [], err: []}
-        waiting = select.poll()
-        for fd in self._reads:
-            os.set_blocking(fd, False)
-            waiting.register(fd, select.POLLIN)
-        going_on = True
-        while going_on:
-            going_on = ended not in {fd for fd, _ in waiting.poll()}
-            for fd, pieces in printed.items():
-                while piece := _piece(fd):
-                    pieces.append(piece)
-        self.stdout, self.stderr = b"".join(printed[out]), b"".join(printed[err])
+        for fd, pieces in self._printed.items():
+            while piece := _piece(fd):
+                pieces.append(piece)
 
 
 def _piece(fd: int) -> bytes:

@@ -33,6 +33,8 @@ class Chains(Protocol):
 
     def sync(self, layer: str) -> None: ...
 
+    def is_whole(self, link: Link) -> bool: ...
+
     def reread(self, box: str) -> None: ...
 
 
@@ -57,6 +59,8 @@ def squash_stretch(layers: Chains, layer: str, until: int) -> bool:
         stretch.append(link)
     if len(stretch) < 2 or layers.depth(stretch[-1].parent) != until:
         return False
+    if not all(map(layers.is_whole, stretch)):
+        return False  # what is damaged must not look as if it were not
     squash_links(layers, stretch)
     return True
 
