@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.sandbox.scenes import USER, Home, make_home
+from tests.world import World
 
 pytestmark = pytest.mark.root
 
@@ -77,3 +78,29 @@ def test_what_he_cannot_read_is_refused_and_not_dropped_in_silence(person: Perso
         assert "nothing of it was made" in said.stderr, (line, said)
         assert sorted(os.listdir(person.work)) == ["cl", "z"], line
     assert ((person.work / "z").read_text(), (person.work / "cl" / "i").read_text()) == ("secret", "inside")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mkdir -m 000 new",
+        "mkdir -p new/in/side; echo x > new/in/side/f; chmod 000 new/in/side new/in new",
+        "echo 2 > old/f; rmdir old/e; mkdir old/n; chmod 000 old",
+        "chmod 000 old/e; chmod 300 old",
+    ],
+)
+def test_directories_closed_by_a_command_are_taken_back_and_brought_back(
+    person: Person, command: str
+) -> None:
+    person.does("sh", "-c", "mkdir -p old/e; echo 1 > old/f")
+    before = World(person.work).picture()
+    done = person.takeback("run", "--", "sh", "-c", command)
+    assert done.returncode == 0, done
+    after = World(person.work).picture()
+    assert after != before
+    undone = person.takeback("undo")
+    assert undone.returncode == 0, undone
+    assert World(person.work).picture() == before
+    redone = person.takeback("redo")
+    assert redone.returncode == 0, redone
+    assert World(person.work).picture() == after

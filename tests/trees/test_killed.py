@@ -70,8 +70,10 @@ def test_a_tree_is_before_or_after_when_takeback_is_killed_at_any_boundary(
     murder: Murder, name: str, part: int, record_property: Count
 ) -> None:
     prepare, work = WORK[name]
-    worlds = sweep(murder, lambda: prepare(murder), work(murder), first=part * 11 % PARTS + 1, step=PARTS)
-    assert worlds["before"] and worlds["after"], "the sweep saw only one side"
+    first = part * 11 % PARTS + 1
+    worlds = sweep(murder, lambda: prepare(murder), work(murder), first=first, step=PARTS)
+    # Only before the first boundaries nothing is intended yet: whoever begins later may find it finished each time.
+    assert worlds["after"] and (worlds["before"] or first > 1), "the sweep saw only one side"
     record_property("takebacks killed over trees", sum(worlds.values()) - 1)
 
 

@@ -56,13 +56,15 @@ def try_sequences(run: takeback.Run, seeds: range, directory: Path) -> int:
     place = place_in(directory, links=False)
     if SEED:
         seeds = range(int(SEED), int(SEED) + 1)
+    wrong: list[str] = []
     for seed in seeds:
         sequence = a_sequence(seed, root=os.geteuid() == 0, links=False)
         try:
             try_out(run, program(sequence), place)
         except (Wrong, takeback.TakebackError) as error:
             lines = "\n".join(f"  {act}" for act in sequence)
-            pytest.fail(f"TAKEBACK_SEED={seed} ({len(sequence)} operations)\n{error}\n{lines}")
+            wrong.append(f"TAKEBACK_SEED={seed} ({len(sequence)} operations)\n{error}\n{lines}")
+    assert not wrong, f"{len(wrong)} of {len(seeds)} sequences:\n\n" + "\n\n".join(wrong[:5])
     return len(seeds)
 
 

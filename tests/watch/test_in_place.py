@@ -151,6 +151,19 @@ def test_as_json_the_output_is_part_of_the_answer(desk):
     assert [change["kind"] for change in told["changes"]] == ["added"]
 
 
+def test_as_json_what_is_printed_through_the_name_of_the_stream_is_there_too(desk):
+    script = "echo one; echo two > /dev/stdout; echo three; echo four > /dev/stderr"
+    told = json.loads(desk.in_place(script, "--json").stdout)
+
+    assert (told["stdout"], told["stderr"]) == ("one\ntwo\nthree\n", "four\n")
+
+
+def test_as_json_more_than_a_pipe_holds_is_there(desk):
+    told = json.loads(desk.in_place("head -c 1000000 /dev/zero | tr '\\0' x", "--json").stdout)
+
+    assert told["stdout"] == "x" * 1_000_000
+
+
 def test_standard_input_reaches_the_command(desk):
     ran = subprocess.run(
         [sys.executable, "-m", "takeback", "run", "--in-place", "--", "sh", "-c", "cat > typed"],
@@ -167,6 +180,46 @@ def test_a_command_over_its_time_is_ended_and_taken_back(desk):
 
     assert ran.returncode == 124 and "too long" in ran.stderr
     assert desk.world() == before
+
+
+@pytest.mark.parametrize(
+    ("stubborn", "seconds"),
+    [("", "2"), pytest.param("trap '' TERM; ", "8", marks=pytest.mark.slow)],
+    ids=["obedient", "stubborn"],
+)
+def test_over_its_time_all_that_it_started_is_ended_too(desk, stubborn, seconds):
+    before, file = desk.world(), desk.tree.parent / "pid"
+    script = (
+        f"{stubborn}setsid sh -c 'echo $$ > ../pid.new; mv ../pid.new ../pid; while :; do sleep 1; done' "
+        ">/dev/null 2>&1 & echo x > new; sleep 1000; echo late > late"
+    )
+    ran = desk.in_place(script, "--timeout", seconds)
+
+    assert ran.returncode == 124 and "still running" not in ran.stderr
+    assert desk.world() == before
+    if file.exists():  # unless its time was over before it had begun
+        pid = int(file.read_text())
+        try:
+            assert ended(pid)
+        finally:
+            if not ended(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_asked_to_end_it_ends_all_that_it_started(desk):
+    before = desk.world()
+    process = desk.start("sleep 1000 & echo $! > pid.new; mv pid.new ../pid; sleep 1000; echo late > late")
+    until((desk.tree.parent / "pid").exists)
+    pid = int((desk.tree.parent / "pid").read_text())
+    try:
+        process.terminate()
+        _, errors = process.communicate(timeout=LIMIT)
+
+        assert process.returncode == 143 and b"still running" not in errors
+        assert ended(pid) and desk.world() == before
+    finally:
+        if not ended(pid):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_what_outlives_the_command_is_named(desk):

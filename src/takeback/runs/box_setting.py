@@ -114,10 +114,15 @@ def _back_to_what_is_whole(hand: Hand, setting: Setting) -> int:
     they were."""
     lost: list[Effect] = []
     for effect in box_history.standing(hand.parts.journal, setting.resource):
+        if effect.forgotten:
+            lost.clear()
+            break
         lost.append(effect)
         if hand.layers.complete(point_from_json(effect.targets[0].before)):
             break
     else:
+        lost.clear()
+    if not lost:
         raise ResourceUnreachable(
             f"The layers of box {setting.id} are not there any more: they lay in memory, or on a disk that is gone.",
             hint="Start a new box.",

@@ -2,13 +2,15 @@
 
 import os
 import select
+import threading
 from types import TracebackType
 
 _PIECE = 1 << 16
 
 
 class Captured:
-    """Use it as a context manager around one command; afterwards `stdout` and `stderr` hold what it printed."""
+    """Use it as a context manager around one command; afterwards `stdout` and `stderr` hold what it printed. Meanwhile
+    someone has to read it: who waits for something else `until` that, others have a thread `listen`."""
 
     def __init__(self, stdin: bytes | None = None) -> None:
         self.stdout = b""
@@ -16,6 +18,8 @@ class Captured:
         self._stdin = stdin
         self._open: list[int] = []
         self._printed: dict[int, list[bytes]] = {}
+        self._thread: threading.Thread | None = None
+        self._wake = -1
 
     def __enter__(self) -> "Captured":
         given = self._given()
@@ -28,16 +32,10 @@ class Captured:
         self.stdio = (given, writes[0], writes[1])
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """No process of the command is alive: what it printed is in the pipes, and nothing comes after it."""
-        try:
-            self._read()
-            self.stdout, self.stderr = (b"".join(pieces) for pieces in self._printed.values())
-        finally:
-            for fd in self._open:
-                os.close(fd)
+    def listen(self) -> None:
+        ended, self._wake = self._kept(*os.pipe2(os.O_CLOEXEC))
+        self._thread = threading.Thread(target=self.until, args=(ended,), name="takeback-output", daemon=True)
+        self._thread.start()
 
     def until(self, fd: int) -> None:
         """Read what is printed until this descriptor has something to say."""
@@ -46,6 +44,26 @@ class Captured:
             waiting.register(one, select.POLLIN)
         while fd not in {ready for ready, _ in waiting.poll()}:
             self._read()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The command has ended: what it printed is in the pipes, and what comes after it is nobody's."""
+        if not self._open:
+            return
+        try:
+            if self._thread:
+                os.write(self._wake, b".")
+                self._thread.join()
+                self._thread = None
+            self._read()
+            self.stdout, self.stderr = (b"".join(pieces) for pieces in self._printed.values())
+        finally:
+            while self._open:
+                os.close(self._open.pop())
 
     def _given(self) -> int:
         if self._stdin is None:

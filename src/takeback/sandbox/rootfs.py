@@ -65,8 +65,9 @@ def build(scene: Scene) -> list[bytes]:
     bound: list[bytes] = []
     calls.mount(b"none", b"/", b"", MS_REC | MS_PRIVATE)
     if scene.userxattr and scene.root == b"/":
-        calls.mount(b"none", scene.aside, b"", MS_UNBINDABLE)
+        calls.mount(b"none", scene.aside, b"", MS_UNBINDABLE)  # else it would be there twice
         calls.mount(b"/", scene.at, b"", MS_BIND | MS_REC)
+        calls.mount(b"none", scene.aside, b"", MS_PRIVATE)
         calls.set_attributes(scene.at, ATTR_RDONLY, recursive=True)
     overlays = {one.point: one for one in scene.overlays}
     for point in sorted({*overlays, *scene.read_only}):

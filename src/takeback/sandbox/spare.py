@@ -3,6 +3,7 @@ take as long as all the rest."""
 
 import marshal
 import os
+import select
 import signal
 import socket  # noqa: TID253 this module is loaded by the small process only
 import time
@@ -41,6 +42,12 @@ def make_spare(network: bool, mounts: bytes, home: Home, forget: Callable[[], No
     finally:
         theirs.close()
     return Spare(pid, os.pidfd_open(pid), ours, network, mounts, time.monotonic())
+
+
+def is_alive(spare: Spare) -> bool:
+    poll = select.poll()
+    poll.register(spare.pidfd, select.POLLIN)
+    return not poll.poll(0)
 
 
 def hand_over(spare: Spare, order: dict[str, Any], scene: Scene, stdio: tuple[int, int, int]) -> None:

@@ -18,7 +18,7 @@ from takeback.sandbox.mounts import Point, mounted, points_for_root, points_for_
 from takeback.sandbox.order import MAPPED, ROOT, USER
 from takeback.sandbox.rootfs import get_ready
 from takeback.sandbox.run import Prepared, Unfit
-from takeback.sandbox.spare import PATIENCE, Spare, end_spare, hand_over, make_spare
+from takeback.sandbox.spare import PATIENCE, Spare, end_spare, hand_over, is_alive, make_spare
 from takeback.sandbox.workshop import Workshop
 
 # What a terminal sends to a whole group is for the command, not for us; it lives and dies with the caller.
@@ -27,10 +27,21 @@ _FOR_THE_COMMAND = (
 )  # fmt: skip
 
 
+_KILLED = {"problem": "killed", "text": "Its first process was killed from outside."}
+
+
+class Told:
+    """What came out of the door so far."""
+
+    def __init__(self) -> None:
+        self.raw = b""
+        self.whole = False
+
+
 class Child(NamedTuple):
     caller: socket.socket
     spare: Spare
-    told: bytearray
+    told: Told
     prepared: Prepared
     layer: str
     keep_empty: bool
@@ -54,6 +65,7 @@ class Zygote:
         self.poll = select.poll()
         self.parent = parent
         self._mounts: tuple[bytes, list[Any]] = (b"", [])
+        self._points: tuple[bytes, bytes, list[Point]] = (b"", b"", [])
         self.spare: Spare | None = None
         self.network = True  # what the last command was given
         self.started = 0
@@ -111,7 +123,7 @@ class Zygote:
         """The one that was made ready, if the world has not changed since."""
         spare, self.spare = self.spare, None
         if spare:
-            if spare.network == network and spare.mounts == mounts:
+            if spare.network == network and spare.mounts == mounts and is_alive(spare):
                 return spare
             end_spare(spare)
         return self.make_spare(network)
@@ -180,9 +192,7 @@ class Zygote:
             spare = self.take_spare(order["network"], mounts)
             hand_over(spare, order, prepared.scene, stdio)
             undo.pop_all()
-        child = Child(
-            caller, spare, bytearray(), prepared, order["layer"], order["keep_empty"], group, foreground
-        )
+        child = Child(caller, spare, Told(), prepared, order["layer"], order["keep_empty"], group, foreground)
         for fd in (caller.fileno(), spare.pidfd, spare.door.fileno()):
             self.children[fd] = child
             self.poll.register(fd, select.POLLIN)
@@ -206,7 +216,9 @@ class Zygote:
             places = (order["cwd"], order["env"].get("HOME", "/"), order["env"].get("TMPDIR", "/"))
             near = tuple(os.path.realpath(os.fsencode(path)) for path in places if path.startswith("/"))
             return points_for_user(self._mounts[1], root, near)
-        return points_for_root(self._mounts[1], root)
+        if (root, mounts) != self._points[:2]:
+            self._points = root, mounts, points_for_root(self._mounts[1], root)
+        return self._points[2]
 
     def hear(self, child: Child, fd: int) -> None:
         if fd == child.spare.door.fileno():
@@ -216,17 +228,20 @@ class Zygote:
         else:
             self.ended(child)
 
-    def listen(self, child: Child) -> None:
+    def listen(self, child: Child) -> bool:
+        """Whether there was something to hear."""
         try:
             piece = child.spare.door.recv(1 << 16)
         except ConnectionResetError:
             piece = b""
-        child.told.extend(piece)
-        told, _ = wire.unframed(child.told)
+        child.told.raw += piece
+        told, _ = wire.unframed(child.told.raw)
         if told or not piece:
             self.deaf_to(child.spare.door.fileno())
         if told:
+            child.told.whole = True
             self.answer(child, told)
+        return bool(piece)
 
     def deaf_to(self, fd: int) -> None:
         try:
@@ -264,13 +279,9 @@ class Zygote:
     def ended(self, child: Child) -> None:
         """Its last process is gone, and with it every mount."""
         os.waitpid(child.spare.pid, 0)
-        while wire.unframed(child.told)[0] is None:
-            before = len(child.told)
-            self.listen(child)
-            if len(child.told) == before:
-                self.answer(
-                    child, {"problem": "killed", "text": "Its first process was killed from outside."}
-                )
+        while not child.told.whole:
+            if not self.listen(child):
+                self.answer(child, _KILLED)
                 break
         assert self.workshop
         self.workshop.clear(child.prepared.scratch)

@@ -161,9 +161,16 @@ def other_properties(root: Path) -> None:
     os.link(root / "tree" / "link too", root / "tree" / "empty" / "link three", follow_symlinks=False)
 
 
+def name_and_mode(root: Path) -> None:
+    """A further name, and other properties through the one that was there."""
+    os.link(root / "tree" / "one", root / "tree" / "other name")
+    (root / "tree" / "one").chmod(0o600)
+
+
 STORIES = [
     Story("links and directories", small_tree, links_and_directories, lambda root: edit(root / "tree" / "link")),
     Story("names and properties", names_apart, other_properties, lambda root: edit(root / "tree" / "one")),
+    Story("a name and a mode", small_tree, name_and_mode, lambda root: edit(root / "tree" / "other name")),
     Story("a file to a directory", small_tree, file_to_directory, lambda root: edit(root / "tree" / "one")),
     Story("a directory to a file", small_tree, directory_to_file, lambda root: edit(root / "tree" / "deep")),
     Story("a directory to a file, someone inside", small_tree, directory_to_file,

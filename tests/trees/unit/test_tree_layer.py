@@ -332,3 +332,51 @@ def test_a_layer_behind_a_symbolic_link_can_be_read(scene: Layered, tmp_path: Pa
     source = left.source.replace(os.fsencode(scene.layer), os.fsencode(tmp_path / "link"))
     found = read_layer([left._replace(source=source)], "/", scene.since, scene.blobs)
     assert len(found.targets) == 1
+
+
+SPARSE = b"begin".ljust(4096, b"\0") + bytes(300_000 - 4096)
+
+
+def sparse_file(path: Path, size: int = len(SPARSE)) -> None:
+    path.unlink(missing_ok=True)
+    with path.open("wb") as file:
+        file.write(SPARSE[:4096])
+        file.truncate(size)
+
+
+@pytest.mark.parametrize(
+    ("content", "holes"),
+    [
+        (SPARSE, [[4096, 295_904]]),
+        (SPARSE + b"x", [[4096, 294_912]]),  # the last block of 4,096 holds something
+        (SPARSE[:200_000], [[4096, 195_904]]),
+        (
+            SPARSE[:102_400] + b"x" + SPARSE[102_401:],
+            [[4096, 98_304], [106_496, 193_504]],
+        ),
+        (SPARSE.replace(b"\0", b"x"), None),
+    ],
+)
+def test_holes_that_were_filled_on_the_way_to_the_layer_stay_holes(
+    scene: Layered, content: bytes, holes: list[list[int]] | None
+) -> None:
+    sparse_file(scene.root / "tree" / "file")
+    scene.since = begin()
+    scene.writes("tree/file", content).chmod(0o600)
+    (target,) = (one for one in scene.read().targets if one.after["type"] == "file")
+    assert target.before["holes"] == [[4096, 295_904]]
+    assert target.after.get("holes") == holes
+
+
+def test_only_the_mode_of_a_file_with_holes_is_changed_where_it_is(scene: Layered) -> None:
+    path = scene.root / "tree" / "file"
+    sparse_file(path)
+    scene.since = begin()
+    scene.writes("tree/file", SPARSE).chmod(0o600)
+    inode = path.stat().st_ino
+    found = scene.read()
+    Desk(TreeAdapter("command", scene.blobs, held=str(scene.held))).do(
+        command_change(scene.blobs, str(scene.root), "chmod", found.targets)
+    )
+    status = path.stat()
+    assert (status.st_ino, status.st_mode & 0o777, status.st_blocks) == (inode, 0o600, 8)

@@ -301,7 +301,7 @@ class FileAdapter:
         self._seen.pop(effect, None)
 
     def __del__(self) -> None:
-        """Let go of in the middle of an effect: staged files have no name and would stay open as long as the process."""
+        """Let go of in the middle of an effect: staged files, which have no name, would stay open with the process."""
         for effect in tuple(self._ready):
             self._drop(effect)
 

@@ -1,6 +1,7 @@
 """Many paths as one effect: what a sandboxed command left, merged and taken back; what was found in a watched tree."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.hold import release_held, release_returned
@@ -22,9 +23,9 @@ from takeback.adapters.tree.sighting import sight
 from takeback.adapters.tree.swapping import Swap
 from takeback.adapters.tree.undoing import Undoing
 from takeback.adapters.tree.units import in_order, units_of
-from takeback.errors import Drifted, Misuse, NoRemedy
+from takeback.errors import Drifted, Misuse, NoRemedy, TakebackError
 from takeback.model.change import UNDO, Change
-from takeback.model.effect import Effect
+from takeback.model.effect import Effect, State
 from takeback.model.plan import OnConflict
 from takeback.model.remedy import Offer, Remedy, Strategy
 from takeback.model.staged import Staged
@@ -32,6 +33,8 @@ from takeback.model.standing import Sighting, Standing
 from takeback.storage.protocols import Blobs
 
 Found = Callable[[Effect], Change | None]
+
+_IN_FLIGHT = (State.INTENDED, State.STUCK)
 
 
 class TreeAdapter:
@@ -49,6 +52,9 @@ class TreeAdapter:
         self._clean: set[str] = (
             set()
         )  # captured and applied here, at the first attempt: no scratch can be left
+        self._met: set[str] = (
+            set()
+        )  # found done, and not recorded as done: who did it may have died at the end
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         if change.kind == UNDO:
@@ -116,11 +122,16 @@ class TreeAdapter:
     def verify(self, effect: Effect) -> Sighting:
         if effect.remedy is None:
             return Sighting(Standing.BEFORE, "nothing was begun")
-        return sight(effect.id, effect.targets, grounds_of(effect), clean=effect.id in self._clean)
+        clean = effect.id in self._clean
+        sighting = sight(effect.id, effect.targets, grounds_of(effect), clean=clean)
+        if sighting.standing is Standing.AFTER and not clean and effect.state in _IN_FLIGHT:
+            self._met.add(effect.id)
+        return sighting
 
     def undo(self, effect: Effect) -> None:
         self._clean.discard(effect.id)
         sighting = self.verify(effect)
+        self._met.discard(effect.id)
         if sighting.standing in (Standing.FOREIGN, Standing.UNKNOWN):
             raise Drifted(f"{sighting.detail}.", hint="Nothing was changed.", effect=effect.id)
         self._carry(effect, forward=False)
@@ -150,14 +161,23 @@ class TreeAdapter:
         if effect.id in self._clean or effect.remedy is None:
             self._clean.discard(effect.id)
             return
+        units = units_of(effect.targets)
         with Places(effect.targets) as places:
-            for unit in units_of(effect.targets):
+            for unit in units:
                 if unit.adjusts:
                     continue
                 with translated(unit.resource):
                     place = places.if_there(unit.resource)
                     if place:
                         Swap(unit, place, scratch(effect.id, unit.number, place.name), self._tools).tidy()
+            if effect.id in self._met:
+                self._met.discard(effect.id)
+                # Scratch that went moved the times of directories; these are never worth failing.
+                with suppress(OSError, TakebackError):
+                    carrier = Carrier(
+                        effect.id, grounds_of(effect), self._tools, places, forward=True, first=False
+                    )
+                    carrier.put_directories_right(units)
         self._release_returned(effect)
 
     def release(self, effect: Effect) -> None:

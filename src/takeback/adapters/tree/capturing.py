@@ -9,9 +9,17 @@ from takeback.adapters.file.hold import NOT_HELD, can_hold, name_to_hold
 from takeback.adapters.file.states import difference, same
 from takeback.adapters.file.trouble import CannotCapture, translated
 from takeback.adapters.tree.change import WATCH, contents, read_targets
-from takeback.adapters.tree.grounds import Ground, closed_mode, from_json, to_json, under
+from takeback.adapters.tree.grounds import Ground, from_json, to_json, under
 from takeback.adapters.tree.places import Places
-from takeback.adapters.tree.states import OPEN, is_dir, is_excluded, only_time, see, signed_alike
+from takeback.adapters.tree.states import (
+    closed_mode,
+    is_closed,
+    is_dir,
+    is_excluded,
+    only_time,
+    see,
+    signed_alike,
+)
 from takeback.adapters.tree.swapping import AGAIN
 from takeback.adapters.tree.twins import groups, is_joined, is_unchanged, led
 from takeback.adapters.tree.undoing import Step
@@ -20,7 +28,7 @@ from takeback.errors import Conflict, Drifted
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict, Outcome
 from takeback.model.remedy import Remedy, Strategy, Target
-from takeback.model.resource import display
+from takeback.model.resource import ancestors, display
 
 VERSION = 1
 GROUNDS = "grounds"
@@ -121,13 +129,14 @@ def _grounds(
     moved = {unit.parent for unit in units if "absent" in (unit.start["type"], unit.goal["type"])}
     shells = {t.resource: t for t in targets if is_dir(t.before) and is_dir(t.after)}
     found: dict[str, Ground] = {resource: Ground(resource, pair) for resource, pair in times.items()}
+    closed = {one: t for one, t in shells.items() if os.geteuid() != 0 and is_closed(t.before, t.after)}
+    if closed:
+        for resource in closed.keys() & {above for unit in units for above in ancestors(unit.resource)}:
+            before, after = closed[resource].before, closed[resource].after
+            pair = (before["mtime"], after["mtime"])
+            found[resource] = Ground(resource, pair, (before["mode"], after["mode"]))
     for resource in under(units):
-        shell = shells.get(resource)
-        if shell is not None:
-            modes = (shell.before["mode"], shell.after["mode"])
-            if os.geteuid() != 0 and any(mode & OPEN != OPEN for mode in modes):
-                pair = (shell.before["mtime"], shell.after["mtime"])
-                found[resource] = Ground(resource, pair, modes)
+        if resource in shells:
             continue
         place = places.if_there(resource) if look else None
         status = place.stat() if place else None

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from takeback.adapters.file.adapter import sync_directory
 from takeback.adapters.file.build import Tools
+from takeback.adapters.file.freeing import Freeing
 from takeback.adapters.file.kernel import flush_filesystem
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.scratch import scratch
@@ -20,7 +21,7 @@ from takeback.adapters.tree.building import Builder
 from takeback.adapters.tree.grounds import Ground, open_up, put_right
 from takeback.adapters.tree.keeping import is_kept
 from takeback.adapters.tree.places import Places
-from takeback.adapters.tree.states import Mixture, is_dir, only_time, see, signed_alike
+from takeback.adapters.tree.states import Mixture, alike, is_dir, only_time, see, signed_alike
 from takeback.adapters.tree.swapping import AGAIN, Swap
 from takeback.adapters.tree.units import Unit
 from takeback.errors import Drifted, Stuck, TakebackError
@@ -78,12 +79,15 @@ class Carrier:
             raise
         self._finish(units, one_by_one)
 
-    def _finish(self, units: Sequence[Unit], one_by_one: bool) -> None:
-        """Directories get their times last: every name that came or went in them moved these."""
+    def put_directories_right(self, units: Sequence[Unit]) -> None:
+        """They get their times last: every name that came or went in them moved these."""
         for unit in reversed(units):
             if unit.adjusts and is_dir(unit.goal):
                 self._adjust(unit, unit.start, unit.goal)
         put_right(self._grounds, self._places, self._forward)
+
+    def _finish(self, units: Sequence[Unit], one_by_one: bool) -> None:
+        self.put_directories_right(units)
         # Also when all was there already: who put it there may have died before this.
         if one_by_one and is_small(units):
             for parent in {unit.parent for unit in units}:
@@ -99,15 +103,16 @@ class Carrier:
 
     def _clear(self, swapped: list[Unit], builder: Builder) -> None:
         # Directories first: someone may be at work in one, and what is still displaced goes back by renames.
-        for unit in sorted(swapped, key=lambda one: not is_dir(one.start)):
-            swap = self._swap(unit)
-            try:
-                with translated(unit.resource):
-                    swap.clear(builder)
-            except (TakebackError, OSError):
-                if swap.returned:
-                    swapped.remove(unit)
-                raise
+        with Freeing() as freeing:
+            for unit in sorted(swapped, key=lambda one: not is_dir(one.start)):
+                swap = self._swap(unit)
+                try:
+                    with translated(unit.resource):
+                        swap.clear(builder, freeing)
+                except (TakebackError, OSError):
+                    if swap.returned:
+                        swapped.remove(unit)
+                    raise
 
     def _swap(self, unit: Unit) -> Swap:
         place = self._places.at(unit.resource)
@@ -141,12 +146,12 @@ class Carrier:
         if self._first and status is not None and signed_alike(status, start) and not unit.adjusts:
             return True
         now = see(place, goal if start["type"] == "absent" else start)
-        if self._is_at(place, now, goal, unit.coming):
+        if self._is_at_goal(unit, place, now):
             if not only_time(start, goal):
                 return False
             return not is_dir(now) and (now["mtime"] != goal["mtime"] or self._splits(unit))
         opened = not self._first or unit.resource in self._opened
-        if same(now, start) or (opened and Mixture(start, goal).holds(now)):
+        if alike(now, start) or (opened and Mixture(start, goal).holds(now)):
             return True
         raise Drifted(
             f"{display(unit.resource)} is not what it was: it {difference(start, now)}.", hint=AGAIN
@@ -155,8 +160,9 @@ class Carrier:
     def _splits(self, unit: Unit) -> bool:
         return unit.start.get("twin") != unit.goal.get("twin") and not is_twin(unit, self._places)
 
-    def _is_at(self, place: Place, now: State, goal: State, inside: dict[str, State]) -> bool:
-        if not same(now, goal):
+    def _is_at_goal(self, unit: Unit, place: Place, now: State) -> bool:
+        goal, inside = unit.goal, unit.coming
+        if not same(now, goal) and not (alike(now, goal) and is_twin(unit, self._places)):
             return False
         return not inside or is_kept(place, goal, inside, self._tools.blobs)
 
@@ -201,7 +207,8 @@ class Carrier:
         builder = Builder(self._tools, self._places, {})
         back.prepare(builder)
         back.swap()
-        back.clear(builder)
+        with Freeing() as freeing:
+            back.clear(builder, freeing)
 
     def _flush(self, units: Iterable[Unit]) -> None:
         """Once for each filesystem, instead of file by file."""

@@ -38,13 +38,6 @@ def under(units: Iterable[Unit]) -> list[str]:
     return sorted((parent for parent in parents if parent != "file://"), key=lambda one: one.split("/"))
 
 
-def closed_mode(status: os.stat_result) -> int:
-    """Its mode, if it is ours and closed to us; else -1."""
-    mode = stat.S_IMODE(status.st_mode)
-    me = os.geteuid()
-    return mode if me != 0 and status.st_uid == me and mode & OPEN != OPEN else -1
-
-
 def open_up(grounds: Iterable[Ground], places: Places) -> None:
     """Outermost first. Who dies now leaves modes that verify knows as ours."""
     for ground in grounds:

@@ -5,10 +5,11 @@ import stat
 
 from takeback.adapters.file.custody import Custody, is_captured
 from takeback.adapters.file.paths import Place, open_below
-from takeback.adapters.file.states import State, same
+from takeback.adapters.file.states import State
 from takeback.adapters.file.tree import first_difference
 from takeback.adapters.file.trouble import CannotCapture
-from takeback.adapters.tree.states import is_dir, see, signed_alike
+from takeback.adapters.tree.closed import readable
+from takeback.adapters.tree.states import alike, is_dir, see, signed_alike
 from takeback.storage.protocols import Blobs
 
 _LIST = os.O_RDONLY | os.O_DIRECTORY
@@ -32,7 +33,7 @@ class Keeping(Custody):
         if signed_alike(status, state) and stat.S_IMODE(status.st_mode) == state["mode"]:
             return True
         try:
-            return same(see(Place(fd, os.fsencode(name), path), state), state)
+            return alike(see(Place(fd, os.fsencode(name), path), state), state)
         except (CannotCapture, FileNotFoundError):
             return False
 
@@ -46,17 +47,21 @@ class Keeping(Custody):
 def is_kept(place: Place, state: State, inside: dict[str, State], blobs: Blobs) -> bool:
     """Whether all of what is at this place is in the store."""
     if not is_dir(state):
-        return is_captured(place, state, blobs, None)
-    if not same(see(place, state), state):
+        return is_captured(place, state, blobs, None) or _is_late(place, state)
+    if not alike(see(place, state), state):
         return False
-    keeping = Keeping(inside, blobs)
-    fd = open_below(place.fd, place.name, _LIST, cross_mounts=False)
     try:
-        return not first_difference(fd, place.resource, keeping.ours, len(inside))
+        with readable(place, state, inside):
+            return not intruder_in(place, inside, blobs)
+    except (CannotCapture, PermissionError):
+        return False
+
+
+def _is_late(place: Place, state: State) -> bool:
+    try:
+        return "late" in state and place.stat() is not None and alike(see(place, state), state)
     except CannotCapture:
         return False
-    finally:
-        os.close(fd)
 
 
 def intruder_in(place: Place, inside: dict[str, State], blobs: Blobs) -> str:

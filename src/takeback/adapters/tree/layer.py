@@ -15,6 +15,7 @@ from takeback.adapters.file.trouble import CannotCapture, in_our_words
 from takeback.adapters.tree.in_use import in_use
 from takeback.adapters.tree.linked import Linked
 from takeback.adapters.tree.places import Places
+from takeback.adapters.tree.sparse import still_sparse
 from takeback.adapters.tree.states import is_dir, see
 from takeback.adapters.tree.twins import Inode, is_unchanged
 from takeback.model.plan import Outcome, TargetOutcome
@@ -92,6 +93,8 @@ class _Reading:
         try:
             before = self._before(resource)
             after = self._after(resource, left.source) if left.source is not None else ABSENT
+            if left.source is not None and "holes" in before:
+                after = still_sparse(before, after, left.source, self._blobs)
         except CannotCapture as trouble:
             self._lost.append(f"{display(trouble.resource)} cannot be kept: {trouble.reason}")
             return

@@ -2,16 +2,19 @@
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 from types import TracebackType
 
+from takeback.adapters.file.build import chmod_inode
 from takeback.adapters.file.kernel import AT_ROOT
 from takeback.adapters.file.paths import Place, open_below
+from takeback.adapters.tree.states import LOOK, closed_mode, is_closed, open_mode
 from takeback.errors import Misuse
 from takeback.model.remedy import Target
 from takeback.model.resource import ancestors, path_of, unquote
 
 _KEPT = 64
+_UNLOCKED = 256
 _READ = os.O_RDONLY | os.O_DIRECTORY
 _PATH = os.O_PATH | os.O_DIRECTORY
 
@@ -19,9 +22,18 @@ _PATH = os.O_PATH | os.O_DIRECTORY
 class Places:
     """Handles are shared: a place from here is not to be closed, and is good until many others were asked for."""
 
-    def __init__(self, targets: Iterable[Target] = ()) -> None:
-        """Of an effect's own paths that are or will be symbolic links it is known that they are no directories."""
+    def __init__(self, targets: Collection[Target] = (), unlock: bool = False) -> None:
+        """Of an effect's own paths that are or will be symbolic links it is known that they are no directories.
+        `unlock`: those that are closed even to their owner are opened while something in them is looked at."""
         self._kept: dict[str, int] = {}  # by the resource of the directory; the one used last stands last
+        self._closed = {
+            target.resource
+            for target in targets
+            if unlock and is_closed(target.before, target.after, to=LOOK)
+        }
+        self._unlocked: list[
+            tuple[int, int]
+        ] = []  # directories opened for a look: handle and mode, outermost first
         self._links = {
             target.resource
             for target in targets
@@ -41,6 +53,7 @@ class Places:
         self.close()
 
     def close(self) -> None:
+        self.lock_again()
         for fd in self._kept.values():
             os.close(fd)
         self._kept.clear()
@@ -58,6 +71,19 @@ class Places:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def names_in(self, place: Place) -> list[bytes]:
+        """What is in a directory that has this place, and is no mount point."""
+        try:
+            fd = open_below(place.fd, place.name, _READ, cross_mounts=False)
+        except PermissionError:
+            if not self._unlock(place.resource):
+                raise
+            fd = open_below(place.fd, place.name, _READ, cross_mounts=False)
+        try:
+            return [os.fsencode(name) for name in os.listdir(fd)]
+        finally:
+            os.close(fd)
+
     def _directory(self, resource: str) -> int:
         fd = self._kept.pop(resource, -1)
         if fd < 0:
@@ -72,6 +98,8 @@ class Places:
         try:
             return open_below(AT_ROOT, path, _READ)
         except PermissionError:
+            if self._unlock(resource):
+                return open_below(AT_ROOT, path, _READ)
             return open_below(AT_ROOT, path, _PATH)
         except OSError as error:
             if error.errno == errno.ELOOP and not self._links.isdisjoint((resource, *ancestors(resource))):
@@ -82,3 +110,30 @@ class Places:
         """What is in this directory, or it itself, has been replaced: nothing of it is reached by an old handle."""
         for each in [one for one in self._kept if one == resource or one.startswith(resource + "/")]:
             os.close(self._kept.pop(each))
+
+    def _unlock(self, resource: str) -> bool:
+        """Whether a directory of the effect's was in the way, and is open for now."""
+        closed = self._closed.intersection((resource, *ancestors(resource)))
+        if not closed:
+            return False
+        if len(self._unlocked) > _UNLOCKED:
+            self.lock_again()
+        before = len(self._unlocked)
+        for each in sorted(closed, key=len):
+            place = self.at(each)
+            status = place.stat()
+            mode = closed_mode(status, LOOK) if status else -1
+            if mode >= 0:
+                chmod_inode(place.fd, place.name, open_mode(mode))
+                self.forget(each)
+                self._unlocked.append((open_below(place.fd, place.name, _READ, cross_mounts=False), mode))
+        return len(self._unlocked) > before
+
+    def lock_again(self) -> None:
+        """What was opened for a look gets its own mode again, innermost first; by its handle, wherever it is by now."""
+        while self._unlocked:
+            fd, mode = self._unlocked.pop()
+            try:
+                os.fchmod(fd, mode)
+            finally:
+                os.close(fd)

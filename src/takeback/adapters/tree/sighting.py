@@ -4,20 +4,19 @@ import os
 import stat
 from collections.abc import Sequence
 
-from takeback.adapters.file.paths import Place, open_below
+from takeback.adapters.file.paths import Place
 from takeback.adapters.file.scratch import PREFIX, scratch
 from takeback.adapters.file.states import ABSENT, State, difference, same
 from takeback.adapters.file.trouble import CannotCapture, in_our_words
 from takeback.adapters.tree.carrying import is_twin
 from takeback.adapters.tree.grounds import Ground, still_open
 from takeback.adapters.tree.places import Places
-from takeback.adapters.tree.states import Mixture, is_dir, is_excluded, only_time, see
-from takeback.adapters.tree.units import Unit, in_order, units_of
+from takeback.adapters.tree.states import Mixture, alike, is_dir, is_excluded, only_time, see
+from takeback.adapters.tree.units import Unit, in_order, late_ones, units_of, with_late
 from takeback.model.remedy import Target
 from takeback.model.resource import display, quote
 from takeback.model.standing import Sighting, Standing, TargetSighting
 
-_LIST = os.O_RDONLY | os.O_DIRECTORY
 _DETAILS = 20
 
 
@@ -25,9 +24,14 @@ def sight(effect: str, targets: Sequence[Target], grounds: Sequence[Ground], cle
     """`clean`: the asking process carried it out itself, at the first attempt, so there is no scratch of it."""
     seen: dict[int, TargetSighting] = {}
     known = {target.resource for target in targets}
-    with Places(targets) as places:
+    late = late_ones(targets)
+    with Places(targets, unlock=True) as places:
         for index, target in in_order(targets):
+            if late:
+                before, after = (with_late(state, late) for state in (target.before, target.after))
+                target = target._replace(before=before, after=after)
             seen[index] = _sight_target(effect, index, target, known, places)
+        places.lock_again()
         all_seen = tuple(seen[index] for index in range(len(targets)))
         sighting = _together(targets, all_seen)
         if clean or sighting.standing not in (Standing.BEFORE, Standing.AFTER):
@@ -83,7 +87,7 @@ def _sight_target(effect: str, index: int, target: Target, known: set[str], plac
             if _is_there(place.fd, scratch(effect, index, place.name).going):
                 return judged._replace(standing=Standing.BETWEEN)
         if place and is_dir(now) and not (is_dir(target.before) and is_dir(target.after)):
-            if stranger := strangers(place, known, effect):
+            if stranger := strangers(place, known, effect, places):
                 detail = f"{display(stranger[0])} is not of effect {effect[:8]}"
                 return judged._replace(standing=Standing.FOREIGN, detail=detail)
         return judged
@@ -107,7 +111,7 @@ def judge(target: Target, now: State, effect: str, places: Places) -> TargetSigh
     if same(now, before):
         return TargetSighting(target.resource, Standing.BEFORE, now)
     detail = f"{display(target.resource)} {difference(after, now, effect[:8])}"
-    if Mixture(before, after).holds(now):
+    if Mixture(before, after).holds(now) or alike(now, before) or alike(now, after):
         return TargetSighting(target.resource, Standing.BETWEEN, now, detail)
     return TargetSighting(target.resource, Standing.FOREIGN, now, detail)
 
@@ -122,17 +126,13 @@ def _by_time(target: Target, now: State, places: Places) -> Standing:
     return Standing.BEFORE if moved else Standing.AFTER
 
 
-def strangers(place: Place, known: set[str], effect: str) -> list[str]:
+def strangers(place: Place, known: set[str], effect: str, places: Places) -> list[str]:
     """What is in a directory and is no path of the effect, nor its scratch."""
     ours = f"{PREFIX}{effect}-".encode()
     try:
-        fd = open_below(place.fd, place.name, _LIST, cross_mounts=False)
+        names = places.names_in(place)
     except PermissionError:
         return [place.resource]  # who knows what is in it
-    try:
-        names = [os.fsencode(name) for name in os.listdir(fd)]
-    finally:
-        os.close(fd)
     found = [f"{place.resource}/{quote(name)}" for name in sorted(names) if not name.startswith(ours)]
     return [resource for resource in found if resource not in known]
 

@@ -13,6 +13,7 @@ from takeback.adapters.file.xattrs import CAPABILITY, at, read_xattrs
 _ACL = "system.posix_acl_access"
 _PRIVILEGED = stat.S_ISUID | stat.S_ISGID
 OPEN = stat.S_IRWXU  # what an owner needs to work in a directory
+LOOK = stat.S_IRUSR | stat.S_IXUSR  # and what to look at all that is in it
 
 
 def shell_of(status: os.stat_result, xattrs: dict[str, str]) -> State:
@@ -44,6 +45,30 @@ def is_dir(state: State) -> bool:
     return state["type"] == "dir" and "excluded" not in state
 
 
+def is_closed(*states: State, to: int = OPEN) -> bool:
+    """Whether one of them is a directory that even its owner cannot work in, or not even look into."""
+    return any(is_dir(state) and state.get("mode", to) & to != to for state in states)
+
+
+def closed_mode(status: os.stat_result, to: int = OPEN) -> int:
+    """Its mode, if it is ours and closed to us; else -1."""
+    mode = stat.S_IMODE(status.st_mode)
+    me = os.geteuid()
+    return mode if me != 0 and status.st_uid == me and mode & to != to else -1
+
+
+def open_mode(mode: int) -> int:
+    return mode | OPEN
+
+
+def as_closed(now: State, *states: State) -> State:
+    """As if a directory that its owner opened, we or he himself, still had the mode that closes it."""
+    for state in states:
+        if is_closed(state) and is_dir(now) and now.get("mode") == open_mode(state["mode"]):
+            return now | {"mode": state["mode"]}
+    return now
+
+
 def is_excluded(before: State, after: State) -> bool:
     return "excluded" in before or "excluded" in after
 
@@ -73,6 +98,12 @@ def in_place(start: State, goal: State) -> bool:
     if start.get("holes") != goal.get("holes") and "meta" not in goal:
         return False
     return all(start.get(key) == goal.get(key) for key in ("digest", "size", "rdev"))
+
+
+def alike(now: State, state: State) -> bool:
+    """The same, but perhaps opened by its owner; or a link to a file that gets its properties last, which still has
+    those of the other side."""
+    return same(as_closed(now, state), state) or ("late" in state and state["late"].holds(now))
 
 
 class Mixture(NamedTuple):

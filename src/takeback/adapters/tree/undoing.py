@@ -12,7 +12,7 @@ from takeback.adapters.file.trouble import CannotCapture, translated
 from takeback.adapters.tree.in_use import in_use
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sighting import manner_of, strangers
-from takeback.adapters.tree.states import is_dir, is_excluded, only_time, see
+from takeback.adapters.tree.states import as_closed, is_dir, is_excluded, only_time, see
 from takeback.adapters.tree.twins import is_joined
 from takeback.adapters.tree.units import in_order
 from takeback.model.effect import Effect
@@ -41,7 +41,7 @@ class Undoing:
         self._steps: dict[str, Step] = {}  # by resource; a directory before what is in it
 
     def plan(self) -> list[Step]:
-        with Places(self._of.targets) as places:
+        with Places(self._of.targets, unlock=True) as places:
             for _, target in in_order(self._of.targets):
                 self._steps[target.resource] = self._step(target, places)
             self._leave_what_is_in_use()
@@ -77,7 +77,7 @@ class Undoing:
             if self._is_moved(target, now, places):
                 return _told(target, Outcome.UNDONE, "its time is put back", change)
             return _told(target, Outcome.ALREADY, "it is as it was before")
-        if same(now, after):
+        if same(as_closed(now, after), after):
             return _told(target, Outcome.UNDONE, self._back(target), change)
         if same(now, before):
             return _told(target, Outcome.ALREADY, "it is as it was before")
@@ -143,7 +143,7 @@ class Undoing:
                 continue
             place = places.at(resource)
             with translated(resource):
-                foreign = strangers(place, self._known, self._of.id)
+                foreign = strangers(place, self._known, self._of.id, places)
             staying = [one for one in self._inside(resource) if self._stays(one, places)]
             if foreign and self._on_conflict is OnConflict.FORCE and not staying:
                 self._take_along(foreign, places)
@@ -187,7 +187,7 @@ class Undoing:
             with translated(resource):
                 now = see(place, ABSENT, self._scope)
                 if is_dir(now):
-                    pending += strangers(place, self._known, self._of.id)
+                    pending += strangers(place, self._known, self._of.id, places)
             target = Target(resource, now, ABSENT)
             detail = f"removed; {words(now)} that someone else made is kept for redo"
             self._steps[resource] = _told(target, Outcome.UNDONE, detail, target)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from takeback.adapters.file.states import State
-from takeback.adapters.tree.states import in_place, is_dir, is_excluded
+from takeback.adapters.tree.states import Mixture, in_place, is_dir, is_excluded
 from takeback.errors import Corrupt
 from takeback.model.remedy import Target
 from takeback.model.resource import display
@@ -35,10 +35,13 @@ def units_of(targets: Sequence[Target], forward: bool = True) -> list[Unit]:
     """Outermost first, by name; forward from before to after, or back."""
     found: list[Unit] = []
     top: Unit | None = None
+    late = late_ones(targets)
     for index, target in in_order(targets):
         if is_excluded(target.before, target.after):
             continue  # never touched; a directory that holds it does not go either
         start, goal = (target.before, target.after) if forward else (target.after, target.before)
+        if late:
+            start, goal = (with_late(state, late) for state in (start, goal))
         if top is not None and target.resource.startswith(top.resource + "/"):
             _put_inside(top, target.resource, start, goal)
             continue
@@ -47,6 +50,25 @@ def units_of(targets: Sequence[Target], forward: bool = True) -> list[Unit]:
         if is_dir(start) and is_dir(goal):
             top = None  # it stays: what is in it are units of their own
     return found
+
+
+def late_ones(targets: Iterable[Target]) -> dict[str, Mixture]:
+    """Files with further names that come or go, and that get other properties when those names are there already."""
+    twins = {
+        state["twin"] for target in targets for state in (target.before, target.after) if "twin" in state
+    }
+    if not twins:
+        return {}
+    return {
+        target.resource: Mixture(target.before, target.after)
+        for target in targets
+        if target.resource in twins and in_place(target.before, target.after)
+    }
+
+
+def with_late(state: State, late: dict[str, Mixture]) -> State:
+    mixture = late.get(state.get("twin", ""))
+    return state | {"late": mixture} if mixture else state
 
 
 def in_order(targets: Iterable[Target]) -> list[tuple[int, Target]]:

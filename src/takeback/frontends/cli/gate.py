@@ -8,11 +8,16 @@ import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
+from takeback.frontends.cli.descendants import Descendant, descendants, send
+
 _HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_TO_ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # as a terminal would
+_TO_END = (signal.SIGTERM, signal.SIGHUP)  # what then outlives the command is not wanted either
 _BY_TERMINAL = 0x80  # si_code SI_KERNEL: ^C and ^\ reach the whole group, the command too
 _DEFAULT = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them; a program does not expect that
 _SUBREAPER = 36
 _GRACE = 5.0  # seconds between asking to end and ending
+_STEP = 0.05  # the end of what is not our own child is not told
 
 
 class Gate:
@@ -23,6 +28,8 @@ class Gate:
         self.leftover: tuple[int, ...] = ()
         self.timed_out = False
         self._ended = False
+        self._asked = False  # to end, with all that it started
+        self._others = {one.pid for one in descendants()}  # started before, by someone else
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, its end would be lost
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*_HEARD, signal.SIGCHLD))
         _adopt_orphans()
@@ -60,6 +67,8 @@ class Gate:
             self._wait_for_end(0)
             raise OSError(int(told), os.strerror(int(told)))
         code = self._wait_for_end(timeout)
+        if self._asked:
+            self._end_family()
         self.leftover = _children()
         return 124 if self.timed_out else code
 
@@ -77,19 +86,31 @@ class Gate:
                 until = self._end_in_time()
             elif heard is not None and heard.si_signo != signal.SIGCHLD:
                 if heard.si_code != _BY_TERMINAL:
-                    self._send(heard.si_signo)
+                    self._pass_on(heard.si_signo)
+
+    def _pass_on(self, number: int) -> None:
+        self._asked = self._asked or number in _TO_END
+        family = self._family()
+        send(family if number in _TO_ALL else [one for one in family if one.pid == self.pid], number)
 
     def _end_in_time(self) -> float:
         """Asked first, then made to; when to come back."""
-        self._send(signal.SIGKILL if self.timed_out else signal.SIGTERM)
-        self.timed_out = True
+        send(self._family(), signal.SIGKILL if self.timed_out else signal.SIGTERM)
+        self.timed_out = self._asked = True
         return time.monotonic() + _GRACE
 
-    def _send(self, number: int) -> None:
-        try:
-            os.kill(self.pid, number)
-        except ProcessLookupError:
-            pass
+    def _end_family(self) -> None:
+        """The command was asked to end and has: so has, after a while, all that it started."""
+        for number in (0, signal.SIGKILL):
+            until = time.monotonic() + _GRACE
+            while (family := self._family()) and time.monotonic() < until:
+                if number:
+                    send(family, number)  # again each time: they may start others
+                signal.sigtimedwait((signal.SIGCHLD,), _STEP)
+                _children()
+
+    def _family(self) -> list[Descendant]:
+        return descendants(self._others)
 
 
 def _become(

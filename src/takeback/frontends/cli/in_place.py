@@ -12,6 +12,7 @@ from takeback.frontends.cli.output import bytes_in_words, clean, counted, warn
 from takeback.model.ids import new_id, short
 from takeback.model.plan import Outcome
 from takeback.model.resource import display, file_resource
+from takeback.runs.captured import Captured
 from takeback.runs.merging import shown, told
 from takeback.runs.outcome import CommandOutcome, in_numbers, in_words
 from takeback.runs.request import directory_of, words_of
@@ -37,15 +38,19 @@ def carry_out_in_place(asked: Asked, argv: list[str]) -> int:
     _refuse_early(asked, roots)
     mark = new_id()
     with ExitStack() as stack:
-        stdio = _stdio(asked, stack)
+        captured = stack.enter_context(Captured()) if asked.screen.json else None
+        stdio = (0, *captured.stdio[1:]) if captured else (0, 1, 2)
         # Before the store is opened: a process with threads and connections is not to be forked.
         gate = stack.enter_context(Gate(words, {**os.environ, MARK: mark}, stdio))
+        if captured:
+            captured.listen()
         with opened(asked) as tb:
             outcome, code = _carried_out(asked, tb, gate, words, roots, mark)
-            if asked.screen.json:
-                outcome = outcome._replace(stdout=_all_of(stdio[1]), stderr=_all_of(stdio[2]))
+            if captured:
                 from takeback.frontends.cli.running import outcome_json
 
+                captured.close()
+                outcome = outcome._replace(stdout=captured.stdout, stderr=captured.stderr)
                 asked.screen.give(outcome_json(tb, outcome))
     return code
 
@@ -220,19 +225,3 @@ def _say_changes(outcome: CommandOutcome) -> None:
 
 def _why(outcome: CommandOutcome) -> str:
     return "it took too long" if outcome.stopped else f"exit code {outcome.exit_code}"
-
-
-def _stdio(asked: Asked, stack: ExitStack) -> tuple[int, int, int]:
-    """The caller's own; with --json what it prints is part of the answer."""
-    if not asked.screen.json:
-        return 0, 1, 2
-    caught = [os.memfd_create(name) for name in ("stdout", "stderr")]
-    for fd in caught:
-        stack.callback(os.close, fd)
-    return 0, caught[0], caught[1]
-
-
-def _all_of(fd: int) -> bytes:
-    os.lseek(fd, 0, os.SEEK_SET)
-    with os.fdopen(os.dup(fd), "rb") as file:
-        return file.read()

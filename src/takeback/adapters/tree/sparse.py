@@ -1,0 +1,72 @@
+"""Holes that a layer does not show: a file that is copied up to be changed gets its smaller holes filled with zeros."""
+
+import json
+import os
+
+from takeback.adapters.file.states import State
+from takeback.storage.protocols import Blobs
+
+_BLOCK = 4096  # what a hole is made of, on any filesystem with files of this size
+_PIECE = 256 * _BLOCK
+_MANY = 64
+_ZEROS = bytes(_BLOCK)
+
+Ranges = list[list[int]]
+
+
+def still_sparse(before: State, after: State, source: bytes, blobs: Blobs) -> State:
+    """Where the file had a hole, and there is nothing but zeros still, it has one."""
+    if before["type"] != "file" or after["type"] != "file" or "holes" not in before or "meta" in after:
+        return after
+    try:
+        fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return after  # the bytes are exact without them
+    try:
+        holes = _ranges(after.get("holes", []), blobs)
+        for start, length in _ranges(before["holes"], blobs):
+            holes += _filled(fd, start, min(start + length, after["size"]), after["size"])
+    finally:
+        os.close(fd)
+    if not holes:
+        return after
+    joined = _joined(holes)
+    return after | {"holes": joined if len(joined) <= _MANY else blobs.put(json.dumps(joined).encode())}
+
+
+def _ranges(holes: "Ranges | str", blobs: Blobs) -> Ranges:
+    return json.loads(b"".join(blobs.read(holes))) if isinstance(holes, str) else [*holes]
+
+
+def _filled(fd: int, start: int, stop: int, size: int) -> Ranges:
+    """Of a stretch that was a hole: what is data now, and zeros."""
+    found: Ranges = []
+    at = start
+    while at < stop:
+        try:
+            at = os.lseek(fd, at, os.SEEK_DATA)
+            end = min(os.lseek(fd, at, os.SEEK_HOLE), stop)
+        except OSError:
+            break  # nothing but a hole up to the end, or a filesystem that does not know holes
+        at += -at % _BLOCK
+        while at < end:
+            piece = os.pread(fd, min(_PIECE, end - at), at)
+            if not piece:
+                return found
+            for offset in range(0, len(piece), _BLOCK):
+                block = piece[offset : offset + _BLOCK]
+                whole = len(block) == _BLOCK or at + offset + len(block) == size
+                if whole and block == _ZEROS[: len(block)]:
+                    found.append([at + offset, len(block)])
+            at += len(piece)
+    return found
+
+
+def _joined(holes: Ranges) -> Ranges:
+    found: Ranges = []
+    for start, length in sorted(holes):
+        if found and found[-1][0] + found[-1][1] == start:
+            found[-1][1] += length
+        else:
+            found.append([start, length])
+    return found
