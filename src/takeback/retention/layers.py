@@ -17,6 +17,7 @@ from takeback.errors import RecordInvalid, TakebackError
 from takeback.model.effect import State
 from takeback.model.ids import short
 from takeback.model.point import Link, point_from_json
+from takeback.retention.packing import pack_layers
 from takeback.sandbox.as_owner import remove_as_owner
 from takeback.storage.layers import Layers
 from takeback.storage.protocols import Query
@@ -31,6 +32,7 @@ def sweep_layers(parts: Parts, layers: Layers, grace: int) -> int:
         with layers.alone(box) as mine:
             if mine:
                 freed += _sweep_box(parts, layers, box, grace)
+    freed += pack_layers(layers, grace)
     for half_made in layers.half_made():
         if _is_old(half_made, grace):
             freed += _removed(half_made, "/")
@@ -116,7 +118,7 @@ def _is_old(path: str, grace: int) -> bool:
 
 def _removed(path: str, base: str) -> int:
     """Its bytes, but for what other layers still have."""
-    size = 0
+    size = os.lstat(path).st_blocks * 512 if os.path.isfile(path) else 0
     for directory, _, names in os.walk(path):
         for name in names:
             with suppress(OSError):

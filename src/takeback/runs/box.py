@@ -210,7 +210,7 @@ class Box:
     def _changes_of(self, layer: str, below: str) -> tuple[Changed, ...]:
         from takeback.sandbox.differences import differences
 
-        path = self._hand.layers.place_of(layer)
+        path = self._hand.layers.unpacked(layer)
         if not os.path.isdir(path):
             return ()  # swept, because nobody could come back to it any more
         return tuple(listed(differences(path, self._stack(below)), self.base))

@@ -4,6 +4,7 @@
     layers/BOX/HEAD        where it stands: the last line; moved by compare and swap
     layers/BOX/chain       one line for each layer: on which one it lies; a line is added before the layer counts
     layers/BOX/LAYER/      what one command left, or a squash: a layer that stands for several
+    layers/BOX/LAYER.packed  the same in one file, while it is only kept for undo
     layers/BOX/open, work  locks: someone has the box open; a command runs in it
 
 A layer counts when the journal or HEAD names it. By then it is durable if it is small; a larger one is told of together
@@ -24,6 +25,7 @@ from takeback.errors import Corrupt, Misuse, StoreBusy
 from takeback.model.point import Link, Point, point_from_json, point_to_json
 from takeback.storage import disk
 from takeback.storage.last_line import read_last, write_last
+from takeback.storage.packing import is_packed, packed_name, unpack_in_place
 from takeback.storage.process import boot_id
 from takeback.storage.settling import sync_filesystem, sync_if_small
 
@@ -107,10 +109,11 @@ class Layers:
     def complete(self, point: Point) -> bool:
         """Whether every layer of it is still there and whole: they may lie where a restart clears them away, or the
         machine may have stopped before one was on the disk."""
-        return all(
-            self.is_whole(link) and os.path.isdir(self.place_of(link.layer))
-            for link in self.chain(point.layer)
-        )
+        return all(self.is_whole(link) and self._is_there(link.layer) for link in self.chain(point.layer))
+
+    def _is_there(self, layer: str) -> bool:
+        place = self.place_of(layer)
+        return os.path.isdir(place) or os.path.isfile(packed_name(place))
 
     def is_whole(self, link: Link) -> bool:
         chain = self._chain(link.layer.partition("/")[0], link.layer)
@@ -180,7 +183,15 @@ class Layers:
             layer = link.parent
 
     def stack(self, layer: str) -> tuple[str, ...]:
-        return tuple(self.place_of(link.layer) for link in self.chain(layer))
+        """Directories, newest first."""
+        return tuple(self.unpacked(link.layer) for link in self.chain(layer))
+
+    def unpacked(self, layer: str) -> str:
+        """Where it is on disk, as a directory."""
+        place = self.place_of(layer)
+        if not os.path.isdir(place):
+            unpack_in_place(place)
+        return place
 
     def depth(self, layer: str) -> int:
         return self.link(layer).depth if layer else 0
@@ -216,17 +227,19 @@ class Layers:
             self._chains.pop(box, None)
 
     def scratch(self, box: str) -> Iterator[str]:
-        """Directories of a box that no line tells of; only for whoever holds the box alone."""
+        """What no line tells of, or is there in two forms; only for whoever holds the box alone."""
         known = {link.layer.partition("/")[2] for link in self.links(box)}
         place = os.path.dirname(self.place_of(f"{box}/x"))
         try:
             with os.scandir(place) as entries:
-                found = [
-                    one.path for one in entries if one.is_dir(follow_symlinks=False) and one.name not in known
-                ]
+                found = {one.name: one.is_dir(follow_symlinks=False) for one in entries}
         except FileNotFoundError:
             return
-        yield from found
+        directories = {name for name, is_directory in found.items() if is_directory}
+        packed = {packed_name(name) for name in known - directories}
+        for name in found:
+            if name in directories - known or (is_packed(name) and name not in packed):
+                yield os.path.join(place, name)
 
     def _chain(self, box: str, wanted: str = "") -> _Chain:
         """Read on from where reading stopped; other processes add to it too."""

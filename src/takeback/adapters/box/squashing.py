@@ -27,6 +27,8 @@ class Chains(Protocol):
 
     def place_of(self, layer: str) -> str: ...
 
+    def unpacked(self, layer: str) -> str: ...
+
     def add(self, link: Link) -> None: ...
 
     def base_of(self, box: str) -> str: ...
@@ -74,7 +76,7 @@ def squash_links(layers: Chains, stretch: list[Link]) -> Link:
     made = Link(f"{box}/{new_id()}", bottom.parent, top.depth, top.stands_for, bottom.since)
     place, base = layers.place_of(made.layer), layers.base_of(box)
     try:
-        squash_as_owner([layers.place_of(link.layer) for link in stretch], place, base)
+        squash_as_owner([layers.unpacked(link.layer) for link in stretch], place, base)
         layers.sync(made.layer)
     except BaseException:
         with suppress(OSError):
