@@ -139,12 +139,8 @@ def test_steps_that_were_taken_back_are_packed_by_a_sweep_and_brought_back_by_re
         for _ in range(2):
             tb.redo()
         with tb.run("looks") as run, run.sandbox(box=box.id) as again:
-            assert (
-                again.run("cat a b c | md5sum; ls").stdout
-                == again.run(
-                    "(yes a|head -c 600000; yes b|head -c 600000; yes c|head -c 600000) | md5sum; echo a; echo b; echo c"
-                ).stdout
-            )
+            made = " ".join(f"(yes {name} | head -c 600000);" for name in "abc")
+            assert again.run("cat a b c | md5sum").stdout == again.run(f"({made}) | md5sum").stdout
             assert forms(store, box.id) == ["plain"] * 3
             again.undo(2)
             assert tb.sweep(grace=0) == 0  # someone has it open
