@@ -10,12 +10,12 @@ import pytest
 from takeback.adapters.file.states import State
 from takeback.adapters.tree.adapter import TreeAdapter
 from takeback.adapters.tree.change import command_change
-from takeback.adapters.tree.clock import begin
 from takeback.adapters.tree.layer import LayerTargets, read_layer
 from takeback.adapters.tree.renewing import renewed
 from takeback.model.resource import display, file_resource
 from takeback.storage.memory_blobs import MemoryBlobs
 from takeback.testing.adapter_desk import Desk
+from tests.trees.unit.moment import begin
 from tests.world import Picture, World
 
 

@@ -59,7 +59,8 @@ class _Read(NamedTuple):
 def read_layer(
     lefts: Iterable[Left], root: str, since_ns: int, blobs: Blobs, known: Known | None = None
 ) -> LayerTargets:
-    """`since_ns` from `clock.begin`, before the command started. `known` tells of a state that it is our own doing."""
+    """`since_ns`: a moment that the command began after (`Order.after`). `known` tells of a state that it is our
+    own doing."""
     reading = _Reading(root, since_ns, blobs, known)
     with Places() as reading.world, Places() as reading.layer:
         for left in lefts:
