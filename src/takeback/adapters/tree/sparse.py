@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 
 from takeback.adapters.file.states import State
 from takeback.storage.protocols import Blobs
@@ -10,6 +11,7 @@ _BLOCK = 4096  # what a hole is made of, on any filesystem with files of this si
 _PIECE = 256 * _BLOCK
 _MANY = 64
 _ZEROS = bytes(_BLOCK)
+_ORIGIN = ("trusted.overlay.origin", "user.overlay.origin")
 
 Ranges = list[list[int]]
 
@@ -23,6 +25,8 @@ def still_sparse(before: State, after: State, source: bytes, blobs: Blobs) -> St
     except OSError:
         return after  # the bytes are exact without them
     try:
+        if not _is_copied_up(fd):
+            return after  # a file of its own, in which zeros were written
         holes = _ranges(after.get("holes", []), blobs)
         for start, length in _ranges(before["holes"], blobs):
             stop = start + length
@@ -34,6 +38,15 @@ def still_sparse(before: State, after: State, source: bytes, blobs: Blobs) -> St
         return after
     joined = _joined(holes)
     return after | {"holes": joined if len(joined) <= _MANY else blobs.put(json.dumps(joined).encode())}
+
+
+def _is_copied_up(fd: int) -> bool:
+    """The kernel notes where a file came from; not on every filesystem, and then the bytes alone are exact."""
+    for name in _ORIGIN:
+        with suppress(OSError):
+            os.getxattr(fd, name)
+            return True
+    return False
 
 
 def _ranges(holes: "Ranges | str", blobs: Blobs) -> Ranges:
