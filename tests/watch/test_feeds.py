@@ -375,3 +375,24 @@ def bounds():
     from takeback.adapters.watch.scan import Bounds
 
     return Bounds()
+
+
+@pytest.mark.parametrize("below", [True, False])
+def test_what_lies_too_deep_for_a_path_does_no_harm(fed, below, tmp_path):
+    """More than the kernel can name, in the tree or elsewhere on its filesystem."""
+    baseline = fed.begin()
+    top = fed.tree if below else tmp_path
+    at = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for _ in range(30):
+            os.mkdir("d" * 200, dir_fd=at)
+            deeper = os.open("d" * 200, os.O_RDONLY | os.O_DIRECTORY, dir_fd=at)
+            os.close(at)
+            at = deeper
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=at))
+        found, _ = told(fed, baseline)
+        paths = [one.resource for one in found.targets if one.after["type"] == "file"]
+        assert len(paths) == (1 if below else 0)
+    finally:
+        os.close(at)
+        shutil.rmtree(top / ("d" * 200))

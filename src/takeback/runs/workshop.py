@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from takeback.adapters.file.freeing import Freeing
 from takeback.model.ids import new_id
 from takeback.model.run import Owner
 from takeback.storage.disk import reachable
@@ -74,23 +75,24 @@ def remove_all(path: str) -> None:
     except FileNotFoundError:
         return
     try:
-        _empty(fd, os.fstat(fd).st_dev)
+        with Freeing() as freeing:
+            _empty(fd, os.fstat(fd).st_dev, freeing)
     finally:
         os.close(fd)
     os.rmdir(path)
 
 
-def _empty(fd: int, device: int) -> None:
+def _empty(fd: int, device: int, freeing: Freeing) -> None:
     with os.scandir(fd) as entries:
         names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     for name, is_directory in names:
         if not is_directory:
-            os.unlink(name, dir_fd=fd)
+            freeing.unlink(name, dir_fd=fd)
             continue
         inner = _opened(fd, name)
         try:
             if os.fstat(inner).st_dev == device:
-                _empty(inner, device)
+                _empty(inner, device, freeing)
         finally:
             os.close(inner)
         os.rmdir(name, dir_fd=fd)

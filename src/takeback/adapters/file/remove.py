@@ -4,9 +4,11 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.custody import Custody, quoted
+from takeback.adapters.file.freeing import Freeing
 from takeback.adapters.file.handles import Handles
 from takeback.adapters.file.hold import hold
 from takeback.adapters.file.paths import Place, open_below
@@ -28,7 +30,8 @@ def remove_built(place: Place) -> None:
     if status is None:
         return
     if stat.S_ISDIR(status.st_mode):
-        _empty(place, _of_our_making, None, None)
+        with Freeing() as freeing:
+            _empty(place, _of_our_making, freeing)
         os.rmdir(place.name, dir_fd=place.fd)
     else:
         os.unlink(place.name, dir_fd=place.fd)
@@ -38,16 +41,17 @@ def _of_our_making(fd: int, name: str, path: str) -> bool:
     return True
 
 
-def remove_file(place: Place, state: State, tools: Tools) -> None:
+def remove_file(place: Place, state: State, tools: Tools, freeing: Freeing | None = None) -> None:
     """A file, link or special file whose state is in the store; an inode with other names is held instead."""
     name = state.get("held", "")
     if not (name and hold(tools, name, place)):
-        os.unlink(place.name, dir_fd=place.fd)
+        (freeing.unlink if freeing else os.unlink)(place.name, dir_fd=place.fd)
 
 
-def remove_tree(place: Place, custody: Custody, tools: Tools) -> None:
+def remove_tree(place: Place, custody: Custody, tools: Tools, freeing: Freeing | None = None) -> None:
     """All of it, each entry checked right before; stops with Intruder at the first that is not ours."""
-    _empty(place, custody.ours, custody, tools)
+    with nullcontext(freeing) if freeing else Freeing() as freeing:
+        _empty(place, custody.ours, freeing, custody, tools)
     try:
         os.rmdir(place.name, dir_fd=place.fd)
     except OSError as error:
@@ -64,7 +68,13 @@ def remove_what_is_ours(place: Place, custody: Custody, tools: Tools) -> None:
         return
 
 
-def _empty(place: Place, ours: Ours, custody: Custody | None, tools: Tools | None) -> None:
+def _empty(
+    place: Place,
+    ours: Ours,
+    freeing: Freeing,
+    custody: Custody | None = None,
+    tools: Tools | None = None,
+) -> None:
     """What was left out of the capture goes last: until then all can be made whole again."""
     root = open_below(place.fd, place.name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
     directories: list[str] = []
@@ -82,25 +92,32 @@ def _empty(place: Place, ours: Ours, custody: Custody | None, tools: Tools | Non
                     elif custody and custody.left_out(name):
                         left_out.append(name)
                     else:
-                        _take_away(fd, entry.name, name, custody, tools)
+                        _take_away(fd, entry.name, name, freeing, custody, tools)
             for path in left_out:
                 parent, _, name = path.rpartition("/")
                 fd = handles.open(parent)
                 if not ours(fd, os.fsdecode(unquote(name)), path):
                     raise Intruder(path)
-                _take_away(fd, os.fsdecode(unquote(name)), path, None, None)
+                _take_away(fd, os.fsdecode(unquote(name)), path, freeing)
             for path in reversed(directories):
                 _remove_directory(handles, path)
     finally:
         os.close(root)
 
 
-def _take_away(fd: int, name: str, path: str, custody: Custody | None, tools: Tools | None) -> None:
+def _take_away(
+    fd: int,
+    name: str,
+    path: str,
+    freeing: Freeing,
+    custody: Custody | None = None,
+    tools: Tools | None = None,
+) -> None:
     held = custody.held_name(path) if custody else ""
     if held and tools and hold(tools, held, Place(fd, os.fsencode(name), "")):
         return
     try:
-        os.unlink(name, dir_fd=fd)
+        freeing.unlink(name, dir_fd=fd)
     except OSError as error:
         raise Unremovable(error, path) from error
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from takeback.adapters.file.adapter import sync_directory
 from takeback.adapters.file.build import Tools
+from takeback.adapters.file.freeing import Freeing
 from takeback.adapters.file.kernel import flush_filesystem
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.scratch import scratch
@@ -102,15 +103,16 @@ class Carrier:
 
     def _clear(self, swapped: list[Unit], builder: Builder) -> None:
         # Directories first: someone may be at work in one, and what is still displaced goes back by renames.
-        for unit in sorted(swapped, key=lambda one: not is_dir(one.start)):
-            swap = self._swap(unit)
-            try:
-                with translated(unit.resource):
-                    swap.clear(builder)
-            except (TakebackError, OSError):
-                if swap.returned:
-                    swapped.remove(unit)
-                raise
+        with Freeing() as freeing:
+            for unit in sorted(swapped, key=lambda one: not is_dir(one.start)):
+                swap = self._swap(unit)
+                try:
+                    with translated(unit.resource):
+                        swap.clear(builder, freeing)
+                except (TakebackError, OSError):
+                    if swap.returned:
+                        swapped.remove(unit)
+                    raise
 
     def _swap(self, unit: Unit) -> Swap:
         place = self._places.at(unit.resource)
@@ -205,7 +207,8 @@ class Carrier:
         builder = Builder(self._tools, self._places, {})
         back.prepare(builder)
         back.swap()
-        back.clear(builder)
+        with Freeing() as freeing:
+            back.clear(builder, freeing)
 
     def _flush(self, units: Iterable[Unit]) -> None:
         """Once for each filesystem, instead of file by file."""

@@ -8,6 +8,7 @@ import os
 import stat
 
 from takeback.adapters.file.build import Tools
+from takeback.adapters.file.freeing import Freeing
 from takeback.adapters.file.kernel import exchange, rename_new
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.remove import Intruder, remove_built, remove_file, remove_tree
@@ -125,7 +126,7 @@ class Swap:
         if self.aside.stat() is not None and self._holds(self.aside, self.unit.goal, self.unit.coming):
             self._remove(self.aside, self.unit.goal, self.unit.coming)
 
-    def clear(self, builder: Builder) -> None:
+    def clear(self, builder: Builder, freeing: Freeing) -> None:
         """Remove what was displaced. If someone is at work in it, it is made whole and given back."""
         unit = self.unit
         if unit.start["type"] == "absent" or self.aside.stat() is None:
@@ -134,10 +135,10 @@ class Swap:
             if not self._unwritten():
                 self._return_displaced()
                 raise self._drifted(describe(self.place, unit.start, {}, self.tools))
-            remove_file(self.aside, unit.start, self.tools)
+            remove_file(self.aside, unit.start, self.tools, freeing)
             return
         try:
-            self._remove(self.aside, unit.start, unit.leaving)
+            self._remove(self.aside, unit.start, unit.leaving, freeing)
         except (Intruder, OSError) as trouble:
             builder.complete(self.going, unit.start, unit.leaving)
             os.rename(self.going.name, self.aside.name, src_dir_fd=self.going.fd, dst_dir_fd=self.aside.fd)
@@ -169,14 +170,16 @@ class Swap:
     def _holds(self, place: Place, state: State, inside: dict[str, State]) -> bool:
         return is_kept(place, state, inside, self.tools.blobs)
 
-    def _remove(self, place: Place, state: State, inside: dict[str, State]) -> None:
+    def _remove(
+        self, place: Place, state: State, inside: dict[str, State], freeing: Freeing | None = None
+    ) -> None:
         """Only after a comparison: all of it is in the store."""
         if not is_dir(state):
             remove_file(place, state, self.tools)
             return
         os.rename(place.name, self.going.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
         open_inside(self.going, state, inside)
-        remove_tree(self.going, Keeping(inside, self.tools.blobs), self.tools)
+        remove_tree(self.going, Keeping(inside, self.tools.blobs), self.tools, freeing)
 
     def settle(self) -> None:
         """What a process that died left beside it: ours is put to use or removed, someone else's is given back."""
