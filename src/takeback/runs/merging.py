@@ -40,8 +40,8 @@ class Merge(NamedTuple):
 def read_merge(
     blobs: "Blobs", layer: str, stack: "Stack", since: int, what: Change, earlier: Merge | None = None
 ) -> Merge:
-    """`what` tells of the command; what it changed is added. `since` is when it began, in nanoseconds. What was there at
-    an `earlier` look is no conflict, though it may have been moved aside and back since."""
+    """`what` tells of the command; what it changed is added. `since` is when it began, in nanoseconds. What was there
+    at an `earlier` look is no conflict, though it may have been moved aside and back since."""
     from takeback.adapters.tree.capturing import is_timed
     from takeback.adapters.tree.change import put_targets
     from takeback.adapters.tree.layer import read_layer

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.hold import release_held, release_returned
 from takeback.adapters.file.scratch import scratch
+from takeback.adapters.file.states import State as FileState
 from takeback.adapters.file.trouble import translated
 from takeback.adapters.protocol import Assessment, Receipt, Traits
 from takeback.adapters.tree.capturing import (
@@ -53,6 +54,8 @@ class TreeAdapter:
         self._clean: set[str] = (
             set()
         )  # captured and applied here, at the first attempt: no scratch can be left
+        # By whoever asked last what an undo would do; most ask twice, and then do it.
+        self._seen: tuple[str, Mapping[str, FileState]] = ("", {})
         self._lent: dict[str, Lent] = {}  # by the digest of the targets
         self._met: set[str] = (
             set()
@@ -81,7 +84,10 @@ class TreeAdapter:
                 "There is nothing to take back: the effect has no remedy.",
                 hint="Name an effect that was done.",
             )
-        steps = self._undoing(change, of, keep=False).plan()
+        name, lately = self._seen
+        undoing = self._undoing(change, of, keep=False, lately=lately if name == of.id else None)
+        steps = undoing.plan()
+        self._seen = (of.id, undoing.seen)
         targets = [step.target for step in steps if step.target is not None]
         cost = sum(target.before.get("size", target.before.get("bytes", 0)) for target in targets)
         why = "what is there now is kept, so that redo can bring it back"
@@ -92,8 +98,10 @@ class TreeAdapter:
             outcomes=tuple(step.outcome._replace(effect=of.id) for step in steps),
         )
 
-    def _undoing(self, change: Change, of: Effect, keep: bool) -> Undoing:
-        return Undoing(of, OnConflict(change.args.get("on_conflict", "refuse")), self._tools, keep)
+    def _undoing(
+        self, change: Change, of: Effect, keep: bool, lately: Mapping[str, FileState] | None = None
+    ) -> Undoing:
+        return Undoing(of, OnConflict(change.args.get("on_conflict", "refuse")), self._tools, keep, lately)
 
     @contextmanager
     def lent(self, change: Change, sources: Mapping[str, bytes]) -> Iterator[None]:
@@ -122,6 +130,7 @@ class TreeAdapter:
                     "There is nothing to take back: the effect has no remedy.",
                     hint="Name an effect that was done.",
                 )
+            self._seen = ("", {})
             steps = self._undoing(effect.change, of, keep=True).plan()
             remedy = capture_undo(effect, of, steps, self.name, self._tools)
         self._untried.add(effect.id)
