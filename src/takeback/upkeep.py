@@ -106,6 +106,7 @@ class Upkeep(ABC):
         from takeback.retention.forget import release_forgotten
         from takeback.retention.layers import sweep_layers
         from takeback.retention.sweep import sweep
+        from takeback.runs.watch import UNUSED, drop_unused
 
         if grace is not None and grace < 0:
             raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
@@ -113,7 +114,8 @@ class Upkeep(ABC):
         self._clear()
         release_forgotten(self.parts, os.path.join(self.store.path, "held"))
         grace = self.store.settings.grace_seconds if grace is None else grace
-        return sweep_layers(self.parts, self.store.layers(), grace) + sweep(self.parts, grace)
+        dropped = drop_unused(self.parts, now() / 1e6 - UNUSED)
+        return dropped + sweep_layers(self.parts, self.store.layers(), grace) + sweep(self.parts, grace)
 
     def _clear(self) -> None:
         """Layers of commands, and of boxes put together, whose takeback was killed."""

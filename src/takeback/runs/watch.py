@@ -12,7 +12,7 @@ from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.resource import display
 from takeback.model.run import Lease
-from takeback.model.settings import Settings
+from takeback.model.settings import DAY, Settings
 from takeback.runs.apart import apart, open_beside
 from takeback.runs.coverage import of_roots
 from takeback.runs.outcome import Changed, changed
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ADAPTER, KIND = "tree", "watch"
 _LISTED = 20
+UNUSED = 7 * DAY  # after that a sweep drops what was kept of a tree for the next watch of it
 
 
 class Watching(ABC):
@@ -251,3 +252,21 @@ def release_dead(parts: "Parts", place: "Place") -> None:
                 index.release([token for token in dead if token not in needed])
         finally:
             index.close()
+
+
+def drop_unused(parts: "Parts", before: float) -> int:
+    """Indexes of directories that are gone, or that nobody watched since that time; a new watch begins anew. How many
+    bytes were freed; those of the contents are freed by the sweep that follows."""
+    from takeback.adapters.watch.index import Index, indexes_in
+    from takeback.model.resource import path_of
+
+    try:
+        place = place_of(parts)
+    except Misuse:
+        return 0
+    release_dead(parts, place)
+
+    def unused(root: str, used: float) -> bool:
+        return used < before or bool(root and not os.path.isdir(path_of(root)))
+
+    return sum(Index(place.directory, name).drop(unused) for name in indexes_in(place.directory))

@@ -7,7 +7,9 @@ from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
 
-SEGMENT = 4 << 20  # longer content is cut into pieces of this length; equal pieces are kept once
+from takeback.model.naming import PIECE
+
+SEGMENT = PIECE  # longer content is cut into pieces of this length; equal pieces are kept once
 MAGIC = b"\x28\xb5\x2f\xfd"  # begins every zstd frame, so it need not be kept
 SMALL = 256 << 10  # above it speed counts for more than the last percent
 SAMPLE = 64 << 10
@@ -48,6 +50,9 @@ def cut(content: bytes | bytearray | memoryview | Iterable[bytes], length: int =
     held: list[bytes | memoryview] = []
     count = 0
     for piece in content:
+        if not count and type(piece) is bytes and len(piece) == length:  # no buffer that is used again
+            yield piece
+            continue
         rest = memoryview(piece)
         while count + len(rest) >= length:
             held.append(rest[: length - count])
@@ -85,7 +90,7 @@ def decode(form: int, data: bytes, size: int, base: bytes | None = None) -> byte
         return data
     if form == Form.DELTA and base is None:
         raise Undecodable("the base is missing")
-    zstd = _zstd()
+    zstd = zstd_module()
     prefix = zstd.ZstdDict(base, is_raw=True).as_prefix if form == Form.DELTA else None
     machine = zstd.ZstdDecompressor(zstd_dict=prefix)
     try:
@@ -121,7 +126,7 @@ def _worth_it(content: bytes) -> bool:
 
 
 def _compress(content: bytes, base: bytes | None) -> bytes:
-    zstd = _zstd()
+    zstd = zstd_module()
     parameter = zstd.CompressionParameter
     small = len(content) <= SMALL
     options: dict[int, int] = {parameter.compression_level: 3 if small else 1, parameter.dict_id_flag: 0}
@@ -140,7 +145,7 @@ def _compress(content: bytes, base: bytes | None) -> bytes:
 
 
 @cache
-def _zstd() -> Any:
+def zstd_module() -> Any:
     # Nine milliseconds that only a process which reads or writes a blob pays.
     if sys.version_info >= (3, 14):
         from compression import zstd

@@ -30,7 +30,7 @@ class Fanotify:
         """`OSError` where the kernel, the filesystem or our rights do not allow it."""
         self._path = path
         self.unsure: set[int] = set()
-        self._out_of_sight = False
+        self._astray = False  # something was reported of which nobody can say where it is
         self._library: Any = libc().library
         self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._fd = -1
@@ -64,14 +64,14 @@ class Fanotify:
 
     def drain(self) -> Told | None:
         self.unsure.clear()
-        self._out_of_sight = False
+        self._astray = False
         told: dict[str, set[bytes]] = {}
         paths: dict[bytes, str | None] = {}
         root = self._handle_now()
         lost = root != self._root
         while data := self._read():
             lost = not self._take(data, paths, told) or lost
-        if lost or self._out_of_sight:
+        if lost or self._astray:
             self._root = root
             return None
         return told
@@ -138,8 +138,7 @@ class Fanotify:
         try:
             return os.readlink(b"/proc/self/fd/%d" % fd), os.fstat(fd)
         except OSError:
-            # Deeper than the kernel can tell a path, perhaps below our root: then everything is looked at.
-            self._out_of_sight = True
+            self._astray = True  # its path is longer than the kernel can tell; it may be ours
             return b"", None
         finally:
             os.close(fd)

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from takeback.model.resource import quote
 VERSION = "1"
 _COLUMNS = "stamp, shell, names, entries, folders, extras"
 _SUFFIX = ".db"
+_FILES = ("", "-wal", "-shm")
 
 # Kinds of holes.
 UNREADABLE = "unreadable"
@@ -51,12 +52,15 @@ def index_name(root: str) -> str:
 class Index:
     """Open one at a time in a process, and hold `looking` around everything that writes."""
 
-    def __init__(self, directory: str, name: str) -> None:
+    def __init__(self, directory: str, name: str, root: str = "") -> None:
+        """`root` is written down in a new one: whose index it is, cannot be told from its name."""
         self.name = name
+        self._root = root
         self._path = os.path.join(directory, name + _SUFFIX)
         self._lock_path = os.path.join(directory, name + ".lock")
         self._directory = directory
         self._connection: sqlite3.Connection | None = None
+        self._inode = 0
 
     def exists(self) -> bool:
         return os.path.exists(self._path)
@@ -64,13 +68,54 @@ class Index:
     @contextmanager
     def looking(self) -> Generator[None, None, None]:
         """One process at a time looks at a tree and writes down what it saw; a killed one lets go."""
-        with _reachable(self._directory):
-            make_directory(self._directory)
-            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        lock = self._locked(fcntl.LOCK_EX)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            os.utime(lock)  # when it was used last
+            if self._is_another():
+                self.close()  # nobody watched, so it was dropped meanwhile
             yield
         finally:
+            os.close(lock)
+
+    def _locked(self, how: int) -> int:
+        """`BlockingIOError` if someone else is looking, and `how` says not to wait."""
+        while True:
+            with _reachable(self._directory):
+                make_directory(self._directory)
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                lock = os.open(self._lock_path, flags, 0o600)
+            try:
+                fcntl.flock(lock, how)
+                if os.fstat(lock).st_nlink:
+                    return lock
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)  # dropped while we waited for it
+
+    def _is_another(self) -> bool:
+        if self._connection is None:
+            return False
+        try:
+            return os.stat(self._path).st_ino != self._inode
+        except FileNotFoundError:
+            return True
+
+    def drop(self, unused: Callable[[str, float], bool]) -> int:
+        """Unless someone looks or watches. `unused` is asked with the root, "" if that is not known, and the time of
+        the last use. How many bytes were freed."""
+        try:
+            lock = self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return 0
+        try:
+            used = os.fstat(lock).st_mtime
+            if not self.exists() or self.watches() or not unused(_meta(self._db, "root"), used):
+                return 0
+            self.close()
+            return sum(_removed(self._path + end) for end in _FILES) + _removed(self._lock_path)
+        finally:
+            self.close()
             os.close(lock)
 
     @property
@@ -86,9 +131,8 @@ class Index:
             if isinstance(error, sqlite3.OperationalError):
                 raise _unreachable(self._path, error) from error
         # Damaged. It only repeats what is in the world, so it is made anew; a watch that goes on finds its token gone.
-        for suffix in ("", "-wal", "-shm"):
-            with suppress(FileNotFoundError):
-                os.unlink(self._path + suffix)
+        for end in _FILES:
+            _removed(self._path + end)
         return self._connected()
 
     def _connected(self) -> sqlite3.Connection:
@@ -101,12 +145,13 @@ class Index:
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA cache_size=-20000")
             if not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
-                _create(connection)
+                _create(connection, self._root)
             elif _meta(connection, "version") != VERSION:
                 raise sqlite3.DatabaseError("of another version")
         except sqlite3.Error:
             connection.close()
             raise
+        self._inode = os.stat(self._path).st_ino
         return connection
 
     def close(self) -> None:
@@ -275,7 +320,7 @@ class Index:
             raise _unreachable(self._path, error) from error
 
 
-def _create(connection: sqlite3.Connection) -> None:
+def _create(connection: sqlite3.Connection, root: str) -> None:
     with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as schema:
         # In one transaction: a process killed in the middle leaves an empty file, which is begun again.
         connection.executescript(
@@ -283,6 +328,8 @@ def _create(connection: sqlite3.Connection) -> None:
             # Two that watch a tree for the first time at once: the second finds it made.
             f"INSERT OR IGNORE INTO meta VALUES ('version', '{VERSION}'), ('generation', '0'); COMMIT;"
         )
+    if root:
+        connection.execute("INSERT OR IGNORE INTO meta VALUES ('root', ?)", (root,))
 
 
 def _meta(connection: sqlite3.Connection, key: str) -> str:
@@ -299,6 +346,15 @@ def make_directory(path: str) -> None:
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)
         os.chmod(path, 0o700)  # a umask may have taken even our own bits
+
+
+def _removed(path: str) -> int:
+    try:
+        size = os.lstat(path).st_size
+        os.unlink(path)
+    except FileNotFoundError:
+        return 0
+    return size
 
 
 def indexes_in(directory: str) -> list[str]:

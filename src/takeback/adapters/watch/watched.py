@@ -64,7 +64,7 @@ class WatchedRoot:
     def __init__(self, root: Root, place: Place, feed: Feed | None = None) -> None:
         self.root = root
         self._place = place
-        self.index = Index(place.directory, index_name(root.resource))
+        self.index = Index(place.directory, index_name(root.resource), root.resource)
         self.feed = feed
         self._followed = -1  # the generation since which the feed has told everything
         self._known_inodes: set[int] | None = None

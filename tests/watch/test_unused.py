@@ -1,0 +1,82 @@
+"""Indexes of trees that nobody watches any more are dropped, and never one that somebody needs."""
+
+import os
+import shutil
+import time
+
+import pytest
+
+import takeback
+from takeback.adapters.watch.index import indexes_in
+from takeback.runs.watch import UNUSED
+
+
+@pytest.fixture
+def trees(tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(os.urandom(100_000))
+    return tmp_path
+
+
+def watch(tb, *trees):
+    with tb.run("watch") as run:
+        for tree in trees:
+            with run.watch(tree):
+                pass
+
+
+def indexes(tb) -> int:
+    return len(indexes_in(os.path.join(tb.store.path, "watch")))
+
+
+def test_a_sweep_drops_the_index_of_a_directory_that_is_gone_and_its_contents(trees):
+    with takeback.open(trees / "store") as tb:
+        watch(tb, trees / "one", trees / "other")
+        shutil.rmtree(trees / "one")
+
+        assert tb.sweep(0) > 100_000
+        assert indexes(tb) == 1
+        assert len(os.listdir(os.path.join(tb.store.path, "watch"))) <= 4  # no lock is left either
+
+
+def test_what_was_not_watched_for_long_is_dropped(trees):
+    with takeback.open(trees / "store") as tb:
+        watch(tb, trees / "one", trees / "other")
+        directory = os.path.join(tb.store.path, "watch")
+        lock = next(name for name in os.listdir(directory) if name.endswith(".lock"))
+        long_ago = time.time() - UNUSED - 60
+        os.utime(os.path.join(directory, lock), (long_ago, long_ago))
+
+        tb.sweep(0)
+
+        assert indexes(tb) == 1
+
+
+def test_while_someone_watches_nothing_is_dropped(trees):
+    with takeback.open(trees / "store") as tb, tb.run("watch") as run:
+        with run.watch(trees / "one") as watched:
+            shutil.rmtree(trees / "one")
+            tb.sweep(0)
+        assert indexes(tb) == 1 and watched.effect
+
+        run.undo(watched.effect)
+
+    assert (trees / "one" / "file").stat().st_size == 100_000
+
+
+def test_a_run_whose_index_was_dropped_under_it_looks_at_everything_again(trees):
+    tree, aside = trees / "one", trees / "aside"
+    with takeback.open(trees / "store") as tb, tb.run("watch") as run:
+        with run.watch(tree):
+            pass
+        os.rename(tree, aside)
+        with takeback.open(trees / "store") as another:
+            assert another.sweep(0) > 100_000
+        os.rename(aside, tree)
+        before = (tree / "file").read_bytes()
+        with run.watch(tree) as watched:
+            (tree / "file").unlink()
+        run.undo(watched.effect)
+
+    assert (tree / "file").read_bytes() == before
