@@ -75,7 +75,7 @@ class Watching(ABC):
             watched = self._trees[root.resource] = WatchedRoot(root, place)
             watched.follow(open_feed(root, again=False))
         elif watched.feed is None:
-            watched.follow(open_feed(root, again=True))
+            watched.follow(open_feed(root, again=True, crowded=watched.crowded))
         return watched
 
     def _stop_watching(self) -> None:

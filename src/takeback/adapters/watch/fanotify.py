@@ -3,6 +3,7 @@
 import os
 import stat
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 from takeback.adapters.file.kernel import libc
@@ -21,15 +22,18 @@ _RECORD = struct.Struct("=BBH8sIi")
 _HERE = -100  # AT_FDCWD; the path is absolute
 _DELETED = b" (deleted)"
 _BUFFER = 1 << 18
+_REMEMBERED = 20_000  # directories
 
 
 class Fanotify:
-    broken = False
+    broken = crowded = False
 
     def __init__(self, path: bytes) -> None:
         """`OSError` where the kernel, the filesystem or our rights do not allow it."""
         self._path = path
         self.unsure: set[int] = set()
+        # By handle: where a directory is, from the root. It holds until some directory is moved, which is reported.
+        self._paths: dict[bytes, str | None] = {}
         self._library: Any = libc().library
         self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._fd = -1
@@ -64,11 +68,19 @@ class Fanotify:
     def drain(self) -> Told | None:
         self.unsure.clear()
         told: dict[str, set[bytes]] = {}
-        paths: dict[bytes, str | None] = {}
         root = self._handle_now()
         lost = root != self._root
+        read: list[bytes] = []
         while data := self._read():
-            lost = not self._take(data, paths, told) or lost
+            read.append(data)
+        events = [event for data in read for event in _events(data)]
+        self.broken = self.crowded = any(mask & _OVERFLOW for mask, _ in events)  # the queue is not endless
+        lost = lost or self.crowded
+        moved = any(mask & _MOVED and mask & _ON_DIRECTORIES for mask, _ in events)
+        if lost or moved or len(self._paths) > _REMEMBERED:
+            self._paths.clear()
+        for _, records in events:
+            self._records(records, told)
         if lost:
             self._root = root
             return None
@@ -80,29 +92,18 @@ class Fanotify:
         except BlockingIOError:
             return b""
 
-    def _take(self, data: bytes, paths: dict[bytes, str | None], told: dict[str, set[bytes]]) -> bool:
-        """False if something was lost: the queue is not endless."""
-        at, whole = 0, True
-        while at < len(data):
-            length, _, _, header, mask, _, _ = _EVENT.unpack_from(data, at)
-            if mask & _OVERFLOW:
-                whole = False
-            self._records(data[at + header : at + length], paths, told)
-            at += length
-        return whole
-
-    def _records(self, data: bytes, paths: dict[bytes, str | None], told: dict[str, set[bytes]]) -> None:
+    def _records(self, data: bytes, told: dict[str, set[bytes]]) -> None:
         at, named, itself = 0, False, b""
         while at < len(data):
             kind, _, size, _, length, _ = _RECORD.unpack_from(data, at)
             handle = data[at + 12 : at + 20 + length]
             if kind == _WITH_NAME:
                 named = True
-                name = data[at + 20 + length : at + size].split(b"\0", 1)[0]
-                if handle not in paths:
-                    paths[handle] = self._directory_of(handle)
-                path = paths[handle]
+                if handle not in self._paths:
+                    self._paths[handle] = self._directory_of(handle)
+                path = self._paths[handle]
                 if path is not None:
+                    name = data[at + 20 + length : at + size].split(b"\0", 1)[0]
                     told.setdefault(path, set()).add(name)
             elif kind == _ITSELF:
                 itself = handle
@@ -165,3 +166,12 @@ class Fanotify:
         self._checked(self._library.name_to_handle_at(_HERE, self._path, room, byref(mount), 0))
         (length,) = struct.unpack_from("=I", room.raw)
         return room.raw[: 8 + length]
+
+
+def _events(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """What happened, and the records that tell to what."""
+    at = 0
+    while at < len(data):
+        length, _, _, header, mask, _, _ = _EVENT.unpack_from(data, at)
+        yield mask, data[at + header : at + length]
+        at += length

@@ -8,6 +8,7 @@ Told = Mapping[str, set[bytes]]  # by quoted path of a directory from the root: 
 
 class Feed(Protocol):
     broken: bool  # it will never tell everything again
+    crowded: bool  # and that was for what others do on the same filesystem, or may have been
     unsure: set[int]  # inodes of files that got or lost a name, told with none that is below the root
 
     def drain(self) -> Told | None:

@@ -22,6 +22,8 @@ _BUFFER = 1 << 18
 
 
 class Inotify:
+    crowded = False  # nobody else's changes are told
+
     def __init__(self, path: bytes) -> None:
         """`OSError` where there are more directories than the user may have watched."""
         self._path = path

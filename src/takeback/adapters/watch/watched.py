@@ -66,6 +66,7 @@ class WatchedRoot:
         self._place = place
         self.index = Index(place.directory, index_name(root.resource), root.resource)
         self.feed = feed
+        self.crowded = False  # the last feed ended, because it had to tell too much
         self._followed = -1  # the generation since which the feed has told everything
         self._known_inodes: set[int] | None = None
         self.last = Looked(0)
@@ -144,6 +145,7 @@ class WatchedRoot:
         """None: only the whole tree will do."""
         told = self.feed.drain() if self.feed else None
         if self.feed and self.feed.broken:
+            self.crowded = self.feed.crowded
             self.feed.close()
             self.feed = None
         if told is None or not self.index.exists() or not 0 <= self._followed <= self.index.generation:
@@ -225,7 +227,7 @@ class WatchedRoot:
             if listing != draft.before:
                 seen[path] = listing
                 if self._known_inodes is not None:
-                    self._known_inodes.update(entry.ino for entry in listing.entries)
+                    self._known_inodes.update(status.st_ino for status in draft.fresh.values())
         return seen
 
     def _listings(self, handles: Handles, scan: Scan, looked: int) -> Iterator[tuple[str, Listing]]:
