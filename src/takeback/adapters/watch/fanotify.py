@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from takeback.adapters.file.kernel import libc
+from takeback.adapters.watch.authors import Authors
 from takeback.adapters.watch.feed import Told
 from takeback.model.resource import quote, unquote
 
@@ -32,8 +33,10 @@ class Fanotify:
         """`OSError` where the kernel, the filesystem or our rights do not allow it."""
         self._path = path
         self.unsure: set[int] = set()
+        self._authors = Authors()
         # By handle: where a directory is, from the root. It holds until some directory is moved, which is reported.
         self._paths: dict[bytes, str | None] = {}
+        self._gone: set[bytes] = set()
         self._library: Any = libc().library
         self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._fd = -1
@@ -74,17 +77,27 @@ class Fanotify:
         while data := self._read():
             read.append(data)
         events = [event for data in read for event in _events(data)]
-        self.broken = self.crowded = any(mask & _OVERFLOW for mask, _ in events)  # the queue is not endless
+        self.broken = self.crowded = any(
+            mask & _OVERFLOW for mask, _, _ in events
+        )  # the queue is not endless
         lost = lost or self.crowded
-        moved = any(mask & _MOVED and mask & _ON_DIRECTORIES for mask, _ in events)
+        moved = any(mask & _MOVED and mask & _ON_DIRECTORIES for mask, _, _ in events)
         if lost or moved or len(self._paths) > _REMEMBERED:
             self._paths.clear()
-        for _, records in events:
-            self._records(records, told)
+            self._gone.clear()
+        for _, process, records in events:
+            self._records(records, process, told)
         if lost:
+            self._authors.whole = False
             self._root = root
             return None
         return told
+
+    def authors(self) -> Authors | None:
+        return self._authors
+
+    def begin_anew(self) -> None:
+        self._authors = Authors()
 
     def _read(self) -> bytes:
         try:
@@ -92,7 +105,7 @@ class Fanotify:
         except BlockingIOError:
             return b""
 
-    def _records(self, data: bytes, told: dict[str, set[bytes]]) -> None:
+    def _records(self, data: bytes, process: int, told: dict[str, set[bytes]]) -> None:
         at, named, itself = 0, False, b""
         while at < len(data):
             kind, _, size, _, length, _ = _RECORD.unpack_from(data, at)
@@ -102,20 +115,27 @@ class Fanotify:
                 if handle not in self._paths:
                     self._paths[handle] = self._directory_of(handle)
                 path = self._paths[handle]
-                if path is not None:
+                if path is None:
+                    if handle in self._gone:
+                        self._authors.somewhere.add(process)
+                else:
                     name = data[at + 20 + length : at + size].split(b"\0", 1)[0]
                     told.setdefault(path, set()).add(name)
+                    self._authors.add(path, "" if name == b"." else quote(name), process)
             elif kind == _ITSELF:
                 itself = handle
             at += size
         if itself and not named:
-            self._nameless(itself, told)
+            self._nameless(itself, process, told)
 
     def _directory_of(self, handle: bytes) -> str | None:
         """Quoted, from the root; None if it is elsewhere, or gone: then what it was in was reported too."""
-        return self._inside(self._found(handle)[0])
+        path = self._found(handle)[0]
+        if not path or path.endswith(_DELETED):
+            self._gone.add(handle)
+        return self._inside(path)
 
-    def _nameless(self, handle: bytes, told: dict[str, set[bytes]]) -> None:
+    def _nameless(self, handle: bytes, process: int, told: dict[str, set[bytes]]) -> None:
         """A file that got another name, or lost one, is reported without any: it may be written through that one. The
         kernel tells one of its names, which need not be ours."""
         path, status = self._found(handle)
@@ -125,6 +145,7 @@ class Fanotify:
         if inside is not None:
             above, _, quoted = inside.rpartition("/")
             told.setdefault(above, set()).add(unquote(quoted))
+            self._authors.add(above, quoted, process)
         if status.st_nlink > 1 or path.endswith(_DELETED):
             self.unsure.add(status.st_ino)
 
@@ -168,10 +189,10 @@ class Fanotify:
         return room.raw[: 8 + length]
 
 
-def _events(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """What happened, and the records that tell to what."""
+def _events(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """What happened, by which process, and the records that tell to what."""
     at = 0
     while at < len(data):
-        length, _, _, header, mask, _, _ = _EVENT.unpack_from(data, at)
-        yield mask, data[at + header : at + length]
+        length, _, _, header, mask, _, process = _EVENT.unpack_from(data, at)
+        yield mask, process, data[at + header : at + length]
         at += length

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+from takeback.adapters.watch.authors import Authors
+
 Told = Mapping[str, set[bytes]]  # by quoted path of a directory from the root: names in it
 
 
@@ -14,5 +16,11 @@ class Feed(Protocol):
     def drain(self) -> Told | None:
         """What may have changed since the last time; None if something was lost, and only a full look can tell."""
         ...
+
+    def authors(self) -> Authors | None:
+        """Who made the changes that were told since `begin_anew`; None if nobody knows."""
+        ...
+
+    def begin_anew(self) -> None: ...
 
     def close(self) -> None: ...

@@ -5,6 +5,7 @@ import struct
 from typing import Any
 
 from takeback.adapters.file.kernel import libc
+from takeback.adapters.watch.authors import Authors
 from takeback.adapters.watch.feed import Told
 from takeback.model.resource import quote
 
@@ -91,6 +92,12 @@ class Inotify:
         except OSError:
             self.broken = True  # no more directories can be watched
         return None if self.broken else told
+
+    def authors(self) -> Authors | None:
+        return None  # it does not tell who it was
+
+    def begin_anew(self) -> None:
+        pass
 
     def _read(self) -> bytes:
         try:

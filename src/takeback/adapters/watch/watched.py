@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from takeback.adapters.file.handles import Handles
 from takeback.adapters.file.kernel import AT_ROOT
 from takeback.adapters.file.paths import open_below
+from takeback.adapters.watch.authors import Authors
 from takeback.adapters.watch.compare import Compared, differing
 from takeback.adapters.watch.feed import Feed
 from takeback.adapters.watch.index import Hole, Index, Watch, index_name
@@ -88,6 +89,8 @@ class WatchedRoot:
             others = self.index.watches() if self.index.exists() else ()
             token = new_id()
             looked = self._look(bounds, bool(others), (token, owner))
+        if self.feed:
+            self.feed.begin_anew()
         return Baseline(self.root.resource, self.index.name, looked.generation, token)
 
     def changes(self, baseline: Baseline) -> Compared:
@@ -101,6 +104,10 @@ class WatchedRoot:
         """The resources that were seen to change after that generation; nothing is looked at."""
         with self.index.looking():
             return {target.resource for target in self._compared(generation).targets}
+
+    def authors(self) -> Authors | None:
+        """Who made the changes since the last beginning; None if that is not known."""
+        return self.feed.authors() if self.feed else None
 
     def others(self, token: str) -> tuple[Watch, ...]:
         return tuple(watch for watch in self.index.watches() if watch.token != token)
