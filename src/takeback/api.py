@@ -2,9 +2,9 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from takeback.errors import LeaseHeld, Misuse, Refused
 from takeback.model.effect import Effect, State, state_named
@@ -14,33 +14,20 @@ from takeback.model.record import Draft, Kind, canonical
 from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, OnDeath, RunInfo, RunState
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undo_of
-from takeback.runs.dead import something_left
-from takeback.runs.names import id_of, name_of, names_of, run_of
+from takeback.runs.names import name_of, names_of, run_of
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
+from takeback.upkeep import Upkeep, now
 
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.engine.recover import Settled
-    from takeback.retention.tiers import Decision
     from takeback.runs.run import Run
     from takeback.runs.verbs import Path
 
 
-class Verified(NamedTuple):
-    """What `verify` found; sound if there is nothing in it."""
-
-    findings: tuple[str, ...]
-    records: int
-    blobs: int
-
-    @property
-    def sound(self) -> bool:
-        return not self.findings
-
-
-class Takeback:
+class Takeback(Upkeep):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.recovered: tuple[Settled, ...] = ()
@@ -56,10 +43,6 @@ class Takeback:
         if self._parts is None:
             self._parts = _wire(self.store)
         return self._parts
-
-    @property
-    def _lease_lasts(self) -> int:
-        return self.store.settings.lease_seconds * 1_000_000
 
     # Runs.
 
@@ -187,7 +170,8 @@ class Takeback:
         agent: str = "",
     ) -> UndoResult:
         from takeback.engine.plan import Wishes, plan_undo
-        from takeback.engine.undo import carry_out, refuse_blocked, refuse_conflicts, refuse_untouched
+        from takeback.engine.stuck import Taker, carry_out, to_settle
+        from takeback.engine.undo import refuse_blocked, refuse_conflicts, refuse_untouched
 
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
         plan = plan_undo(self.parts, wanted, wishes)
@@ -195,7 +179,8 @@ class Takeback:
         refuse_conflicts(plan, wishes)
         if dry_run:
             return UndoResult("planned", plan.effects, plan.targets)
-        if nothing_to_do(plan.targets):
+        stuck = to_settle(self.parts, plan)
+        if nothing_to_do(plan.targets) and not stuck:
             return UndoResult("done", plan.effects, plan.targets)
         first = plan.effects[0]
         name = f"undo {short(first.id)}" + (
@@ -207,7 +192,9 @@ class Takeback:
             ) as run,
             run.uninterrupted(),
         ):
-            result = carry_out(self.parts, run.lease, plan, wishes, agent)
+            result = carry_out(
+                self.parts, run.lease, plan, wishes, agent, Taker(myself(), now(), self._lease_lasts)
+            )
         return refuse_untouched(result)
 
     def keep(
@@ -215,20 +202,15 @@ class Takeback:
     ) -> tuple[Effect, ...]:
         """Say that these stay: no longer taken back when their run fails, and forgettable after their time.
         What is held is made; with `force` also over what others changed since, which undo brings back."""
+        from takeback.runs.held import keep_all, refuse_unkept
+
         effects = [self.effect(name) for name in names_of(what)]
         held = [one for one in effects if one.waits_for]
         if held:
-            from takeback.runs.held import keep_all
-
             keep_all(self.parts, held, force, myself(), now(), self._lease_lasts)
             effects = [self.effect(one.id) for one in effects]
         for effect in effects:
-            if effect.state not in (State.DONE, State.UNDONE):
-                never = effect.state is State.ABORTED
-                raise Refused(
-                    f"Effect {short(effect.id)} is {effect.state.value}; only what is done can be kept.",
-                    hint=f"It never happened: {effect.note}" if never else "Run `takeback recover` first.",
-                )
+            refuse_unkept(effect)
         drafts = [Draft(Kind.KEEP, one.run, one.id) for one in effects if one.kept_by != "person"]
         if drafts:
             self.store.journal.append(None, drafts)
@@ -276,99 +258,6 @@ class Takeback:
         id = self.find_run(run).id if isinstance(run, str) else run.id if run else ""
         return newest(of_run(self.store.journal, id), self.store.settings.checkpoints_kept)
 
-    # Upkeep.
-
-    def recover(self) -> "tuple[Settled, ...]":
-        """Settle what dead processes left behind; look again at what is stuck."""
-        return self._recover(stuck_too=True)
-
-    def _recover(self, stuck_too: bool) -> "tuple[Settled, ...]":
-        from takeback.engine.recover import recover
-
-        self._clear()
-        return recover(self.parts, myself(), now(), self._lease_lasts, stuck_too=stuck_too)
-
-    def needs_recovery(self) -> bool:
-        """Whether a dead process left something; cheap, asked each time a store is opened."""
-        if self.store.database.read_only or self.store.suspect():
-            return False
-        return something_left(self.store.journal, self.store.leases, now())
-
-    def verify(self, read_data: bool = False) -> Verified:
-        """Everything that is wrong with the store; with `read_data` every blob is read again."""
-        from takeback.audit.boxes import lost_layers
-
-        findings = list(self.store.journal.check())
-        findings += self.store.blobs.check(read_data)
-        findings += self._missing_blobs()
-        findings += lost_layers(self.store.layers())
-        if not findings and read_data:
-            self.store.trust_again()
-        blobs = sum(1 for _ in self.store.blobs.info())
-        return Verified(tuple(findings), self.store.journal.tally()["records"], blobs)
-
-    def _missing_blobs(self) -> Iterator[str]:
-        for effect in self.store.journal.effects(Query(states=(State.DONE, State.UNDONE, State.INTENDED))):
-            for digest in effect.remedy.blobs if effect.remedy and not effect.forgotten else ():
-                if not self.store.blobs.has(digest):
-                    yield f"Effect {short(effect.id)} cannot be undone: blob {digest[:12]} is missing."
-
-    def forget(
-        self,
-        what: "Sequence[Effect | str] | Effect | str | None" = None,
-        *,
-        dry_run: bool = False,
-    ) -> "tuple[Decision, ...]":
-        """Give up the power to undo: these effects, or by policy what was kept long enough ago."""
-        from takeback.retention.forget import by_policy, forget, named
-
-        if what is None:
-            decisions = by_policy(self.parts, self.store.settings, now())
-        else:
-            # A damaged record is no reason to keep it: forgetting is how a store goes on without it.
-            ids = [id_of(self.store.journal, name) for name in names_of(what)]
-            found = list(self.store.journal.effects(Query(ids=tuple(ids), damaged_too=True)))
-            decisions = named(self.parts, found)
-        if not dry_run:
-            forget(self.parts, decisions)
-        return decisions
-
-    def sweep(self, grace: int | None = None) -> int:
-        """Delete the bytes nothing needs any more; how many were freed."""
-        from takeback.retention.forget import release_forgotten
-        from takeback.retention.layers import sweep_layers
-        from takeback.retention.sweep import sweep
-        from takeback.runs.watch import UNUSED, drop_unused
-
-        if grace is not None and grace < 0:
-            raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
-        self.store.refuse_if_suspect()
-        self._clear()
-        release_forgotten(self.parts, os.path.join(self.store.path, "held"))
-        grace = self.store.settings.grace_seconds if grace is None else grace
-        dropped = drop_unused(self.parts, now() / 1e6 - UNUSED)
-        return dropped + sweep_layers(self.parts, self.store.layers(), grace) + sweep(self.parts, grace)
-
-    def _clear(self) -> None:
-        """Layers of commands, and of boxes put together, whose takeback was killed."""
-        from takeback.runs.workshop import clear
-
-        for name in ("commands", "wholes"):
-            clear(os.path.join(self.store.path, name))
-
-    def _keep_up(self, run: str) -> None:
-        """After a run ended well: bring the store under its caps."""
-        from takeback.retention.upkeep import keep_up
-
-        ended = tuple(self.store.journal.effects(Query(run=run, limit=50)))
-        size = self.store.bytes_on_disk(layers=False)  # forgetting files would not make boxes smaller
-        if keep_up(self.parts, self.store.settings, now(), size, ended):
-            self.sweep()
-
-    def size(self) -> int:
-        """Bytes on disk."""
-        return self.store.bytes_on_disk()
-
     def close(self) -> None:
         self.store.close()
 
@@ -392,10 +281,6 @@ def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True) 
     if recover and tb.needs_recovery():
         tb.recovered = tb._recover(stuck_too=False)  # pyright: ignore[reportPrivateUsage]
     return tb
-
-
-def now() -> int:
-    return time.time_ns() // 1000
 
 
 def _refuse_unnamed(name: object, agent: object) -> None:

@@ -13,8 +13,9 @@ HOUR = 3600
 
 
 def later(scene: Scene, monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
-    real = takeback.api.now
-    monkeypatch.setattr("takeback.api.now", lambda: real() + seconds * 1_000_000)
+    real = takeback.upkeep.now
+    for place in ("takeback.api.now", "takeback.upkeep.now"):
+        monkeypatch.setattr(place, lambda: real() + seconds * 1_000_000)
 
 
 def settle(scene: Scene, **settings: int) -> None:

@@ -25,7 +25,7 @@ class TestTreeAdapter(AdapterSuite):
         return TreeScene(quick_place, request.param)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 class TestTreeAdapterAtManyPoints(TestTreeAdapter):
     stride = 31

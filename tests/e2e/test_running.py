@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import COMMAND, CommandLine, surroundings
+from tests.e2e.test_telling import python
 from tests.world import World
 
 LONG = 120  # seconds that nothing here takes on any machine
@@ -225,8 +226,9 @@ def test_a_signal_ends_it_and_nothing_was_changed(
         assert child.stdout
         assert child.stdout.readline() == "ready\n"
         child.send_signal(number)
-        child.communicate(timeout=LONG)
+        _, told = child.communicate(timeout=LONG)
     assert child.returncode == 128 + number
+    assert told == "Interrupted; what the command had changed is dropped; nothing was changed.\n"
     assert not (world / "a").exists()
     assert takeback.done("status", "--json").json["runs"] == {"open": 0, "suspended": 0}
 
@@ -270,3 +272,56 @@ def test_explain_tells_before_anything_runs(takeback: CommandLine, world: World)
     assert answer["engine"] == "in place"
     assert str(world.root) in answer["coverage"]
     assert takeback("explain").code == 2
+
+
+# A signal comes when what the command changed is being put in place.
+SIGNALLED = """
+import os, sys
+from takeback.adapters.tree.carrying import Carrier
+from takeback.frontends.cli.commands import answer
+clear = Carrier._clear
+def signalled(*given):
+    Carrier._clear = clear
+    os.kill(os.getpid(), int(sys.argv[1]))
+    return clear(*given)
+Carrier._clear = signalled
+sys.exit(answer(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_the_middle_of_a_merge_is_heard_when_it_is_whole_and_all_is_taken_back(
+    takeback: CommandLine, world: World, number: signal.Signals
+) -> None:
+    (world / "a").write_text("old\n")
+    before = world.picture()
+
+    said = python(world, SIGNALLED, str(int(number)), "run", *shell("echo new > a; echo new > b"))
+
+    assert (said.code, said.err) == (
+        128 + number,
+        "Interrupted; what it had changed was taken back: 2 paths.\n",
+    )
+    assert world.picture() == before
+    assert takeback.done("status", "--json").json["runs"] == {"open": 0, "suspended": 0}
+
+
+def test_a_signal_while_what_is_held_is_recorded_leaves_it_held_and_says_so(
+    takeback: CommandLine, world: World
+) -> None:
+    late = SIGNALLED.replace("takeback.adapters.tree.carrying import Carrier", "takeback.runs.run import Run")
+    late = late.replace("Carrier._clear", "Run._hold").replace(
+        "    os.kill(os.getpid(), int(sys.argv[1]))\n    return clear(*given)",
+        "    held = clear(*given)\n    os.kill(os.getpid(), int(sys.argv[1]))\n    return held",
+    )
+
+    said = python(world, late, str(int(signal.SIGTERM)), "run", "--hold", *shell("echo new > b"))
+
+    id = takeback.effect("@")["id"][:8]
+    assert said.code == 143
+    assert said.err == (
+        "Interrupted; nothing was changed, and what it did is held: "
+        f"`takeback keep {id}` makes it, `takeback undo {id}` drops it.\n"
+    )
+    takeback.done("keep", id)
+    assert (world / "b").read_text() == "new\n"

@@ -11,6 +11,7 @@ class Mutant(NamedTuple):
 
 
 BOUNDARIES = "tests/crash/test_every_boundary.py"
+SLOW = ("-m", "not long")
 
 MUTANTS = (
     Mutant(
@@ -183,5 +184,41 @@ MUTANTS = (
         "engine/do.py",
         (("        _refuse_other_targets(effect, assessment, remedy)\n", ""),),
         ("tests/crash/test_several_processes.py", "-k", "between_the_look"),
+    ),
+    Mutant(
+        "a tree of which only a part is made is neither before nor after",
+        "adapters/tree/sighting.py",
+        (("    if len(deciding) > 1:\n", "    if False:\n"),),
+        ("tests/trees/test_killed.py", *SLOW, "-k", "any_boundary and merge"),
+    ),
+    Mutant(
+        "what is in a directory that was made anew hides what was in the old one",
+        "sandbox/view.py",
+        (("            if is_opaque(path, ground.userxattr):\n                break\n", ""),),
+        ("tests/trees/test_random_operations.py", *SLOW),
+    ),
+    Mutant(
+        "another mode is a change of a watched tree",
+        "adapters/watch/compare.py",
+        (("    return not same(one, other) or ", "    return "),),
+        ("tests/trees/test_random_operations.py",),
+    ),
+    Mutant(
+        "a link in a tree is never followed",
+        "adapters/file/kernel.py",
+        (("resolve = RESOLVE_NO_SYMLINKS | ", "resolve = "),),
+        ("tests/trees/test_racer.py", "tests/trees/unit/test_tree_races.py", "-k", "link"),
+    ),
+    Mutant(
+        "work for which there is no room is held",
+        "runs/commands.py",
+        (("raise self._held_instead(found.change, options, trouble) from trouble", "raise"),),
+        ("tests/trees/test_full_disk.py",),
+    ),
+    Mutant(
+        "a change for which there is no room is withdrawn",
+        "adapters/tree/carrying.py",
+        (("            self._withdraw(pending, swapped, adjusted, trouble)\n", ""),),
+        ("tests/trees/test_full_disk.py", "tests/trees/unit/test_tree_faults.py"),
     ),
 )

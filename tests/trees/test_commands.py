@@ -68,7 +68,7 @@ def test_some_destructive_commands_do_the_same_every_way_and_are_taken_back(
     record_property("destructive commands taken back", effects)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_destructive_command_does_the_same_every_way_in_one_of_the_trees(
     run: takeback.Run, part: int, tmp_path: Path, record_property: Callable[[str, object], None]

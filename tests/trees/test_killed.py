@@ -64,7 +64,7 @@ def test_a_tree_is_before_or_after_when_takeback_is_killed_at_some_boundaries(
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("part", [pytest.param(n, marks=pytest.mark.long) for n in range(PARTS)])
+@pytest.mark.parametrize("part", [pytest.param(n, marks=pytest.mark.slow) for n in range(PARTS)])
 @pytest.mark.parametrize("name", WORK)
 def test_a_tree_is_before_or_after_when_takeback_is_killed_at_any_boundary(
     murder: Murder, name: str, part: int, record_property: Count

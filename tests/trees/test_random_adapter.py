@@ -70,7 +70,7 @@ def test_a_few_random_changes_are_made_and_taken_back(record_property: Callable[
     record_property("random changes of the tree adapter", try_many(range(FAST)))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_changes_are_made_and_taken_back(
     part: int, record_property: Callable[[str, object], None]

@@ -76,7 +76,7 @@ def test_a_few_random_sequences_are_the_same_every_way_and_are_taken_back(
     record_property("random sequences", try_sequences(run, range(first, first + FAST), tmp_path))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_sequences_are_the_same_every_way_and_are_taken_back(
     run: takeback.Run, tmp_path: Path, part: int, record_property: Callable[[str, object], None]

@@ -4,6 +4,8 @@ import os
 import random
 import shutil
 import sqlite3
+import subprocess
+from contextlib import contextmanager
 
 import pytest
 
@@ -240,6 +242,33 @@ def test_a_feed_that_loses_events_and_says_so_loses_nothing(scene):
         scene.write("a/file", f"round {round}")
         scene.write(f"b{round}/new", "n")
         told(scene, baseline)
+
+
+@contextmanager
+def deep_below(place, levels=20):
+    """Deeper than the kernel can tell the path of."""
+    handles = [os.open(place, os.O_RDONLY | os.O_DIRECTORY)]
+    try:
+        for _ in range(levels):
+            os.mkdir("d" * 250, dir_fd=handles[-1])
+            handles.append(os.open("d" * 250, os.O_RDONLY | os.O_DIRECTORY, dir_fd=handles[-1]))
+        yield handles[-1]
+    finally:
+        for handle in handles:
+            os.close(handle)
+        subprocess.run(["rm", "-rf", os.path.join(place, "d" * 250)], check=True, timeout=240)
+
+
+@pytest.mark.parametrize("where", ["tree", "."])
+def test_what_happens_at_the_end_of_a_path_too_long_to_be_told(fed, where):
+    with deep_below(fed.tree.parent / where) as deep:
+        baseline = fed.begin()
+        os.close(os.open("far", os.O_WRONLY | os.O_CREAT, dir_fd=deep))
+        fed.write("top", "changed")
+        found, _ = told(fed, baseline)
+
+    names = [one.resource.rpartition("/")[2] for one in found.targets if one.after["type"] == "file"]
+    assert names == (["far", "top"] if where == "tree" else ["top"])
 
 
 def test_a_feed_that_starts_late_begins_with_a_look_at_everything(scene):

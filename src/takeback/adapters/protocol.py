@@ -69,6 +69,16 @@ class Watcher(Protocol):
         ...
 
 
+@runtime_checkable
+class Rester(Protocol):
+    """An adapter whose effects can be left half-way in more than one way."""
+
+    def rest(self, effect: Effect) -> None:
+        """Whoever carried it out died, and someone else came between: scratch goes or is given back, and nothing stays
+        half-changed. Then each target is before, after, or someone else's."""
+        ...
+
+
 class Adapter(Protocol):
     """One kind of resource. Acts on the world and on nothing else."""
 

@@ -148,8 +148,9 @@ def _side(blobs: Blobs, resource: str, state: State) -> Side:
 
 def _on_disk(resource: str, digest: str, size: int) -> bytes | None:
     """The file itself, if it is still what the effect left."""
-    import hashlib
     import stat
+
+    from takeback.model.naming import name_of
 
     try:
         fd = os.open(path_of(resource), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -160,7 +161,7 @@ def _on_disk(resource: str, digest: str, size: int) -> bytes | None:
         if not stat.S_ISREG(status.st_mode) or status.st_size != size:
             return None
         data = file.read(size + 1)
-    return data if hashlib.sha256(data).hexdigest() == digest else None
+    return data if name_of(data).hex() == digest else None
 
 
 # Directories.

@@ -111,6 +111,8 @@ def undo_json(result: "UndoResult") -> dict[str, Any]:
         ],
         "undo": [one.id for one in result.undo],
     }
+    if result.settled:
+        told["settled"] = list(result.settled)
     if result.state is not None:
         told["state"] = result.state
     return told

@@ -81,7 +81,7 @@ def refuse_impossible(effect: Effect) -> None:
             f"Effect {name} never happened: {effect.note or 'it was aborted.'}",
             hint="There is nothing to undo.",
         )
-    if effect.state is not State.DONE:
+    if effect.state not in (State.DONE, State.STUCK):
         raise StoreBusy(
             f"Effect {name} is {effect.state.value}.",
             hint="Run `takeback recover` first, or wait until it is done.",
@@ -97,6 +97,8 @@ def _refuse_overtaken(parts: Parts, effect: Effect, outcomes: Sequence[Outcome])
 
 def _stands(parts: Parts, effect: Effect) -> bool:
     """Whether it is done and, if it is an undo or a redo, what it took back or brought back still is."""
+    if effect.state is State.STUCK:
+        return True  # it is settled first; until then nothing may build on it
     if effect.state is not State.DONE:
         return False
     if not effect.undoes or effect.change.args.get("partial"):

@@ -7,6 +7,7 @@ from takeback.adapters.protocol import Adapter
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes
 from takeback.engine.settle import abort, finish, take_back
+from takeback.engine.stuck import GIVEN_UP
 from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_kept, roll_back
 from takeback.errors import Corrupt, Failed, LeaseHeld, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.effect import COMMAND, PERSON, WAS_HELD, Effect, State
@@ -121,11 +122,12 @@ def _open_in(parts: Parts, run: str, states: tuple[State, ...]) -> tuple[Effect,
 
 
 def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
+    odd = ""
     try:
         effect = whole(parts, effect)
         if effect.waits_for == COMMAND:
             return _settle_watched(parts, lease, effect)
-        outcome = _settled(parts, lease, adapter_of(parts, effect.change.adapter), effect)
+        outcome, odd = _settled(parts, lease, adapter_of(parts, effect.change.adapter), effect)
         if outcome == "aborted" and effect.change.args.get(WAS_HELD):
             return _held_again(parts, lease, effect)
     except Stuck:
@@ -133,8 +135,10 @@ def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
     except Corrupt as damage:
         # One damaged record must not keep every other run from being settled.
         outcome = _stuck(parts, lease, effect, str(damage))
-    finished = f"the {_verb(effect.of)} was finished" if effect.is_undo and outcome == "done" else ""
-    return Settled(effect.id, effect.run, effect.change.summary, outcome, finished)
+    detail = f"the {_verb(effect.of)} was finished" if effect.is_undo and outcome == "done" else ""
+    if outcome == "stuck" and odd:
+        detail = f"needs a person: {odd}"
+    return Settled(effect.id, effect.run, effect.change.summary, outcome, detail)
 
 
 def _held_again(parts: Parts, lease: Lease, effect: Effect) -> Settled:
@@ -162,32 +166,35 @@ def _verb(taken_back: Effect | None) -> str:
     return "redo" if taken_back and taken_back.is_undo else "undo"
 
 
-def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> str:
+def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tuple[str, str]:
+    """The outcome; and what is someone else's, if that is why it is stuck."""
     sighting = adapter.verify(effect) if effect.remedy else None
     standing = sighting.standing if sighting else Standing.BEFORE
     row = {State.PROPOSED: "proposed", State.STUCK: "stuck"}.get(effect.state)
     step = RECOVERY.get((row or ("undo" if effect.is_undo else "do"), standing))
+    detail = sighting.detail if sighting else ""
     if step is None:
-        return "stuck"
+        return "stuck", detail
     why = f"Its process ended in the middle; the target was found {standing.value}."
     if step.record == STICK:
-        detail = sighting.detail if sighting else ""
-        return _stuck(parts, lease, effect, f"{why} {detail}".strip())
+        return _stuck(parts, lease, effect, f"{why} {detail}".strip()), detail
     if step.act == UNDO:
         take_back(parts, lease, adapter, effect, why)
-        return "aborted"
+        return "aborted", ""
     if step.act == APPLY:
         try:
             adapter.apply(effect)
             if (seen := adapter.verify(effect)).standing is not Standing.AFTER:
-                return _stuck(parts, lease, effect, f"{why} It could not be completed: {seen.detail}")
+                return _stuck(
+                    parts, lease, effect, f"{why} It could not be completed: {seen.detail}"
+                ), seen.detail
         except (OSError, TakebackError) as error:
-            return _stuck(parts, lease, effect, f"{why} It could not be completed: {error}")
+            return _stuck(parts, lease, effect, f"{why} It could not be completed: {error}"), str(error)
     if step.record == DONE:
         finish(parts, lease, adapter, effect, {})
-        return "done"
+        return "done", ""
     abort(parts, lease, adapter, effect, why)
-    return "aborted"
+    return "aborted", ""
 
 
 def _stuck(parts: Parts, lease: Lease, effect: Effect, why: str) -> str:
@@ -235,7 +242,8 @@ def _finish_undo(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
         return _bring_all_back(parts, lease, info, wanted)
     wishes = Wishes(on_conflict=OnConflict(opened.body.get("on_conflict", OnConflict.SKIP)))
     found = parts.journal.effects(Query(ids=wanted, newest=True)) if wanted else ()
-    left = tuple(whole(parts, effect) for effect in found if effect.state is State.DONE)
+    over = _decided(parts, info.id)
+    left = tuple(whole(parts, one) for one in found if one.state is State.DONE and one.id not in over)
     try:
         result = carry_out(parts, lease, Plan(left, ()), wishes, info.agent)
     except (Refused, Failed, Corrupt) as error:
@@ -243,6 +251,12 @@ def _finish_undo(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
         return _bring_all_back(parts, lease, info, wanted, str(error))
     close_rolled_back(parts, lease, result, "kept")
     return _told(parts, result, info)
+
+
+def _decided(parts: Parts, run: str) -> set[str]:
+    """What this undo has taken back before, or a person took in hand when it got stuck: that is not done again."""
+    made = parts.journal.effects(Query(run=run, undos=True, states=(State.DONE, State.UNDONE, State.ABORTED)))
+    return {one.undoes for one in made if one.state is not State.ABORTED or one.note == GIVEN_UP}
 
 
 def _bring_all_back(

@@ -33,7 +33,8 @@ def stick(parts: Parts, lease: Lease, effect: Effect, why: str) -> Stuck:
         parts.journal.append(lease, [Draft(Kind.STICK, effect.run, effect.id, {"why": why})])
     return Stuck(
         f"Effect {short(effect.id)} on {display(effect.change.resource)} is stuck: {why}",
-        hint=f"`takeback show {short(effect.id)}` tells what is known; put it right, then run `takeback recover`.",
+        hint=f"`takeback show {short(effect.id)}` tells what is known; put it right and run `takeback recover`, or "
+        "undo it: merge, skip and force say what becomes of what is someone else's.",
         effect=effect.id,
     )
 

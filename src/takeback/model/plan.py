@@ -62,4 +62,5 @@ class UndoResult(NamedTuple):
     undo: tuple[Effect, ...] = ()  # the effects that did it; redo takes these back
     state: Any = None  # the agent's own state, when undo went back to a checkpoint
     postponed: bool = False  # something could not be reached just now: trying again may do more
+    settled: tuple[str, ...] = ()  # effects that were stuck, and are not any more
     because: TakebackError | None = None  # why nothing was changed, when nothing was

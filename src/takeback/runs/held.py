@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from takeback.engine.do import Terms
 from takeback.engine.held import drop_held, keep_held
 from takeback.engine.parts import Parts
-from takeback.errors import Drifted
+from takeback.errors import Drifted, Refused
 from takeback.model.change import Change
-from takeback.model.effect import Effect
+from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.run import Lease, Owner
@@ -42,6 +42,21 @@ def keep_all(parts: Parts, effects: Iterable[Effect], force: bool, me: Owner, no
             raise
         finally:
             parts.leases.release(lease)
+
+
+def refuse_unkept(effect: Effect) -> None:
+    """Only what happened can stay."""
+    if effect.state in (State.DONE, State.UNDONE):
+        return
+    name = short(effect.id)
+    hint = "Run `takeback recover` first."
+    if effect.state is State.ABORTED:
+        hint = f"It never happened: {effect.note or 'it was not completed.'}"
+    elif effect.state is State.STUCK:
+        hint = f"`takeback show {name}` tells what is known; `takeback undo {name}` takes it back."
+    raise Refused(
+        f"Effect {name} is {effect.state.value}; only what is done can be kept.", hint=hint, effect=effect.id
+    )
 
 
 def drop_all(

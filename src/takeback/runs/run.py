@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from takeback.engine.do import Terms, do
 from takeback.engine.parts import Parts
 from takeback.engine.plan import Wishes, plan_undo
+from takeback.engine.stuck import Taker, carry_out
 from takeback.engine.undo import (
-    carry_out,
     not_kept,
     refuse_blocked,
     refuse_conflicts,
@@ -32,11 +32,12 @@ from takeback.model.settings import Settings
 from takeback.runs import checkpoints
 from takeback.runs.commands import Commands
 from takeback.runs.heartbeat import Heartbeat
-from takeback.runs.held import dropped
+from takeback.runs.held import dropped, refuse_unkept
 from takeback.runs.names import name_of
 from takeback.runs.signals import Interruptions, shared
 from takeback.runs.verbs import Options, Verbs
 from takeback.runs.watch import Watching
+from takeback.storage.process import myself
 from takeback.storage.protocols import Blobs, Query
 
 if TYPE_CHECKING:
@@ -250,7 +251,8 @@ class Run(Verbs, Commands, Watching):
             if dry_run:
                 return UndoResult("planned", plan.effects, plan.targets)
             with self.uninterrupted():
-                result = carry_out(self._parts, self._lease, plan, wishes, self.agent)
+                taker = Taker(myself(), self._now(), self._settings.lease_seconds * 1_000_000)
+                result = carry_out(self._parts, self._lease, plan, wishes, self.agent, taker)
             return refuse_untouched(result)
 
     def _wanted(self, effect: "Effect | str | None", point: Checkpoint | None) -> tuple[Effect, ...]:
@@ -273,6 +275,8 @@ class Run(Verbs, Commands, Watching):
             if found.waits_for:
                 terms = Terms(found.key, agent=self.agent, held_back=self.uninterrupted)
                 keep_held(self._parts, self._lease, found, found.change, terms)
+            else:
+                refuse_unkept(found)
             self._append(Draft(Kind.KEEP, self.id, found.id))
 
     def effects(self) -> tuple[Effect, ...]:

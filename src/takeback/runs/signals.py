@@ -19,6 +19,7 @@ class Interruptions:
 
     def __init__(self) -> None:
         self.arrived = 0
+        self._waiting = False
         self._busy = 0
         self._users = 0
         self._before: dict[int, Any] = {}
@@ -47,19 +48,21 @@ class Interruptions:
             yield
         finally:
             self._busy -= 1
-            if self.arrived and not self._busy:
-                _raise(self.arrived)
+            if self._waiting and not self._busy:
+                self._raise()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.arrived = number
+        self._waiting = True
         if not self._busy:
-            _raise(number)
+            self._raise()
 
-
-def _raise(number: int) -> None:
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    raise SystemExit(128 + number)
+    def _raise(self) -> None:
+        """Once for each: what is done because of it is not interrupted by it again."""
+        self._waiting = False
+        if self.arrived == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + self.arrived)
 
 
 def shared() -> Interruptions:

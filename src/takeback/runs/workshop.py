@@ -4,25 +4,29 @@ killed process left is cleared by whoever comes next."""
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from takeback.adapters.file.freeing import Freeing
 from takeback.model.ids import new_id
 from takeback.model.run import Owner
+from takeback.storage.disk import reachable
 from takeback.storage.process import alive, myself
 
 
 @contextmanager
 def workshop(place: str) -> Iterator[str]:
     """A new private directory below `place`; gone at the end."""
-    os.makedirs(place, mode=0o700, exist_ok=True)
-    clear(place)
     mine = os.path.join(place, f"{new_id()}.{_as_name(myself())}")
-    os.mkdir(mine, 0o700)
+    with reachable(place, "written"):
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        clear(place)
+        os.mkdir(mine, 0o700)
     try:
         yield mine
     finally:
-        remove_all(mine)
+        # What it held is merged, held or dropped by now; whoever comes after us clears the rest.
+        with suppress(OSError):
+            remove_all(mine)
 
 
 def _as_name(owner: Owner) -> str:

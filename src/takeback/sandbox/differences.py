@@ -5,15 +5,16 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import zip_longest
 from typing import NamedTuple
 
+from takeback.model.naming import read_pieces
 from takeback.sandbox.layer import Form, Mount, attributes, mark, read_form
 from takeback.sandbox.mounts import mounted
 from takeback.sandbox.order import Stack
 from takeback.sandbox.view import Ground, Node, View
 
 _HANDLE = 21  # where a file handle begins in overlayfs's note about the origin
-_PIECE = 1 << 20
 
 
 class Left(NamedTuple):
@@ -240,12 +241,8 @@ def _same_bytes(one: bytes, other: bytes) -> bool:
     """What cannot be read is told: whoever has to keep it says so."""
     try:
         with open(one, "rb", buffering=0) as first, open(other, "rb", buffering=0) as second:
-            while True:
-                here, there = first.read(_PIECE), second.read(_PIECE)
-                if here != there:
-                    return False
-                if not here:
-                    return True
+            pieces = zip_longest(read_pieces(first.fileno()), read_pieces(second.fileno()))
+            return all(here is there or here == there for here, there in pieces)
     except PermissionError:
         return False
 

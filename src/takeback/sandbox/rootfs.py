@@ -5,6 +5,7 @@ import stat
 from functools import cache
 from typing import NamedTuple
 
+from takeback.model.cover import NAME
 from takeback.sandbox.calls import (
     ATTR_NODEV,
     ATTR_NOEXEC,
@@ -199,7 +200,7 @@ def _cover(scene: Scene, mask: bytes) -> None:
     fd = _open(scene, mask)
     try:
         kernel().mount(
-            b"tmpfs",
+            NAME.encode(),
             b"/proc/self/fd/%d" % fd,
             b"tmpfs",
             MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,

@@ -212,7 +212,8 @@ def _refuse_overlap(connection: sqlite3.Connection, record: Record) -> None:
         if state == State.STUCK:
             raise Blocked(
                 f"Effect {short(id)} on {display(resource)} is stuck, so nothing may build on it.",
-                hint=f"See `takeback show {short(id)}`, put it right, then run `takeback recover`.",
+                hint=f"`takeback show {short(id)}` tells what is known; put it right and run `takeback recover`, or "
+                "undo it: merge, skip and force say what becomes of what is someone else's.",
                 blockers=(id,),
             )
         raise StoreBusy(

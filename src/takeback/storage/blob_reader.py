@@ -1,11 +1,11 @@
 """From a name to the bytes: follows bases, checks hashes, and says which blob is to blame."""
 
 import errno
-import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from takeback.errors import BlobDamaged, BlobMissing
+from takeback.model.naming import Naming
 from takeback.storage import codec, disk
 from takeback.storage.blob_rows import LOST, Stored, is_recipe
 from takeback.storage.packs import EntryDamaged, Packs
@@ -144,12 +144,12 @@ class BlobReader:
 
 def stream(wanted: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Hand the pieces on, the last only when all of them together have the promised hash."""
-    whole = hashlib.sha256()
+    whole = Naming()
     last = b""
     for piece in pieces:
         if last:
             yield last
-        whole.update(piece)
+        whole.add(piece)
         last = piece
     if whole.digest() != wanted:
         raise damaged(wanted, "its pieces do not have its hash together")

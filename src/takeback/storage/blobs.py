@@ -1,12 +1,12 @@
 """Blobs in a store on disk: small ones in the journal's database and in its commits, large ones in packs."""
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from takeback.errors import BlobDamaged, Corrupt, ResourceUnreachable
+from takeback.model.naming import Naming, is_empty, zeros, zeros_name
 from takeback.storage import blob_rows as rows
 from takeback.storage import codec, disk
 from takeback.storage.blob_ahead import ReadAhead
@@ -59,15 +59,15 @@ class StoredBlobs:
         if second is None:
             return self._put_piece(first, lambda: self._first_piece(origin), needed, origin).hex()
         past = self._pieces_of_newest(origin)
-        whole, size, names = hashlib.sha256(), 0, list[bytes]()
-        last = b""
+        whole, size, names = Naming(), 0, list[bytes]()
+        empty = b""
         for number, piece in enumerate(chain((first, second), cut)):
-            whole.update(piece)
+            whole.add(piece)
             size += len(piece)
-            if piece == last:  # a long hole
-                names.append(names[-1])
+            if is_empty(piece):
+                empty = empty or self._put_piece(zeros(), lambda: None, part=True)
+                names.append(empty)
                 continue
-            last = piece
             before = past[number] if number < len(past) else None
             names.append(
                 self._put_piece(
@@ -232,6 +232,8 @@ class StoredBlobs:
         return stream(name, (self._piece(name, piece) for piece in pieces))
 
     def _piece(self, whole: bytes, piece: bytes) -> bytes:
+        if piece == zeros_name():
+            return zeros()
         with self._lock:
             stored = self._find(piece)
             if stored is None:

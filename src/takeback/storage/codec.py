@@ -7,7 +7,9 @@ from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
 
-SEGMENT = 4 << 20  # longer content is cut into pieces of this length; equal pieces are kept once
+from takeback.model.naming import PIECE
+
+SEGMENT = PIECE  # longer content is cut into pieces of this length; equal pieces are kept once
 MAGIC = b"\x28\xb5\x2f\xfd"  # begins every zstd frame, so it need not be kept
 SMALL = 256 << 10  # above it speed counts for more than the last percent
 SAMPLE = 64 << 10
@@ -48,6 +50,9 @@ def cut(content: bytes | bytearray | memoryview | Iterable[bytes], length: int =
     held: list[bytes | memoryview] = []
     count = 0
     for piece in content:
+        if not count and type(piece) is bytes and len(piece) == length:  # no buffer that is used again
+            yield piece
+            continue
         rest = memoryview(piece)
         while count + len(rest) >= length:
             held.append(rest[: length - count])

@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from takeback.model.naming import name_of
 from takeback.storage.blob_reader import damaged, missing
-from takeback.storage.codec import cut, name
+from takeback.storage.codec import cut
 from takeback.storage.protocols import BlobInfo
 
 
@@ -25,7 +26,7 @@ class MemoryBlobs:
 
     def put(self, content: bytes | Iterable[bytes], like: str = "", refs: Sequence[str] = ()) -> str:
         whole = b"".join(cut(content))
-        digest = name(whole).hex()
+        digest = name_of(whole).hex()
         with self._lock:
             for ref in refs:
                 if ref not in self.kept:
@@ -38,7 +39,7 @@ class MemoryBlobs:
     def read(self, digest: str) -> Iterator[bytes]:
         with self._lock:
             kept = self._get(digest)
-        if name(kept.content).hex() != digest:
+        if name_of(kept.content).hex() != digest:
             raise damaged(bytes.fromhex(digest), "its bytes do not have its hash")
         return cut(kept.content)
 
@@ -68,7 +69,7 @@ class MemoryBlobs:
         with self._lock:
             kept = dict(self.kept)
         for digest, one in kept.items():
-            if read_data and name(one.content).hex() != digest:
+            if read_data and name_of(one.content).hex() != digest:
                 yield str(damaged(bytes.fromhex(digest), "its bytes do not have its hash"))
             for ref in one.refs:
                 if ref not in kept:

@@ -93,7 +93,7 @@ class BlobInfo(NamedTuple):
 
 
 class Blobs(Protocol):
-    """Immutable bytes, named by their SHA-256 in hex."""
+    """Immutable bytes, named by their hash in hex (`takeback.model.naming`)."""
 
     def put(self, content: bytes | Iterable[bytes], like: str = "", refs: Sequence[str] = ()) -> str:
         """Keep these bytes. `like` names what they are a version of (a resource), so that only the difference to

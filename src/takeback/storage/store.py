@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnreachable
+from takeback.model.cover import NAME
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk
 from takeback.storage.database import Database
@@ -132,10 +133,32 @@ def default_path() -> str:
 def exists(path: str) -> bool:
     """Raises as opening it would where that cannot be known: what may not be looked at is not absent."""
     try:
-        return any(_is_there(os.path.join(path, name)) for name in ("FORMAT", "journal.db"))
+        if any(_is_there(os.path.join(path, name)) for name in ("FORMAT", "journal.db")):
+            return True
     except PermissionError as error:
         disk.check_private(path)
         raise disk.unreachable(path, "looked at", error) from error
+    _refuse_covered(path)
+    return False
+
+
+def _refuse_covered(path: str) -> None:
+    """By the sandbox we are in: then it is not absent, and must not be made a second time."""
+    if not os.path.isdir(path):
+        return
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            mounts = [line.split() for line in file]
+    except OSError:
+        return
+    here = os.fsencode(os.path.realpath(path))
+    for _, _, _, _, point, *rest in mounts:
+        if NAME.encode() in rest and point.decode("unicode_escape").encode("latin-1") == here:
+            raise Refused(
+                f"The store at {path} is out of reach here: this runs inside `takeback run` or `takeback shell`.",
+                hint="Call takeback outside of it. What is changed in here is recorded when the command ends; "
+                "--store or TAKEBACK_STORE name another store.",
+            )
 
 
 def _is_there(path: str) -> bool:
@@ -153,9 +176,10 @@ def open_store(path: str, now: Callable[[], int]) -> Store:
     if path.startswith("postgresql://"):
         raise Misuse("Stores in PostgreSQL are not there yet.", hint="Give a directory.")
     path = os.path.abspath(path)
+    there = exists(path)
     if os.path.isdir(path):
         disk.check_private(path)
-    if not exists(path) or _half_made(path):
+    if not there or _half_made(path):
         _create(path)
     disk.check_private(path)
     _check_format(path)

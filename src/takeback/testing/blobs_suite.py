@@ -5,12 +5,12 @@ class TestMine(DurableBlobsSuite):
     def scene(self, tmp_path): return MyScene(tmp_path)
 """
 
-import hashlib
 import random
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from takeback.errors import BlobDamaged, BlobMissing, TakebackError
+from takeback.model.naming import name_of
 from takeback.storage.protocols import Blobs
 
 MEGABYTE = 1 << 20
@@ -85,7 +85,7 @@ def edits(content: bytes, count: int) -> Iterator[bytes]:
 
 
 def name(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    return name_of(content).hex()
 
 
 def whole(blobs: Blobs, digest: str) -> bytes:

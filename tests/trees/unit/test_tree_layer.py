@@ -350,6 +350,7 @@ def sparse_file(path: Path, size: int = len(SPARSE)) -> None:
         (SPARSE, [[4096, 295_904]]),
         (SPARSE + b"x", [[4096, 294_912]]),  # the last block of 4,096 holds something
         (SPARSE[:200_000], [[4096, 195_904]]),
+        (SPARSE + bytes(100_000), [[4096, 299_008]]),  # as when it was made longer: the rest is all data here
         (
             SPARSE[:102_400] + b"x" + SPARSE[102_401:],
             [[4096, 98_304], [106_496, 193_504]],

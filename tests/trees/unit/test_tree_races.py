@@ -73,7 +73,7 @@ class Race:
 
 
 @pytest.mark.parametrize("undo", [False, True], ids=["merge", "undo"])
-@pytest.mark.parametrize("stride", [151, pytest.param(11, marks=pytest.mark.long)], ids=["some", "many"])
+@pytest.mark.parametrize("stride", [151, pytest.param(11, marks=pytest.mark.slow)], ids=["some", "many"])
 def test_a_link_put_in_the_place_of_a_directory_leads_nothing_outside(
     quick_place: Path, undo: bool, stride: int
 ) -> None:
@@ -92,7 +92,7 @@ def test_a_link_put_in_the_place_of_a_directory_leads_nothing_outside(
 
 
 @pytest.mark.parametrize("undo", [False, True], ids=["merge", "undo"])
-@pytest.mark.parametrize("stride", [151, pytest.param(11, marks=pytest.mark.long)], ids=["some", "many"])
+@pytest.mark.parametrize("stride", [151, pytest.param(11, marks=pytest.mark.slow)], ids=["some", "many"])
 @pytest.mark.parametrize("name", ["tree/one", "tree/deep/two", "tree/deep/theirs", "tree/a/theirs"])
 def test_what_someone_writes_meanwhile_is_never_lost(
     quick_place: Path, undo: bool, stride: int, name: str

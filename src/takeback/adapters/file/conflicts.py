@@ -144,10 +144,10 @@ def merged_with(place: Place, target: Target, now: State, tools: Tools) -> Merge
 
 
 def merge_step(target: Target, now: State, merged: Merged, scope: Scope) -> Step:
-    import hashlib
+    from takeback.model.naming import name_of
 
     assert merged.content is not None
-    digest = hashlib.sha256(merged.content).hexdigest()
+    digest = name_of(merged.content).hex()
     if scope.keep:
         scope.keep.put(merged.content, like=target.resource)
     aim: dict[str, Any] = {"digest": digest, "size": len(merged.content), "mtime": time.time_ns()}

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from takeback.adapters.file.states import State
 from takeback.adapters.file.trouble import CannotCapture
 from takeback.adapters.file.xattrs import read_xattrs
+from takeback.model.naming import Naming, read_pieces
 from takeback.storage.protocols import Blobs
 
 PIECE = 1 << 20
@@ -60,8 +61,7 @@ def _read_once(fd: int, resource: str, keep: Blobs | None, limit: int, owners: b
         data = _all(fd, size)
         digest = keep.put(data, like=resource) if keep else hashlib.sha256(data).hexdigest()
     else:
-        pieces = _pieces(fd, size, sparse=first.st_blocks * 512 < size)
-        digest = keep.put(pieces, like=resource) if keep else _hashed(pieces)
+        digest = keep.put(read_pieces(fd), like=resource) if keep else _named(fd)
     last = os.fstat(fd)
     if (last.st_size, last.st_mtime_ns, last.st_ctime_ns) != (size, first.st_mtime_ns, first.st_ctime_ns):
         return None
@@ -100,31 +100,11 @@ def _all(fd: int, size: int) -> bytes:
     return data
 
 
-def _pieces(fd: int, size: int, sparse: bool) -> Iterator[bytes]:
-    """All bytes up to `size`; holes are not read."""
-    if not sparse:
-        yield from _range(fd, 0, size)
-        return
-    at, zeros = 0, bytes(PIECE)
-    for start, length in _holes(fd, size):
-        yield from _range(fd, at, start)
-        for left in range(length, 0, -PIECE):
-            yield zeros if left >= PIECE else zeros[:left]
-        at = start + length
-    yield from _range(fd, at, size)
-
-
-def _range(fd: int, at: int, stop: int) -> Iterator[bytes]:
-    while at < stop and (piece := os.pread(fd, min(PIECE, stop - at), at)):
-        at += len(piece)
-        yield piece
-
-
-def _hashed(pieces: Iterator[bytes]) -> str:
-    sum = hashlib.sha256()
-    for piece in pieces:
-        sum.update(piece)
-    return sum.hexdigest()
+def _named(fd: int) -> str:
+    naming = Naming()
+    for piece in read_pieces(fd):
+        naming.add(piece)
+    return naming.digest().hex()
 
 
 def _holes(fd: int, size: int) -> list[list[int]]:
@@ -155,18 +135,22 @@ def write_content(fd: int, state: State, blobs: Blobs) -> None:
         return
     ranges: list[list[int]] = json.loads(b"".join(blobs.read(holes))) if isinstance(holes, str) else holes
     os.ftruncate(fd, state["size"])
-    at = 0
+    at = number = 0
     for piece in blobs.read(state["digest"]):
-        for start, stop in _outside(ranges, at, at + len(piece)):
-            os.lseek(fd, start, os.SEEK_SET)
-            write_all(fd, piece[start - at : stop - at])
-        at += len(piece)
+        stop = at + len(piece)
+        while number < len(ranges) and sum(ranges[number]) <= at:
+            number += 1
+        for first, last in _outside(ranges, number, at, stop):
+            os.lseek(fd, first, os.SEEK_SET)
+            write_all(fd, piece[first - at : last - at])
+        at = stop
 
 
-def _outside(holes: list[list[int]], start: int, stop: int) -> Iterator[tuple[int, int]]:
-    for hole, length in holes:
-        if hole + length <= start:
-            continue
+def _outside(holes: list[list[int]], number: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """What is no hole between two places; the hole with this number is the first that may be there."""
+    while number < len(holes) and start < stop:
+        hole, length = holes[number]
+        number += 1
         if hole >= stop:
             break
         if hole > start:

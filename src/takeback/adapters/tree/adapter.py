@@ -180,6 +180,13 @@ class TreeAdapter:
                     carrier.put_directories_right(units)
         self._release_returned(effect)
 
+    def rest(self, effect: Effect) -> None:
+        from takeback.adapters.tree.resting import bring_to_rest
+
+        self._clean.discard(effect.id)
+        self._met.discard(effect.id)
+        bring_to_rest(effect.id, effect.targets, grounds_of(effect), self._tools)
+
     def release(self, effect: Effect) -> None:
         """The power to undo it was given up: let go of the inodes held for it."""
         release_held(self._tools, effect.id)

@@ -64,6 +64,15 @@ def put_right(grounds: Sequence[Ground], places: Places, forward: bool) -> None:
             chmod_inode(place.fd, place.name, wanted)
 
 
+def close_up(grounds: Sequence[Ground], places: Places) -> None:
+    """Innermost first: those that a process which died had opened; their times are nobody's to choose any more."""
+    for ground in reversed(grounds):
+        place = places.if_there(ground.resource) if ground.modes[0] >= 0 else None
+        status = place.stat() if place else None
+        if place and status and stat.S_IMODE(status.st_mode) in {mode | OPEN for mode in ground.modes}:
+            chmod_inode(place.fd, place.name, ground.modes[0])
+
+
 def _put_time(fd: int, name: bytes, status: os.stat_result, mtime: int) -> None:
     if status.st_mtime_ns == mtime:
         return

@@ -111,7 +111,7 @@ def judge(target: Target, now: State, effect: str, places: Places) -> TargetSigh
     if same(now, before):
         return TargetSighting(target.resource, Standing.BEFORE, now)
     detail = f"{display(target.resource)} {difference(after, now, effect[:8])}"
-    if Mixture(before, after).holds(now) or alike(now, before) or alike(now, after):
+    if Mixture(before, after).holds(now) or alike(now, after) or alike(now, before):
         return TargetSighting(target.resource, Standing.BETWEEN, now, detail)
     return TargetSighting(target.resource, Standing.FOREIGN, now, detail)
 

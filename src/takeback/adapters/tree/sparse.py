@@ -25,7 +25,9 @@ def still_sparse(before: State, after: State, source: bytes, blobs: Blobs) -> St
     try:
         holes = _ranges(after.get("holes", []), blobs)
         for start, length in _ranges(before["holes"], blobs):
-            holes += _filled(fd, start, min(start + length, after["size"]), after["size"])
+            stop = start + length
+            stop += -stop % _BLOCK  # the end of the file was no end of a block
+            holes += _filled(fd, start, min(stop, after["size"]))
     finally:
         os.close(fd)
     if not holes:
@@ -38,7 +40,7 @@ def _ranges(holes: "Ranges | str", blobs: Blobs) -> Ranges:
     return json.loads(b"".join(blobs.read(holes))) if isinstance(holes, str) else [*holes]
 
 
-def _filled(fd: int, start: int, stop: int, size: int) -> Ranges:
+def _filled(fd: int, start: int, stop: int) -> Ranges:
     """Of a stretch that was a hole: what is data now, and zeros."""
     found: Ranges = []
     at = start
@@ -55,8 +57,7 @@ def _filled(fd: int, start: int, stop: int, size: int) -> Ranges:
                 return found
             for offset in range(0, len(piece), _BLOCK):
                 block = piece[offset : offset + _BLOCK]
-                whole = len(block) == _BLOCK or at + offset + len(block) == size
-                if whole and block == _ZEROS[: len(block)]:
+                if block == _ZEROS[: len(block)]:
                     found.append([at + offset, len(block)])
             at += len(piece)
     return found

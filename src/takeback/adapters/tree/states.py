@@ -17,6 +17,7 @@ LOOK = stat.S_IRUSR | stat.S_IXUSR  # and what to look at all that is in it
 
 
 def shell_of(status: os.stat_result, xattrs: dict[str, str]) -> State:
+    """A directory without what is in it."""
     state: State = {
         "type": "dir",
         "shell": True,
@@ -24,8 +25,6 @@ def shell_of(status: os.stat_result, xattrs: dict[str, str]) -> State:
         "uid": status.st_uid,
         "gid": status.st_gid,
         "mtime": status.st_mtime_ns,
-        "dev": status.st_dev,
-        "ino": status.st_ino,
     }
     return state | {"xattrs": xattrs} if xattrs else state
 
@@ -37,7 +36,8 @@ def see(place: Place, manner: State = ABSENT, scope: Scope | None = None) -> Sta
         return ABSENT
     reduced = "excluded" in manner or "meta" in manner
     if stat.S_ISDIR(status.st_mode) and not reduced:
-        return shell_of(status, read_xattrs(at(place.fd, place.name)))
+        inode = {"dev": status.st_dev, "ino": status.st_ino}
+        return shell_of(status, read_xattrs(at(place.fd, place.name))) | inode
     return look_closely(place, manner, scope or Scope(), status).state
 
 

@@ -33,6 +33,7 @@ class Fanotify:
         """`OSError` where the kernel, the filesystem or our rights do not allow it."""
         self._path = path
         self.unsure: set[int] = set()
+        self._astray = False  # something was reported of which nobody can say where it is
         self._authors = Authors()
         # By handle: where a directory is, from the root. It holds until some directory is moved, which is reported.
         self._paths: dict[bytes, str | None] = {}
@@ -70,6 +71,7 @@ class Fanotify:
 
     def drain(self) -> Told | None:
         self.unsure.clear()
+        self._astray = False
         told: dict[str, set[bytes]] = {}
         root = self._handle_now()
         lost = root != self._root
@@ -77,9 +79,8 @@ class Fanotify:
         while data := self._read():
             read.append(data)
         events = [event for data in read for event in _events(data)]
-        self.broken = self.crowded = any(
-            mask & _OVERFLOW for mask, _, _ in events
-        )  # the queue is not endless
+        # The queue is not endless.
+        self.broken = self.crowded = any(mask & _OVERFLOW for mask, _, _ in events)
         lost = lost or self.crowded
         moved = any(mask & _MOVED and mask & _ON_DIRECTORIES for mask, _, _ in events)
         if lost or moved or len(self._paths) > _REMEMBERED:
@@ -87,8 +88,9 @@ class Fanotify:
             self._gone.clear()
         for _, process, records in events:
             self._records(records, process, told)
-        if lost:
+        if lost or self._astray:
             self._authors.whole = False
+            self._paths.clear()
             self._root = root
             return None
         return told
@@ -157,6 +159,9 @@ class Fanotify:
             return b"", None
         try:
             return os.readlink(b"/proc/self/fd/%d" % fd), os.fstat(fd)
+        except OSError:
+            self._astray = True  # its path is longer than the kernel can tell; it may be ours
+            return b"", None
         finally:
             os.close(fd)
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from takeback.adapters.file.content import read_file
-from takeback.adapters.file.states import State
 from takeback.adapters.file.trouble import CannotCapture
 from takeback.adapters.file.xattrs import at, read_xattrs
+from takeback.adapters.tree.states import shell_of
 from takeback.adapters.watch.index import UNREADABLE
 from takeback.adapters.watch.listing import Entry, Listing, entry_of, stamped, trusted
 from takeback.adapters.watch.scan import Draft
@@ -46,7 +46,7 @@ def read_draft(fd: int, resource: str, draft: Draft, blobs: Blobs, looked: int) 
     names = tuple(sorted(found))
     return Listing(
         stamped(draft.status, looked),
-        shell_of(fd, draft.status),
+        shell_of(draft.status, read_xattrs(fd)),
         names,
         tuple(found[name][0] for name in names),
         tuple(sorted(draft.folders)),
@@ -78,21 +78,6 @@ def in_threads(
         finally:
             while waiting:
                 waiting.popleft().exception()  # its handle is closed
-
-
-def shell_of(fd: int, status: os.stat_result) -> State:
-    """A directory without what is in it."""
-    state: State = {
-        "type": "dir",
-        "shell": True,
-        "mode": stat.S_IMODE(status.st_mode),
-        "uid": status.st_uid,
-        "gid": status.st_gid,
-        "mtime": status.st_mtime_ns,
-    }
-    if xattrs := read_xattrs(fd):
-        state["xattrs"] = xattrs
-    return state
 
 
 class _Whole:

@@ -204,7 +204,7 @@ def _done_last(tb: "Takeback", passed: Sequence[Effect]) -> Iterator[Effect]:
             yield effect
             continue
         if effect.state is not State.DONE:
-            error = unsettled_error(effect, newest=not passed)
+            error = unsettled_error(tb, effect, newest=not passed)
             error.hint = f"{error.hint} {earlier(tb, effect)}".strip()
             raise error
         if not effect.is_undo:

@@ -160,15 +160,15 @@ def answer(argv: Sequence[str]) -> int:
         swallow_output()
         tell_unprintable(str(error), made)
         return code or Failed.exit_code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as signal:
         swallow_output()
-        tell_interrupted(_at_stake(name), made)
+        tell_interrupted(_at_stake(name), made, signal)
         return 130
     except SystemExit as signal:
         if signal.code not in _ENDED_BY_SIGNAL:
             raise
         swallow_output()
-        tell_interrupted(_at_stake(name), made)
+        tell_interrupted(_at_stake(name), made, signal)
         return int(signal.code or 0)
 
 

@@ -1,14 +1,13 @@
 """What comes on standard input, read to its end before anything else: nobody waits for a slow pipe with a lease."""
 
-import hashlib
 import sys
 from collections.abc import Iterable, Iterator
 from typing import IO
 
 from takeback.errors import Misuse
 from takeback.frontends.cli.output import warn
+from takeback.model.naming import PIECE, Naming, name_of
 
-_PIECE = 1 << 20
 _IN_MEMORY = 8 << 20  # more than this waits in a file without a name
 
 
@@ -20,7 +19,7 @@ class Spooled:
 
     def __iter__(self) -> Iterator[bytes]:
         self._file.seek(0)
-        while piece := self._file.read(_PIECE):
+        while piece := self._file.read(PIECE):
             yield piece
 
 
@@ -33,7 +32,7 @@ def read_input() -> "bytes | Iterable[bytes]":
         warn("Reading the content from the terminal; Ctrl-D ends it.")
     source = sys.stdin.buffer
     first = source.read(_IN_MEMORY)
-    rest = source.read(_PIECE) if len(first) == _IN_MEMORY else b""
+    rest = source.read(PIECE) if len(first) == _IN_MEMORY else b""
     if not rest:
         return first
     from tempfile import TemporaryFile
@@ -43,13 +42,15 @@ def read_input() -> "bytes | Iterable[bytes]":
     file.write(first)
     while rest:
         file.write(rest)
-        rest = source.read(_PIECE)
+        rest = source.read(PIECE)
     return Spooled(file)
 
 
 def digest_of(content: "bytes | Iterable[bytes]") -> tuple[str, int]:
-    sum, size = hashlib.sha256(), 0
-    for piece in (content,) if isinstance(content, bytes) else content:
-        sum.update(piece)
+    if isinstance(content, bytes):
+        return name_of(content).hex(), len(content)
+    naming, size = Naming(), 0
+    for piece in content:
+        naming.add(piece)
         size += len(piece)
-    return sum.hexdigest(), size
+    return naming.digest().hex(), size

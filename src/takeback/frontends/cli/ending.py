@@ -54,9 +54,11 @@ def here() -> str:
         return ""
 
 
-def tell_interrupted(at_stake: str, made: list[str]) -> None:
+def tell_interrupted(at_stake: str, made: list[str], signal: BaseException) -> None:
     """The effect in hand was settled before the signal was heard. Who only looked need not be told."""
-    if made:
+    if notes := getattr(signal, "__notes__", ()):
+        warn(f"Interrupted; {notes[0]}.")
+    elif made:
         warn(f"Interrupted; the change{' was' if len(made) == 1 else 's were'} made: {_listed(made)}.")
     elif at_stake:
         warn("Interrupted; nothing was changed." if at_stake == "world" else "Interrupted.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from takeback.errors import Misuse, TakebackError
 from takeback.frontends.cli.commands import OURS, Asked
 from takeback.frontends.cli.gate import Gate
+from takeback.frontends.cli.interrupted import taken_back
 from takeback.frontends.cli.opening import agent_of, nothing_yet, opened, store_path
 from takeback.frontends.cli.output import bytes_in_words, clean, counted, warn
 from takeback.model.ids import new_id, short
@@ -89,8 +90,8 @@ def _carried_out(
             watch = _watched(asked, run, gate, argv, roots, mark)
             exit_code = _ran(asked, gate, argv)
             outcome = _finished(asked, watch, gate, exit_code, mark)
-        except BaseException:
-            run.take_back()  # ends it: nothing of it may be left open
+        except BaseException as error:
+            taken_back(tb, run, error, "nothing was changed")
             raise
         return _settled(asked, tb, run, outcome)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import OURS, Asked, Command
+from takeback.frontends.cli.interrupted import taken_back
 from takeback.frontends.cli.opening import agent_of, opened
 from takeback.frontends.cli.output import bytes_in_words, clean, counted, warn
 from takeback.model.ids import short
@@ -131,8 +132,8 @@ def _carried_out(asked: Asked, tb: "Takeback", argv: list[str], limit: float) ->
                 capture=asked.screen.json,
                 dry_run=options.dry_run,
             )
-        except BaseException:
-            run.take_back()  # ends it: nothing of it may be left open
+        except BaseException as error:
+            taken_back(tb, run, error, "what the command had changed is dropped; nothing was changed")
             raise
         if options.ask and outcome.held and outcome.effect:
             outcome = _asked_for(asked, tb, run, outcome)

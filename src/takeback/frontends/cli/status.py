@@ -118,7 +118,7 @@ def _tell_troubles(screen: Screen, status: Status) -> None:
         )
     if status.states[State.STUCK]:
         screen.hint(
-            "`takeback log` shows what is stuck, `takeback show ID` why; put it right, then `takeback recover`."
+            "`takeback log` shows what is stuck, `takeback show ID` why; `takeback undo ID` takes it back."
         )
     if status.size > status.settings.store_bytes:
         screen.say(

@@ -82,6 +82,8 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
         if any(one.outcome is Outcome.UNDONE for one in result.targets):
             screen.say(f"{words.past} {_amount(result)} in {took(started)}.")
         _list_targets(asked, result, words.of_a_target)
+    for id in result.settled:
+        screen.say(f"{screen.paint(short(id), 'cyan')} is no longer stuck.")
     if result.state is not None:
         import json
 
@@ -115,8 +117,8 @@ def _troubles(tb: "Takeback", wanted: Wanted, result: UndoResult) -> list[Takeba
         else []
     )
     so = ", so it would be left out" if result.outcome == "planned" else ", so it was left out"
-    errors = [unsettled_error(one) for one in stuck]
-    errors += [unsettled_error(one, so) for one in wanted.left_out]
+    errors = [unsettled_error(tb, one) for one in stuck]
+    errors += [unsettled_error(tb, one, so) for one in wanted.left_out]
     told = {one.undoes for one in stuck}
     bad = [one for one in result.targets if one.outcome not in _GOOD and one.effect not in told]
     if bad and result.outcome != "planned":

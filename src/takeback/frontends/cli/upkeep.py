@@ -12,6 +12,7 @@ from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.opening import existing, give, nothing_recorded, nothing_yet, opened, store_path
 from takeback.frontends.cli.output import bytes_in_words, clean, counted, took
 from takeback.model.ids import short
+from takeback.upkeep import Verified
 
 if TYPE_CHECKING:
     from takeback.audit.soundness import Reach
@@ -39,7 +40,7 @@ def _recover(asked: Asked) -> int:
             return _tell_unsettled(asked, tb)
         settled = tb.recover()
         stuck = [one for one in settled if one.outcome == "stuck"]
-        errors = [_still_stuck([one.effect for one in stuck])] if stuck else []
+        errors = [_still_stuck(tb, [one.effect for one in stuck])] if stuck else []
         told: dict[str, Any] = {"settled": [settled_json(one) for one in settled]}
         screen.give(told | as_field(screen, errors))
         if not settled:
@@ -55,11 +56,13 @@ def _recover(asked: Asked) -> int:
         return told_trouble(screen, errors)
 
 
-def _still_stuck(ids: list[str]) -> TakebackError:
+def _still_stuck(tb: takeback.api.Takeback, ids: list[str]) -> TakebackError:
+    from takeback.frontends.cli.way_out import out_of_stuck
+
     names = ", ".join(short(id) for id in ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
     return Stuck(
         f"{counted(len(ids), 'effect')} {'is' if len(ids) == 1 else 'are'} stuck: {names}.",
-        hint=f"`takeback show {short(ids[0])}` tells what is known; put it right, then run `takeback recover` again.",
+        hint=out_of_stuck(tb, tb.effect(ids[0])),
         effect=ids[0],
     )
 
@@ -121,7 +124,7 @@ def _verify(asked: Asked) -> int:
     return told_trouble(screen, errors)
 
 
-def _damaged(asked: Asked, found: takeback.api.Verified, hurt: "Reach | None") -> TakebackError:
+def _damaged(asked: Asked, found: Verified, hurt: "Reach | None") -> TakebackError:
     rest = "What is hurt comes back only from a backup of the store; the rest can still be undone."
     if hurt and hurt.damaged:
         rest += f" `takeback log --run {short(hurt.damaged[0].id)}` lists the effects of the run."
@@ -131,12 +134,12 @@ def _damaged(asked: Asked, found: takeback.api.Verified, hurt: "Reach | None") -
     )
 
 
-def _verified(asked: Asked, tb: takeback.api.Takeback) -> takeback.api.Verified:
+def _verified(asked: Asked, tb: takeback.api.Takeback) -> Verified:
     try:
         return tb.verify(read_data=asked.options.read_data)
     except Corrupt as error:
         # So damaged that looking at it ended early: what the journal itself can tell is told all the same.
-        return takeback.api.Verified(tuple(dict.fromkeys((*tb.store.journal.check(), str(error)))), 0, 0)
+        return Verified(tuple(dict.fromkeys((*tb.store.journal.check(), str(error)))), 0, 0)
 
 
 def _reach(tb: takeback.api.Takeback, findings: tuple[str, ...]) -> "Reach | None":
@@ -149,7 +152,7 @@ def _reach(tb: takeback.api.Takeback, findings: tuple[str, ...]) -> "Reach | Non
         return None
 
 
-def _verified_json(asked: Asked, found: takeback.api.Verified, hurt: "Reach | None") -> dict[str, Any]:
+def _verified_json(asked: Asked, found: Verified, hurt: "Reach | None") -> dict[str, Any]:
     return {
         "sound": found.sound,
         "findings": list(found.findings),
@@ -166,7 +169,7 @@ def _unsound(asked: Asked, error: TakebackError) -> int:
         error = type(error)(str(error), hint=_BACKUP.format(store=store_path(asked)))
     if not asked.screen.json:
         raise error
-    found = takeback.api.Verified((str(error),), 0, 0)
+    found = Verified((str(error),), 0, 0)
     asked.screen.give(_verified_json(asked, found, None) | as_field(asked.screen, [error]))
     return error.exit_code
 

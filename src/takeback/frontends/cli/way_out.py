@@ -62,7 +62,7 @@ def with_a_way_out(
 ) -> TakebackError:
     """The same error, or the true one, with a hint that can be followed."""
     if wanted.left_out and type(error) is Refused:  # nothing else is left of the run
-        return unsettled_error(wanted.left_out[0], ", and nothing else is left to undo")
+        return unsettled_error(tb, wanted.left_out[0], ", and nothing else is left to undo")
     ways = ""
     if isinstance(error, Conflict):
         ways = ways_out(tb, wanted, wishes)
@@ -90,7 +90,8 @@ def _works(tb: "Takeback", carry_out: Callable[..., UndoResult], wishes: dict[st
     except TakebackError:
         return False
     outcomes = {one.outcome for one in result.targets}
-    if Outcome.UNDONE not in outcomes:
+    settles = wishes["on_conflict"] == "skip" and any(one.state is State.STUCK for one in result.effects)
+    if Outcome.UNDONE not in outcomes and not settles:
         return False
     if wishes["on_conflict"] != "skip" and not outcomes <= {Outcome.UNDONE, Outcome.ALREADY}:
         return False
@@ -135,13 +136,25 @@ def earlier(tb: "Takeback", than: Effect) -> str:
     return ""
 
 
-def unsettled_error(effect: Effect, so: str = "", newest: bool = False) -> TakebackError:
+def out_of_stuck(tb: "Takeback", effect: Effect) -> str:
+    """How what is stuck comes to rest; of an undo, by having it finished."""
+    name = short(effect.undoes or effect.id)
+    wanted = Wanted("undo", name, partial(tb.undo, [effect.undoes or effect.id]))
+    known = f"`takeback show {short(effect.id)}` tells what is known"
+    if _works(tb, wanted.carry_out, {"on_conflict": "refuse"}):
+        return f"{known}; `{wanted.command}` takes it back."
+    if ways := ways_out(tb, wanted, {"on_conflict": "refuse"}):
+        return f"{known}; {ways}"
+    return f"{known}; put it right, then run `takeback recover`."
+
+
+def unsettled_error(tb: "Takeback", effect: Effect, so: str = "", newest: bool = False) -> TakebackError:
     name = f"{short(effect.id)} ({effect.change.summary})"
     what = f"The newest effect, {name}," if newest else f"Effect {name}"
     if effect.state is State.STUCK:
         return Stuck(
             f"{what} is stuck{so}: {effect.note or 'it waits for a person.'}",
-            hint=f"`takeback show {short(effect.id)}` tells what is known; put it right, then run `takeback recover`.",
+            hint=out_of_stuck(tb, effect),
             effect=effect.id,
         )
     return StoreBusy(

@@ -1,0 +1,142 @@
+"""Keeping an opened store in order: recover, verify, forget, sweep."""
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from takeback.errors import Misuse
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.runs.dead import something_left
+from takeback.runs.names import id_of, names_of
+from takeback.storage.process import myself
+from takeback.storage.protocols import Query
+from takeback.storage.store import Store
+
+if TYPE_CHECKING:
+    from takeback.engine.parts import Parts
+    from takeback.engine.recover import Settled
+    from takeback.retention.tiers import Decision
+
+
+class Verified(NamedTuple):
+    """What `verify` found; sound if there is nothing in it."""
+
+    findings: tuple[str, ...]
+    records: int
+    blobs: int
+
+    @property
+    def sound(self) -> bool:
+        return not self.findings
+
+
+class Upkeep(ABC):
+    """The part of a store opened that keeps it in order."""
+
+    store: Store
+
+    @property
+    @abstractmethod
+    def parts(self) -> "Parts": ...
+
+    @property
+    def _lease_lasts(self) -> int:
+        return self.store.settings.lease_seconds * 1_000_000
+
+    def recover(self) -> "tuple[Settled, ...]":
+        """Settle what dead processes left behind; look again at what is stuck."""
+        return self._recover(stuck_too=True)
+
+    def _recover(self, stuck_too: bool) -> "tuple[Settled, ...]":
+        from takeback.engine.recover import recover
+
+        self._clear()
+        return recover(self.parts, myself(), now(), self._lease_lasts, stuck_too=stuck_too)
+
+    def needs_recovery(self) -> bool:
+        """Whether a dead process left something; cheap, asked each time a store is opened."""
+        if self.store.database.read_only or self.store.suspect():
+            return False
+        return something_left(self.store.journal, self.store.leases, now())
+
+    def verify(self, read_data: bool = False) -> Verified:
+        """Everything that is wrong with the store; with `read_data` every blob is read again."""
+        from takeback.audit.boxes import lost_layers
+
+        findings = list(self.store.journal.check())
+        findings += self.store.blobs.check(read_data)
+        findings += self._missing_blobs()
+        findings += lost_layers(self.store.layers())
+        if not findings and read_data:
+            self.store.trust_again()
+        blobs = sum(1 for _ in self.store.blobs.info())
+        return Verified(tuple(findings), self.store.journal.tally()["records"], blobs)
+
+    def _missing_blobs(self) -> Iterator[str]:
+        for effect in self.store.journal.effects(Query(states=(State.DONE, State.UNDONE, State.INTENDED))):
+            for digest in effect.remedy.blobs if effect.remedy and not effect.forgotten else ():
+                if not self.store.blobs.has(digest):
+                    yield f"Effect {short(effect.id)} cannot be undone: blob {digest[:12]} is missing."
+
+    def forget(
+        self,
+        what: "Sequence[Effect | str] | Effect | str | None" = None,
+        *,
+        dry_run: bool = False,
+    ) -> "tuple[Decision, ...]":
+        """Give up the power to undo: these effects, or by policy what was kept long enough ago."""
+        from takeback.retention.forget import by_policy, forget, named
+
+        if what is None:
+            decisions = by_policy(self.parts, self.store.settings, now())
+        else:
+            # A damaged record is no reason to keep it: forgetting is how a store goes on without it.
+            ids = [id_of(self.store.journal, name) for name in names_of(what)]
+            found = list(self.store.journal.effects(Query(ids=tuple(ids), damaged_too=True)))
+            decisions = named(self.parts, found)
+        if not dry_run:
+            forget(self.parts, decisions)
+        return decisions
+
+    def sweep(self, grace: int | None = None) -> int:
+        """Delete the bytes nothing needs any more; how many were freed."""
+        from takeback.retention.forget import release_forgotten
+        from takeback.retention.layers import sweep_layers
+        from takeback.retention.sweep import sweep
+        from takeback.runs.watch import UNUSED, drop_unused
+
+        if grace is not None and grace < 0:
+            raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
+        self.store.refuse_if_suspect()
+        self._clear()
+        release_forgotten(self.parts, os.path.join(self.store.path, "held"))
+        grace = self.store.settings.grace_seconds if grace is None else grace
+        dropped = drop_unused(self.parts, now() / 1e6 - UNUSED)
+        return dropped + sweep_layers(self.parts, self.store.layers(), grace) + sweep(self.parts, grace)
+
+    def _clear(self) -> None:
+        """Layers of commands, and of boxes put together, whose takeback was killed."""
+        from takeback.runs.workshop import clear
+
+        for name in ("commands", "wholes"):
+            clear(os.path.join(self.store.path, name))
+
+    def _keep_up(self, run: str) -> None:
+        """After a run ended well: bring the store under its caps."""
+        from takeback.retention.upkeep import keep_up
+
+        ended = tuple(self.store.journal.effects(Query(run=run, limit=50)))
+        size = self.store.bytes_on_disk(layers=False)  # forgetting files would not make boxes smaller
+        if keep_up(self.parts, self.store.settings, now(), size, ended):
+            self.sweep()
+
+    def size(self) -> int:
+        """Bytes on disk."""
+        return self.store.bytes_on_disk()
+
+
+def now() -> int:
+    return time.time_ns() // 1000
