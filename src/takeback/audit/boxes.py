@@ -71,6 +71,6 @@ def _listed(layers: Layers, box: str, layer: str, below: str, gone: str, come: s
 
     base = layers.base_of(box)
     root = os.fsencode(base).rstrip(b"/")
-    for left in differences(layers.place_of(layer), Stack(base, layers.stack(below))):
+    for left in differences(layers.unpacked(layer), Stack(base, layers.stack(below))):
         kind = gone if left.source is None else "modified" if left.below else come
         yield Part(file_resource((root + left.path).rstrip(b"/") or b"/"), (kind,))

@@ -27,6 +27,8 @@ class Link(NamedTuple):
         0  # of one on the base: before that moment, in nanoseconds, the box had not looked at the base
     )
 
+    boot: str = ""  # of one that was told of before it was on the disk: what the machine was up as then
+
     @property
     def stands_for(self) -> str:
         return self.top or self.layer

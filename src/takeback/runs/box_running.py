@@ -1,6 +1,7 @@
 """One command in a box: where it begins, what it leaves, where the box stands after it."""
 
 import os
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,15 +10,18 @@ from takeback.model.point import Link, Point
 from takeback.runs.box_setting import Setting
 from takeback.runs.request import Request
 from takeback.storage.layers import Layers
+from takeback.storage.process import boot_id
 
 if TYPE_CHECKING:
+    from takeback.runs.captured import Captured
     from takeback.sandbox.order import Ended
-    from takeback.sandbox.sandbox import Sandbox
+    from takeback.sandbox.sandbox import Running, Sandbox
 
 _ASKED_ELSEWHERE = ("PWD", "SHLVL", "_")  # told by cwd, or of the shell itself
 
 
 class Ran(NamedTuple):
+    running: "Running"  # until it is gone the layer is not to be mounted
     ended: "Ended"
     layer: str  # `box/name`, whether or not it holds anything
     begun_in: str  # the directory it ran in
@@ -42,21 +46,26 @@ def run_in(
     point: Point,
     request: Request,
     stdio: tuple[int, int, int],
+    captured: "Captured | None",
 ) -> Ran:
-    from takeback.adapters.tree.clock import begin
     from takeback.sandbox.order import Order, Stack
 
     name = new_id()
     stack = Stack(setting.base, layers.stack(point.layer))
     rooms = setting.rooms
     hidden = (setting.store,) if f"{rooms}/".startswith(f"{setting.store}/") else (setting.store, rooms)
-    since = begin() if not point.layer else 0
+    since = time.time_ns() if not point.layer else 0
     order = Order(
         request.argv, point.cwd, {**request.env, "PWD": point.cwd}, stdio, request.network, request.timeout,
-        request.memory, request.processes, hidden, ask=True,
+        request.memory, request.processes, hidden, ask=True, after=since, keep_empty=False,
     )  # fmt: skip
-    ended = sandbox.run(order, stack, os.path.join(setting.place, name))
-    return Ran(ended, f"{setting.id}/{name}", ended.began or point.cwd, since)
+    running = sandbox.start(order, stack, os.path.join(setting.place, name))
+    try:
+        ended = running.ended(captured)
+    except BaseException:
+        running.gone()
+        raise
+    return Ran(running, ended, f"{setting.id}/{name}", ended.began or point.cwd, since)
 
 
 def point_after(
@@ -80,17 +89,26 @@ def is_somewhere_else(one: Point, other: Point) -> bool:
     return (one.layer, one.cwd, dict(one.env)) != (other.layer, other.cwd, dict(other.env))
 
 
-def make_durable(layers: Layers, layer: str, below: str, since: int) -> None:
-    """Told of, then synced together with what it holds: from now on it counts."""
-    layers.add(Link(layer, below, layers.depth(below) + 1, since=since))
-    layers.sync(layer)
+def make_durable(layers: Layers, layer: str, below: str, since: int) -> bool:
+    """Told of. Whether it is on the disk by now: what is small is at once, for the rest see `Layers.settle`."""
+    link = Link(layer, below, layers.depth(below) + 1, since=since)
+    if layers.sync_if_small(link):
+        return True
+    boot = boot_id()
+    layers.add(link._replace(boot=boot))
+    if not boot:  # nobody could tell later whether the machine has stopped in between
+        layers.sync(layer)
+    return not boot
 
 
-def changed_files(layers: Layers, setting: Setting, layer: str, below: str) -> bool:
+def changed_files(layers: Layers, setting: Setting, ran: Ran, below: str) -> bool:
     """Found in the layer, not guessed from the command."""
+    if not ran.ended.layer:
+        return False
     from takeback.sandbox.differences import is_empty
-    from takeback.sandbox.layer import mounts_of
     from takeback.sandbox.order import Stack
 
-    path = layers.place_of(layer)
-    return bool(mounts_of(path)) and not is_empty(path, Stack(setting.base, layers.stack(below)))
+    try:
+        return not is_empty(layers.place_of(ran.layer), Stack(setting.base, layers.stack(below)))
+    except PermissionError:
+        return True  # it is in a directory that another of the box's users has closed to us

@@ -14,7 +14,7 @@ from takeback.sandbox.mounts import mounted
 from takeback.sandbox.order import Stack
 from takeback.sandbox.view import Ground, Node, View
 
-_HANDLE = 21  # where a file handle begins in overlayfs's note about the origin
+HANDLE = 21  # where a file handle begins in overlayfs's note about the origin
 
 
 class Left(NamedTuple):
@@ -200,7 +200,7 @@ class _Comparison:
     def _is_moved(self, one: Node, origin: bytes) -> bool:
         sources = self._sources
         if origin:
-            return origin[_HANDLE:] in sources.handles
+            return origin[HANDLE:] in sources.handles
         # Without handles it is a guess: some file that is no longer at its name was brought here.
         return sources.gone or one.status.st_ino in sources.inodes
 

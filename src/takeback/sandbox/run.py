@@ -101,12 +101,18 @@ def _masks(root: bytes, hidden: tuple[bytes, ...]) -> tuple[bytes, ...]:
     )
 
 
-def finish(prepared: Prepared, layer: str) -> str:
-    """The layer gets its name. Otherwise a sentence says why there is none."""
+class Finished(NamedTuple):
+    there: bool  # whether there is a layer now
+    problem: str = ""  # a sentence that says why there is none
+
+
+def finish(prepared: Prepared, layer: str, keep_empty: bool) -> Finished:
+    """The layer gets its name."""
     making = os.path.join(prepared.scratch, "layer")
     moved = _moved_the_way_back(prepared)
     if moved:
-        return f"The command moved {os.fsdecode(moved)}, which holds the way back; nothing of it was kept."
+        path = os.fsdecode(moved)
+        return Finished(False, f"The command moved {path}, which holds the way back; nothing of it was kept.")
     kept: list[Mount] = []
     userxattr = prepared.scene.userxattr
     for one in prepared.mounts:
@@ -116,12 +122,15 @@ def finish(prepared: Prepared, layer: str) -> str:
             and first_look(os.lstat(upper)) == one.first
             and attributes(os.fsencode(upper), userxattr) == prepared.marks[one.point]
         ):
-            os.rmdir(upper)
-        else:
-            kept.append(one)
+            continue
+        kept.append(one)
+    if not kept and not keep_empty:
+        return Finished(False)
+    for one in set(prepared.mounts) - set(kept):
+        os.rmdir(os.path.join(making, one.upper))
     write_form(making, Form(tuple(kept), userxattr, not userxattr, prepared.started_ns))
     os.rename(making, layer)
-    return ""
+    return Finished(True)
 
 
 def _moved_the_way_back(prepared: Prepared) -> bytes | None:

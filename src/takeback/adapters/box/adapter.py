@@ -102,6 +102,12 @@ class BoxAdapter:
     def tidy(self, effect: Effect) -> None:
         """Nothing is held: a layer that no effect came of is scratch, and goes with the next sweep."""
 
+    def _is_there(self, point: Point) -> bool:
+        try:
+            return self.heads.complete(point)
+        except TakebackError:
+            return False
+
     def _moved(self, resource: str, start: dict[str, Any], to: dict[str, Any]) -> bool:
         return self.heads.move(box_of(resource), point_from_json(start), point_from_json(to))
 
@@ -122,11 +128,8 @@ class BoxAdapter:
         box = box_of(target.resource)
         if not self.heads.exists(box):
             return TargetOutcome(target.resource, Outcome.CONFLICT, "is not there any more", of.id)
-        try:
-            there = self.heads.complete(point_from_json(target.before))
-        except TakebackError:
-            there = False
-        if not there:
+        # Where it stands on something lost itself it may go back over more of that.
+        if not self._is_there(point_from_json(target.before)) and self._is_there(self.heads.head(box)):
             return TargetOutcome(
                 target.resource, Outcome.CONFLICT, "has lost the layers of that point", of.id
             )

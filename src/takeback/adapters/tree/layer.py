@@ -3,7 +3,7 @@ contents in the store. What someone else changed while it ran is told as a confl
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from takeback.adapters.file.assessing import may_own
@@ -15,12 +15,12 @@ from takeback.adapters.file.trouble import CannotCapture, in_our_words
 from takeback.adapters.tree.in_use import in_use
 from takeback.adapters.tree.linked import Linked
 from takeback.adapters.tree.places import Places
-from takeback.adapters.tree.sparse import still_sparse
+from takeback.adapters.tree.sparse import by_handle, moved_sparse, still_sparse
 from takeback.adapters.tree.states import is_dir, see
 from takeback.adapters.tree.twins import Inode, is_unchanged
 from takeback.model.plan import Outcome, TargetOutcome
 from takeback.model.remedy import Target
-from takeback.model.resource import display, file_resource
+from takeback.model.resource import display, file_resource, path_of
 from takeback.storage.protocols import Blobs
 
 Known = Callable[[str, State], bool]
@@ -45,6 +45,7 @@ class LayerTargets(NamedTuple):
     lost: tuple[str, ...] = ()  # what could not be brought back, or not be made, in whole sentences
     exact: bool = True
     residue: str = ""
+    sources: Mapping[str, bytes] = {}  # by resource: where the content of a file is
 
 
 class _Read(NamedTuple):
@@ -59,7 +60,8 @@ class _Read(NamedTuple):
 def read_layer(
     lefts: Iterable[Left], root: str, since_ns: int, blobs: Blobs, known: Known | None = None
 ) -> LayerTargets:
-    """`since_ns` from `clock.begin`, before the command started. `known` tells of a state that it is our own doing."""
+    """`since_ns`: a moment that the command began after (`Order.after`). `known` tells of a state that it is our
+    own doing."""
     reading = _Reading(root, since_ns, blobs, known)
     with Places() as reading.world, Places() as reading.layer:
         for left in lefts:
@@ -205,6 +207,7 @@ class _Reading:
         return ""
 
     def result(self) -> LayerTargets:
+        self._bring_holes_along()
         linked = Linked(self._blobs, self.world)
         rows = [(one.resource, one.before, one.after, one.source) for one in self._read]
         targets = [target._replace(after=lasting(target.after)) for target in linked.joined(rows)]
@@ -218,7 +221,17 @@ class _Reading:
             lost=tuple(self._lost),
             exact=not self._residue,
             residue="; ".join(dict.fromkeys(self._residue)),
+            sources={one.resource: one.source for one in self._read if one.source and "digest" in one.after},
         )
+
+    def _bring_holes_along(self) -> None:
+        """To where a file with holes was moved."""
+        sparse = by_handle((path_of(one.resource), one.before) for one in self._read if "holes" in one.before)
+        for index, one in enumerate(self._read if sparse else ()):
+            if one.source is not None and one.after["type"] == "file" and "holes" not in one.before:
+                moved = moved_sparse(sparse, one.source)
+                after = still_sparse(moved, one.after, one.source, self._blobs)
+                self._read[index] = one._replace(after=after)
 
     def _true_conflicts(self) -> Iterator[TargetOutcome]:
         """Another name of something that is there was made by the command, though the layer knows of a file below."""

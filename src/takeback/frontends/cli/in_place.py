@@ -39,7 +39,7 @@ def carry_out_in_place(asked: Asked, argv: list[str]) -> int:
     _refuse_early(asked, roots)
     mark = new_id()
     with ExitStack() as stack:
-        captured = stack.enter_context(Captured(later=True)) if asked.screen.json else None
+        captured = stack.enter_context(Captured()) if asked.screen.json else None
         stdio = (0, *captured.stdio[1:]) if captured else (0, 1, 2)
         # Before the store is opened: a process with threads and connections is not to be forked.
         gate = stack.enter_context(Gate(words, {**os.environ, MARK: mark}, stdio))
