@@ -147,7 +147,9 @@ def _finished(asked: Asked, watch: "Watch", gate: Gate, exit_code: int, mark: st
         warn(f"takeback: {clean(names)} {still} from now on is not part of this.")
     effect = watch.finish(more)
     stopped = "time" if gate.timed_out else ""
-    coverage = f"{watch.coverage} {watch.shared}".strip()
+    if watch.others and not asked.screen.quiet and not asked.screen.json:
+        warn(f"takeback: {clean(watch.others)}")
+    coverage = " ".join(filter(None, (watch.coverage, watch.shared, watch.others)))
     return CommandOutcome(exit_code, b"", b"", effect, watch.changes, coverage, stopped=stopped)
 
 
