@@ -26,8 +26,10 @@ def measure(wishes: Wishes) -> Table:
     plant_root(root)
     lines: list[Line] = []
     notes = [
-        "ours: what a box adds to the command, durable, less what it adds to one that changes nothing; for docker the "
-        "cost of docker exec is not counted either",
+        "ours: what a box adds to the command, less what it adds to one that changes nothing; for docker the cost of "
+        "docker exec is not counted either",
+        "recorded durably; what the command left is on the disk then if it is small, and written behind if not "
+        "(decision 0017)",
     ]
     rounds = 3 if wishes.quick else 7
     with docker_of_our_own(os.path.join(wishes.directory, "docker")) as docker:
