@@ -151,7 +151,9 @@ def docker_of_our_own(directory: str) -> Iterator[_Docker | None]:
     ]
     words += ["-H", f"unix://{socket}", "--bridge=none", "--iptables=false", "--ip6tables=false"]
     with open(os.path.join(directory, "log"), "wb") as log:
-        daemon = subprocess.Popen(["dockerd", *words], stdout=log, stderr=log)
+        # In a mount namespace of its own: it mounts its directory over itself, and would leave that behind.
+        apart = ["unshare", "--mount", "--propagation", "private"]
+        daemon = subprocess.Popen([*apart, "dockerd", *words], stdout=log, stderr=log)
     try:
         docker = _Docker(socket)
         yield docker if _is_up(docker, daemon) else None

@@ -302,26 +302,29 @@ class Box:
 
     def changes(self) -> tuple[Changed, ...]:
         """Everything in which the box differs from what it is over."""
-        from takeback.runs.box_whole import whole_lefts
+        from takeback.runs.box_whole import readable, whole_lefts
 
         with self._lock:
             self._refuse_closed()
-            with whole_lefts(self._hand.layers, self._setting, self._head()) as lefts:
+            whole = whole_lefts(self._hand.layers, self._setting, self._head())
+            with readable(self._setting), whole as lefts:
                 return tuple(listed(lefts, self.base))
 
     def commit(self) -> CommandOutcome:
         """Merge what is in the box into what it is over, as one effect; the box goes on over that."""
         from takeback.runs.box_commit import commit
+        from takeback.runs.box_whole import readable
 
-        with self._lock, self._hand.layers.working(self.id):
+        with self._lock, self._hand.layers.working(self.id), readable(self._setting):
             self._refuse_closed()
             return commit(self._hand, self._setting, self._head(), self.coverage)
 
     def export(self, target: "str | os.PathLike[str]") -> str:
         """The whole root filesystem as a tar file, or with `docker:NAME` as an image. What was written."""
         from takeback.runs.box_export import export
+        from takeback.runs.box_whole import readable
 
-        with self._lock:
+        with self._lock, readable(self._setting):
             self._refuse_closed()
             return export(self._stack(self._head().layer), os.fspath(target), self._setting.store)
 

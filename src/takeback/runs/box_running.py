@@ -108,4 +108,7 @@ def changed_files(layers: Layers, setting: Setting, ran: Ran, below: str) -> boo
     from takeback.sandbox.differences import is_empty
     from takeback.sandbox.order import Stack
 
-    return not is_empty(layers.place_of(ran.layer), Stack(setting.base, layers.stack(below)))
+    try:
+        return not is_empty(layers.place_of(ran.layer), Stack(setting.base, layers.stack(below)))
+    except PermissionError:
+        return True  # it is in a directory that another of the box's users has closed to us

@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from takeback.errors import ResourceUnreachable
 from takeback.model.point import Point
 from takeback.runs.box_setting import Setting
 from takeback.runs.workshop import workshop
@@ -43,6 +44,19 @@ def whole_lefts(layers: Layers, setting: Setting, point: Point) -> "Generator[It
     with whole_layer(layers, setting, point) as layer:
         found = differences(layer, Stack(setting.base)) if layer else iter(())
         yield judged(found, setting.base)
+
+
+@contextmanager
+def readable(setting: Setting) -> Generator[None, None, None]:
+    """What one of the other users of a root filesystem has closed, its owner outside cannot read."""
+    try:
+        yield
+    except PermissionError as error:
+        path = os.fsdecode(error.filename)
+        raise ResourceUnreachable(
+            f"{path} belongs to another user of the root filesystem {setting.base} and is closed to you.",
+            hint="Open it inside the box first, for example: chmod -R a+rX DIRECTORY",
+        ) from error
 
 
 def judged(lefts: "Iterable[Left]", root: str) -> "Iterator[Left]":

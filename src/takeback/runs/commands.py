@@ -4,6 +4,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from takeback.errors import Drifted, Failed, Misuse, TakebackError, Unavailable
@@ -13,7 +14,7 @@ from takeback.model.ids import short
 from takeback.model.resource import file_resource
 from takeback.runs.captured import Captured
 from takeback.runs.coverage import of_sandbox
-from takeback.runs.merging import ADAPTER, read_changes, read_merge, shown, told
+from takeback.runs.merging import ADAPTER, Merge, read_changes, read_merge, shown, told
 from takeback.runs.outcome import CommandOutcome, in_words
 from takeback.runs.request import Request, directory_of, refuse_unfit, words_of
 from takeback.runs.room import room_of
@@ -115,14 +116,24 @@ class Commands(ABC):
             return outcome
         if not (request.hold or found.conflicts or (failed and request.on_failure == "hold")):
             try:
-                return outcome._replace(effect=self._change(lambda: found.change, options))
+                with self._lent(found):
+                    return outcome._replace(effect=self._change(lambda: found.change, options))
             except Drifted:
                 # Someone was quicker, in the last moment: looked at again, so that the conflict has a name.
-                found = read_merge(self._parts.blobs, layer, stack, since, what)
+                found = read_merge(self._parts.blobs, layer, stack, since, what, found)
             except (Failed, Unavailable) as trouble:
                 # No room, or a target that cannot be written: the work is not lost, it waits until there is.
                 raise self._held_instead(found.change, options, trouble) from trouble
         return outcome._replace(effect=self._hold(found.change, options), conflicts=found.conflicts)
+
+    def _lent(self, found: Merge) -> AbstractContextManager[None]:
+        """The layer is thrown away afterwards, so its files need not be copied."""
+        from takeback.adapters.tree.adapter import TreeAdapter
+
+        adapter = self._parts.adapters.get(ADAPTER)
+        if isinstance(adapter, TreeAdapter):
+            return adapter.lent(found.change, found.sources)
+        return nullcontext()
 
     def _held_instead(self, change: Change, options: Options, trouble: TakebackError) -> TakebackError:
         try:

@@ -12,8 +12,9 @@ from takeback.model.resource import display, file_resource
 from takeback.runs.outcome import Changed, changed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from takeback.adapters.file.states import State
     from takeback.sandbox.differences import Left
     from takeback.sandbox.order import Stack
     from takeback.storage.protocols import Blobs
@@ -27,21 +28,36 @@ class Merge(NamedTuple):
     change: Change
     changes: tuple[Changed, ...]
     conflicts: tuple[TargetOutcome, ...]  # what others changed meanwhile
+    sources: "Mapping[str, bytes]" = {}  # by resource: files of the layer itself
+    before: "Mapping[str, State]" = {}
+
+    def seen(self, resource: str, state: "State") -> bool:
+        from takeback.adapters.file.states import same
+
+        return resource in self.before and same(state, self.before[resource])
 
 
-def read_merge(blobs: "Blobs", layer: str, stack: "Stack", since: int, what: Change) -> Merge:
-    """`what` tells of the command; what it changed is added. `since` is when it began, in nanoseconds."""
+def read_merge(
+    blobs: "Blobs", layer: str, stack: "Stack", since: int, what: Change, earlier: Merge | None = None
+) -> Merge:
+    """`what` tells of the command; what it changed is added. `since` is when it began, in nanoseconds. What was there
+    at an `earlier` look is no conflict, though it may have been moved aside and back since."""
     from takeback.adapters.tree.capturing import is_timed
     from takeback.adapters.tree.change import put_targets
     from takeback.adapters.tree.layer import read_layer
     from takeback.sandbox.differences import differences
 
     try:
-        found = read_layer(differences(layer, stack), stack.root, since, blobs)
+        found = read_layer(
+            differences(layer, stack), stack.root, since, blobs, earlier.seen if earlier else None
+        )
     except PermissionError as error:
         raise cannot_be_kept([f"{display(file_resource(error.filename or b'/'))} is not readable"]) from error
     if found.lost:
         raise cannot_be_kept(list(found.lost))
+    before = {target.resource: target.before for target in found.targets}
+    inside = os.fsencode(layer) + b"/"
+    sources = {one: path for one, path in found.sources.items() if path.startswith(inside)}
     args: dict[str, Any] = {**what.args, "targets": put_targets(blobs, found.targets)}
     if found.conflicts:
         args["conflicts"] = [[one.resource, one.detail] for one in found.conflicts]
@@ -49,7 +65,7 @@ def read_merge(blobs: "Blobs", layer: str, stack: "Stack", since: int, what: Cha
         args |= {"exact": False, "residue": found.residue}
     # A directory whose time alone moved is put right with the rest, and is nothing to tell of.
     told = changed(target for target in found.targets if not is_timed(target))
-    return Merge(what._replace(args=args), told, found.conflicts)
+    return Merge(what._replace(args=args), told, found.conflicts, sources, before)
 
 
 def cannot_be_kept(lost: list[str]) -> NoRemedy:

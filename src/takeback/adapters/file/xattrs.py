@@ -7,7 +7,7 @@ import os
 from takeback.model.resource import quote, unquote
 
 _KEPT = ("user.", "trusted.", "system.posix_acl_", "security.capability")
-_OVERLAY = ("user.overlay.", "trusted.overlay.")  # overlayfs's own bookkeeping, not part of a file
+OVERLAY = ("user.overlay.", "trusted.overlay.")  # overlayfs's own bookkeeping, not part of a file
 CAPABILITY = "security.capability"
 _NONE_HERE = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM)
 
@@ -50,4 +50,4 @@ def write_xattrs(where: Where, wanted: dict[str, str], fresh: bool = False) -> N
 
 
 def _counts(name: str) -> bool:
-    return name.startswith(_KEPT) and not name.startswith(_OVERLAY)
+    return name.startswith(_KEPT) and not name.startswith(OVERLAY)

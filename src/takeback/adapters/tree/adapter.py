@@ -1,11 +1,12 @@
 """Many paths as one effect: what a sandboxed command left, merged and taken back; what was found in a watched tree."""
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.hold import release_held, release_returned
 from takeback.adapters.file.scratch import scratch
+from takeback.adapters.file.states import State as FileState
 from takeback.adapters.file.trouble import translated
 from takeback.adapters.protocol import Assessment, Receipt, Traits
 from takeback.adapters.tree.capturing import (
@@ -18,6 +19,7 @@ from takeback.adapters.tree.capturing import (
 )
 from takeback.adapters.tree.carrying import Carrier
 from takeback.adapters.tree.change import WATCH, read_targets
+from takeback.adapters.tree.lending import Lent
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sighting import sight
 from takeback.adapters.tree.swapping import Swap
@@ -52,6 +54,9 @@ class TreeAdapter:
         self._clean: set[str] = (
             set()
         )  # captured and applied here, at the first attempt: no scratch can be left
+        # By whoever asked last what an undo would do; most ask twice, and then do it.
+        self._seen: tuple[str, Mapping[str, FileState]] = ("", {})
+        self._lent: dict[str, Lent] = {}  # by the digest of the targets
         self._met: set[str] = (
             set()
         )  # found done, and not recorded as done: who did it may have died at the end
@@ -79,7 +84,10 @@ class TreeAdapter:
                 "There is nothing to take back: the effect has no remedy.",
                 hint="Name an effect that was done.",
             )
-        steps = self._undoing(change, of, keep=False).plan()
+        name, lately = self._seen
+        undoing = self._undoing(change, of, keep=False, lately=lately if name == of.id else None)
+        steps = undoing.plan()
+        self._seen = (of.id, undoing.seen)
         targets = [step.target for step in steps if step.target is not None]
         cost = sum(target.before.get("size", target.before.get("bytes", 0)) for target in targets)
         why = "what is there now is kept, so that redo can bring it back"
@@ -90,8 +98,24 @@ class TreeAdapter:
             outcomes=tuple(step.outcome._replace(effect=of.id) for step in steps),
         )
 
-    def _undoing(self, change: Change, of: Effect, keep: bool) -> Undoing:
-        return Undoing(of, OnConflict(change.args.get("on_conflict", "refuse")), self._tools, keep)
+    def _undoing(
+        self, change: Change, of: Effect, keep: bool, lately: Mapping[str, FileState] | None = None
+    ) -> Undoing:
+        return Undoing(of, OnConflict(change.args.get("on_conflict", "refuse")), self._tools, keep, lately)
+
+    @contextmanager
+    def lent(self, change: Change, sources: Mapping[str, bytes]) -> Iterator[None]:
+        """While the change is made, these files may become part of the world as they are: nobody else can write to
+        them, and they are thrown away afterwards."""
+        digest: str = change.args["targets"]
+        lent = self._lent[digest] = Lent(sources)
+        try:
+            yield
+        except BaseException:
+            lent.give_back()
+            raise
+        finally:
+            del self._lent[digest]
 
     def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
         return ()
@@ -106,6 +130,7 @@ class TreeAdapter:
                     "There is nothing to take back: the effect has no remedy.",
                     hint="Name an effect that was done.",
                 )
+            self._seen = ("", {})
             steps = self._undoing(effect.change, of, keep=True).plan()
             remedy = capture_undo(effect, of, steps, self.name, self._tools)
         self._untried.add(effect.id)
@@ -140,9 +165,9 @@ class TreeAdapter:
         if effect.remedy is None:
             raise NoRemedy("The effect has no remedy.", hint="Capture comes before apply.", effect=effect.id)
         units = units_of(effect.targets, forward)
+        lent = self._lent.get(effect.change.args.get("targets", "")) if first else None
         with Places(effect.targets) as places:
-            grounds = grounds_of(effect)
-            Carrier(effect.id, grounds, self._tools, places, forward, first).carry(units)
+            Carrier(effect.id, grounds_of(effect), self._tools, places, forward, first, lent).carry(units)
         self._release_returned(effect)
 
     def _release_returned(self, effect: Effect) -> None:

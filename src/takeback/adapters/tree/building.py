@@ -11,6 +11,7 @@ from takeback.adapters.file.paths import Place, open_below
 from takeback.adapters.file.states import State, same
 from takeback.adapters.file.trouble import CannotCapture
 from takeback.adapters.file.xattrs import write_xattrs
+from takeback.adapters.tree.lending import Lent
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import is_dir, see
 from takeback.model.resource import unquote
@@ -29,7 +30,12 @@ class Builder:
     """Remembers where the names of a file were made, so that further names become links to it."""
 
     def __init__(
-        self, tools: Tools, places: Places, adjusted: dict[str, State], durable: bool = False
+        self,
+        tools: Tools,
+        places: Places,
+        adjusted: dict[str, State],
+        durable: bool = False,
+        lent: Lent | None = None,
     ) -> None:
         """`adjusted` are the goals of what stays the file it is, and gets its properties later; `durable` that each
         file is synced by itself."""
@@ -37,6 +43,7 @@ class Builder:
         self._places = places
         self._adjusted = adjusted
         self._durable = durable
+        self._lent = lent
         self._made: dict[
             str, tuple[str, bytes]
         ] = {}  # by resource: the directory it waits in, and its name there
@@ -97,7 +104,8 @@ class Builder:
         if kind == "file":
             if "held" in state and link_held(self._tools, state["held"], place, state):
                 return
-            self._file(place, state, fresh)
+            if self._lent is None or not self._lent.take(resource, place, state, self._durable and not fresh):
+                self._file(place, state, fresh)
         elif kind == "dir":
             os.mkdir(place.name, 0o700, dir_fd=place.fd)
         else:

@@ -20,6 +20,7 @@ from takeback.adapters.tree.adjusting import adjust
 from takeback.adapters.tree.building import Builder
 from takeback.adapters.tree.grounds import Ground, open_up, put_right
 from takeback.adapters.tree.keeping import is_kept
+from takeback.adapters.tree.lending import Lent
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import Mixture, alike, is_dir, only_time, see, signed_alike
 from takeback.adapters.tree.swapping import AGAIN, Swap
@@ -34,7 +35,14 @@ class Carrier:
     """One way of one effect. `first`: nobody can have tried before, so there is no scratch to look for."""
 
     def __init__(
-        self, effect: str, grounds: Sequence[Ground], tools: Tools, places: Places, forward: bool, first: bool
+        self,
+        effect: str,
+        grounds: Sequence[Ground],
+        tools: Tools,
+        places: Places,
+        forward: bool,
+        first: bool,
+        lent: Lent | None = None,
     ) -> None:
         self._effect = effect
         self._grounds = grounds
@@ -42,6 +50,7 @@ class Carrier:
         self._places = places
         self._forward = forward
         self._first = first
+        self._lent = lent
         self._opened = {ground.resource for ground in grounds if ground.modes[0] >= 0}
 
     def carry(self, units: Sequence[Unit]) -> None:
@@ -53,7 +62,7 @@ class Carrier:
             raise
         one_by_one = is_small(pending)
         adjusting = {unit.resource: unit.goal for unit in pending if unit.adjusts}
-        builder = Builder(self._tools, self._places, adjusting, durable=one_by_one)
+        builder = Builder(self._tools, self._places, adjusting, one_by_one, self._lent)
         swapped: list[Unit] = []
         adjusted: list[Unit] = []
         try:

@@ -3,7 +3,7 @@ contents in the store. What someone else changed while it ran is told as a confl
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from takeback.adapters.file.assessing import may_own
@@ -45,6 +45,7 @@ class LayerTargets(NamedTuple):
     lost: tuple[str, ...] = ()  # what could not be brought back, or not be made, in whole sentences
     exact: bool = True
     residue: str = ""
+    sources: Mapping[str, bytes] = {}  # by resource: where the content of a file is
 
 
 class _Read(NamedTuple):
@@ -220,6 +221,7 @@ class _Reading:
             lost=tuple(self._lost),
             exact=not self._residue,
             residue="; ".join(dict.fromkeys(self._residue)),
+            sources={one.resource: one.source for one in self._read if one.source and "digest" in one.after},
         )
 
     def _bring_holes_along(self) -> None:

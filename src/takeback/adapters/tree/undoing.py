@@ -1,6 +1,6 @@
 """What taking an effect on many paths back would do to each of them, given what is there now. Changes nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from takeback.adapters.file.build import Tools
@@ -12,7 +12,7 @@ from takeback.adapters.file.trouble import CannotCapture, translated
 from takeback.adapters.tree.in_use import in_use
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sighting import manner_of, strangers
-from takeback.adapters.tree.states import as_closed, is_dir, is_excluded, only_time, see
+from takeback.adapters.tree.states import as_closed, is_dir, is_excluded, only_time, see, signed_alike
 from takeback.adapters.tree.twins import is_joined
 from takeback.adapters.tree.units import in_order
 from takeback.model.effect import Effect
@@ -31,13 +31,23 @@ class Step(NamedTuple):
 class Undoing:
     """One look at the world for one undo."""
 
-    def __init__(self, of: Effect, on_conflict: OnConflict, tools: Tools, keep: bool) -> None:
+    def __init__(
+        self,
+        of: Effect,
+        on_conflict: OnConflict,
+        tools: Tools,
+        keep: bool,
+        lately: Mapping[str, State] | None = None,
+    ) -> None:
+        """`lately` is what was seen a moment ago: files that were not touched since need not be read again."""
         self._of = of
         self._on_conflict = on_conflict
         self._tools = tools
         self._scope = Scope(tools.blobs if keep else None)
         self._known = {target.resource for target in of.targets}
         self._leaders = {target.before["twin"] for target in of.targets if "twin" in target.before}
+        self._lately = lately or {}
+        self.seen: dict[str, State] = {}
         self._steps: dict[str, Step] = {}  # by resource; a directory before what is in it
 
     def plan(self) -> list[Step]:
@@ -65,10 +75,18 @@ class Undoing:
         try:
             with translated(target.resource):
                 place = places.if_there(target.resource)
-                now = see(place, manner_of(target), self._scope) if place else ABSENT
+                now = self._now(target, place) if place else ABSENT
                 return self._judged(target, now, place, places)
         except CannotCapture as trouble:
             return _told(target, Outcome.FAILED, f"cannot be captured as it is now: {trouble.reason}")
+
+    def _now(self, target: Target, place: Place) -> State:
+        known = self._lately.get(target.resource)
+        status = place.stat() if known else None
+        if known is None or status is None or not signed_alike(status, known):
+            known = see(place, manner_of(target), self._scope)
+        self.seen[target.resource] = known
+        return known
 
     def _judged(self, target: Target, now: State, place: Place | None, places: Places) -> Step:
         before, after = target.before, target.after

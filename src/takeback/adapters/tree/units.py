@@ -21,10 +21,7 @@ class Unit(NamedTuple):
     goal: State
     leaving: dict[str, State] = {}  # what is in a directory that goes, by quoted path from it
     coming: dict[str, State] = {}  # what is in one that comes
-
-    @property
-    def adjusts(self) -> bool:
-        return in_place(self.start, self.goal)
+    adjusts: bool = False  # only what the inode carries differs
 
     @property
     def parent(self) -> str:
@@ -45,7 +42,7 @@ def units_of(targets: Sequence[Target], forward: bool = True) -> list[Unit]:
         if top is not None and target.resource.startswith(top.resource + "/"):
             _put_inside(top, target.resource, start, goal)
             continue
-        top = Unit(index, target.resource, start, goal, {}, {})
+        top = Unit(index, target.resource, start, goal, {}, {}, in_place(start, goal))
         found.append(top)
         if is_dir(start) and is_dir(goal):
             top = None  # it stays: what is in it are units of their own
