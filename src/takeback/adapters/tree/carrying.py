@@ -157,7 +157,12 @@ class Carrier:
         now = see(place, goal if start["type"] == "absent" else start)
         if self._is_at_goal(unit, place, now):
             if not only_time(start, goal):
-                return False
+                # The time is put right last: who died before that left the old one.
+                return (
+                    unit.adjusts
+                    and not is_dir(now)
+                    and now.get("mtime") == start.get("mtime") != goal.get("mtime")
+                )
             return not is_dir(now) and (now["mtime"] != goal["mtime"] or self._splits(unit))
         opened = not self._first or unit.resource in self._opened
         if alike(now, start) or (opened and Mixture(start, goal).holds(now)):
