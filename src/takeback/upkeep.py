@@ -120,6 +120,9 @@ class Upkeep(ABC):
     def _clear(self) -> None:
         """Layers of commands, and of boxes put together, whose takeback was killed."""
         from takeback.runs.workshop import clear
+        from takeback.sandbox import ability
+
+        ability.clear(self.store.path)
 
         for name in ("commands", "wholes"):
             clear(os.path.join(self.store.path, name))

@@ -23,14 +23,16 @@ QUICK = {"1 MB": WORK["1 MB"], "500 files": WORK["20,000 files"].replace("20000"
 
 def measure(wishes: Wishes) -> Table:
     root = os.path.join(wishes.directory, "root")
-    _plant(root)
+    plant_root(root)
     lines: list[Line] = []
     notes = [
-        "ours: what a box adds to the command, durable, less what it adds to one that changes nothing; for docker the "
-        "cost of docker exec is not counted either",
+        "ours: what a box adds to the command, less what it adds to one that changes nothing; for docker the cost of "
+        "docker exec is not counted either",
+        "recorded durably; what the command left is on the disk then if it is small, and written behind if not "
+        "(decision 0017)",
     ]
     rounds = 3 if wishes.quick else 7
-    with _docker(os.path.join(wishes.directory, "docker")) as docker:
+    with docker_of_our_own(os.path.join(wishes.directory, "docker")) as docker:
         if docker is None:
             notes.append("no dockerd here (tools/set-up bench), so there is nothing to compare with")
         else:
@@ -77,7 +79,7 @@ def _added(act: Any, code: int) -> float:
     return (took - (last - first)) / 1e9
 
 
-def _plant(root: str) -> None:
+def plant_root(root: str) -> None:
     """A root filesystem with busybox, and a program that tells the time."""
     for name in ("bin", "proc", "dev", "sys", "tmp", "etc", "run"):
         os.makedirs(os.path.join(root, name))
@@ -98,11 +100,11 @@ def _plant(root: str) -> None:
 
 class _Docker:
     def __init__(self, socket: str) -> None:
-        self._host = f"unix://{socket}"
+        self.host = f"unix://{socket}"
 
     def call(self, *words: str, source: Any = None) -> str:
         done = subprocess.run(
-            ["docker", "-H", self._host, *words], check=True, stdin=source, capture_output=True, text=True
+            ["docker", "-H", self.host, *words], check=True, stdin=source, capture_output=True, text=True
         )
         return done.stdout.strip()
 
@@ -134,7 +136,7 @@ class _Docker:
 
 
 @contextmanager
-def _docker(directory: str) -> Iterator[_Docker | None]:
+def docker_of_our_own(directory: str) -> Iterator[_Docker | None]:
     """A daemon of our own, that touches nothing of the machine's network."""
     if not shutil.which("dockerd") or not shutil.which("docker") or os.geteuid() != 0:
         yield None
@@ -151,7 +153,9 @@ def _docker(directory: str) -> Iterator[_Docker | None]:
     ]
     words += ["-H", f"unix://{socket}", "--bridge=none", "--iptables=false", "--ip6tables=false"]
     with open(os.path.join(directory, "log"), "wb") as log:
-        daemon = subprocess.Popen(["dockerd", *words], stdout=log, stderr=log)
+        # In a mount namespace of its own: it mounts its directory over itself, and would leave that behind.
+        apart = ["unshare", "--mount", "--propagation", "private"]
+        daemon = subprocess.Popen([*apart, "dockerd", *words], stdout=log, stderr=log)
     try:
         docker = _Docker(socket)
         yield docker if _is_up(docker, daemon) else None

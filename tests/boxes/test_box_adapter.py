@@ -16,9 +16,9 @@ from takeback.testing import AdapterSuite
 from takeback.testing.adapter_desk import Desk
 
 BOX = "b" * 20
-START = Point("start", "", "/srv", {})
-THERE = Point("there", f"{BOX}/one", "/srv/a b\udcff", {"NAME": "1 2", "GONE": None})
-ELSEWHERE = Point("elsewhere", "", "/", {})
+START = Point("start", "", "/srv")
+THERE = Point("there", f"{BOX}/one", "/srv/a b\udcff")
+ELSEWHERE = Point("elsewhere", "", "/")
 
 
 class BoxScene:

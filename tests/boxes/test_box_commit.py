@@ -215,3 +215,30 @@ def test_an_image_is_handed_to_docker(run: Run, tmp_path: Path, monkeypatch: pyt
         monkeypatch.setenv("PATH", "/nonexistent")
         with pytest.raises(ResourceUnreachable, match="neither docker nor podman"):
             box.export("docker:name:1")
+
+
+@pytest.mark.parametrize("lines", [["echo x >> f"], ["chmod 600 f", "echo x >> f"], ["rm f", "echo x > f"]])
+def test_what_someone_removed_from_the_base_meanwhile_is_not_made_again(
+    box: Box, world: World, lines: list[str]
+) -> None:
+    (world / "f").write_text("old\n")
+    for line in lines:
+        assert box.run(line).exit_code == 0
+    (world / "f").unlink()
+
+    with pytest.raises(Conflict, match=r"/f was removed or moved away by someone else"):
+        box.commit()
+
+    assert not (world / "f").exists()
+
+
+def test_what_the_box_made_itself_is_no_conflict_where_others_took_names_away(box: Box, world: World) -> None:
+    for name in ("f", "other"):
+        (world / name).write_text("old\n")
+    for line in ("echo 1 > new", "echo 2 >> new", "mv f moved", "echo 3 >> moved"):
+        assert box.run(line).exit_code == 0
+    (world / "other").unlink()
+
+    box.commit()
+
+    assert ((world / "new").read_text(), (world / "moved").read_text()) == ("1\n2\n", "old\n3\n")

@@ -23,6 +23,7 @@ class Sweep:
 
     def __init__(self, store: Path, world: World, line: str) -> None:
         self.store, self.world, self.line = store, world, line
+        self.worlds: set[str] = set()  # what was seen outside the box
         with takeback.open(store) as tb, tb.run("first") as run, run.sandbox(cwd=world.root) as box:
             box.run("echo 1 > a; echo 1 > gone")
             self.box = box.id
@@ -48,6 +49,7 @@ class Sweep:
         with takeback.open(self.store) as tb:
             assert tb.verify().sound
             assert not tb.effects(state=["proposed", "intended", "stuck"])
+            self.worlds.add(" ".join(sorted(os.listdir(self.world.root))))
             with tb.run("looks") as run, run.sandbox(box=self.box) as box:
                 shown = box.run("cat a 2>&1; ls; pwd").stdout.decode()
                 known = {step.effect for step in box.history() if step.state == "done"}
@@ -55,6 +57,10 @@ class Sweep:
                 box.undo()
                 assert {step.effect for step in box.history() if step.state == "done"} == known
                 self.put_back(box, len(known))
+            for effect in tb.effects(state=["done"]):
+                if effect.change.adapter == "command" and not effect.is_undo:
+                    tb.undo(effect)  # killed right after the files, before the box knew of it
+            assert os.listdir(self.world.root) == []
             return shown.replace(str(self.world.root), "…")
 
     def put_back(self, box: Box, steps: int) -> None:
@@ -64,15 +70,17 @@ class Sweep:
             box.run("echo 1 > a; echo 1 > gone")
 
 
-def sweep(store: Path, world: World, line: str, step: int) -> set[str]:
+def sweep(store: Path, world: World, line: str, step: int, first: int = 1) -> set[str]:
     scene = Sweep(store, world, line)
     seen: set[str] = set()
-    at = 1
+    at = first
     while True:
         end = in_a_process(scene.action, Boundaries(at))
         assert not end.error, end.error
         seen.add(scene.settled())
         if not end.killed:
+            assert scene.worlds <= ({"", "a gone"} if line == "commit" else {""})
+            assert line != "commit" or step > 3 or len(scene.worlds) == 2
             return seen
         at += step
 
@@ -91,6 +99,16 @@ def test_killed_at_any_boundary_it_is_before_or_after(store: Path, world: World,
     seen = sweep(store, world, line, 3)
     first, *rest = sorted(seen, key=lambda one: one != BEFORE)
     assert first == BEFORE and len(rest) == len(CASES[line]) - 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", [1, 2, 3])
+@pytest.mark.parametrize("line", CASES)
+def test_killed_at_each_boundary_it_is_before_or_after(
+    store: Path, world: World, line: str, first: int
+) -> None:
+    """Together every single one."""
+    assert BEFORE in sweep(store, world, line, 3, first)
 
 
 def test_killed_at_some_boundaries_it_is_before_or_after(store: Path, world: World) -> None:

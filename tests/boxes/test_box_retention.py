@@ -132,3 +132,41 @@ def test_what_a_killed_process_left_goes(store: Path, world: World) -> None:
         tb.sweep(grace=0)
     assert not half.exists()
     assert Layers(str(store / "layers")).boxes() == [box]
+
+
+def test_the_variables_of_a_box_are_in_no_record_and_go_when_they_are_forgotten(
+    store: Path, world: World
+) -> None:
+    (world.root / "secret").write_text("hunter2hunter2")
+    with takeback.open(store) as tb, tb.run("builds") as run, run.sandbox(cwd=world.root) as box:
+        first = box.run(f"cd {world.root}; export TOKEN=$(cat secret)").effect
+        assert first and first.remedy
+        (digest,) = first.remedy.blobs
+        records = json.dumps([record.body for record in tb.store.journal.records()])
+        assert "hunter2" not in records
+        heads = [path.read_text() for path in (store / "layers").rglob("HEAD")]
+        assert heads and "hunter2" not in "".join(heads)
+        box.undo()
+        assert box.run("echo ${TOKEN-gone}").stdout == b"gone\n"
+        tb.redo()
+        tb.sweep(grace=0)
+        assert box.run("echo $TOKEN").stdout == b"hunter2hunter2\n"
+        box.run("unset TOKEN; echo x > x")
+    with takeback.open(store) as tb:
+        tb.forget([one.id for one in tb.effects()])
+        tb.sweep(grace=0)
+        assert not tb.store.blobs.has(digest)
+        assert tb.verify(read_data=True).sound
+        with tb.run("goes on") as run, run.sandbox(box=box.id) as again:
+            assert again.run("ls; echo ${TOKEN-gone}").stdout == b"secret\nx\ngone\n"
+
+
+def test_the_variables_of_where_a_box_stands_stay_when_its_steps_are_forgotten(
+    store: Path, world: World
+) -> None:
+    box = make_box(store, world, "export TOKEN=kept; echo 1 > a")
+    with takeback.open(store) as tb:
+        tb.forget([one.id for one in tb.effects()])
+        tb.sweep(grace=0)
+        with tb.run("goes on") as run, run.sandbox(box=box) as again:
+            assert again.run("echo $TOKEN").stdout == b"kept\n"

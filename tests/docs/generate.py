@@ -166,7 +166,7 @@ def _usage(action: Action) -> str:
 
 
 def python_takeback() -> str:
-    return _methods("api.py", "Takeback")
+    return _methods("api.py", "Takeback") + _methods("upkeep.py", "Upkeep")
 
 
 def python_run() -> str:

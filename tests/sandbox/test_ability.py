@@ -1,5 +1,6 @@
 """What a machine allows is tried, told, and leaves nothing behind."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -7,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from takeback.sandbox.ability import ability
+import takeback
+from takeback.sandbox.ability import ability, clear
 from tests.sandbox.scenes import UserScene, picture
 
 pytestmark = pytest.mark.root
@@ -64,7 +66,8 @@ def test_in_a_container_layers_lie_in_memory(tmp_path: Path) -> None:
     """Its root is an overlay, which can be no upper."""
     code = """
 import os, sys
-from takeback.sandbox.ability import ability
+import takeback
+from takeback.sandbox.ability import ability, clear
 from takeback.sandbox.differences import differences
 from takeback.sandbox.order import Order, Stack
 from takeback.sandbox.sandbox import Sandbox
@@ -90,3 +93,43 @@ print(os.path.exists("/opt/tb"))
     assert able == "root /dev/shm/takeback-0"
     assert left == "[(b'/opt/tb', 'xxx')]"
     assert touched == "False"
+
+
+def leftover(directory: Path) -> Path:
+    """As a killed process leaves it: a layer, and the directory of its servant, whose lock nobody holds."""
+    place = directory / ".takeback-try"
+    (place / "layer-1-00000000" / "0").mkdir(parents=True)
+    (place / "layer-1-00000000" / "0" / "file").write_text("x")
+    (place / "layer-1-00000000" / "0").chmod(0)
+    (place / "run-000000000000" / "root").mkdir(parents=True)
+    (place / "run-000000000000" / "lock").touch()
+    return place
+
+
+def test_what_a_killed_try_left_is_cleared_by_the_next_one(tmp_path: Path) -> None:
+    place = leftover(tmp_path)
+
+    assert ability(str(tmp_path)).engine == "root"
+
+    assert not place.exists()
+
+
+def test_what_a_killed_try_left_is_cleared_by_recover(tmp_path: Path) -> None:
+    with takeback.open(str(tmp_path / "store")) as tb:
+        place = leftover(tmp_path / "store")
+        tb.recover()
+
+    assert not place.exists()
+
+
+def test_nothing_is_cleared_while_another_one_tries(tmp_path: Path) -> None:
+    place = leftover(tmp_path)
+    lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        assert not clear(str(tmp_path))
+        assert (place / "layer-1-00000000").is_dir()
+    finally:
+        os.close(lock)
+    assert clear(str(tmp_path))
+    assert not place.exists()

@@ -158,7 +158,7 @@ ln src/list.c src/second && echo changed by one name > src/second
 ln src/list.c src/second && rm src/list.c && mv src/second src/list.c
 ln notes.txt n2 && sed -i s/line/x/ n2
 tar cf all.tar src && rm -rf src && tar xf all.tar && rm all.tar
-tar cf all.tar src data && tar xf all.tar --overwrite && rm all.tar
+tar cSf all.tar src data && tar xf all.tar --overwrite && rm all.tar
 tar cf t.tar docs && rm -rf docs && mkdir docs && echo other > docs/guide.md && tar xf t.tar -C .
 tar cf t.tar --remove-files docs
 tar czf src.tgz src --mtime=@1 && rm -rf src

@@ -53,5 +53,5 @@ def test_an_installed_package_is_taken_back_with_everything_it_brought(store: Pa
         committed = box.commit()
         assert committed.effect
         assert os.path.exists(base / "bin/ed") or os.path.exists(base / "usr/bin/ed")
-        tb.undo(committed.effect.id)
+        tb.undo(committed.effect.id, cascade=True)  # and the step of the box that stands on it
     assert not differences(before, without_directory_times(manifest(base)))

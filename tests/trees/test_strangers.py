@@ -2,6 +2,7 @@
 held, and nobody's bytes are overwritten."""
 
 import os
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -132,6 +133,13 @@ CONFLICTS: dict[str, tuple[str, Callable[[Path], object], str, str]] = {
         "dir/added",
     ),
     "both change the mode": (":", lambda t: (t / "dir").chmod(0o700), "chmod 711 dir", "dir"),
+    "another mode, and a name in it": (
+        "echo theirs > dir/new",
+        lambda t: ((t / "dir").chmod(0o700), write(t / "dir" / "mine", b"mine")),
+        ":",
+        "dir",
+    ),
+    "both change where it began": ("chmod 711 .", lambda t: t.chmod(0o700), ":", ""),
 }
 
 
@@ -151,7 +159,7 @@ def test_what_someone_else_changed_meanwhile_is_a_conflict_and_is_not_overwritte
     assert not differences(theirs, manifest(tree)), "the stranger's tree was touched"
     assert outcome.held, outcome
     named = [one.resource for one in outcome.conflicts]
-    assert any(resource.endswith(f"/world/{path}") for resource in named), named
+    assert any(resource.endswith(f"/world/{path}".rstrip("/")) for resource in named), named
     tb.undo(outcome.effect.id)  # dropped: still nothing
     assert not differences(theirs, manifest(tree))
 
@@ -184,6 +192,25 @@ def test_what_a_stranger_does_elsewhere_is_no_conflict_and_stays(
     assert tb.undo(outcome.effect.id).outcome == "done"
     assert (tree / "dir/mine").read_bytes() == b"mine" and (tree / "other").read_bytes() == b"mine too"
     assert (tree / "file").read_bytes() == b"as it was\n" and not (tree / "dir/theirs").exists()
+
+
+@pytest.mark.parametrize("also", [False, True])
+def test_what_a_stranger_changes_of_the_directories_above_is_no_conflict_and_stays(
+    tb: takeback.Takeback, meeting: Meeting, tree: Path, also: bool
+) -> None:
+    def act() -> None:
+        tree.chmod(0o750)
+        tree.parent.chmod(0o711)
+        os.utime(tree, ns=(10**18 + 5, 10**18 + 5))
+        if also:
+            write(tree / "mine", b"mine")
+
+    outcome = met(tb, meeting, tree, "echo theirs > dir/theirs", act, first="echo theirs > file")
+    assert not outcome.conflicts and not outcome.held, outcome
+    assert (tree / "file").read_bytes() == b"theirs\n" == (tree / "dir/theirs").read_bytes()
+    assert (stat.S_IMODE(tree.stat().st_mode), stat.S_IMODE(tree.parent.stat().st_mode)) == (0o750, 0o711)
+    assert tb.undo(outcome.effect.id).outcome == "done"
+    assert (stat.S_IMODE(tree.stat().st_mode), stat.S_IMODE(tree.parent.stat().st_mode)) == (0o750, 0o711)
 
 
 def test_the_world_does_not_see_a_command_before_it_has_ended(

@@ -48,7 +48,7 @@ def told(scene, baseline):
 def quiet(scene, whole):
     """That only part was looked at. What others do on the same filesystem may be too much for the queue of fanotify, or
     leave it in doubt: then everything is looked at, and that is right too."""
-    return not whole or isinstance(scene.watched.feed, Fanotify)
+    return not whole or scene.watched.crowded or isinstance(scene.watched.feed, Fanotify)
 
 
 def known(compared):
@@ -159,6 +159,41 @@ def test_a_file_that_gets_a_second_name_and_is_written_through_it(fed):
     assert {one.resource.rpartition("/")[2] for one in found.targets} >= {"top", "twin"}
 
 
+def test_directories_that_are_moved_and_made_anew_are_known_where_they_are(fed):
+    baseline = fed.begin()
+    for round in range(4):
+        (fed.tree / "dir" / "sub" / "file").write_text(f"round {round}")
+        told(fed, baseline)  # from now on it is remembered where these directories are
+        os.rename(fed.tree / "dir", fed.tree / "aside")
+        (fed.tree / "aside" / "sub" / "file").write_text(f"aside {round}")
+        told(fed, baseline)
+        (fed.tree / "dir" / "sub").mkdir(parents=True)
+        (fed.tree / "dir" / "sub" / "file").write_text(f"anew {round}")
+        (fed.tree / "aside" / "sub" / "file").write_text(f"again {round}")
+        told(fed, baseline)
+        shutil.rmtree(fed.tree / "aside")
+        told(fed, baseline)
+
+
+@pytest.mark.root
+def test_where_others_fill_the_queue_of_the_filesystem_the_next_feed_listens_to_the_tree_alone(scene):
+    scene.write("dir/file", "x")
+    feed = Fanotify(scene.watched.root.path)
+    scene.watched.follow(feed)
+    scene.begin()
+    outside = scene.tree.parent / "outside"
+    outside.mkdir()
+    for number in range(queue("fanotify") + 10):
+        os.mknod(outside / str(number))
+    baseline = scene.begin()
+
+    assert scene.watched.last.whole and scene.watched.crowded and scene.watched.feed is None
+    scene.watched.follow(open_feed(scene.watched.root, again=True, crowded=scene.watched.crowded))
+    assert isinstance(scene.watched.feed, Inotify)
+    scene.write("dir/file", "changed")
+    assert "dir/file" in scene.changes(baseline)
+
+
 def test_an_overflow_falls_back_to_a_look_at_everything(fed):
     (fed.tree / "many").mkdir()
     baseline = fed.begin()
@@ -181,7 +216,13 @@ def test_a_feed_that_loses_events_and_says_so_loses_nothing(scene):
     class Lossy:
         """Every other time it lost something."""
 
-        broken, unsure = False, frozenset()
+        broken, crowded, unsure = False, False, frozenset()
+
+        def authors(self):
+            return None
+
+        def begin_anew(self):
+            pass
 
         def __init__(self, feed):
             self.feed, self.times = feed, 0
@@ -241,7 +282,13 @@ def test_a_feed_that_starts_late_begins_with_a_look_at_everything(scene):
 
 def test_a_feed_that_names_what_nobody_knows_is_doubted(scene):
     class Wrong:
-        broken, unsure = False, frozenset()
+        broken, crowded, unsure = False, False, frozenset()
+
+        def authors(self):
+            return None
+
+        def begin_anew(self):
+            pass
 
         def drain(self):
             return {"no/such/place": {b"x"}}

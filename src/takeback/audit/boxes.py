@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+from takeback.adapters.box.variables import read_variables
 from takeback.audit.diff import Part, State
 from takeback.errors import TakebackError
 from takeback.model.effect import Effect
@@ -10,6 +11,7 @@ from takeback.model.ids import short
 from takeback.model.point import Point, box_of, point_from_json
 from takeback.model.resource import file_resource
 from takeback.storage.layers import Layers
+from takeback.storage.protocols import Blobs
 
 
 def lost_layers(layers: Layers) -> Iterator[str]:
@@ -29,11 +31,11 @@ def point_words(state: State) -> str:
     return f"{files} in {point.cwd}"
 
 
-def step_difference(layers: Layers, effect: Effect) -> tuple[Part, ...]:
+def step_difference(layers: Layers, blobs: Blobs, effect: Effect) -> tuple[Part, ...]:
     parts: list[Part] = []
     for target in effect.targets:
         before, after = point_from_json(target.before), point_from_json(target.after)
-        words = tuple(_around(before, after))
+        words = tuple(_around(blobs, before, after))
         if words:
             parts.append(Part(target.resource, words))
         if before.layer != after.layer:
@@ -41,14 +43,20 @@ def step_difference(layers: Layers, effect: Effect) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _around(before: Point, after: Point) -> Iterator[str]:
+def _around(blobs: Blobs, before: Point, after: Point) -> Iterator[str]:
     if before.cwd != after.cwd:
         yield f"current directory {before.cwd} → {after.cwd}"
-    for name in sorted(before.env.keys() | after.env.keys()):
-        one, other = before.env.get(name, ""), after.env.get(name, "")
-        if one != other or (name in before.env) != (name in after.env):
+    if before.env == after.env:
+        return
+    try:
+        old, new = (read_variables(blobs, point.env) for point in (before, after))
+    except TakebackError:
+        yield "variables, which are not there any more"
+        return
+    for name in sorted(old.keys() | new.keys()):
+        if (name in old, old.get(name)) != (name in new, new.get(name)):
             # Names only: a value may be a secret.
-            yield f"variable {name} {'taken away' if after.env.get(name, '') is None else 'set'}"
+            yield f"variable {name} {'taken away' if new.get(name, '') is None else 'set'}"
 
 
 def _files(layers: Layers, box: str, before: Point, after: Point) -> list[Part]:
@@ -71,6 +79,6 @@ def _listed(layers: Layers, box: str, layer: str, below: str, gone: str, come: s
 
     base = layers.base_of(box)
     root = os.fsencode(base).rstrip(b"/")
-    for left in differences(layers.place_of(layer), Stack(base, layers.stack(below))):
+    for left in differences(layers.unpacked(layer), Stack(base, layers.stack(below))):
         kind = gone if left.source is None else "modified" if left.below else come
         yield Part(file_resource((root + left.path).rstrip(b"/") or b"/"), (kind,))

@@ -13,7 +13,7 @@ class Point(NamedTuple):
     id: str  # each has its own, so that coming back to equal files is another point
     layer: str  # `box/layer`: the topmost of a chain; empty: the base as it is
     cwd: str  # inside
-    env: Mapping[str, str | None] = {}  # what differs from the variables a box begins with; None: taken away
+    env: str = ""  # the blob with what differs from the variables a box begins with; empty: nothing
 
 
 class Link(NamedTuple):
@@ -26,6 +26,8 @@ class Link(NamedTuple):
     since: int = (
         0  # of one on the base: before that moment, in nanoseconds, the box had not looked at the base
     )
+
+    boot: str = ""  # of one that was told of before it was on the disk: what the machine was up as then
 
     @property
     def stands_for(self) -> str:
@@ -41,20 +43,15 @@ def box_of(resource: str) -> str:
 
 
 def point_to_json(point: Point) -> dict[str, Any]:
-    """Paths and values are bytes, and a record holds text only."""
+    """A path is bytes, and a record holds text only."""
     told: dict[str, Any] = {"point": point.id, "layer": point.layer, "cwd": _told(point.cwd)}
     if point.env:
-        told["env"] = {
-            _told(name): None if value is None else _told(value) for name, value in sorted(point.env.items())
-        }
+        told["env"] = point.env
     return told
 
 
 def point_from_json(told: Mapping[str, Any]) -> Point:
-    env = {
-        _meant(name): None if value is None else _meant(value) for name, value in told.get("env", {}).items()
-    }
-    return Point(told["point"], told["layer"], _meant(told["cwd"]), env)
+    return Point(told["point"], told["layer"], _meant(told["cwd"]), told.get("env", ""))
 
 
 def _told(text: str) -> str:

@@ -17,6 +17,7 @@ from takeback.errors import RecordInvalid, TakebackError
 from takeback.model.effect import State
 from takeback.model.ids import short
 from takeback.model.point import Link, point_from_json
+from takeback.retention.packing import pack_layers
 from takeback.sandbox.as_owner import remove_as_owner
 from takeback.storage.layers import Layers
 from takeback.storage.protocols import Query
@@ -31,6 +32,7 @@ def sweep_layers(parts: Parts, layers: Layers, grace: int) -> int:
         with layers.alone(box) as mine:
             if mine:
                 freed += _sweep_box(parts, layers, box, grace)
+    freed += pack_layers(layers, grace)
     for half_made in layers.half_made():
         if _is_old(half_made, grace):
             freed += _removed(half_made, "/")
@@ -40,6 +42,7 @@ def sweep_layers(parts: Parts, layers: Layers, grace: int) -> int:
 def _sweep_box(parts: Parts, layers: Layers, box: str, grace: int) -> int:
     for one in layers.boxes():
         layers.reread(one)
+    layers.settle(box)
     named = set(_named_by_effects(parts))
     live = named | {layers.head(one).layer for one in layers.boxes()}
     live.discard("")
@@ -100,7 +103,7 @@ def _squash_between(layers: Layers, box: str, live: set[str]) -> None:
             if stretch and (link.stands_for in live or not link.layer.startswith(f"{box}/")):
                 break
             stretch.append(link)
-        if len(stretch) > 1:
+        if len(stretch) > 1 and all(map(layers.is_whole, stretch)):
             with suppress(OSError, TakebackError):  # what cannot be squashed stays as it is
                 squash_links(layers, stretch)
 
@@ -115,7 +118,7 @@ def _is_old(path: str, grace: int) -> bool:
 
 def _removed(path: str, base: str) -> int:
     """Its bytes, but for what other layers still have."""
-    size = 0
+    size = os.lstat(path).st_blocks * 512 if os.path.isfile(path) else 0
     for directory, _, names in os.walk(path):
         for name in names:
             with suppress(OSError):

@@ -33,10 +33,11 @@ def live(parts: Parts) -> Iterator[str]:
 
 
 def _kept_by_adapters(parts: Parts) -> Iterator[str]:
-    """What was seen of watched trees, so that the next look need not read all of it again."""
-    tree = parts.adapters.get("tree")
-    if isinstance(tree, Keeper):
-        yield from tree.needed()
+    """What was seen of watched trees, so that the next look need not read all of it again; the variables of boxes."""
+    for name in ("tree", "box"):
+        adapter = parts.adapters.get(name)
+        if isinstance(adapter, Keeper):
+            yield from adapter.needed()
 
 
 def sweep(parts: Parts, grace: int) -> int:

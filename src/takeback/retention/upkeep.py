@@ -23,7 +23,10 @@ def crowding(parts: Parts, settings: Settings, now: int, ended: Sequence[Effect]
     few = [effect for effect in ended if len(effect.targets) <= _FEW]
     resources = dict.fromkeys(target.resource for effect in few for target in effect.targets)
     for resource in list(resources)[:_FILES_LOOKED_AT]:
-        kept = list(parts.journal.effects(Query(resource=resource, forgettable=True)))
+        these = Query(resource=resource, forgettable=True)
+        if parts.journal.count(these) <= settings.versions_per_file:
+            continue
+        kept = list(parts.journal.effects(these))
         exactly = [one for one in kept if any(target.resource == resource for target in one.targets)]
         surplus = exactly[: max(0, len(exactly) - settings.versions_per_file)]
         why = f"goes: there are more than {settings.versions_per_file} kept versions of this file"

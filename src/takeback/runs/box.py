@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.box.adapter import box_change
 from takeback.adapters.box.squashing import due, is_long, shorten, squash_below
+from takeback.adapters.box.variables import read_variables
 from takeback.engine.plan import Wishes
 from takeback.errors import KeyReused, Misuse
 from takeback.model.effect import Effect, State
@@ -25,8 +26,9 @@ from takeback.runs.box_running import (
     changed_files,
     is_somewhere_else,
     make_durable,
-    point_after,
+    point_at,
     run_in,
+    standing_after,
     variables,
 )
 from takeback.runs.box_setting import Hand, Limits, Setting, begin
@@ -58,6 +60,8 @@ class Box:
             if mine:
                 box_upkeep.clear_scratch(hand.layers, setting.id)
         self._held.enter_context(hand.layers.opened(setting.id))
+        if hand.layers.unsettled(setting.id):  # whoever should have seen to it was killed
+            self._upkeep.settle(hand.layers, setting.id)
 
     @property
     def id(self) -> str:
@@ -72,17 +76,26 @@ class Box:
         return self._setting.resource
 
     @property
+    def lost(self) -> int:
+        """How many steps were taken back when it was opened, because the machine had stopped before they were on the
+        disk."""
+        return self._setting.lost
+
+    @property
     def cwd(self) -> str:
         return self._head().cwd
 
     @property
     def env(self) -> dict[str, str]:
         """The variables as the next command gets them."""
-        return variables(self._setting, self._head())
+        return variables(self._setting, self._exported(self._head()))
 
     @property
     def coverage(self) -> str:
         return of_sandbox(self._setting.able, self._limits.network)
+
+    def _exported(self, point: Point) -> dict[str, str | None]:
+        return read_variables(self._hand.parts.blobs, point.env)
 
     def _head(self) -> Point:
         return self._hand.layers.head(self.id)
@@ -110,16 +123,21 @@ class Box:
             self._refuse_closed()
             if earlier := self._recorded(key, command):
                 return earlier
+            self._upkeep.complain()
             with self._hand.layers.working(self.id):
                 point = self._head()
                 request = Request(
-                    words_of(command), point.cwd, variables(self._setting, point, env), *limits,
+                    words_of(command), point.cwd, variables(self._setting, self._exported(point), env), *limits,
                     on_failure=on_failure,
                 )  # fmt: skip
                 _refuse_unfit(request)
                 self._keep_short(point)
                 ran, printed = self._run_it(point, request, stdin, capture)
-                return self._settled(point, request, ran, printed, env, key)
+                try:
+                    return self._settled(point, request, ran, printed, env, key)
+                except BaseException:
+                    ran.running.gone()
+                    raise
 
     def _run_it(
         self, point: Point, request: Request, stdin: bytes | None, capture: bool
@@ -127,10 +145,10 @@ class Box:
         sandbox = self._hand.sandbox(self._setting.rooms)
         layers = self._hand.layers
         if not capture and stdin is None:
-            return run_in(sandbox, layers, self._setting, point, request, (0, 1, 2)), (b"", b"")
+            return run_in(sandbox, layers, self._setting, point, request, (0, 1, 2), None), (b"", b"")
         with Captured(stdin) as captured:
             stdio = captured.stdio if capture else (captured.stdio[0], 1, 2)
-            ran = run_in(sandbox, layers, self._setting, point, request, stdio)
+            ran = run_in(sandbox, layers, self._setting, point, request, stdio, captured)
         return ran, (captured.stdout, captured.stderr)
 
     def _settled(
@@ -149,19 +167,19 @@ class Box:
             ended.exit_code, *printed, None, point.cwd, self.coverage, "", ended.stopped, False, ended.leftover,
             moved_from,
         )  # fmt: skip
-        changed = changed_files(layers, self._setting, ran.layer, point.layer)
-        after = point_after(self._setting, point, ran, changed, env)
-        moves = is_somewhere_else(point, after)
+        changed = changed_files(layers, self._setting, ran, point.layer)
+        exported = self._exported(point)
+        there = standing_after(self._setting, point, exported, ran, changed, env)
+        moves = there != (point.layer, point.cwd, exported)
         if moves and ended.exit_code != 0 and request.on_failure == "undo":
             outcome, moves = outcome._replace(dropped=True), False
+        if not (moves and changed):
+            self._forget(ran)
         if not moves:
-            self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer), self.base))
             return outcome._replace(text=in_words(outcome))
-        if changed:
-            make_durable(layers, ran.layer, point.layer, ran.since)
-        else:
-            self._upkeep.later(lambda: box_upkeep.remove_layer(layers.place_of(ran.layer), self.base))
+        durable = not changed or make_durable(layers, ran.layer, point.layer, ran.since)
         args = {"argv": told(request.argv), "exit_code": ended.exit_code, "coverage": self.coverage}
+        after = point_at(self._hand.parts.blobs, there, point, exported)
         change = box_change("run", self.resource, shown(request.argv), point, after, args)
         try:
             effect = self._hand.change(lambda: change, Options(key=key))
@@ -169,19 +187,37 @@ class Box:
             if changed and self._head() == point:  # no step came of it, and its room may be what is missing
                 box_upkeep.remove_layer(layers.place_of(ran.layer), self.base)
             raise
+        if changed:
+            ran.running.gone()
+        if not durable:
+            self._upkeep.settle(layers, self.id)
         if changed and due(layers.depth(ran.layer)):
             self._upkeep.later(lambda: squash_below(layers, ran.layer))
         outcome = outcome._replace(
             effect=effect,
+            durable=durable,
             cwd=after.cwd,
             look=lambda: self._changes_of(ran.layer, point.layer) if changed else (),
         )
         return outcome._replace(text=in_words(outcome))
 
+    def _forget(self, ran: Ran) -> None:
+        """Nobody will ever mount it."""
+        if not ran.ended.layer:
+            ran.running.leave()
+            return
+        path = self._hand.layers.place_of(ran.layer)
+
+        def clear() -> None:
+            ran.running.gone()
+            box_upkeep.remove_layer(path, self.base)
+
+        self._upkeep.later(clear)
+
     def _changes_of(self, layer: str, below: str) -> tuple[Changed, ...]:
         from takeback.sandbox.differences import differences
 
-        path = self._hand.layers.place_of(layer)
+        path = self._hand.layers.unpacked(layer)
         if not os.path.isdir(path):
             return ()  # swept, because nobody could come back to it any more
         return tuple(listed(differences(path, self._stack(below)), self.base))
@@ -251,6 +287,7 @@ class Box:
         """Another box that goes on from where this one stands; neither sees what the other does from now on."""
         with self._lock:
             self._refuse_closed()
+            self.settle()
             point = self._head()
             setting = begin(self._hand, self.base, point.cwd, self._setting.env, point)
             return Box(self._hand, setting, self._limits, self._run)
@@ -272,30 +309,39 @@ class Box:
 
     def changes(self) -> tuple[Changed, ...]:
         """Everything in which the box differs from what it is over."""
-        from takeback.runs.box_whole import whole_lefts
+        from takeback.runs.box_whole import readable, whole_lefts
 
         with self._lock:
             self._refuse_closed()
-            with whole_lefts(self._hand.layers, self._setting, self._head()) as lefts:
+            whole = whole_lefts(self._hand.layers, self._setting, self._head())
+            with readable(self._setting), whole as lefts:
                 return tuple(listed(lefts, self.base))
 
     def commit(self) -> CommandOutcome:
         """Merge what is in the box into what it is over, as one effect; the box goes on over that."""
         from takeback.runs.box_commit import commit
+        from takeback.runs.box_whole import readable
 
-        with self._lock, self._hand.layers.working(self.id):
+        with self._lock, self._hand.layers.working(self.id), readable(self._setting):
             self._refuse_closed()
             return commit(self._hand, self._setting, self._head(), self.coverage)
 
     def export(self, target: "str | os.PathLike[str]") -> str:
         """The whole root filesystem as a tar file, or with `docker:NAME` as an image. What was written."""
         from takeback.runs.box_export import export
+        from takeback.runs.box_whole import readable
 
-        with self._lock:
+        with self._lock, readable(self._setting):
             self._refuse_closed()
             return export(self._stack(self._head().layer), os.fspath(target), self._setting.store)
 
     # The end.
+
+    def settle(self) -> None:
+        """When this returns every step is on the disk. A step that left little is at once, see `BoxOutcome.durable`."""
+        with self._lock:
+            self._upkeep.wait()
+            self._upkeep.complain()
 
     def close(self) -> None:
         with self._lock:

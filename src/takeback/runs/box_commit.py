@@ -13,7 +13,7 @@ from takeback.model.point import Point
 from takeback.model.resource import display, file_resource
 from takeback.runs.box_history import COMMIT
 from takeback.runs.box_setting import Hand, Setting
-from takeback.runs.box_whole import judged, whole_layer
+from takeback.runs.box_whole import Beginnings, judged, whole_layer
 from takeback.runs.merging import cannot_be_kept
 from takeback.runs.outcome import CommandOutcome, changed, in_numbers
 from takeback.runs.verbs import Options
@@ -33,7 +33,8 @@ def commit(hand: Hand, setting: Setting, point: Point, coverage: str) -> Command
     with whole_layer(hand.layers, setting, point) as layer:
         if not layer:
             return CommandOutcome(0, coverage=coverage, text="There is nothing in the box to commit.")
-        lefts = judged(differences(layer, Stack(setting.base)), setting.base)
+        beginnings = Beginnings(hand.layers, setting.base, point)
+        lefts = judged(differences(layer, Stack(setting.base)), setting.base, beginnings)
         since = list(hand.layers.chain(point.layer))[-1].since
         found = read_layer(lefts, setting.base, since, hand.parts.blobs, _ours(hand, setting))
     if found.lost:

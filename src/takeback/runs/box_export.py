@@ -45,6 +45,12 @@ def _save(stack: "Stack", target: str, store: str) -> str:
             file.flush()
             os.fsync(file.fileno())
         os.link(making, target)  # unlike a rename it never replaces what someone has just put there
+    except PermissionError as error:
+        if error.filename != making:
+            raise  # of the box itself
+        raise ResourceUnreachable(
+            f"The box could not be written to {target}: {error.strerror}.", hint="Check the rights there."
+        ) from error
     except OSError as error:
         raise ResourceUnreachable(
             f"The box could not be written to {target}: {error.strerror or error}.",

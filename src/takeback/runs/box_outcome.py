@@ -30,6 +30,8 @@ class BoxOutcome(NamedTuple):
     dropped: bool = False  # it failed, and all it had changed is gone
     leftover: int = 0  # processes that were still there at its end, and were ended with it
     moved_from: str = ""  # the directory it should have begun in, which was not there any more
+    # False: it is told, no kill can take it away any more, but it is not yet on the disk (`Box.settle` waits for that).
+    durable: bool = True
     look: Callable[[], tuple[Changed, ...]] = _none
 
     @property

@@ -1,33 +1,47 @@
 """One command in a box: where it begins, what it leaves, where the box stands after it."""
 
 import os
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from takeback.adapters.box.variables import Variables, put_variables
 from takeback.model.ids import new_id
 from takeback.model.point import Link, Point
 from takeback.runs.box_setting import Setting
 from takeback.runs.request import Request
 from takeback.storage.layers import Layers
+from takeback.storage.process import boot_id
+from takeback.storage.protocols import Blobs
 
 if TYPE_CHECKING:
+    from takeback.runs.captured import Captured
     from takeback.sandbox.order import Ended
-    from takeback.sandbox.sandbox import Sandbox
+    from takeback.sandbox.sandbox import Running, Sandbox
 
 _ASKED_ELSEWHERE = ("PWD", "SHLVL", "_")  # told by cwd, or of the shell itself
 
 
 class Ran(NamedTuple):
+    running: "Running"  # until it is gone the layer is not to be mounted
     ended: "Ended"
     layer: str  # `box/name`, whether or not it holds anything
     begun_in: str  # the directory it ran in
     since: int = 0  # the first over the base: when it began to look at it
 
 
-def variables(setting: Setting, point: Point, more: Mapping[str, str] | None = None) -> dict[str, str]:
+class Standing(NamedTuple):
+    """Where a box would stand after a command; nothing of it is kept yet."""
+
+    layer: str
+    cwd: str
+    env: dict[str, str | None]
+
+
+def variables(setting: Setting, exported: Variables, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """As the next command gets them."""
     found = dict(setting.env)
-    for name, value in point.env.items():
+    for name, value in exported.items():
         if value is None:
             found.pop(name, None)
         else:
@@ -42,55 +56,79 @@ def run_in(
     point: Point,
     request: Request,
     stdio: tuple[int, int, int],
+    captured: "Captured | None",
 ) -> Ran:
-    from takeback.adapters.tree.clock import begin
     from takeback.sandbox.order import Order, Stack
 
     name = new_id()
     stack = Stack(setting.base, layers.stack(point.layer))
     rooms = setting.rooms
     hidden = (setting.store,) if f"{rooms}/".startswith(f"{setting.store}/") else (setting.store, rooms)
-    since = begin() if not point.layer else 0
+    since = time.time_ns() if not point.layer else 0
     order = Order(
         request.argv, point.cwd, {**request.env, "PWD": point.cwd}, stdio, request.network, request.timeout,
-        request.memory, request.processes, hidden, ask=True,
+        request.memory, request.processes, hidden, ask=True, after=since, keep_empty=False,
     )  # fmt: skip
-    ended = sandbox.run(order, stack, os.path.join(setting.place, name))
-    return Ran(ended, f"{setting.id}/{name}", ended.began or point.cwd, since)
+    running = sandbox.start(order, stack, os.path.join(setting.place, name))
+    try:
+        ended = running.ended(captured)
+    except BaseException:
+        running.gone()
+        raise
+    return Ran(running, ended, f"{setting.id}/{name}", ended.began or point.cwd, since)
 
 
-def point_after(
-    setting: Setting, point: Point, ran: Ran, changed: bool, more: Mapping[str, str] | None
-) -> Point:
-    """Where the box would stand. Variables given for one command only are not kept."""
+def standing_after(
+    setting: Setting,
+    point: Point,
+    exported: Variables,
+    ran: Ran,
+    changed: bool,
+    more: Mapping[str, str] | None,
+) -> Standing:
+    """Variables given for one command only are not kept."""
     only_now = set(more or {})
     after = dict(ran.ended.env)
-    before = variables(setting, point)
-    env: dict[str, str | None] = dict(point.env)
+    before = variables(setting, exported)
+    env = dict(exported)
     for name in sorted((after.keys() | before.keys()) - only_now - set(_ASKED_ELSEWHERE)):
         if after.get(name) == before.get(name):
             continue
         env[name] = after.get(name)
         if env[name] == setting.env.get(name):
             del env[name]
-    return Point(new_id(), ran.layer if changed else point.layer, ran.ended.cwd or ran.begun_in, env)
+    return Standing(ran.layer if changed else point.layer, ran.ended.cwd or ran.begun_in, env)
+
+
+def point_at(blobs: Blobs, standing: Standing, point: Point, exported: Variables) -> Point:
+    env = point.env if standing.env == exported else put_variables(blobs, standing.env)
+    return Point(new_id(), standing.layer, standing.cwd, env)
 
 
 def is_somewhere_else(one: Point, other: Point) -> bool:
-    return (one.layer, one.cwd, dict(one.env)) != (other.layer, other.cwd, dict(other.env))
+    return (one.layer, one.cwd, one.env) != (other.layer, other.cwd, other.env)
 
 
-def make_durable(layers: Layers, layer: str, below: str, since: int) -> None:
-    """Told of, then synced together with what it holds: from now on it counts."""
-    layers.add(Link(layer, below, layers.depth(below) + 1, since=since))
-    layers.sync(layer)
+def make_durable(layers: Layers, layer: str, below: str, since: int) -> bool:
+    """Told of. Whether it is on the disk by now: what is small is at once, for the rest see `Layers.settle`."""
+    link = Link(layer, below, layers.depth(below) + 1, since=since)
+    if layers.sync_if_small(link):
+        return True
+    boot = boot_id()
+    layers.add(link._replace(boot=boot))
+    if not boot:  # nobody could tell later whether the machine has stopped in between
+        layers.sync(layer)
+    return not boot
 
 
-def changed_files(layers: Layers, setting: Setting, layer: str, below: str) -> bool:
+def changed_files(layers: Layers, setting: Setting, ran: Ran, below: str) -> bool:
     """Found in the layer, not guessed from the command."""
+    if not ran.ended.layer:
+        return False
     from takeback.sandbox.differences import is_empty
-    from takeback.sandbox.layer import mounts_of
     from takeback.sandbox.order import Stack
 
-    path = layers.place_of(layer)
-    return bool(mounts_of(path)) and not is_empty(path, Stack(setting.base, layers.stack(below)))
+    try:
+        return not is_empty(layers.place_of(ran.layer), Stack(setting.base, layers.stack(below)))
+    except PermissionError:
+        return True  # it is in a directory that another of the box's users has closed to us

@@ -13,6 +13,7 @@ from takeback.model.effect import Effect
 from takeback.model.ids import new_id
 from takeback.model.plan import UndoResult
 from takeback.model.point import Point, box_resource, point_from_json, point_to_json
+from takeback.runs import box_history
 from takeback.runs.room import room_of
 from takeback.runs.verbs import Options
 from takeback.storage.layers import Layers
@@ -61,6 +62,7 @@ class Setting(NamedTuple):
     env: Mapping[str, str]  # what a box begins with
     start: Point
     able: "Ability"
+    lost: int = 0  # steps that the machine did not survive
 
     @property
     def resource(self) -> str:
@@ -103,11 +105,31 @@ def reopen(hand: Hand, id: str, env: Mapping[str, str] | None) -> Setting:
         id = found[0]
     setting = _setting(hand, id, env, able, store)
     if not hand.layers.complete(hand.layers.head(id)):
+        return setting._replace(lost=_back_to_what_is_whole(hand, setting))
+    return setting
+
+
+def _back_to_what_is_whole(hand: Hand, setting: Setting) -> int:
+    """The machine stopped before the last steps were on the disk: they are taken back, and the record says so. How many
+    they were."""
+    lost: list[Effect] = []
+    for effect in box_history.standing(hand.parts.journal, setting.resource):
+        if effect.forgotten:
+            lost.clear()
+            break
+        lost.append(effect)
+        if hand.layers.complete(point_from_json(effect.targets[0].before)):
+            break
+    else:
+        lost.clear()
+    if not lost:
         raise ResourceUnreachable(
-            f"The layers of box {id} are not there any more: they lay in memory, or on a disk that is gone.",
+            f"The layers of box {setting.id} are not there any more: they lay in memory, or on a disk that is gone.",
             hint="Start a new box.",
         )
-    return setting
+    with hand.layers.working(setting.id):
+        hand.undo(lost, Wishes(), False)
+    return len(lost)
 
 
 def _setting(hand: Hand, id: str, env: Mapping[str, str] | None, able: "Ability", store: str) -> Setting:

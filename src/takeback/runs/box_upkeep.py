@@ -17,6 +17,7 @@ class Upkeep:
     def __init__(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
         self._last: Future[object] | None = None
+        self._failed: TakebackError | None = None
 
     def later(self, work: Callable[[], object]) -> None:
         if self._threads is None:
@@ -24,6 +25,23 @@ class Upkeep:
 
             self._threads = ThreadPoolExecutor(1, "takeback-box")
         self._last = self._threads.submit(_quietly, work)
+
+    def settle(self, layers: Layers, box: str) -> None:
+        """Have what was told of written to the disk."""
+
+        def work() -> None:
+            try:
+                layers.settle(box)
+            except TakebackError as error:
+                self._failed = error
+
+        self.later(work)
+
+    def complain(self) -> None:
+        """What could not be written in the background is told with the next call."""
+        failed, self._failed = self._failed, None
+        if failed:
+            raise failed
 
     def wait(self) -> None:
         if self._last is not None:

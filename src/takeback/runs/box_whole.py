@@ -5,7 +5,8 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from takeback.model.point import Point
+from takeback.errors import ResourceUnreachable
+from takeback.model.point import Link, Point
 from takeback.runs.box_setting import Setting
 from takeback.runs.workshop import workshop
 from takeback.storage.layers import Layers
@@ -45,9 +46,58 @@ def whole_lefts(layers: Layers, setting: Setting, point: Point) -> "Generator[It
         yield judged(found, setting.base)
 
 
-def judged(lefts: "Iterable[Left]", root: str) -> "Iterator[Left]":
+@contextmanager
+def readable(setting: Setting) -> Generator[None, None, None]:
+    """What one of the other users of a root filesystem has closed, its owner outside cannot read."""
+    try:
+        yield
+    except PermissionError as error:
+        path = os.fsdecode(error.filename)
+        raise ResourceUnreachable(
+            f"{path} belongs to another user of the root filesystem {setting.base} and is closed to you.",
+            hint="Open it inside the box first, for example: chmod -R a+rX DIRECTORY",
+        ) from error
+
+
+class Beginnings:
+    """Whether a file that is not in the base lay there when the box first changed it, so that someone else took it away
+    since. The lowest layer that has it tells: overlay notes on a copy where it came from, and what was removed leaves
+    a mark. A squash cannot tell: its copies may be of files that the box itself had made."""
+
+    def __init__(self, layers: Layers, base: str, point: Point) -> None:
+        self._layers = layers
+        self._base = base
+        self._links = list(layers.chain(point.layer))[::-1]
+        self._since = self._links[0].since if self._links else 0
+        self._told: list[dict[bytes, bool]] = []
+
+    def lay_below(self, path: bytes) -> bool:
+        try:
+            parent = os.stat(os.path.dirname(os.fsencode(self._base).rstrip(b"/") + path))
+        except OSError:
+            return False  # its directory is gone, which is told by itself
+        if parent.st_ctime_ns <= self._since:
+            return False  # no name was taken away there
+        for number in range(len(self._links)):
+            told = self._told[number] if number < len(self._told) else self._look(self._links[number])
+            if path in told:
+                return told[path]
+        return False
+
+    def _look(self, link: Link) -> dict[bytes, bool]:
+        from takeback.sandbox.differences import differences
+        from takeback.sandbox.order import Stack
+
+        stack = Stack(self._base, self._layers.stack(link.parent))
+        lefts = differences(self._layers.place_of(link.layer), stack)
+        self._told.append({left.path: not link.top and left.below for left in lefts})
+        return self._told[-1]
+
+
+def judged(lefts: "Iterable[Left]", root: str, beginnings: Beginnings | None = None) -> "Iterator[Left]":
     """What lay below in the base. Overlay's own note of where a copy came from may mean an earlier layer of the box, so
-    only what is certain counts: what is there now, and directories that were merged with one of the base."""
+    only what is certain counts: what is there now, directories that were merged with one of the base, and what the
+    lowest layer tells."""
     start = os.fsencode(root).rstrip(b"/")
     fresh = b""  # the last directory that the box made itself
     for left in lefts:
@@ -60,6 +110,8 @@ def judged(lefts: "Iterable[Left]", root: str) -> "Iterator[Left]":
         merged = not inside and os.path.isdir(left.source) and not os.path.islink(left.source)
         if merged and _is_fresh(left.source):
             merged, fresh = False, left.path
+        if not there and not merged and not inside and fresh != left.path and beginnings:
+            merged = beginnings.lay_below(left.path)
         yield left._replace(below=there or merged)
 
 

@@ -1,6 +1,7 @@
 """What a command prints, read through pipes: as a program expects it, and `/dev/stderr` can be opened again inside."""
 
 import os
+import select
 import threading
 from types import TracebackType
 
@@ -8,34 +9,41 @@ _PIECE = 1 << 16
 
 
 class Captured:
-    """Use it as a context manager around one command; afterwards `stdout` and `stderr` hold what it printed. Who has to
-    fork first says `later`, and calls `listen` himself."""
+    """Use it as a context manager around one command; afterwards `stdout` and `stderr` hold what it printed. Meanwhile
+    someone has to read it: who waits for something else `until` that, others have a thread `listen`."""
 
-    def __init__(self, stdin: bytes | None = None, later: bool = False) -> None:
+    def __init__(self, stdin: bytes | None = None) -> None:
         self.stdout = b""
         self.stderr = b""
         self._stdin = stdin
         self._open: list[int] = []
-        self._later = later
+        self._printed: dict[int, list[bytes]] = {}
         self._thread: threading.Thread | None = None
+        self._wake = -1
 
     def __enter__(self) -> "Captured":
         given = self._given()
-        self._reads: list[int] = []
         writes: list[int] = []
-        for _ in range(3):  # the last one only to say that the command has ended
+        for _ in range(2):
             read, write = self._kept(*os.pipe2(os.O_CLOEXEC))
-            self._reads.append(read)
+            os.set_blocking(read, False)
+            self._printed[read] = []
             writes.append(write)
         self.stdio = (given, writes[0], writes[1])
-        self._wake = writes[2]
-        if not self._later:
-            self.listen()
         return self
 
     def listen(self) -> None:
-        self._thread = threading.Thread(target=self._read, name="takeback-output", daemon=True)
+        ended, self._wake = self._kept(*os.pipe2(os.O_CLOEXEC))
+        self._thread = threading.Thread(target=self.until, args=(ended,), name="takeback-output", daemon=True)
         self._thread.start()
+
+    def until(self, fd: int) -> None:
+        """Read what is printed until this descriptor has something to say."""
+        waiting = select.poll()
+        for one in (fd, *self._printed):
+            waiting.register(one, select.POLLIN)
+        while fd not in {ready for ready, _ in waiting.poll()}:
+            self._read()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -44,11 +52,15 @@ class Captured:
 
     def close(self) -> None:
         """The command has ended: what it printed is in the pipes, and what comes after it is nobody's."""
+        if not self._open:
+            return
         try:
             if self._thread:
                 os.write(self._wake, b".")
                 self._thread.join()
                 self._thread = None
+            self._read()
+            self.stdout, self.stderr = (b"".join(pieces) for pieces in self._printed.values())
         finally:
             while self._open:
                 os.close(self._open.pop())
@@ -68,21 +80,9 @@ class Captured:
         return fds
 
     def _read(self) -> None:
-        import select
-
-        out, err, ended = self._reads
-        printed: dict[int, list[bytes]] = {out: [], err: []}
-        waiting = select.poll()
-        for fd in self._reads:
-            os.set_blocking(fd, False)
-            waiting.register(fd, select.POLLIN)
-        going_on = True
-        while going_on:
-            going_on = ended not in {fd for fd, _ in waiting.poll()}
-            for fd, pieces in printed.items():
-                while piece := _piece(fd):
-                    pieces.append(piece)
-        self.stdout, self.stderr = b"".join(printed[out]), b"".join(printed[err])
+        for fd, pieces in self._printed.items():
+            while piece := _piece(fd):
+                pieces.append(piece)
 
 
 def _piece(fd: int) -> bytes:

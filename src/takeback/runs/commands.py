@@ -1,6 +1,7 @@
 """Run a command where it can do no harm, then merge what it changed as one effect."""
 
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -70,27 +71,27 @@ class Commands(ABC):
         )  # fmt: skip
         refuse_unfit(request)
         if not capture:
-            outcome = self._in_a_layer(request, (0, 1, 2), Options(key=key))
+            outcome = self._in_a_layer(request, None, Options(key=key))
             return outcome._replace(text=in_words(outcome))
         with Captured(stdin) as printed:
-            outcome = self._in_a_layer(request, printed.stdio, Options(key=key))
+            outcome = self._in_a_layer(request, printed, Options(key=key))
         outcome = outcome._replace(stdout=printed.stdout, stderr=printed.stderr)
         return outcome._replace(text=in_words(outcome))
 
-    def _in_a_layer(self, request: Request, stdio: tuple[int, int, int], options: Options) -> CommandOutcome:
-        from takeback.adapters.tree.clock import begin
+    def _in_a_layer(self, request: Request, printed: Captured | None, options: Options) -> CommandOutcome:
         from takeback.sandbox.order import Order, Stack
 
         able, store = room_of(self._parts)
         place = os.path.join(able.layers_at, "commands")
         with workshop(place) as mine:
-            started = begin()
+            started = time.time_ns()
+            stdio = printed.stdio if printed else (0, 1, 2)
             order = Order(
                 request.argv, request.cwd, request.env, stdio, request.network, request.timeout, request.memory,
-                request.processes, hidden=(store,) if place.startswith(f"{store}/") else (store, place),
+                request.processes, hidden=(store,) if place.startswith(f"{store}/") else (store, place), after=started,
             )  # fmt: skip
             layer = os.path.join(mine, "layer")
-            ended = self._sandbox(able.layers_at).run(order, Stack(), layer)
+            ended = self._sandbox(able.layers_at).run(order, Stack(), layer, printed)
             coverage = of_sandbox(able, request.network)
             outcome = CommandOutcome(ended.exit_code, coverage=coverage, stopped=ended.stopped)
             return self._merged(request, outcome, layer, Stack(), started, options)

@@ -161,11 +161,13 @@ class Run(Verbs, Commands, Watching):
     def _sandbox(self, place: str) -> "Sandbox":
         """The one small process that starts this run's commands."""
         from takeback.sandbox.sandbox import Sandbox
+        from takeback.storage.disk import reachable
 
         with self._lock:
             if self._rooms is None:
                 rooms = os.path.join(place, "rooms")
-                os.makedirs(rooms, mode=0o700, exist_ok=True)
+                with reachable(rooms, "written"):
+                    os.makedirs(rooms, mode=0o700, exist_ok=True)
                 self._rooms = Sandbox(rooms)
             return self._rooms
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from takeback.adapters.watch.index import Hole
     from takeback.adapters.watch.watched import Baseline, Place, WatchedRoot
     from takeback.engine.parts import Parts
+    from takeback.runs.others import Telling
 
 ADAPTER, KIND = "tree", "watch"
 _LISTED = 20
@@ -75,7 +76,7 @@ class Watching(ABC):
             watched = self._trees[root.resource] = WatchedRoot(root, place)
             watched.follow(open_feed(root, again=False))
         elif watched.feed is None:
-            watched.follow(open_feed(root, again=True))
+            watched.follow(open_feed(root, again=True, crowded=watched.crowded))
         return watched
 
     def _stop_watching(self) -> None:
@@ -108,6 +109,10 @@ class Watch:
             Hole, ...
         ] = ()  # what is there and not captured; named before anything is changed
         self.coverage = ""
+        self._telling: Telling | None = None
+        self.others = (
+            ""  # a sentence, when some of it is known to be the doing of others: an effect of its own
+        )
         self.shared = ""  # a sentence, when it cannot be known whose changes some of them are
 
     def __enter__(self) -> "Watch":
@@ -144,10 +149,23 @@ class Watch:
             for root in roots:
                 watched = self._run._tree(root, place)  # pyright: ignore[reportPrivateUsage]
                 self._roots.append((watched, watched.begin(identity(os.getpid()), bounds)))
+            self._telling = self._who_it_is()
             self._propose()
         except BaseException:
             self._release()
             raise
+
+    def _who_it_is(self) -> "Telling | None":
+        """Where a command is watched, and the kernel tells both who changes what and who starts whom."""
+        authors = {one.root: told for watched, one in self._roots if (told := watched.authors()) is not None}
+        pid = self._about.get("process", {}).get("pid")
+        if not pid or not authors:
+            return None
+        from takeback.adapters.watch.lineage import open_lineage
+        from takeback.runs.others import Telling
+
+        lineage = open_lineage()
+        return Telling(pid, lineage, authors) if lineage else None
 
     def _propose(self) -> None:
         from takeback.adapters.watch.holes import refuse_destroyable
@@ -184,7 +202,7 @@ class Watch:
         )
         with run.uninterrupted():
             self.effect = finish(run._parts, run.lease, proposal, lambda: self._found(proposal))  # pyright: ignore[reportPrivateUsage]
-            self._roots = []
+            self._close()
             if self.effect:
                 run._took_hold(self.effect)  # pyright: ignore[reportPrivateUsage]
         return self.effect
@@ -196,6 +214,7 @@ class Watch:
         targets, residue = compared(
             proposal.change, self._roots, lambda all: apart(parts.journal, proposal, all)
         )
+        targets = self._without_others(proposal, targets)
         change = change_found(proposal.change, parts.blobs, targets, residue)
         if change is None:
             return None
@@ -204,6 +223,29 @@ class Watch:
         if self.shared:
             change = change._replace(args={**change.args, "shared": self.shared})
         return change
+
+    def _without_others(self, proposal: Effect, targets: "tuple[Target, ...]") -> "tuple[Target, ...]":
+        """What others are known to have changed becomes an effect of its own, which a failure does not take back."""
+        if self._telling is None:
+            return targets
+        from takeback.runs.others import record, sentence
+
+        found = self._telling.by_others(
+            targets, {one.root: watched.authors() for watched, one in self._roots}
+        )
+        theirs = tuple(one for one in targets if one.resource in found)
+        if all(_only_time(one) for one in theirs):
+            return targets
+        run, parts = self._run, self._run._parts  # pyright: ignore[reportPrivateUsage]
+        args: dict[str, Any] = {
+            "roots": proposal.change.args["roots"],
+            "baseline": [],
+            "coverage": self.coverage,
+        }
+        change = proposal.change._replace(summary=f"others, during: {proposal.change.summary}", args=args)
+        terms = Terms(agent=run.agent)  # nobody asked for it, so it has no key
+        self.others = sentence(found, record(parts, run.lease, change, terms, theirs))
+        return tuple(one for one in targets if one.resource not in found)
 
     def _since(self, file: str, generation: int) -> set[str] | None:
         """What changed after another watch began, where we can know that."""
@@ -215,7 +257,13 @@ class Watch:
     def _release(self) -> None:
         for watched, baseline in self._roots:
             watched.index.release((baseline.token,))
+        self._close()
+
+    def _close(self) -> None:
         self._roots = []
+        if self._telling:
+            self._telling.close()
+            self._telling = None
 
 
 def _only_time(target: "Target") -> bool:

@@ -11,6 +11,7 @@ from takeback.sandbox.mounts import OVERLAY, mounted, points_for_root, visible
 from takeback.sandbox.order import ROOT, USER, Order, Stack
 
 _TRY = ".takeback-try"
+_LAYER = "layer-"
 # Where else layers may lie when the store is on a filesystem that cannot have them (a container's own).
 _ELSEWHERE = ("/var/tmp", "/tmp", "/run/user/{uid}", "/run", "/dev/shm")  # noqa: S108 a private directory is made there
 
@@ -95,13 +96,13 @@ def _try(directory: str) -> tuple[bool, str]:
     here = os.path.join(directory, _TRY)
     try:
         before = os.stat(directory)
-        os.makedirs(here, 0o700, exist_ok=True)
+        lock = _locked(here)
     except OSError as error:
         return False, f"{directory}: {os.strerror(error.errno or 0)}."
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
         with Sandbox(here) as sandbox:
-            layer = os.path.join(here, f"layer-{os.getpid()}-{os.urandom(4).hex()}")
+            layer = os.path.join(here, f"{_LAYER}{os.getpid()}-{os.urandom(4).hex()}")
             order = Order((os.devnull,), "/", {}, (nothing, nothing, nothing))
             running = sandbox.start(order, Stack(), layer)
             running.wait()
@@ -111,11 +112,54 @@ def _try(directory: str) -> tuple[bool, str]:
         return False, str(error)
     finally:
         os.close(nothing)
+        os.close(lock)
+        if clear(directory):
+            try:
+                os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
+            except OSError:
+                pass  # it is not ours
+
+
+def _locked(here: str) -> int:
+    """Made, and held together with others who try there at this moment; to be closed."""
+    import fcntl
+
+    while True:
+        os.makedirs(here, 0o700, exist_ok=True)
         try:
-            os.rmdir(here)
-            os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
-        except OSError:
-            pass  # another one is trying here at this moment, or it is not ours
+            lock = os.open(here, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # another one has just finished
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if os.fstat(lock).st_nlink:
+            return lock
+        os.close(lock)
+
+
+def clear(directory: str) -> bool:
+    """What a killed process that tried left there. Nothing, while someone still tries."""
+    import fcntl
+
+    from takeback.sandbox.removal import remove
+    from takeback.sandbox.workshop import sweep
+
+    here = os.path.join(directory, _TRY)
+    try:
+        lock = os.open(here, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        sweep(here)
+        for name in os.listdir(here):
+            if name.startswith(_LAYER):
+                remove(os.path.join(here, name))
+        os.rmdir(here)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
 
 
 def _not_covered(engine: str, bound: str) -> tuple[tuple[str, str], ...]:

@@ -14,7 +14,7 @@ from takeback.sandbox.mounts import mounted
 from takeback.sandbox.order import Stack
 from takeback.sandbox.view import Ground, Node, View
 
-_HANDLE = 21  # where a file handle begins in overlayfs's note about the origin
+HANDLE = 21  # where a file handle begins in overlayfs's note about the origin
 
 
 class Left(NamedTuple):
@@ -81,7 +81,9 @@ class _Comparison:
         if self._top_changed(after, before):
             yield Left(point, after.top, before is not None)
         for path, one, other in self._inside(point.rstrip(b"/"), after, before):
-            if not (one and other and self._same(one, other)):
+            if not (
+                one and other and (self._same(one, other) or self._only_another_changed(path, one, other))
+            ):
                 yield Left(path, one.top if one else None, self._below(one, other))
 
     def _top_changed(self, after: Node, before: Node | None) -> bool:
@@ -177,6 +179,19 @@ class _Comparison:
             return _same_bytes(one.top, other.top)
         return not stat.S_ISLNK(now.st_mode) or os.readlink(one.top) == os.readlink(other.top)
 
+    def _only_another_changed(self, path: bytes, one: Node, other: Node) -> bool:
+        """Of a directory on the way to where the command began: the copy is what was there then."""
+        first = self.form.way.get(os.fsdecode(path))
+        if first is None or not (one.is_dir and other.is_dir):
+            return False
+        mode, uid, gid, mtime = first
+        now = one.status
+        if (stat.S_IMODE(now.st_mode), now.st_uid, now.st_gid) != (mode, uid, gid):
+            return False
+        return not self._set_by_hand(now.st_mtime_ns, mtime) and self._attributes(one) == self._attributes(
+            other
+        )
+
     def _attributes(self, node: Node) -> dict[str, bytes]:
         ground = self.view.grounds[node.parts[0][0]]
         if ground.plain:
@@ -200,7 +215,7 @@ class _Comparison:
     def _is_moved(self, one: Node, origin: bytes) -> bool:
         sources = self._sources
         if origin:
-            return origin[_HANDLE:] in sources.handles
+            return origin[HANDLE:] in sources.handles
         # Without handles it is a guess: some file that is no longer at its name was brought here.
         return sources.gone or one.status.st_ino in sources.inodes
 

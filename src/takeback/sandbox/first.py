@@ -6,13 +6,17 @@ import os
 import select
 import signal
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from takeback.sandbox import asking, cgroups, guard, limits, rootfs, wire
 from takeback.sandbox.calls import PR_SET_DUMPABLE, PR_SET_PDEATHSIG, kernel
+from takeback.sandbox.clock import wait_past
+from takeback.sandbox.job import Job, unpacked
 from takeback.sandbox.overlay import allow_many_files
-from takeback.sandbox.rootfs import Scene
+
+if TYPE_CHECKING:
+    from socket import socket
 
 NOT_FOUND, NOT_EXECUTABLE, OUT_OF_TIME = 127, 126, 124
 _GRACE = 1.0  # seconds between the polite signal and the other one
@@ -22,26 +26,34 @@ _TO_ALL = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHU
 _OUR_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTTOU)
 
 
-class Job(NamedTuple):
-    """As the caller asked, with what the small process found out."""
-
-    order: dict[str, Any]
-    scene: Scene
-    stdio: tuple[int, int, int]
-    lifeline: int  # bytes are signals for the command; its end means that nobody wants it any more
-    report: int
-    ignored: tuple[int, ...]  # signals that the caller ignores
-
-
 class NotThere(Exception):
     """The directory that the command should start in."""
 
 
-def live(job: Job) -> None:
-    """Never returns."""
+class Home(NamedTuple):
+    """Where it is made ready before there is a command."""
+
+    aside: bytes  # an empty directory
+    userxattr: bool
+    ignored: tuple[int, ...]  # signals that the caller ignores
+
+
+class Ready(NamedTuple):
+    """What was found out before there was a command."""
+
+    files: tuple[int, int]  # how many may be open: the limit that the command gets
+    capabilities: int  # those that the command may have
+
+
+def live(door: "socket", home: Home, let_go: Sequence[Callable[[], None]]) -> NoReturn:
+    """A job comes in by the door, then bytes that are signals for the command; when it is closed nobody wants it any
+    more. The report goes out by it. `let_go` of what is the parent's."""
     code = 1
+    told: dict[str, Any]
     try:
-        told = _live(job)
+        for one in let_go:
+            one()
+        told = _live(door, home)
         code = 0
     except NotThere as error:
         told = {"problem": "cwd", "text": str(error)}
@@ -50,31 +62,65 @@ def live(job: Job) -> None:
     except BaseException as error:  # noqa: BLE001 there is nobody above us who could be told otherwise
         told = {"problem": "setup", "errno": 0, "text": repr(error)}
     try:
-        wire.write_all(job.report, wire.frame(told))
+        wire.write_all(door.fileno(), wire.frame(told))
     finally:
         os._exit(code)
 
 
-def _live(job: Job) -> dict[str, Any]:
+def _live(door: "socket", home: Home) -> dict[str, Any]:
     kernel().prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    problem, ready = None, Ready((0, 0), 0)
+    try:
+        rootfs.park(home.aside, home.userxattr)
+        ready = Ready(allow_many_files(), guard.allowed())
+    except OSError as error:
+        problem = error  # told to whoever comes with a command
+    job, stdio = _heard(door)
+    if problem:
+        raise problem
+    return _carried_out(job, stdio, ready, home.ignored, door.fileno())
+
+
+def _heard(door: "socket") -> tuple[Job, tuple[int, int, int]]:
+    import marshal
+    from socket import recv_fds
+
+    head, fds, _, _ = recv_fds(door, 8, 3)
+    if len(head) != 8 or len(fds) != 3:
+        os._exit(0)  # there will be none
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    raw = bytearray()
+    size = int.from_bytes(head, "little")
+    while len(raw) < size:
+        piece = door.recv(size - len(raw))
+        if not piece:
+            os._exit(0)
+        raw += piece
+    return unpacked(marshal.loads(raw)), (fds[0], fds[1], fds[2])
+
+
+def _carried_out(
+    job: Job, stdio: tuple[int, int, int], ready: Ready, ignored: tuple[int, ...], door: int
+) -> dict[str, Any]:
     order = job.order
-    many = allow_many_files()
     doors = cgroups.open_doors(cgroups.Group(*order["group"])) if order["group"] else cgroups.Doors((), ())
     bound = rootfs.build(job.scene)
     if not order["network"]:
         limits.raise_loopback()
+    wait_past(order["after"])  # most often it is by now, and costs nothing
     cwd = _enter(order["cwd"], order["ask"])
     argv, env = list(order["argv"]), dict(order["env"])
     if order["ask"]:
         argv = asking.wrapped(argv)
-    limits.give_back(many)
+    limits.give_back(ready.files)
     os.umask(order["umask"])
-    guard.lock_up(job.stdio)
+    guard.lock_up(stdio, ready.capabilities)
     kernel().prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     kernel().prctl(PR_SET_DUMPABLE, 0)
     # The command is in its group from its first moment; we ourselves are not, so that it cannot end us by eating all.
     cgroups.go(doors.inner)
-    pid, code = _start(argv, env, job)
+    pid, code = _start(argv, env, stdio, ignored)
     cgroups.go(doors.outer)
     if not pid:
         told = {
@@ -88,9 +134,9 @@ def _live(job: Job) -> dict[str, Any]:
         return told | {"bound": [os.fsdecode(point) for point in bound]}
     if not order["group"]:
         limits.restrain(pid, order)
-    for fd in job.stdio:
+    for fd in stdio:
         os.close(fd)
-    told = _wait(pid, order["timeout"], job.lifeline)
+    told = _wait(pid, order["timeout"], door)
     told |= {"leftover": _end_the_rest(), "bound": [os.fsdecode(point) for point in bound]}
     if order["ask"]:
         told |= asking.answer(cwd, order["env"]) | {"began": cwd}
@@ -109,10 +155,12 @@ def _enter(cwd: str, forgiving: bool) -> str:
         cwd = os.path.dirname(cwd)
 
 
-def _start(argv: list[str], env: dict[str, str], job: Job) -> tuple[int, int]:
+def _start(
+    argv: list[str], env: dict[str, str], stdio: tuple[int, int, int], ignored: tuple[int, ...]
+) -> tuple[int, int]:
     """Its process id, or 0 and what a shell would say."""
     actions: list[tuple[int, ...]] = []
-    high = [_high(fd) for fd in job.stdio]
+    high = [_high(fd) for fd in stdio]
     for number, fd in enumerate(high):
         actions.append((os.POSIX_SPAWN_DUP2, fd, number))
     code = NOT_FOUND
@@ -121,7 +169,7 @@ def _start(argv: list[str], env: dict[str, str], job: Job) -> tuple[int, int]:
             if not os.path.lexists(path):
                 continue
             try:
-                return _spawn(path, argv, env, actions, job.ignored), 0
+                return _spawn(path, argv, env, actions, ignored), 0
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                     code = NOT_EXECUTABLE
@@ -158,14 +206,14 @@ def _spawn(path: str, argv: list[str], env: dict[str, str], actions: Any, ignore
 _ENDINGS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTIN)
 
 
-def _wait(pid: int, timeout: float, lifeline: int) -> dict[str, Any]:
+def _wait(pid: int, timeout: float, door: int) -> dict[str, Any]:
     """Until the command has ended, the time is over, or nobody wants it any more."""
     end = time.monotonic() + timeout if timeout else 0.0
     stopped, killing = "", False
     waker = _wake_on_children()
     poll = select.poll()
     poll.register(waker, select.POLLIN)
-    poll.register(lifeline, select.POLLIN)
+    poll.register(door, select.POLLIN)
     while True:
         status = _reap(pid)
         if status is not None:
@@ -175,8 +223,8 @@ def _wait(pid: int, timeout: float, lifeline: int) -> dict[str, Any]:
         ready = dict(poll.poll(left))
         if waker in ready:
             os.read(waker, 512)
-        if lifeline in ready:
-            _pass_on(pid, os.read(lifeline, 64))
+        if door in ready:
+            _pass_on(pid, _signals(door))
         if end and time.monotonic() >= end:
             _signal_all(signal.SIGKILL if killing else signal.SIGTERM)
             stopped, killing, end = "time", True, time.monotonic() + _GRACE
@@ -204,6 +252,13 @@ def _reap(pid: int) -> int | None:
             return status
         if not ended:
             return None
+
+
+def _signals(door: int) -> bytes:
+    try:
+        return os.read(door, 64)
+    except ConnectionResetError:
+        return b""
 
 
 def _pass_on(pid: int, signals: bytes) -> None:

@@ -24,11 +24,16 @@ def give_up_for_children() -> None:
                 raise
 
 
-def lock_up(stdio: tuple[int, int, int]) -> None:
+def allowed() -> int:
+    """The capabilities that a command may have."""
+    return _permitted() & KEPT
+
+
+def lock_up(stdio: tuple[int, int, int], capabilities: int) -> None:
     """From here on there is no way to mount anything, for us neither."""
     landlock.restrict(stdio)
     kernel().prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    kernel().keep_capabilities(_permitted() & KEPT)
+    kernel().keep_capabilities(capabilities)
 
 
 def _permitted() -> int:

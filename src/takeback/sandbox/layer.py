@@ -23,6 +23,9 @@ class Form(NamedTuple):
     userxattr: bool
     redirect: bool
     started_ns: int = 0
+    # How the directories on the way to where it began looked before the command: what another changes of them meanwhile
+    # is not taken for its doing.
+    way: dict[str, tuple[int, int, int, int]] = {}
 
 
 def mounts_of(layer: str) -> tuple[Mount, ...]:
@@ -42,7 +45,8 @@ def _read_form(path: str, inode: int, mtime: int) -> Form:
     mounts = tuple(
         Mount(one["point"], one["upper"], tuple(one.get("first", (0, 0, 0, 0)))) for one in told["mounts"]
     )
-    return Form(mounts, told["userxattr"], told["redirect"], told.get("started_ns", 0))
+    way = {path: tuple(first) for path, first in told.get("way", {}).items()}
+    return Form(mounts, told["userxattr"], told["redirect"], told.get("started_ns", 0), way)
 
 
 def write_form(layer: str, form: Form) -> None:

@@ -17,6 +17,10 @@ class Order(NamedTuple):
     processes: int = 0  # 0: no limit
     hidden: tuple[str, ...] = ()  # directories of the world that are covered inside
     ask: bool = False  # cwd and exported variables afterwards are wanted
+    # It begins when the clock that stamps changes is past this moment, in nanoseconds: what others change from then on
+    # carries a later time.
+    after: int = 0
+    keep_empty: bool = True  # False: if nothing was changed there is no layer
 
 
 class Ended(NamedTuple):
@@ -27,6 +31,7 @@ class Ended(NamedTuple):
     leftover: int = 0  # processes that were still there when the command had ended, and were ended with it
     cwd: str = ""  # only with `ask`
     env: Mapping[str, str] = {}  # only with `ask`: the exported variables afterwards
+    layer: bool = True  # whether there is one
     began: str = (
         ""  # only with `ask`: the directory it began in, a parent when its own was not there any more
     )

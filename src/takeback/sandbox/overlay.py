@@ -88,13 +88,11 @@ def _within(layer: bytes, below: bytes) -> bool:
 
 
 def have_aside(aside: bytes) -> None:
-    if not os.path.ismount(aside):
-        kernel().mount(b"tmpfs", aside, b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=700,size=16m")
+    kernel().mount(b"tmpfs", aside, b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=700,size=16m")
 
 
 def _seen_through(overlay: Overlay, aside: bytes, userxattr: bool) -> bytes:
     """The kernel wants no lower inside another. Through an overlay of its own the base is another filesystem."""
-    have_aside(aside)
     seen = b"%s/seen-%s" % (aside, os.path.basename(overlay.upper))
     nothing = seen + b"-nothing"  # two lowers it must have
     for name in (seen, nothing):

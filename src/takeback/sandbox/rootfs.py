@@ -6,6 +6,7 @@ from functools import cache
 from typing import NamedTuple
 
 from takeback.model.cover import NAME
+from takeback.sandbox import landlock
 from takeback.sandbox.calls import (
     ATTR_NODEV,
     ATTR_NOEXEC,
@@ -13,12 +14,15 @@ from takeback.sandbox.calls import (
     ATTR_RDONLY,
     MNT_DETACH,
     MS_BIND,
+    MS_MOVE,
     MS_NODEV,
     MS_NOEXEC,
     MS_NOSUID,
     MS_PRIVATE,
     MS_RDONLY,
     MS_REC,
+    MS_SLAVE,
+    MS_UNBINDABLE,
     kernel,
 )
 from takeback.sandbox.names import put_names
@@ -44,13 +48,27 @@ class Scene(NamedTuple):
     userxattr: bool
 
 
+def park(aside: bytes, userxattr: bool) -> None:
+    """What every command gets in the same form is made beside, before anything is known of the command. What is
+    unmounted in the world meanwhile goes here too."""
+    kernel().mount(b"none", b"/", b"", MS_REC | MS_SLAVE)
+    have_aside(aside)
+    for name in (b"/proc", b"/dev"):
+        os.mkdir(aside + name, 0o755)
+    _proc(aside + b"/proc", userxattr)
+    _dev(aside + b"/dev")
+
+
 def build(scene: Scene) -> list[bytes]:
-    """Afterwards the root is the new one and nothing of the old is in reach. Points that could get no overlay."""
+    """After `park`. Then the root is the new one and nothing of the old is in reach. Points that could get no
+    overlay."""
     calls = kernel()
     bound: list[bytes] = []
     calls.mount(b"none", b"/", b"", MS_REC | MS_PRIVATE)
     if scene.userxattr and scene.root == b"/":
+        calls.mount(b"none", scene.aside, b"", MS_UNBINDABLE)  # else it would be there twice
         calls.mount(b"/", scene.at, b"", MS_BIND | MS_REC)
+        calls.mount(b"none", scene.aside, b"", MS_PRIVATE)
         calls.set_attributes(scene.at, ATTR_RDONLY, recursive=True)
     overlays = {one.point: one for one in scene.overlays}
     for point in sorted({*overlays, *scene.read_only}):
@@ -81,7 +99,6 @@ def _put(scene: Scene, point: bytes, overlay: Overlay) -> None:
         mount_overlay(overlay, scene.at, scene.aside, scene.userxattr)
         return
     if overlay.names:
-        have_aside(scene.aside)
         put_names(scene.at, overlay, scene.aside, {one.point for one in scene.overlays})
         return
     fd = _open(scene, point)
@@ -119,13 +136,15 @@ def _bind_read_only(scene: Scene, point: bytes) -> None:
 
 def _own_directories(scene: Scene) -> None:
     if _is_dir(scene, b"/proc"):
-        _proc(scene)
+        kernel().mount(scene.aside + b"/proc", scene.at + b"/proc", b"", MS_MOVE)
     if _is_dir(scene, b"/sys") and not (scene.userxattr and scene.root == b"/"):
         target = scene.at + b"/sys"
         kernel().mount(b"/sys", target, b"", MS_BIND | MS_REC)
         kernel().set_attributes(target, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC, recursive=True)
     if _is_dir(scene, b"/dev"):
-        _dev(scene, scene.at + b"/dev")
+        kernel().mount(scene.aside + b"/dev", scene.at + b"/dev", b"", MS_MOVE)
+        if scene.terminal:
+            _bind_device(scene.terminal, scene.at + b"/dev/console")
 
 
 def _is_dir(scene: Scene, point: bytes) -> bool:
@@ -135,17 +154,17 @@ def _is_dir(scene: Scene, point: bytes) -> bool:
         return False
 
 
-def _proc(scene: Scene) -> None:
+def _proc(proc: bytes, userxattr: bool) -> None:
     calls = kernel()
-    calls.mount(b"proc", scene.at + b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    if scene.userxattr:
+    calls.mount(b"proc", proc, b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    if userxattr:
         return  # there nobody is root
     for knob in knobs(_KERNEL_KNOBS):
-        path = scene.at + knob
+        path = proc + knob.removeprefix(b"/proc")
         calls.mount(path, path, b"", MS_BIND | MS_REC)
         calls.set_attributes(path, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC)
     for secret in knobs(_SECRETS):
-        calls.mount(b"/dev/null", scene.at + secret, b"", MS_BIND)
+        calls.mount(b"/dev/null", proc + secret.removeprefix(b"/proc"), b"", MS_BIND)
 
 
 @cache
@@ -156,12 +175,13 @@ def knobs(names: tuple[bytes, ...]) -> tuple[bytes, ...]:
 
 def get_ready() -> None:
     """What is the same for every command is found out once, before any of them is forked."""
+    landlock.version()
     devices()
     knobs(_KERNEL_KNOBS)
     knobs(_SECRETS)
 
 
-def _dev(scene: Scene, dev: bytes) -> None:
+def _dev(dev: bytes) -> None:
     """A device is open to writing on a read-only mount, but its mode and owner are not to be changed."""
     calls = kernel()
     calls.mount(b"tmpfs", dev, b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=755,size=1m")
@@ -177,8 +197,6 @@ def _dev(scene: Scene, dev: bytes) -> None:
     )
     os.symlink("pts/ptmx", dev + b"/ptmx")
     calls.mount(b"tmpfs", dev + b"/shm", b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=1777")
-    if scene.terminal:
-        _bind_device(scene.terminal, dev + b"/console")
 
 
 @cache

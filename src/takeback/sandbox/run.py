@@ -19,6 +19,7 @@ class Prepared(NamedTuple):
     mounts: tuple[Mount, ...]
     marks: dict[str, dict[str, bytes]]  # attributes of the topmost directories, by point
     started_ns: int
+    way: dict[str, tuple[int, int, int, int]]  # the directories on the way to where it begins
 
 
 class Unfit(Exception):
@@ -70,7 +71,22 @@ def prepare(
         terminal,
         userxattr,
     )
-    return Prepared(scratch, scene, tuple(mounts), marks, time.time_ns())
+    way = {} if stack.layers else _way(root, os.fsencode(order["cwd"]))
+    return Prepared(scratch, scene, tuple(mounts), marks, time.time_ns(), way)
+
+
+def _way(root: bytes, cwd: bytes) -> dict[str, tuple[int, int, int, int]]:
+    """By path inside. One layer over another is compared with that."""
+    found: dict[str, tuple[int, int, int, int]] = {}
+    above = root.rstrip(b"/")
+    path = os.path.realpath(above + cwd)[len(os.path.realpath(above or b"/").rstrip(b"/")) :]
+    while path.strip(b"/"):
+        try:
+            found[os.fsdecode(path)] = first_look(os.lstat(above + path))
+        except OSError:
+            break  # it will be told when it is entered
+        path = os.path.dirname(path)
+    return found
 
 
 def _all_there(stack: Stack, overlaid: dict[bytes, str], userxattr: bool) -> None:
@@ -101,12 +117,18 @@ def _masks(root: bytes, hidden: tuple[bytes, ...]) -> tuple[bytes, ...]:
     )
 
 
-def finish(prepared: Prepared, layer: str) -> str:
-    """The layer gets its name. Otherwise a sentence says why there is none."""
+class Finished(NamedTuple):
+    there: bool  # whether there is a layer now
+    problem: str = ""  # a sentence that says why there is none
+
+
+def finish(prepared: Prepared, layer: str, keep_empty: bool) -> Finished:
+    """The layer gets its name."""
     making = os.path.join(prepared.scratch, "layer")
     moved = _moved_the_way_back(prepared)
     if moved:
-        return f"The command moved {os.fsdecode(moved)}, which holds the way back; nothing of it was kept."
+        path = os.fsdecode(moved)
+        return Finished(False, f"The command moved {path}, which holds the way back; nothing of it was kept.")
     kept: list[Mount] = []
     userxattr = prepared.scene.userxattr
     for one in prepared.mounts:
@@ -116,12 +138,15 @@ def finish(prepared: Prepared, layer: str) -> str:
             and first_look(os.lstat(upper)) == one.first
             and attributes(os.fsencode(upper), userxattr) == prepared.marks[one.point]
         ):
-            os.rmdir(upper)
-        else:
-            kept.append(one)
-    write_form(making, Form(tuple(kept), userxattr, not userxattr, prepared.started_ns))
+            continue
+        kept.append(one)
+    if not kept and not keep_empty:
+        return Finished(False)
+    for one in set(prepared.mounts) - set(kept):
+        os.rmdir(os.path.join(making, one.upper))
+    write_form(making, Form(tuple(kept), userxattr, not userxattr, prepared.started_ns, prepared.way))
     os.rename(making, layer)
-    return ""
+    return Finished(True)
 
 
 def _moved_the_way_back(prepared: Prepared) -> bytes | None:

@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from takeback.errors import Misuse, Refused, ResourceUnreachable
 from takeback.sandbox import wire
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 _PATIENCE = 60  # seconds; removing what a command left may take a while
 _START = "import sys; sys.path.insert(0, {source!r}); from takeback.sandbox.zygote import main; main()"
+
+
+class Reading(Protocol):
+    def until(self, fd: int) -> None:
+        """Read what the command prints until this descriptor has something to say."""
+        ...
 
 
 class Running:
@@ -40,26 +46,51 @@ class Running:
         except OSError:
             return
 
-    def wait(self) -> Ended:
-        """When this returns no process of it is alive and its layer is there."""
+    def wait(self, reading: "Reading | None" = None) -> Ended:
+        """When this returns no process of it is alive, nothing is mounted, and its layer is there. `reading` takes what
+        it prints."""
         try:
+            return self.ended(reading)
+        finally:
+            self.gone()
+
+    def ended(self, reading: "Reading | None" = None) -> Ended:
+        """When this returns no process of the command is alive and its layer is there. Its mounts, which nobody can
+        reach any more, go meanwhile: until `gone` the layer is not to be mounted."""
+        try:
+            if reading:
+                reading.until(self._talk.fileno())
             told = wire.read_message(self._talk.fileno())
         except ConnectionResetError:
             told = None
         except BaseException:
             # An interrupt, most likely: nobody is to go on working for someone who has left.
             self.kill()
-            wire.read_message(self._talk.fileno())
+            self.gone()
             raise
-        finally:
-            self._talk.close()
         if told is None:
             raise ResourceUnreachable("The process that starts commands has ended; nothing was changed.")
         if "problem" in told:
             raise _problem(told)
         self.bound = tuple(told["bound"])
         kept: dict[str, Any] = {name: told[name] for name in ("cwd", "env", "began")} if self._ask else {}
-        return Ended(told["code"], told["stopped"], told["leftover"], **kept)
+        return Ended(told["code"], told["stopped"], told["leftover"], layer=told["layer"], **kept)
+
+    def leave(self) -> None:
+        """After `ended`, where there is no layer: nobody waits for the rest."""
+        self._talk.close()
+
+    def gone(self) -> None:
+        """When this returns nothing of it is left but the layer. Asked twice it says so again."""
+        if self._talk.fileno() < 0:
+            return
+        try:
+            while self._talk.recv(1 << 16):
+                continue  # an answer that nobody wants any more
+        except ConnectionResetError:
+            return
+        finally:
+            self._talk.close()
 
 
 def _problem(told: dict[str, Any]) -> Exception:
@@ -91,9 +122,9 @@ class Sandbox:
     ) -> None:
         self.close()
 
-    def run(self, order: Order, stack: Stack, layer: str) -> Ended:
+    def run(self, order: Order, stack: Stack, layer: str, reading: Reading | None = None) -> Ended:
         """`layer` does not exist yet; afterwards it holds all that the command changed."""
-        return self.start(order, stack, layer).wait()
+        return self.start(order, stack, layer).wait(reading)
 
     def start(self, order: Order, stack: Stack, layer: str) -> Running:
         _check(order)

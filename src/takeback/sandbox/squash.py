@@ -36,7 +36,10 @@ def squash(layers: Sequence[str], into: str) -> None:
         )
         mounts.append(oldest[point]._replace(upper=str(number)))
     started = min(form.started_ns for form in forms)
-    write_form(into, Form(tuple(mounts), forms[0].userxattr, any(form.redirect for form in forms), started))
+    write_form(
+        into,
+        Form(tuple(mounts), forms[0].userxattr, any(form.redirect for form in forms), started, forms[-1].way),
+    )
 
 
 def _squash_uppers(uppers: Sequence[bytes], target: bytes, prefix: str) -> None:

@@ -7,16 +7,18 @@ import select
 import signal
 import socket  # noqa: TID253 this module is loaded by the small process only
 import sys
+import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from takeback.sandbox import cgroups, guard, run, userns, wire
-from takeback.sandbox.calls import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUTS, kernel
-from takeback.sandbox.first import Job, live
+from takeback.sandbox.first import Home
 from takeback.sandbox.mounts import Point, mounted, points_for_root, points_for_user, visible
 from takeback.sandbox.order import MAPPED, ROOT, USER
 from takeback.sandbox.rootfs import get_ready
 from takeback.sandbox.run import Prepared, Unfit
+from takeback.sandbox.spare import PATIENCE, Spare, end_spare, hand_over, is_alive, make_spare
 from takeback.sandbox.workshop import Workshop
 
 # What a terminal sends to a whole group is for the command, not for us; it lives and dies with the caller.
@@ -25,15 +27,24 @@ _FOR_THE_COMMAND = (
 )  # fmt: skip
 
 
+_KILLED = {"problem": "killed", "text": "Its first process was killed from outside."}
+
+
+class Told:
+    """What came out of the door so far."""
+
+    def __init__(self) -> None:
+        self.raw = b""
+        self.whole = False
+
+
 class Child(NamedTuple):
     caller: socket.socket
-    pid: int
-    pidfd: int
-    lifeline: int
-    report: int
-    told: bytearray
+    spare: Spare
+    told: Told
     prepared: Prepared
     layer: str
+    keep_empty: bool
     group: cgroups.Group | None
     foreground: tuple[int, int]  # a descriptor of the terminal and who was in front
 
@@ -54,6 +65,11 @@ class Zygote:
         self.poll = select.poll()
         self.parent = parent
         self._mounts: tuple[bytes, list[Any]] = (b"", [])
+        self._points: tuple[bytes, bytes, list[Point]] = (b"", b"", [])
+        self.spare: Spare | None = None
+        self.network = True  # what the last command was given
+        self.started = 0
+        self.arriving: list[int] = []  # descriptors of a command that is just being started
 
     def become(self, engine: str) -> None:
         """Where it cannot be done each command is told so."""
@@ -75,7 +91,8 @@ class Zygote:
         self.poll.register(self.control, select.POLLIN)
         self.poll.register(self.parent, select.POLLIN)
         while True:
-            for fd, _ in self.poll.poll():
+            events = self.poll.poll(1000 if self.spare else None)
+            for fd, _ in events:
                 if fd == self.parent:
                     return self.leave()
                 if fd == self.control.fileno():
@@ -83,14 +100,45 @@ class Zygote:
                         return self.leave()
                 elif fd in self.children:
                     self.hear(self.children[fd], fd)
+            self.have_spare()
+
+    def have_spare(self) -> None:
+        """While a command runs the next one's place is made ready. Who runs only one command needs none."""
+        spare = self.spare
+        if spare and time.monotonic() - spare.made > PATIENCE:
+            self.spare = None
+            end_spare(spare)
+        elif not spare and self.children and self.started > 1:
+            try:
+                self.spare = self.make_spare(self.network)
+            except OSError:
+                return  # the next command will try, and tell
+
+    def make_spare(self, network: bool) -> Spare:
+        assert self.workshop
+        home = Home(self.workshop.aside, self.user, self.ignored)
+        return make_spare(network, _mount_table(), home, self.forget_others)
+
+    def take_spare(self, network: bool, mounts: bytes) -> Spare:
+        """The one that was made ready, if the world has not changed since."""
+        spare, self.spare = self.spare, None
+        if spare:
+            if spare.network == network and spare.mounts == mounts and is_alive(spare):
+                return spare
+            end_spare(spare)
+        return self.make_spare(network)
 
     def leave(self) -> None:
         """The caller is gone: so is everything that ran for it."""
-        for child in {one.pid: one for one in self.children.values()}.values():
-            os.kill(child.pid, signal.SIGKILL)
-            os.waitpid(child.pid, 0)
+        if self.spare:
+            end_spare(self.spare)
+        for child in self.each_child():
+            end_spare(child.spare)
         if self.workshop:
             self.workshop.close()
+
+    def each_child(self) -> Iterable[Child]:
+        return {one.spare.pid: one for one in self.children.values()}.values()
 
     def accept(self) -> bool:
         raw, fds, _, _ = socket.recv_fds(self.control, 1, 4)
@@ -98,6 +146,7 @@ class Zygote:
             os.set_inheritable(fd, False)
         if not raw or len(fds) != 4:
             return False
+        self.arriving = fds
         caller = socket.socket(fileno=fds[0])
         stdio = (fds[1], fds[2], fds[3])
         try:
@@ -113,6 +162,7 @@ class Zygote:
         except Exception as error:  # noqa: BLE001 the other commands are to go on
             self.refuse(caller, {"problem": "setup", "text": str(error) or repr(error)})
         finally:
+            self.arriving = []
             for fd in stdio:
                 os.close(fd)
         return True
@@ -126,6 +176,8 @@ class Zygote:
 
     def start(self, caller: socket.socket, order: dict[str, Any], stdio: tuple[int, int, int]) -> None:
         assert self.workshop
+        self.started += 1
+        self.network = order["network"]
         with ExitStack() as undo:
             foreground = _foreground(stdio)
             if foreground[0] >= 0:
@@ -134,68 +186,68 @@ class Zygote:
             if group:
                 undo.callback(cgroups.remove, group)
             terminal = os.fsencode(os.ttyname(foreground[0])) if foreground[0] >= 0 else b""
-            prepared = run.prepare(order, self.points(order), self.workshop, terminal, self.user)
+            mounts = _mount_table()
+            prepared = run.prepare(order, self.points(order, mounts), self.workshop, terminal, self.user)
             undo.callback(self.workshop.clear, prepared.scratch)
-            ours, report = _pipe(undo)
-            lifeline, theirs = _pipe(undo)
-            flags = NEWNS | NEWPID | NEWIPC | NEWUTS | (0 if order["network"] else NEWNET)
-            pid = kernel().fork_into(flags)
+            spare = self.take_spare(order["network"], mounts)
+            hand_over(spare, order, prepared.scene, stdio)
             undo.pop_all()
-        if pid == 0:
-            self.forget_others(caller, (ours, theirs))
-            live(Job(order, prepared.scene, stdio, lifeline, report, self.ignored))
-        os.close(report)
-        os.close(lifeline)
-        child = Child(
-            caller,
-            pid,
-            os.pidfd_open(pid),
-            theirs,
-            ours,
-            bytearray(),
-            prepared,
-            order["layer"],
-            group,
-            foreground,
-        )
-        for fd in (caller.fileno(), child.pidfd, ours):
+        child = Child(caller, spare, Told(), prepared, order["layer"], order["keep_empty"], group, foreground)
+        for fd in (caller.fileno(), spare.pidfd, spare.door.fileno()):
             self.children[fd] = child
             self.poll.register(fd, select.POLLIN)
 
-    def forget_others(self, caller: socket.socket, ends: tuple[int, ...]) -> None:
+    def forget_others(self) -> None:
         """In the child: the ends that are open by accident would keep others from noticing that we are gone."""
-        for fd in ends:
-            os.close(fd)
-        for child in {one.pid: one for one in self.children.values()}.values():
-            os.close(child.lifeline)
-            os.close(child.report)
+        for child in self.each_child():
+            child.spare.door.close()
             child.caller.close()
-        caller.close()
+            if child.foreground[0] >= 0:
+                os.close(child.foreground[0])
+        for fd in (*self.arriving, self.parent):
+            os.close(fd)
         self.control.close()
-        os.close(self.parent)
 
-    def points(self, order: dict[str, Any]) -> list[Point]:
-        with open("/proc/self/mountinfo", "rb") as file:
-            text = file.read()
-        if text != self._mounts[0]:
-            self._mounts = text, visible(mounted(text))
+    def points(self, order: dict[str, Any], mounts: bytes) -> list[Point]:
+        if mounts != self._mounts[0]:
+            self._mounts = mounts, visible(mounted(mounts))
         root = os.fsencode(order["root"])
         if self.user:
             places = (order["cwd"], order["env"].get("HOME", "/"), order["env"].get("TMPDIR", "/"))
             near = tuple(os.path.realpath(os.fsencode(path)) for path in places if path.startswith("/"))
             return points_for_user(self._mounts[1], root, near)
-        return points_for_root(self._mounts[1], root)
+        if (root, mounts) != self._points[:2]:
+            self._points = root, mounts, points_for_root(self._mounts[1], root)
+        return self._points[2]
 
     def hear(self, child: Child, fd: int) -> None:
-        if fd == child.report:
-            piece = os.read(fd, 1 << 16)
-            child.told.extend(piece)
-            if not piece:
-                self.poll.unregister(fd)
+        if fd == child.spare.door.fileno():
+            self.listen(child)
         elif fd == child.caller.fileno():
             self.obey(child, fd)
         else:
             self.ended(child)
+
+    def listen(self, child: Child) -> bool:
+        """Whether there was something to hear."""
+        try:
+            piece = child.spare.door.recv(1 << 16)
+        except ConnectionResetError:
+            piece = b""
+        child.told.raw += piece
+        told, _ = wire.unframed(child.told.raw)
+        if told or not piece:
+            self.deaf_to(child.spare.door.fileno())
+        if told:
+            child.told.whole = True
+            self.answer(child, told)
+        return bool(piece)
+
+    def deaf_to(self, fd: int) -> None:
+        try:
+            self.poll.unregister(fd)
+        except KeyError:
+            return
 
     def obey(self, child: Child, fd: int) -> None:
         try:
@@ -203,46 +255,55 @@ class Zygote:
         except OSError:
             wanted = b""
         if not wanted:
-            self.poll.unregister(fd)
-            os.kill(child.pid, signal.SIGKILL)
+            self.deaf_to(fd)
+            os.kill(child.spare.pid, signal.SIGKILL)
             return
         try:
-            os.write(child.lifeline, wanted)
-        except BrokenPipeError:
+            child.spare.door.sendall(wanted)
+        except OSError:
             pass  # it has just ended
+
+    def answer(self, child: Child, told: dict[str, Any]) -> None:
+        """All that the command had started is gone. Our own process inside, and with it every mount, goes meanwhile;
+        the caller hears of that when we let go of it."""
+        if "problem" not in told:
+            told = self.finish(child, told)
+        if child.group and "code" in told and told["code"] and cgroups.ran_out_of_memory(child.group):
+            told["stopped"] = told["stopped"] or "memory"
+        self.back_in_front(child)
+        try:
+            wire.write_all(child.caller.fileno(), wire.frame(told))
+        except OSError:
+            return  # it does not want to know any more
 
     def ended(self, child: Child) -> None:
         """Its last process is gone, and with it every mount."""
-        os.waitpid(child.pid, 0)
-        while piece := os.read(child.report, 1 << 16):
-            child.told.extend(piece)
-        told, _ = wire.unframed(child.told)
-        told = told or {"problem": "killed", "text": "Its first process was killed from outside."}
-        if "problem" not in told:
-            told = self.finish(child, told)
+        os.waitpid(child.spare.pid, 0)
+        while not child.told.whole:
+            if not self.listen(child):
+                self.answer(child, _KILLED)
+                break
         assert self.workshop
         self.workshop.clear(child.prepared.scratch)
         if child.group:
-            if "code" in told and told["code"] and cgroups.ran_out_of_memory(child.group):
-                told["stopped"] = told["stopped"] or "memory"
             cgroups.remove(child.group)
-        self.back_in_front(child)
-        for fd in (child.caller.fileno(), child.pidfd, child.report):
+        for fd in (child.caller.fileno(), child.spare.pidfd, child.spare.door.fileno()):
             self.children.pop(fd, None)
-            try:
-                self.poll.unregister(fd)
-            except KeyError:
-                continue
-        for fd in (child.pidfd, child.report, child.lifeline):
-            os.close(fd)
-        self.refuse(child.caller, told)
+            self.deaf_to(fd)
+        os.close(child.spare.pidfd)
+        child.spare.door.close()
+        if child.foreground[0] >= 0:
+            os.close(child.foreground[0])
+        child.caller.close()
 
     def finish(self, child: Child, told: dict[str, Any]) -> dict[str, Any]:
         try:
-            problem = run.finish(child.prepared, child.layer)
+            finished = run.finish(child.prepared, child.layer, child.keep_empty)
         except OSError as error:
             return {"problem": "layer", "text": str(error)}
-        return {"problem": "moved", "text": problem} if problem else told
+        if finished.problem:
+            return {"problem": "moved", "text": finished.problem}
+        return told | {"layer": finished.there}
 
     def back_in_front(self, child: Child) -> None:
         """A shell inside may have put a group in front that is no more."""
@@ -253,15 +314,12 @@ class Zygote:
             if os.tcgetpgrp(terminal) != group:
                 os.tcsetpgrp(terminal, group)
         except OSError:
-            pass  # the terminal is gone
-        os.close(terminal)
+            return  # the terminal is gone
 
 
-def _pipe(undo: ExitStack) -> tuple[int, int]:
-    ends = os.pipe2(os.O_CLOEXEC)
-    for fd in ends:
-        undo.callback(os.close, fd)
-    return ends
+def _mount_table() -> bytes:
+    with open("/proc/self/mountinfo", "rb") as file:
+        return file.read()
 
 
 def _group(order: dict[str, Any]) -> cgroups.Group | None:

@@ -90,7 +90,7 @@ def decode(form: int, data: bytes, size: int, base: bytes | None = None) -> byte
         return data
     if form == Form.DELTA and base is None:
         raise Undecodable("the base is missing")
-    zstd = _zstd()
+    zstd = zstd_module()
     prefix = zstd.ZstdDict(base, is_raw=True).as_prefix if form == Form.DELTA else None
     machine = zstd.ZstdDecompressor(zstd_dict=prefix)
     try:
@@ -126,7 +126,7 @@ def _worth_it(content: bytes) -> bool:
 
 
 def _compress(content: bytes, base: bytes | None) -> bytes:
-    zstd = _zstd()
+    zstd = zstd_module()
     parameter = zstd.CompressionParameter
     small = len(content) <= SMALL
     options: dict[int, int] = {parameter.compression_level: 3 if small else 1, parameter.dict_id_flag: 0}
@@ -145,7 +145,7 @@ def _compress(content: bytes, base: bytes | None) -> bytes:
 
 
 @cache
-def _zstd() -> Any:
+def zstd_module() -> Any:
     # Nine milliseconds that only a process which reads or writes a blob pays.
     if sys.version_info >= (3, 14):
         from compression import zstd

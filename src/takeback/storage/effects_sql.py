@@ -36,6 +36,25 @@ DAMAGED = Effect(
 
 def select_effects(query: Query, beyond: int = 0) -> tuple[str, list[Any]]:
     """`beyond` is where the page before ended: in the order asked for, what comes after it."""
+    where, values = _narrowed(query)
+    if beyond:
+        where.append("e.seq < ?" if query.newest else "e.seq > ?")
+        values.append(beyond)
+    return "SELECT" + _COLUMNS + _where(where) + _in_order(query), values
+
+
+def count_effects(query: Query) -> tuple[str, list[Any]]:
+    where, values = _narrowed(query)
+    limit = f" LIMIT {query.limit}" if query.limit else ""
+    found = f"SELECT 1 FROM effects e LEFT JOIN runs r ON r.number = e.run {_where(where)}{limit}"
+    return f"SELECT count(*) FROM ({found})", values
+
+
+def _where(conditions: list[str]) -> str:
+    return "WHERE " + " AND ".join(conditions) if conditions else ""
+
+
+def _narrowed(query: Query) -> tuple[list[str], list[Any]]:
     where: list[str] = []
     values: list[Any] = []
 
@@ -68,10 +87,7 @@ def select_effects(query: Query, beyond: int = 0) -> tuple[str, list[Any]]:
         narrow("e.kept_by <> '' AND e.forgotten = 0")
     if query.remembered:
         narrow("e.forgotten = 0")
-    if beyond:
-        narrow("e.seq < ?" if query.newest else "e.seq > ?", beyond)
-    sql = "SELECT" + _COLUMNS + ("WHERE " + " AND ".join(where) if where else "")
-    return sql + _in_order(query), values
+    return where, values
 
 
 def _in_states(states: tuple[State, ...]) -> str:

@@ -1,5 +1,7 @@
 """A file whose last whole line is what holds: one write and one sync to replace it, where a renamed file needs three.
 
+The file has its full length from the start, and lines are written over the zeros after the last one. So the sync writes
+this one page: where a file grows, a filesystem with a journal may have to write first what others have written to it.
 A line that was cut off by a kill or a full disk is as if it had never been written.
 """
 
@@ -9,7 +11,7 @@ from typing import Any
 
 from takeback.storage import disk
 
-_LONG = 1 << 16  # bytes; then the file starts anew with its last line
+_LENGTH = 1 << 15  # bytes; when it is full it starts anew with its last line
 
 
 def read_last(path: str) -> dict[str, Any]:
@@ -34,20 +36,29 @@ def write_last(path: str, told: dict[str, Any]) -> None:
     line = json.dumps(told, separators=(",", ":")).encode() + b"\n"
     try:
         with disk.reachable(path, "written"):
-            handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+            handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except disk.ResourceUnreachable as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
-        disk.write_file(path, line)
+        disk.write_file(path, _padded(line))
         return
     try:
-        size = os.fstat(handle).st_size
-        if size <= _LONG:
-            torn = size and os.pread(handle, 1, size - 1) != b"\n"
-            disk.write_fully(handle, b"\n" + line if torn else line, path)
+        with disk.reachable(path, "read"):
+            data = disk.read_exactly(handle, os.fstat(handle).st_size, 0)
+        used = len(data.rstrip(b"\0"))
+        if used and data[used - 1 : used] != b"\n":
+            line = b"\n" + line
+        if used + len(line) <= len(data):
+            with disk.reachable(path, "written"):
+                os.lseek(handle, used, os.SEEK_SET)
+            disk.write_fully(handle, line, path)
             with disk.reachable(path, "synced"):
                 os.fdatasync(handle)
             return
     finally:
         os.close(handle)
-    disk.write_file(path, line)
+    disk.write_file(path, _padded(line.lstrip(b"\n")))
+
+
+def _padded(line: bytes) -> bytes:
+    return line.ljust(_LENGTH, b"\0")

@@ -4,11 +4,14 @@
     layers/BOX/HEAD        where it stands: the last line; moved by compare and swap
     layers/BOX/chain       one line for each layer: on which one it lies; a line is added before the layer counts
     layers/BOX/LAYER/      what one command left, or a squash: a layer that stands for several
+    layers/BOX/LAYER.packed  the same in one file, while it is only kept for undo
     layers/BOX/open, work  locks: someone has the box open; a command runs in it
 
-A layer counts when the journal or HEAD names it, and by then it is durable. What nobody names and no line tells of is
-scratch. A squash stands for the layer of its `top` and those below it down to `parent`; the layers themselves stay as
-long as an undo could come back to one of them, so every point of a long chain is reached over a short stack.
+A layer counts when the journal or HEAD names it. By then it is durable if it is small; a larger one is told of together
+with the boot of the machine, and a second line says when it is on the disk. If the machine stops between the two it is
+lost, and with it what stands on it. What nobody names and no line tells of is scratch. A squash stands for the layer of
+its `top` and those below it down to `parent`; the layers themselves stay as long as an undo could come back to one of
+them, so every point of a long chain is reached over a short stack.
 """
 
 import json
@@ -22,6 +25,9 @@ from takeback.errors import Corrupt, Misuse, StoreBusy
 from takeback.model.point import Link, Point, point_from_json, point_to_json
 from takeback.storage import disk
 from takeback.storage.last_line import read_last, write_last
+from takeback.storage.packing import is_packed, packed_name, unpack_in_place
+from takeback.storage.process import boot_id
+from takeback.storage.settling import sync_filesystem, sync_if_small
 
 
 class _Chain:
@@ -31,6 +37,7 @@ class _Chain:
         self.read = 0
         self.plain: dict[str, Link] = {}
         self.squashed: dict[str, Link] = {}  # by top: the one that reaches deepest
+        self.settled: set[str] = set()
 
     def add(self, link: Link) -> None:
         if not link.top:
@@ -100,8 +107,17 @@ class Layers:
             return True
 
     def complete(self, point: Point) -> bool:
-        """Whether every layer of it is still there: they may lie where a restart clears them away."""
-        return all(os.path.isdir(path) for path in self.stack(point.layer))
+        """Whether every layer of it is still there and whole: they may lie where a restart clears them away, or the
+        machine may have stopped before one was on the disk."""
+        return all(self.is_whole(link) and self._is_there(link.layer) for link in self.chain(point.layer))
+
+    def _is_there(self, layer: str) -> bool:
+        place = self.place_of(layer)
+        return os.path.isdir(place) or os.path.isfile(packed_name(place))
+
+    def is_whole(self, link: Link) -> bool:
+        chain = self._chain(link.layer.partition("/")[0], link.layer)
+        return not link.boot or link.layer in chain.settled or link.boot == boot_id()
 
     def place_of(self, layer: str) -> str:
         """Where it is on disk."""
@@ -115,20 +131,47 @@ class Layers:
         """Everything in it is durable when this returns, and so is what was told of it before."""
         sync_filesystem(self.place_of(layer))
 
+    def sync_if_small(self, link: Link) -> bool:
+        """If it is small it is told of and durable when this returns; otherwise nothing was done."""
+        path = self.place_of(link.layer)
+        if not sync_if_small(path):
+            return False
+        self.add(link, sync=True)
+        with disk.reachable(path, "synced"):
+            disk.sync_directory(os.path.dirname(path))
+        return True
+
+    def unsettled(self, box: str) -> list[Link]:
+        """Those that were told of before they were on the disk."""
+        chain = self._chain(box)
+        return [one for one in chain.plain.values() if one.boot and one.layer not in chain.settled]
+
+    def settle(self, box: str) -> None:
+        """All of them are durable when this returns. Of those that the machine did not survive nothing is said."""
+        links = [link for link in self.unsettled(box) if self.is_whole(link)]
+        if not links:
+            return
+        self.sync(links[-1].layer)
+        self._append(box, b"".join(_line({"settled": link.layer}) for link in links), sync=True)
+
     # Chains.
 
-    def add(self, link: Link) -> None:
-        """Tell of a layer. Durable with the next sync of the layer."""
+    def add(self, link: Link, sync: bool = False) -> None:
+        """Tell of a layer. Durable at once with `sync`, else with the next sync of the layer."""
         box = link.layer.partition("/")[0]
+        elsewhere = os.path.dirname(self.place_of(link.layer)) != self._in(box)
+        self._append(box, _told(link), sync or elsewhere)  # its layers may be synced on another disk
+
+    def _append(self, box: str, told: bytes, sync: bool) -> None:
         path = self._in(box, "chain")
         with disk.reachable(path, "written"):
             handle = os.open(
                 path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, disk.FILE_MODE
             )
         try:
-            disk.write_fully(handle, _told(link), path)  # in one piece, whoever else adds a line
-            if os.path.dirname(self.place_of(link.layer)) != self._in(box):
-                disk.sync_file(handle, path)  # its layers are synced on another disk
+            disk.write_fully(handle, told, path)  # in one piece, whoever else adds a line
+            if sync:
+                disk.sync_file(handle, path)
         finally:
             os.close(handle)
 
@@ -140,7 +183,15 @@ class Layers:
             layer = link.parent
 
     def stack(self, layer: str) -> tuple[str, ...]:
-        return tuple(self.place_of(link.layer) for link in self.chain(layer))
+        """Directories, newest first."""
+        return tuple(self.unpacked(link.layer) for link in self.chain(layer))
+
+    def unpacked(self, layer: str) -> str:
+        """Where it is on disk, as a directory."""
+        place = self.place_of(layer)
+        if not os.path.isdir(place):
+            unpack_in_place(place)
+        return place
 
     def depth(self, layer: str) -> int:
         return self.link(layer).depth if layer else 0
@@ -170,21 +221,25 @@ class Layers:
     def keep_only(self, box: str, links: Iterable[Link]) -> None:
         """The chain without the others. Their directories are then scratch."""
         with self._lock:
-            disk.write_file(self._in(box, "chain"), b"".join(_told(link) for link in links))
+            settled = self._chain(box).settled
+            kept = (link._replace(boot="") if link.layer in settled else link for link in links)
+            disk.write_file(self._in(box, "chain"), b"".join(map(_told, kept)))
             self._chains.pop(box, None)
 
     def scratch(self, box: str) -> Iterator[str]:
-        """Directories of a box that no line tells of; only for whoever holds the box alone."""
+        """What no line tells of, or is there in two forms; only for whoever holds the box alone."""
         known = {link.layer.partition("/")[2] for link in self.links(box)}
         place = os.path.dirname(self.place_of(f"{box}/x"))
         try:
             with os.scandir(place) as entries:
-                found = [
-                    one.path for one in entries if one.is_dir(follow_symlinks=False) and one.name not in known
-                ]
+                found = {one.name: one.is_dir(follow_symlinks=False) for one in entries}
         except FileNotFoundError:
             return
-        yield from found
+        directories = {name for name, is_directory in found.items() if is_directory}
+        packed = {packed_name(name) for name in known - directories}
+        for name in found:
+            if name in directories - known or (is_packed(name) and name not in packed):
+                yield os.path.join(place, name)
 
     def _chain(self, box: str, wanted: str = "") -> _Chain:
         """Read on from where reading stopped; other processes add to it too."""
@@ -201,7 +256,11 @@ class Layers:
             whole = data[: data.rfind(b"\n") + 1]  # a line that was cut off tells of nothing
             for line in whole.splitlines():
                 try:
-                    chain.add(Link(**json.loads(line)))
+                    told = json.loads(line)
+                    if "settled" in told:
+                        chain.settled.add(told["settled"])
+                    else:
+                        chain.add(Link(**told))
                 except (ValueError, TypeError):
                     continue  # of a kill or a full disk; its layer never counted
             chain.read += len(whole)
@@ -292,16 +351,3 @@ def _told(link: Link) -> bytes:
 
 def _line(told: Mapping[str, Any]) -> bytes:
     return json.dumps(told, separators=(",", ":")).encode() + b"\n"
-
-
-def sync_filesystem(path: str) -> None:
-    import ctypes
-
-    with disk.reachable(path, "synced"):
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            if ctypes.CDLL(None, use_errno=True).syncfs(handle) < 0:
-                code = ctypes.get_errno()
-                raise OSError(code, os.strerror(code), path)
-        finally:
-            os.close(handle)

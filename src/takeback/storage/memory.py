@@ -197,6 +197,9 @@ class MemoryJournal:
     def resolve(self, prefix: str) -> tuple[str, ...]:
         return tuple(id for id in [*self._lives, *self._runs] if id.startswith(prefix))[:9]
 
+    def count(self, query: Query) -> int:
+        return sum(1 for _ in self.effects(query))
+
     def tally(self) -> dict[str, int]:
         counts: dict[str, int] = {"records": len(self._records)}
         for life in self._lives.values():

@@ -6,17 +6,18 @@ from takeback.model.run import Owner
 
 
 def myself() -> Owner:
-    return Owner(_boot(), _space(), os.getpid(), _started(os.getpid()))
+    return Owner(boot_id(), _space(), os.getpid(), _started(os.getpid()))
 
 
 def alive(owner: Owner) -> bool | None:
     """None: it lives (or lived) where we cannot look, so only its lease's expiry can tell."""
-    if not owner.boot or owner.boot != _boot() or owner.space != _space():
+    if not owner.boot or owner.boot != boot_id() or owner.space != _space():
         return None
     return _started(owner.pid) == owner.started
 
 
-def _boot() -> str:
+def boot_id() -> str:
+    """Another one each time the machine starts."""
     return _first_line("/proc/sys/kernel/random/boot_id")
 
 

@@ -58,6 +58,10 @@ class Journal(Protocol):
         """Ids of effects and runs that begin so; at most a handful."""
         ...
 
+    def count(self, query: Query) -> int:
+        """How many effects these are, without reading them."""
+        ...
+
     def tally(self) -> dict[str, int]:
         """How many effects are in each state, in constant time; and `kept`, `forgotten`, `records`."""
         ...

@@ -13,7 +13,7 @@ from takeback.model.run import Lease, OnDeath, RunInfo, RunState
 from takeback.storage.appending import EFFECTS_OF_RUN, IN_FLIGHT, RECORD, RUN, append_one, to_life
 from takeback.storage.bodies import whole
 from takeback.storage.database import Database, Row
-from takeback.storage.effects_sql import DAMAGED, select_effects
+from takeback.storage.effects_sql import DAMAGED, count_effects, select_effects
 from takeback.storage.leases import refuse_unheld
 from takeback.storage.protocols import Query
 
@@ -98,6 +98,9 @@ class SqliteJournal:
             span + span,
         )
         return tuple(row[0] for row in rows)
+
+    def count(self, query: Query) -> int:
+        return int(self._database.read(*count_effects(query))[0][0])
 
     def tally(self) -> dict[str, int]:
         counts = {

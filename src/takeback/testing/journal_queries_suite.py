@@ -8,7 +8,7 @@ from takeback.errors import RecordInvalid
 from takeback.model.effect import State
 from takeback.model.record import Draft, Kind
 from takeback.model.run import OnDeath
-from takeback.storage.protocols import Journal, Leases
+from takeback.storage.protocols import Journal, Leases, Query
 from takeback.testing.fakes import Clock, Processes, ending, intending
 from takeback.testing.journal_runs_suite import JournalRunsSuite
 from takeback.testing.journal_suite import Books
@@ -152,6 +152,22 @@ class JournalQueriesSuite(JournalRunsSuite):
         assert books.journal.tally() == {
             "done": 2, "undone": 1, "intended": 1, "aborted": 1, "kept": 1, "forgotten": 1, "records": 12,
         }  # fmt: skip
+
+    def test_a_count_is_that_of_the_effects_it_would_read(self, books: Books) -> None:
+        lease = books.open("run")
+        books.make(lease, "one", "file:///a")
+        books.make(lease, "two", "file:///a/b")
+        books.make(lease, "three", "file:///c")
+        books.journal.append(None, [ending("one", "run", Kind.KEEP)])
+        for query in (
+            Query(),
+            Query(resource="file:///a"),
+            Query(resource="file:///a/b", forgettable=True),
+            Query(run="run", limit=2),
+            Query(states=(State.PROPOSED,)),
+            Query(agent="nobody"),
+        ):
+            assert books.journal.count(query) == len(list(books.journal.effects(query)))
 
     def test_an_empty_journal_is_sound_and_has_nothing_to_tell(self, books: Books) -> None:
         assert list(books.journal.records()) == []

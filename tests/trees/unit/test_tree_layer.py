@@ -10,12 +10,12 @@ import pytest
 from takeback.adapters.file.states import State
 from takeback.adapters.tree.adapter import TreeAdapter
 from takeback.adapters.tree.change import command_change
-from takeback.adapters.tree.clock import begin
 from takeback.adapters.tree.layer import LayerTargets, read_layer
 from takeback.adapters.tree.renewing import renewed
 from takeback.model.resource import display, file_resource
 from takeback.storage.memory_blobs import MemoryBlobs
 from takeback.testing.adapter_desk import Desk
+from tests.trees.unit.moment import begin
 from tests.world import Picture, World
 
 
@@ -344,6 +344,19 @@ def sparse_file(path: Path, size: int = len(SPARSE)) -> None:
         file.truncate(size)
 
 
+def copied_up(upper: Path) -> None:
+    upper.chmod(0o600)
+    os.setxattr(upper, "user.overlay.origin", b"there")
+
+
+def test_zeros_that_were_written_into_a_new_file_are_no_holes(scene: Layered) -> None:
+    sparse_file(scene.root / "tree" / "file")
+    scene.since = begin()
+    scene.writes("tree/file", SPARSE).chmod(0o600)
+    (target,) = (one for one in scene.read().targets if one.after["type"] == "file")
+    assert "holes" in target.before and "holes" not in target.after
+
+
 @pytest.mark.parametrize(
     ("content", "holes"),
     [
@@ -363,7 +376,7 @@ def test_holes_that_were_filled_on_the_way_to_the_layer_stay_holes(
 ) -> None:
     sparse_file(scene.root / "tree" / "file")
     scene.since = begin()
-    scene.writes("tree/file", content).chmod(0o600)
+    copied_up(scene.writes("tree/file", content))
     (target,) = (one for one in scene.read().targets if one.after["type"] == "file")
     assert target.before["holes"] == [[4096, 295_904]]
     assert target.after.get("holes") == holes
@@ -373,7 +386,7 @@ def test_only_the_mode_of_a_file_with_holes_is_changed_where_it_is(scene: Layere
     path = scene.root / "tree" / "file"
     sparse_file(path)
     scene.since = begin()
-    scene.writes("tree/file", SPARSE).chmod(0o600)
+    copied_up(scene.writes("tree/file", SPARSE))
     inode = path.stat().st_ino
     found = scene.read()
     Desk(TreeAdapter("command", scene.blobs, held=str(scene.held))).do(

@@ -17,13 +17,14 @@ _HEAD = f"""
     from pathlib import Path
     from takeback.adapters.file import kernel
     from takeback.adapters.tree.change import command_change
-    from takeback.adapters.tree import adapter, layer, clock
+    from takeback.adapters.tree import adapter, layer
     from takeback.adapters.config import adapter as unused
     from takeback.errors import *
     from takeback.model.plan import OnConflict
     from takeback.model.standing import Standing
     from takeback.testing.adapter_desk import Desk, settle, undo_of
     from takeback.testing.killing import killed_at
+    from tests.trees.unit import moment
     from tests.trees.unit.scene import Story, TreeScene
     import subprocess, hashlib, difflib, tempfile
     kernel.libc()
@@ -160,7 +161,7 @@ def test_what_an_ordinary_user_could_not_make_or_bring_back_is_told_by_name(tmp_
     (world / "secret").write_bytes(b"secret"); (world / "secret").chmod(0)
     (upper / "unreadable").write_bytes(b"x"); (upper / "unreadable").chmod(0o200)
     (world / "other").write_bytes(b"x")
-    since = clock.begin()
+    since = moment.begin()
     lefts = [
         Left(os.fsencode(world / "secret"), None, True),
         Left(os.fsencode(world / "unreadable"), os.fsencode(upper / "unreadable"), False),
@@ -192,7 +193,7 @@ def test_a_file_that_a_command_closed_to_its_owner_is_closed_and_opened_again(tm
     world.mkdir(); upper.mkdir(); held.mkdir()
     (world / "file").write_bytes(b"x")
     shutil.copy2(world / "file", upper / "file"); (upper / "file").chmod(0)
-    since, blobs = clock.begin(), MemoryBlobs()
+    since, blobs = moment.begin(), MemoryBlobs()
     left = Left(os.fsencode(world / "file"), os.fsencode(upper / "file"), True)
     found = layer.read_layer([left], "/", since, blobs)
     change = command_change(blobs, str(world), "chmod 0 file", found.targets)

@@ -1,6 +1,7 @@
 """Where a box stands. A command in a box has left its layer before there is an effect: what is made, taken back and
 brought back is only which point the box is at, in one step whatever the command changed."""
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from takeback.adapters.protocol import Assessment, Receipt, Traits
@@ -19,6 +20,8 @@ _WHY = "every point of a box keeps its own layers, so going back is one step"
 
 class Heads(Protocol):
     """Where boxes stand; kept by the store."""
+
+    def boxes(self) -> list[str]: ...
 
     def exists(self, box: str) -> bool: ...
 
@@ -81,7 +84,8 @@ class BoxAdapter:
             before = point_to_json(self.heads.head(box_of(change.resource)))
             after = of.targets[0].before
         targets = (Target(change.resource, before, after),) if before != after else ()
-        return Remedy(self.name, self.version, offer.strategy, targets)
+        blobs = {state["env"]: None for state in (before, after) if targets and "env" in state}
+        return Remedy(self.name, self.version, offer.strategy, targets, blobs=tuple(blobs))
 
     def apply(self, effect: Effect) -> Receipt:
         for target in effect.targets:
@@ -101,6 +105,22 @@ class BoxAdapter:
 
     def tidy(self, effect: Effect) -> None:
         """Nothing is held: a layer that no effect came of is scratch, and goes with the next sweep."""
+
+    def needed(self) -> Iterator[str]:
+        """The variables of where boxes stand, also when the step that led there is forgotten."""
+        for box in self.heads.boxes():
+            try:
+                digest = self.heads.head(box).env
+            except TakebackError:
+                continue  # told by `verify`
+            if digest:
+                yield digest
+
+    def _is_there(self, point: Point) -> bool:
+        try:
+            return self.heads.complete(point)
+        except TakebackError:
+            return False
 
     def _moved(self, resource: str, start: dict[str, Any], to: dict[str, Any]) -> bool:
         return self.heads.move(box_of(resource), point_from_json(start), point_from_json(to))
@@ -122,11 +142,8 @@ class BoxAdapter:
         box = box_of(target.resource)
         if not self.heads.exists(box):
             return TargetOutcome(target.resource, Outcome.CONFLICT, "is not there any more", of.id)
-        try:
-            there = self.heads.complete(point_from_json(target.before))
-        except TakebackError:
-            there = False
-        if not there:
+        # Where it stands on something lost itself it may go back over more of that.
+        if not self._is_there(point_from_json(target.before)) and self._is_there(self.heads.head(box)):
             return TargetOutcome(
                 target.resource, Outcome.CONFLICT, "has lost the layers of that point", of.id
             )

@@ -27,11 +27,15 @@ class Chains(Protocol):
 
     def place_of(self, layer: str) -> str: ...
 
+    def unpacked(self, layer: str) -> str: ...
+
     def add(self, link: Link) -> None: ...
 
     def base_of(self, box: str) -> str: ...
 
     def sync(self, layer: str) -> None: ...
+
+    def is_whole(self, link: Link) -> bool: ...
 
     def reread(self, box: str) -> None: ...
 
@@ -57,6 +61,8 @@ def squash_stretch(layers: Chains, layer: str, until: int) -> bool:
         stretch.append(link)
     if len(stretch) < 2 or layers.depth(stretch[-1].parent) != until:
         return False
+    if not all(map(layers.is_whole, stretch)):
+        return False  # what is damaged must not look as if it were not
     squash_links(layers, stretch)
     return True
 
@@ -70,7 +76,7 @@ def squash_links(layers: Chains, stretch: list[Link]) -> Link:
     made = Link(f"{box}/{new_id()}", bottom.parent, top.depth, top.stands_for, bottom.since)
     place, base = layers.place_of(made.layer), layers.base_of(box)
     try:
-        squash_as_owner([layers.place_of(link.layer) for link in stretch], place, base)
+        squash_as_owner([layers.unpacked(link.layer) for link in stretch], place, base)
         layers.sync(made.layer)
     except BaseException:
         with suppress(OSError):

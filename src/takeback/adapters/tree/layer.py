@@ -15,12 +15,12 @@ from takeback.adapters.file.trouble import CannotCapture, in_our_words
 from takeback.adapters.tree.in_use import in_use
 from takeback.adapters.tree.linked import Linked
 from takeback.adapters.tree.places import Places
-from takeback.adapters.tree.sparse import still_sparse
+from takeback.adapters.tree.sparse import by_handle, moved_sparse, still_sparse
 from takeback.adapters.tree.states import is_dir, see
 from takeback.adapters.tree.twins import Inode, is_unchanged
 from takeback.model.plan import Outcome, TargetOutcome
 from takeback.model.remedy import Target
-from takeback.model.resource import display, file_resource
+from takeback.model.resource import display, file_resource, path_of
 from takeback.storage.protocols import Blobs
 
 Known = Callable[[str, State], bool]
@@ -60,7 +60,8 @@ class _Read(NamedTuple):
 def read_layer(
     lefts: Iterable[Left], root: str, since_ns: int, blobs: Blobs, known: Known | None = None
 ) -> LayerTargets:
-    """`since_ns` from `clock.begin`, before the command started. `known` tells of a state that it is our own doing."""
+    """`since_ns`: a moment that the command began after (`Order.after`). `known` tells of a state that it is our
+    own doing."""
     reading = _Reading(root, since_ns, blobs, known)
     with Places() as reading.world, Places() as reading.layer:
         for left in lefts:
@@ -162,7 +163,7 @@ class _Reading:
         if same(before, after):
             return ""
         if before["type"] == "absent":
-            if left.below:
+            if left.below and not (self._known and self._known(resource, before)):
                 return f"was removed or moved away by someone else {_WHILE}"
             return self._parent_conflict(resource)
         if not left.below:
@@ -171,18 +172,18 @@ class _Reading:
         status = place.stat()
         if status is None:
             return f"was removed or moved away by someone else {_WHILE}"
-        if not self._is_newer(place, status, before):
+        if not self._is_newer(place, status, before, after):
             return ""
         if self._known is not None and self._known(resource, before):
             return ""
         return f"was changed by someone else {_WHILE}"
 
-    def _is_newer(self, place: Place, status: os.stat_result, before: State) -> bool:
-        if not is_dir(before):
-            return status.st_ctime_ns > self._since
+    def _is_newer(self, place: Place, status: os.stat_result, before: State, after: State) -> bool:
         if status.st_ctime_ns <= self._since:
             return False
-        # A directory's ctime moves with every name in it, which is no change of itself; its mtime moves along.
+        if not is_dir(before) or is_dir(after):
+            return True  # of a directory that stays the properties differ, and it cannot be known who changed them
+        # Of one that goes: its ctime and mtime move with every name in it, and names are conflicts by themselves.
         return status.st_mtime_ns <= self._since or born(place.fd, place.name) > self._since
 
     def _parent_conflict(self, resource: str) -> str:
@@ -206,6 +207,7 @@ class _Reading:
         return ""
 
     def result(self) -> LayerTargets:
+        self._bring_holes_along()
         linked = Linked(self._blobs, self.world)
         rows = [(one.resource, one.before, one.after, one.source) for one in self._read]
         targets = [target._replace(after=lasting(target.after)) for target in linked.joined(rows)]
@@ -221,6 +223,15 @@ class _Reading:
             residue="; ".join(dict.fromkeys(self._residue)),
             sources={one.resource: one.source for one in self._read if one.source and "digest" in one.after},
         )
+
+    def _bring_holes_along(self) -> None:
+        """To where a file with holes was moved."""
+        sparse = by_handle((path_of(one.resource), one.before) for one in self._read if "holes" in one.before)
+        for index, one in enumerate(self._read if sparse else ()):
+            if one.source is not None and one.after["type"] == "file" and "holes" not in one.before:
+                moved = moved_sparse(sparse, one.source)
+                after = still_sparse(moved, one.after, one.source, self._blobs)
+                self._read[index] = one._replace(after=after)
 
     def _true_conflicts(self) -> Iterator[TargetOutcome]:
         """Another name of something that is there was made by the command, though the layer knows of a file below."""

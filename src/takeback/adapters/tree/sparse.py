@@ -2,14 +2,17 @@
 
 import json
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 
-from takeback.adapters.file.states import State
+from takeback.adapters.file.states import ABSENT, State
 from takeback.storage.protocols import Blobs
 
 _BLOCK = 4096  # what a hole is made of, on any filesystem with files of this size
 _PIECE = 256 * _BLOCK
 _MANY = 64
 _ZEROS = bytes(_BLOCK)
+_ORIGIN = ("trusted.overlay.origin", "user.overlay.origin")
 
 Ranges = list[list[int]]
 
@@ -23,6 +26,8 @@ def still_sparse(before: State, after: State, source: bytes, blobs: Blobs) -> St
     except OSError:
         return after  # the bytes are exact without them
     try:
+        if not _is_copied_up(fd):
+            return after  # a file of its own, in which zeros were written
         holes = _ranges(after.get("holes", []), blobs)
         for start, length in _ranges(before["holes"], blobs):
             stop = start + length
@@ -34,6 +39,32 @@ def still_sparse(before: State, after: State, source: bytes, blobs: Blobs) -> St
         return after
     joined = _joined(holes)
     return after | {"holes": joined if len(joined) <= _MANY else blobs.put(json.dumps(joined).encode())}
+
+
+def by_handle(before: Iterable[tuple[bytes, State]]) -> dict[bytes, State]:
+    """Files with holes, by what their filesystem calls them; they are given by their paths in the world."""
+    from takeback.sandbox.differences import file_handle
+
+    return {file_handle(path): state for path, state in before}
+
+
+def moved_sparse(known: dict[bytes, State], source: bytes) -> State:
+    """Of these the one that lies at this place of the layer now; absent if it is none."""
+    from takeback.sandbox.differences import HANDLE
+
+    for name in _ORIGIN:
+        with suppress(OSError):
+            return known.get(os.getxattr(source, name, follow_symlinks=False)[HANDLE:] or b"-", ABSENT)
+    return ABSENT
+
+
+def _is_copied_up(fd: int) -> bool:
+    """The kernel notes where a file came from; not on every filesystem, and then the bytes alone are exact."""
+    for name in _ORIGIN:
+        with suppress(OSError):
+            os.getxattr(fd, name)
+            return True
+    return False
 
 
 def _ranges(holes: "Ranges | str", blobs: Blobs) -> Ranges:

@@ -140,8 +140,11 @@ class Swap:
         try:
             self._remove(self.aside, unit.start, unit.leaving, freeing)
         except (Intruder, OSError) as trouble:
-            builder.complete(self.going, unit.start, unit.leaving)
-            os.rename(self.going.name, self.aside.name, src_dir_fd=self.going.fd, dst_dir_fd=self.aside.fd)
+            if self.going.stat() is not None:
+                builder.complete(self.going, unit.start, unit.leaving)
+                os.rename(
+                    self.going.name, self.aside.name, src_dir_fd=self.going.fd, dst_dir_fd=self.aside.fd
+                )
             self._return_displaced()
             if not isinstance(trouble, Intruder):
                 raise

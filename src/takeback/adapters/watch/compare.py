@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from takeback.adapters.file.states import ABSENT, State, same
-from takeback.adapters.watch.listing import Listing, states_of
+from takeback.adapters.watch.listing import Entry, Listing, states_of
 from takeback.adapters.watch.roots import resource_in
-from takeback.adapters.watch.sqlite_units import database_of, unit_of
+from takeback.adapters.watch.sqlite_units import database_of, unit_of, units_in
 from takeback.model.remedy import Target
 from takeback.model.resource import quote, unquote
 
@@ -27,7 +27,8 @@ def differing(
 ) -> Compared:
     """`before` and `after` hold the directories that differ at all, by path. `links_before` tells the names that an
     inode had then, in directories that do not differ too."""
-    then, now = _states(before), _states(after)
+    told_of = {path: _names_to_compare(before[path], after[path]) for path in before}
+    then, now = _states(before, told_of), _states(after, told_of)
     changed = [path for path in sorted(then.keys() | now.keys()) if _changed(then.get(path), now.get(path))]
     units = _units(changed, then, now)
     told = {*changed, *units}
@@ -52,8 +53,37 @@ def differing(
     return Compared(tuple(targets), tuple(residue))
 
 
-def _states(listings: Listings) -> dict[str, State]:
-    return {path: state for where, listing in listings.items() for path, state in states_of(where, listing)}
+def _states(listings: Listings, names: Mapping[str, set[bytes]]) -> dict[str, State]:
+    return {
+        path: state
+        for where, listing in listings.items()
+        for path, state in states_of(where, listing, names[where])
+    }
+
+
+def _names_to_compare(one: Listing | None, other: Listing | None) -> set[bytes]:
+    """Those that may differ, that have further names, or are part of a database: of the others nothing is told."""
+    now = _by_name(other)
+    names = _by_name(one)
+    found = {name for name in names.keys() | now.keys() if names.get(name) != now.get(name)}
+    for listing in (one, other):
+        if listing is not None:
+            found |= {
+                name for name, entry in zip(listing.names, listing.entries, strict=True) if entry.nlink > 1
+            }
+            found |= {name for unit in units_in(listing.names, listing.names) for name in unit}
+    return found
+
+
+def _by_name(listing: Listing | None) -> dict[bytes, tuple[Entry, object]]:
+    if listing is None:
+        return {}
+    if not listing.extras:
+        return {name: (entry, None) for name, entry in zip(listing.names, listing.entries, strict=True)}
+    return {
+        name: (entry, listing.extras.get(quote(name)))
+        for name, entry in zip(listing.names, listing.entries, strict=True)
+    }
 
 
 def _changed(one: State | None, other: State | None) -> bool:

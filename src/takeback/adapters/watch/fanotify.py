@@ -3,9 +3,11 @@
 import os
 import stat
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 from takeback.adapters.file.kernel import libc
+from takeback.adapters.watch.authors import Authors
 from takeback.adapters.watch.feed import Told
 from takeback.model.resource import quote, unquote
 
@@ -21,16 +23,21 @@ _RECORD = struct.Struct("=BBH8sIi")
 _HERE = -100  # AT_FDCWD; the path is absolute
 _DELETED = b" (deleted)"
 _BUFFER = 1 << 18
+_REMEMBERED = 20_000  # directories
 
 
 class Fanotify:
-    broken = False
+    broken = crowded = False
 
     def __init__(self, path: bytes) -> None:
         """`OSError` where the kernel, the filesystem or our rights do not allow it."""
         self._path = path
         self.unsure: set[int] = set()
         self._astray = False  # something was reported of which nobody can say where it is
+        self._authors = Authors()
+        # By handle: where a directory is, from the root. It holds until some directory is moved, which is reported.
+        self._paths: dict[bytes, str | None] = {}
+        self._gone: set[bytes] = set()
         self._library: Any = libc().library
         self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._fd = -1
@@ -66,15 +73,33 @@ class Fanotify:
         self.unsure.clear()
         self._astray = False
         told: dict[str, set[bytes]] = {}
-        paths: dict[bytes, str | None] = {}
         root = self._handle_now()
         lost = root != self._root
+        read: list[bytes] = []
         while data := self._read():
-            lost = not self._take(data, paths, told) or lost
+            read.append(data)
+        events = [event for data in read for event in _events(data)]
+        # The queue is not endless.
+        self.broken = self.crowded = any(mask & _OVERFLOW for mask, _, _ in events)
+        lost = lost or self.crowded
+        moved = any(mask & _MOVED and mask & _ON_DIRECTORIES for mask, _, _ in events)
+        if lost or moved or len(self._paths) > _REMEMBERED:
+            self._paths.clear()
+            self._gone.clear()
+        for _, process, records in events:
+            self._records(records, process, told)
         if lost or self._astray:
+            self._authors.whole = False
+            self._paths.clear()
             self._root = root
             return None
         return told
+
+    def authors(self) -> Authors | None:
+        return self._authors
+
+    def begin_anew(self) -> None:
+        self._authors = Authors()
 
     def _read(self) -> bytes:
         try:
@@ -82,41 +107,37 @@ class Fanotify:
         except BlockingIOError:
             return b""
 
-    def _take(self, data: bytes, paths: dict[bytes, str | None], told: dict[str, set[bytes]]) -> bool:
-        """False if something was lost: the queue is not endless."""
-        at, whole = 0, True
-        while at < len(data):
-            length, _, _, header, mask, _, _ = _EVENT.unpack_from(data, at)
-            if mask & _OVERFLOW:
-                whole = False
-            self._records(data[at + header : at + length], paths, told)
-            at += length
-        return whole
-
-    def _records(self, data: bytes, paths: dict[bytes, str | None], told: dict[str, set[bytes]]) -> None:
+    def _records(self, data: bytes, process: int, told: dict[str, set[bytes]]) -> None:
         at, named, itself = 0, False, b""
         while at < len(data):
             kind, _, size, _, length, _ = _RECORD.unpack_from(data, at)
             handle = data[at + 12 : at + 20 + length]
             if kind == _WITH_NAME:
                 named = True
-                name = data[at + 20 + length : at + size].split(b"\0", 1)[0]
-                if handle not in paths:
-                    paths[handle] = self._directory_of(handle)
-                path = paths[handle]
-                if path is not None:
+                if handle not in self._paths:
+                    self._paths[handle] = self._directory_of(handle)
+                path = self._paths[handle]
+                if path is None:
+                    if handle in self._gone:
+                        self._authors.somewhere.add(process)
+                else:
+                    name = data[at + 20 + length : at + size].split(b"\0", 1)[0]
                     told.setdefault(path, set()).add(name)
+                    self._authors.add(path, "" if name == b"." else quote(name), process)
             elif kind == _ITSELF:
                 itself = handle
             at += size
         if itself and not named:
-            self._nameless(itself, told)
+            self._nameless(itself, process, told)
 
     def _directory_of(self, handle: bytes) -> str | None:
         """Quoted, from the root; None if it is elsewhere, or gone: then what it was in was reported too."""
-        return self._inside(self._found(handle)[0])
+        path = self._found(handle)[0]
+        if not path or path.endswith(_DELETED):
+            self._gone.add(handle)
+        return self._inside(path)
 
-    def _nameless(self, handle: bytes, told: dict[str, set[bytes]]) -> None:
+    def _nameless(self, handle: bytes, process: int, told: dict[str, set[bytes]]) -> None:
         """A file that got another name, or lost one, is reported without any: it may be written through that one. The
         kernel tells one of its names, which need not be ours."""
         path, status = self._found(handle)
@@ -126,6 +147,7 @@ class Fanotify:
         if inside is not None:
             above, _, quoted = inside.rpartition("/")
             told.setdefault(above, set()).add(unquote(quoted))
+            self._authors.add(above, quoted, process)
         if status.st_nlink > 1 or path.endswith(_DELETED):
             self.unsure.add(status.st_ino)
 
@@ -170,3 +192,12 @@ class Fanotify:
         self._checked(self._library.name_to_handle_at(_HERE, self._path, room, byref(mount), 0))
         (length,) = struct.unpack_from("=I", room.raw)
         return room.raw[: 8 + length]
+
+
+def _events(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """What happened, by which process, and the records that tell to what."""
+    at = 0
+    while at < len(data):
+        length, _, _, header, mask, _, process = _EVENT.unpack_from(data, at)
+        yield mask, process, data[at + header : at + length]
+        at += length

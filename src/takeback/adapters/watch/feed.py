@@ -3,15 +3,24 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+from takeback.adapters.watch.authors import Authors
+
 Told = Mapping[str, set[bytes]]  # by quoted path of a directory from the root: names in it
 
 
 class Feed(Protocol):
     broken: bool  # it will never tell everything again
+    crowded: bool  # and that was for what others do on the same filesystem, or may have been
     unsure: set[int]  # inodes of files that got or lost a name, told with none that is below the root
 
     def drain(self) -> Told | None:
         """What may have changed since the last time; None if something was lost, and only a full look can tell."""
         ...
+
+    def authors(self) -> Authors | None:
+        """Who made the changes that were told since `begin_anew`; None if nobody knows."""
+        ...
+
+    def begin_anew(self) -> None: ...
 
     def close(self) -> None: ...

@@ -10,11 +10,12 @@ from takeback.adapters.watch.roots import Root
 _HONEST = (b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"tmpfs", b"f2fs", b"bcachefs")
 
 
-def open_feed(root: Root, again: bool) -> Feed | None:
-    """None: there is none, and every look is at the whole tree. `again`: it pays to arm one that is dear to arm."""
+def open_feed(root: Root, again: bool, crowded: bool = False) -> Feed | None:
+    """None: there is none, and every look is at the whole tree. `again`: it pays to arm one that is dear to arm.
+    `crowded`: what is told of the whole filesystem was too much the last time."""
     if _filesystem_of(root.path) not in _HONEST:
         return None
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 and not crowded:
         from takeback.adapters.watch.fanotify import Fanotify
 
         try:

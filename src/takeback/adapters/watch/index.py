@@ -142,7 +142,6 @@ class Index:
         connection = sqlite3.connect(self._path, isolation_level=None, timeout=60, check_same_thread=False)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA cache_size=-20000")
             if not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
                 _create(connection, self._root)
@@ -245,7 +244,8 @@ class Index:
         generation = self.generation
         if not seen and not register:
             return generation
-        with self._transaction() as db:
+        # A watch must find its beginning again whatever happens. What was seen without one is seen again.
+        with self._transaction(durable=bool(register)) as db:
             needed = db.execute(
                 "SELECT 1 FROM watches WHERE generation <= ? LIMIT 1", (generation,)
             ).fetchone()
@@ -298,16 +298,18 @@ class Index:
 
     def release(self, tokens: Iterable[str]) -> None:
         """They have ended. What nobody else needs of the past goes."""
-        with self._transaction() as db:
+        with self._transaction(durable=False) as db:
             db.executemany("DELETE FROM watches WHERE token = ?", [(token,) for token in tokens])
             db.execute(
                 "DELETE FROM past WHERE until < coalesce((SELECT min(generation) FROM watches), until + 1)"
             )
 
     @contextmanager
-    def _transaction(self) -> Generator[sqlite3.Connection, None, None]:
+    def _transaction(self, durable: bool) -> Generator[sqlite3.Connection, None, None]:
+        """Always whole and in order; `durable`: when this is left, and not only with the next one that is."""
         db = self._db
         try:
+            db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db

@@ -5,6 +5,7 @@ import struct
 from typing import Any
 
 from takeback.adapters.file.kernel import libc
+from takeback.adapters.watch.authors import Authors
 from takeback.adapters.watch.feed import Told
 from takeback.model.resource import quote
 
@@ -22,6 +23,8 @@ _BUFFER = 1 << 18
 
 
 class Inotify:
+    crowded = False  # nobody else's changes are told
+
     def __init__(self, path: bytes) -> None:
         """`OSError` where there are more directories than the user may have watched."""
         self._path = path
@@ -89,6 +92,12 @@ class Inotify:
         except OSError:
             self.broken = True  # no more directories can be watched
         return None if self.broken else told
+
+    def authors(self) -> Authors | None:
+        return None  # it does not tell who it was
+
+    def begin_anew(self) -> None:
+        pass
 
     def _read(self) -> bytes:
         try:

@@ -4,7 +4,7 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
 from takeback.adapters.file.states import TYPES, State
@@ -78,7 +78,7 @@ def unpacked(row: Row) -> Listing:
         stamp_of(row),
         json.loads(row.shell),
         names_of(row),
-        tuple(Entry(*one) for one in _FORM.iter_unpack(row.entries)),
+        tuple(map(Entry._make, _FORM.iter_unpack(row.entries))),
         folders_of(row),
         json.loads(row.extras) if row.extras else {},
     )
@@ -159,12 +159,13 @@ def state_of(entry: Entry, extra: dict[str, Any]) -> State:
     return state | extra
 
 
-def states_of(path: str, listing: Listing | None) -> Iterator[tuple[str, State]]:
-    """The directory and what is directly in it, by quoted path from the root."""
+def states_of(path: str, listing: Listing | None, names: Container[bytes]) -> Iterator[tuple[str, State]]:
+    """The directory and those of these names that are directly in it, by quoted path from the root."""
     if listing is None:
         return
     yield path, listing.shell
     inside = path + "/" if path else ""
     for name, entry in zip(listing.names, listing.entries, strict=True):
-        quoted = quote(name)
-        yield inside + quoted, state_of(entry, listing.extras.get(quoted, {}))
+        if name in names:
+            quoted = quote(name)
+            yield inside + quoted, state_of(entry, listing.extras.get(quoted, {}))

@@ -58,6 +58,11 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def name_of(pid: int) -> str:
+    """Also of one that has ended."""
+    return str(Process(pid, _name(pid))) if _started(pid) else f"process {pid} (ended)"
+
+
 def _started(pid: int) -> str:
     """A process id is used again, its start time is not. A zombie has ended."""
     fields = _line(f"/proc/{pid}/stat").rpartition(")")[2].split()

@@ -19,8 +19,9 @@ def unit_of(database: bytes, names: Collection[bytes]) -> tuple[bytes, ...]:
 
 def units_in(names: Collection[bytes], touched: Iterable[bytes]) -> list[tuple[bytes, ...]]:
     """The databases of which something was touched, each with all its files."""
-    known = set(names)
-    if not any(name.endswith(_BESIDE) for name in known):
+    together = b"\0".join(names)
+    if not any(suffix in together for suffix in _BESIDE):
         return []
+    known = set(names)
     found = {one for name in touched if (one := database_of(name, known))}
     return [unit_of(database, known) for database in sorted(found)]

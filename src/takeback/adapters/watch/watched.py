@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from takeback.adapters.file.handles import Handles
 from takeback.adapters.file.kernel import AT_ROOT
 from takeback.adapters.file.paths import open_below
+from takeback.adapters.watch.authors import Authors
 from takeback.adapters.watch.compare import Compared, differing
 from takeback.adapters.watch.feed import Feed
 from takeback.adapters.watch.index import Hole, Index, Watch, index_name
@@ -66,6 +67,7 @@ class WatchedRoot:
         self._place = place
         self.index = Index(place.directory, index_name(root.resource), root.resource)
         self.feed = feed
+        self.crowded = False  # the last feed ended, because it had to tell too much
         self._followed = -1  # the generation since which the feed has told everything
         self._known_inodes: set[int] | None = None
         self.last = Looked(0)
@@ -87,6 +89,8 @@ class WatchedRoot:
             others = self.index.watches() if self.index.exists() else ()
             token = new_id()
             looked = self._look(bounds, bool(others), (token, owner))
+        if self.feed:
+            self.feed.begin_anew()
         return Baseline(self.root.resource, self.index.name, looked.generation, token)
 
     def changes(self, baseline: Baseline) -> Compared:
@@ -100,6 +104,10 @@ class WatchedRoot:
         """The resources that were seen to change after that generation; nothing is looked at."""
         with self.index.looking():
             return {target.resource for target in self._compared(generation).targets}
+
+    def authors(self) -> Authors | None:
+        """Who made the changes since the last beginning; None if that is not known."""
+        return self.feed.authors() if self.feed else None
 
     def others(self, token: str) -> tuple[Watch, ...]:
         return tuple(watch for watch in self.index.watches() if watch.token != token)
@@ -144,6 +152,7 @@ class WatchedRoot:
         """None: only the whole tree will do."""
         told = self.feed.drain() if self.feed else None
         if self.feed and self.feed.broken:
+            self.crowded = self.feed.crowded
             self.feed.close()
             self.feed = None
         if told is None or not self.index.exists() or not 0 <= self._followed <= self.index.generation:
@@ -225,7 +234,7 @@ class WatchedRoot:
             if listing != draft.before:
                 seen[path] = listing
                 if self._known_inodes is not None:
-                    self._known_inodes.update(entry.ino for entry in listing.entries)
+                    self._known_inodes.update(status.st_ino for status in draft.fresh.values())
         return seen
 
     def _listings(self, handles: Handles, scan: Scan, looked: int) -> Iterator[tuple[str, Listing]]:

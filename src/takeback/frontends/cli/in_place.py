@@ -39,7 +39,7 @@ def carry_out_in_place(asked: Asked, argv: list[str]) -> int:
     _refuse_early(asked, roots)
     mark = new_id()
     with ExitStack() as stack:
-        captured = stack.enter_context(Captured(later=True)) if asked.screen.json else None
+        captured = stack.enter_context(Captured()) if asked.screen.json else None
         stdio = (0, *captured.stdio[1:]) if captured else (0, 1, 2)
         # Before the store is opened: a process with threads and connections is not to be forked.
         gate = stack.enter_context(Gate(words, {**os.environ, MARK: mark}, stdio))
@@ -147,7 +147,9 @@ def _finished(asked: Asked, watch: "Watch", gate: Gate, exit_code: int, mark: st
         warn(f"takeback: {clean(names)} {still} from now on is not part of this.")
     effect = watch.finish(more)
     stopped = "time" if gate.timed_out else ""
-    coverage = f"{watch.coverage} {watch.shared}".strip()
+    if watch.others and not asked.screen.quiet and not asked.screen.json:
+        warn(f"takeback: {clean(watch.others)}")
+    coverage = " ".join(filter(None, (watch.coverage, watch.shared, watch.others)))
     return CommandOutcome(exit_code, b"", b"", effect, watch.changes, coverage, stopped=stopped)
 
 

@@ -64,6 +64,7 @@ def _shell(asked: Asked) -> int:
         with run.sandbox(options.base, box=options.box, network=not options.no_network, timeout=limit) as box:
             session = Session(asked, tb, box)
             code = session.go_on()
+            box.settle()
             session.tell_end(code)
         run.close()
     return code
@@ -90,6 +91,9 @@ class Session:
             lines = from_list(options.lines)
         else:
             lines = from_terminal(self._prompt) if self._terminal else from_script()
+        if self._box.lost:
+            lost = counted(self._box.lost, "step")
+            warn(f"The machine stopped before {lost} of this box had been written to the disk: taken back.")
         if self._terminal:
             warn(f"Box {short(self._box.id)} over {clean(self._box.base)}; `:help` lists what else there is.")
         try:

@@ -162,7 +162,7 @@ def _parts(tb: "Takeback", effect: Effect, only: str) -> tuple[Part, ...]:
     from takeback.audit.boxes import step_difference
     from takeback.model.resource import overlaps
 
-    found = step_difference(tb.store.layers(), effect)
+    found = step_difference(tb.store.layers(), tb.store.blobs, effect)
     return tuple(part for part in found if not only or overlaps(only, part.resource))
 
 

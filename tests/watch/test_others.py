@@ -1,0 +1,139 @@
+"""What others change while a command runs in place is told apart, where the kernel tells who it was."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+import takeback
+from takeback.adapters.watch.authors import Authors, by_others
+from takeback.adapters.watch.lineage import open_lineage
+from takeback.model.remedy import Target
+from takeback.storage.protocols import Query
+
+LIMIT = 240
+ABSENT, FILE, DIR = {"type": "absent"}, {"type": "file", "digest": "1"}, {"type": "dir", "shell": True}
+ROOT = "file:///root"
+OURS, THEIRS = 10, 20
+
+
+def told(*who: tuple[str, int]) -> Authors:
+    authors = Authors()
+    for path, process in who:
+        above, _, name = path.rpartition("/")
+        authors.add(above, name, process)
+    return authors
+
+
+def others(authors: Authors, *targets: tuple[str, dict[str, object], dict[str, object]]) -> set[str]:
+    made = [Target(f"{ROOT}/{path}", before, after) for path, before, after in targets]
+    return {one.removeprefix(f"{ROOT}/") for one in by_others(ROOT, made, authors, {OURS})}
+
+
+def test_what_only_others_changed_is_theirs():
+    authors = told(("a", OURS), ("d/b", THEIRS), ("both", OURS), ("both", THEIRS))
+
+    assert others(authors, ("a", FILE, ABSENT), ("d/b", ABSENT, FILE), ("both", FILE, FILE)) == {"d/b"}
+
+
+def test_what_nobody_told_of_is_the_commands():
+    assert others(told(("b", THEIRS)), ("a", FILE, ABSENT), ("b", FILE, FILE)) == {"b"}
+    assert others(told(("a", 0)), ("a", FILE, ABSENT)) == set()
+
+
+def test_what_went_with_a_directory_went_by_whoever_removed_it():
+    gone = ("d", DIR, ABSENT), ("d/e", DIR, ABSENT), ("d/e/f", FILE, ABSENT)
+
+    assert others(told(("d", THEIRS)), *gone) == {"d", "d/e", "d/e/f"}
+    assert others(told(("d", OURS), ("d", THEIRS)), *gone) == set()
+
+
+def test_where_the_command_changed_something_in_a_directory_that_is_gone_nothing_of_it_is_others():
+    authors = told(("d", THEIRS), ("b", THEIRS))
+    authors.somewhere.add(OURS)
+
+    assert others(authors, ("b", FILE, FILE), ("d", DIR, ABSENT), ("d/f", FILE, ABSENT)) == {"b"}
+
+
+def test_a_feed_that_lost_something_tells_nothing():
+    authors = told(("b", THEIRS))
+    authors.whole = False
+
+    assert others(authors, ("b", FILE, FILE)) == set()
+
+
+def test_the_lineage_knows_also_those_that_have_ended():
+    lineage = open_lineage()
+    process = subprocess.Popen(["sh", "-c", "(setsid sh -c 'echo $$; true'); true"], stdout=subprocess.PIPE)
+    try:
+        printed, _ = process.communicate(timeout=LIMIT)
+        if lineage is not None:  # not in a container
+            family = lineage.descendants(process.pid)
+            assert family is None or {process.pid, int(printed)} <= family
+            assert family is None or os.getpid() not in family
+    finally:
+        process.kill()
+        process.wait()
+        if lineage is not None:
+            lineage.close()
+
+
+@pytest.fixture
+def own_filesystem(tmp_path):
+    """On which nobody else is at work, so that no queue overflows."""
+    place = tmp_path / "own"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_failing_command_takes_back_only_what_was_its_own(own_filesystem, tmp_path):
+    tree, store = own_filesystem / "tree", tmp_path / "store"
+    (tree / "dir").mkdir(parents=True)
+    for name in ("mine", "theirs", "both"):
+        (tree / name).write_text("before\n")
+    script = (
+        "echo mine >> mine; echo mine >> both; sh -c 'echo x > dir/made'; touch ../ready; "
+        "while [ ! -e ../go ]; do sleep 0.1; done; exit 3"
+    )
+    env = {**os.environ, "TAKEBACK_STORE": str(store), "HOME": str(tmp_path / "home")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "takeback", "run", "--in-place", "--", "sh", "-c", script],
+        cwd=tree, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        until = time.monotonic() + LIMIT
+        while not (own_filesystem / "ready").exists():
+            assert time.monotonic() < until and process.poll() is None
+            os.sched_yield()
+        for name in ("theirs", "both"):
+            with open(tree / name, "a") as file:
+                file.write("theirs\n")
+        (tree / "dir" / "new").write_text("theirs\n")
+        (own_filesystem / "go").touch()
+        _, errors = process.communicate(timeout=LIMIT)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert process.returncode == 3
+    assert (tree / "mine").read_text() == (tree / "both").read_text() == "before\n"
+    assert not (tree / "dir" / "made").exists()
+    lineage = open_lineage()
+    if lineage is None:  # then nobody knows, and all of it counts as the command's
+        assert not (tree / "dir" / "new").exists()
+        return
+    lineage.close()
+    assert f"(process {os.getpid()}) changed" in errors
+    assert (tree / "theirs").read_text() == "before\ntheirs\n" and (tree / "dir" / "new").exists()
+    with takeback.open(store) as tb:
+        (theirs,) = [
+            one for one in tb.store.journal.effects(Query()) if one.change.summary.startswith("others")
+        ]
+        tb.undo(theirs)
+    assert (tree / "theirs").read_text() == "before\n" and not (tree / "dir" / "new").exists()
