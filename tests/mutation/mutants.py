@@ -148,7 +148,7 @@ MUTANTS = (
     Mutant(
         "a store whose maker was killed is made whole",
         "storage/store.py",
-        (("    if not exists(path) or _half_made(path):\n", "    if not exists(path):\n"),),
+        (("    if not there or _half_made(path):\n", "    if not there:\n"),),
         ("tests/crash/test_runs_and_upkeep.py", "-k", "maker"),
     ),
     Mutant(
