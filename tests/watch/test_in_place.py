@@ -313,3 +313,23 @@ def test_what_another_effect_wrote_meanwhile_stays_and_is_not_told_as_taken_back
     assert not (desk.tree / "ours").exists()
     assert f"+ {desk.tree}/ours" in told
     assert f"{desk.tree}/both stays" in told and f"~ {desk.tree}/both" not in told
+
+
+@pytest.mark.parametrize("end", ["exit 1", "exit 0"])
+def test_what_came_from_where_nothing_was_captured_is_never_taken_away(desk, end):
+    (desk.tree / ".gitignore").write_text("node_modules\n")
+    (desk.tree / "node_modules").mkdir()
+    (desk.tree / "node_modules" / "only").write_text("copy")
+    (desk.tree.parent / "elsewhere").write_text("mine")
+    time.sleep(0.1)  # times of files go in steps; what is older is older by more than one
+
+    told = desk.in_place(
+        f"mv node_modules shown; mv ../elsewhere here; mv dir/file dir/moved; echo new > new; {end}"
+    )
+    if end == "exit 0":
+        told = desk.takeback("undo")
+
+    assert desk.world() == {
+        ".gitignore": "node_modules\n", "shown/only": "copy", "here": "mine", "dir/file": "before",
+    }  # fmt: skip
+    assert "older than the command" in told.stdout + told.stderr, told

@@ -1,6 +1,7 @@
 """Watch directories while someone else changes them: what was there is kept first, what changed is one effect."""
 
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -182,6 +183,7 @@ class Watch:
             "roots": roots,
             "baseline": [list(baseline) for _, baseline in self._roots],
             "coverage": self.coverage,
+            "began": time.time_ns(),
         }
         if self.left_out:
             args["left_out"] = [[hole.path, hole.reason] for hole in self.left_out[:_LISTED]]

@@ -5,6 +5,7 @@ import errno
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.states import State
@@ -54,9 +55,11 @@ class Lent:
         return True
 
     def give_back(self) -> None:
-        """Nothing of it was made: the layer is read once more, and must tell the same."""
+        """Nothing of it was made: the layer is read once more, and must tell the same. Without a note a file counts as
+        new in its place, which is at worst a conflict more."""
         for source, name, value in self._notes:
-            os.setxattr(source, name, value, follow_symlinks=False)
+            with suppress(OSError):
+                os.setxattr(source, name, value, follow_symlinks=False)
         self._notes = []
 
 

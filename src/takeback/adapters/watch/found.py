@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from takeback.adapters.file.kernel import AT_ROOT, libc
 from takeback.adapters.tree.change import put_targets
 from takeback.adapters.watch.processes import at_work
 from takeback.adapters.watch.roots import Root
@@ -10,11 +11,13 @@ from takeback.adapters.watch.watched import Baseline, Place, WatchedRoot
 from takeback.errors import StoreBusy
 from takeback.model.change import Change
 from takeback.model.remedy import Target
-from takeback.model.resource import path_of
+from takeback.model.resource import display, path_of
 from takeback.storage.protocols import Blobs
 
 Targets = tuple[Target, ...]
 _LISTED = 5
+_CLOCK_TICK = 20_000_000  # times of files are taken from a clock that goes in steps
+OLDER = "it is older than the command, and was moved here from where nothing was captured"
 
 
 def baselines_of(change: Change) -> tuple[Baseline, ...]:
@@ -42,7 +45,44 @@ def compared(
         found = watched.changes(baseline)
         targets += found.targets
         residue += found.residue
-    return minus(tuple(targets)), tuple(residue)
+    kept = (
+        tuple(_staying(target, moved) for target in targets)
+        if (moved := _moved_in(change, targets))
+        else targets
+    )
+    residue += [f"{display(one)} stays ({OLDER})" for one in moved]
+    return minus(tuple(kept)), tuple(residue)
+
+
+def _moved_in(change: Change, targets: Sequence[Target]) -> set[str]:
+    """Files that are new at their place and older than the change: they came from where nothing was captured (a hole,
+    another directory), so taking them away could lose the only copy."""
+    began: int = change.args.get("began", 0)
+    captured = {(one.before["dev"], one.before["ino"]) for one in targets if "digest" in one.before}
+    return {
+        one.resource
+        for one in targets
+        if began
+        and one.before["type"] == "absent"
+        and "digest" in one.after
+        and one.after.get("nlink", 1) == 1
+        and (one.after["dev"], one.after["ino"]) not in captured
+        and _is_older(path_of(one.resource), began, "left_out" in change.args)
+    }
+
+
+def _is_older(path: bytes, began: int, unsure: bool) -> bool:
+    try:
+        born = libc().born(AT_ROOT, path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # nobody can tell: then it stays
+    return born < began - _CLOCK_TICK if born else unsure
+
+
+def _staying(target: Target, moved: set[str]) -> Target:
+    return target._replace(after=target.after | {"excluded": OLDER}) if target.resource in moved else target
 
 
 def change_found(change: Change, blobs: Blobs, targets: Targets, residue: Sequence[str]) -> Change | None:
