@@ -207,7 +207,7 @@ MUTANTS = (
         "a link in a tree is never followed",
         "adapters/file/kernel.py",
         (("resolve = RESOLVE_NO_SYMLINKS | ", "resolve = "),),
-        ("tests/trees/test_racer.py", "tests/trees/unit/test_tree_races.py", "-k", "link"),
+        ("tests/trees/test_racer.py", "tests/trees/unit/test_tree_undo.py", "-k", "link"),
     ),
     Mutant(
         "work for which there is no room is held",
