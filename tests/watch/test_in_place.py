@@ -321,7 +321,6 @@ def test_what_came_from_where_nothing_was_captured_is_never_taken_away(desk, end
     (desk.tree / "node_modules").mkdir()
     (desk.tree / "node_modules" / "only").write_text("copy")
     (desk.tree.parent / "elsewhere").write_text("mine")
-    time.sleep(0.1)  # times of files go in steps; what is older is older by more than one
 
     told = desk.in_place(
         f"mv node_modules shown; mv ../elsewhere here; mv dir/file dir/moved; echo new > new; {end}"

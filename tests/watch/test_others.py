@@ -11,6 +11,7 @@ import takeback
 from takeback.adapters.watch.authors import Authors, by_others
 from takeback.adapters.watch.lineage import open_lineage
 from takeback.model.remedy import Target
+from takeback.runs.others import Telling
 from takeback.storage.protocols import Query
 
 LIMIT = 240
@@ -62,6 +63,16 @@ def test_a_feed_that_lost_something_tells_nothing():
     authors.whole = False
 
     assert others(authors, ("b", FILE, FILE)) == set()
+
+
+def test_that_a_feed_lost_something_is_known():
+    book, other = told(("b", THEIRS)), told(("b", THEIRS))
+    telling = Telling(OURS, None, {ROOT: book})
+
+    assert not telling.is_lost({ROOT: book})
+    assert telling.is_lost({ROOT: other}) and telling.is_lost({ROOT: None})
+    book.whole = False
+    assert telling.is_lost({ROOT: book})
 
 
 def test_the_lineage_knows_also_those_that_have_ended():
@@ -131,6 +142,12 @@ def test_a_failing_command_takes_back_only_what_was_its_own(own_filesystem, tmp_
     lineage.close()
     assert f"(process {os.getpid()}) changed" in errors
     assert (tree / "theirs").read_text() == "before\ntheirs\n" and (tree / "dir" / "new").exists()
+    plain = subprocess.run(
+        [sys.executable, "-m", "takeback", "undo"],
+        cwd=tree, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
+    assert plain.returncode == 3 and "nothing to undo" in plain.stderr
+    assert (tree / "theirs").read_text() == "before\ntheirs\n"
     with takeback.open(store) as tb:
         (theirs,) = [
             one for one in tb.store.journal.effects(Query()) if one.change.summary.startswith("others")

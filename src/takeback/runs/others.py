@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from takeback.adapters.watch.lineage import Lineage
 
 _LISTED = 5
+NOT_TOLD = (
+    "More was changed on this filesystem than the kernel could tell of, so what others changed here meanwhile "
+    "counts as the command's."
+)
 
 
 class Telling:
@@ -34,6 +38,10 @@ class Telling:
 
     def close(self) -> None:
         self._lineage.close()
+
+    def is_lost(self, now: "dict[str, Authors | None]") -> bool:
+        """Whether of some root it is no longer known who changed what."""
+        return any(now.get(root) is not book or not book.whole for root, book in self._authors.items())
 
     def by_others(self, targets: Sequence[Target], now: "dict[str, Authors | None]") -> dict[str, int]:
         """By resource, with a process; none where it cannot be known. `now` are the books that the feeds keep: another

@@ -230,17 +230,19 @@ class Watch:
         """What others are known to have changed becomes an effect of its own, which a failure does not take back."""
         if self._telling is None:
             return targets
-        from takeback.runs.others import record, sentence
+        from takeback.runs.others import NOT_TOLD, record, sentence
 
-        found = self._telling.by_others(
-            targets, {one.root: watched.authors() for watched, one in self._roots}
-        )
+        books = {one.root: watched.authors() for watched, one in self._roots}
+        found = self._telling.by_others(targets, books)
+        if targets and self._telling.is_lost(books):
+            self.others = NOT_TOLD
         theirs = tuple(one for one in targets if one.resource in found)
         if all(_only_time(one) for one in theirs):
             return targets
         run, parts = self._run, self._run._parts  # pyright: ignore[reportPrivateUsage]
         args: dict[str, Any] = {
             "roots": proposal.change.args["roots"],
+            "others": True,
             "baseline": [],
             "coverage": self.coverage,
         }

@@ -207,7 +207,8 @@ def _done_last(tb: "Takeback", passed: Sequence[Effect]) -> Iterator[Effect]:
             error = unsettled_error(tb, effect, newest=not passed)
             error.hint = f"{error.hint} {earlier(tb, effect)}".strip()
             raise error
-        if not effect.is_undo:
+        # What others changed beside a command was recorded, and is taken back only by its name.
+        if not effect.is_undo and not effect.change.args.get("others"):
             yield effect
 
 
