@@ -47,6 +47,8 @@ def test_log_n_takes_the_newest_and_tells_that_there_are_more(takeback: CommandL
     assert len(takeback.done("log", "-n", "2", "--json").json) == 2
     assert "3 effects in all" in said.out
     assert len(takeback.done("log", "-n", "0", "--json").json) == 3
+    assert len(takeback.done("log", "-n", "9" * 30, "--json").json) == 3
+    assert takeback("show", "@~" + "9" * 30).code == 2
 
 
 def test_log_can_be_narrowed_by_path_run_and_agent(takeback: CommandLine, world: World) -> None:

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -262,6 +263,17 @@ def test_commands_of_one_user_run_at_the_same_time(takeback: CommandLine, world:
 def test_the_input_of_the_command_is_ours(takeback: CommandLine, world: World) -> None:
     takeback.done("run", *shell("cat > a"), input=b"\0bytes\n" * 100_000)
     assert (world / "a").read_bytes() == b"\0bytes\n" * 100_000
+
+
+DEEP = "import os\nfor _ in range(300): os.mkdir('d' * 20); os.chdir('d' * 20)"
+
+
+def test_a_path_too_long_for_a_layer_is_refused_in_words(takeback: CommandLine, world: World) -> None:
+    said = takeback("run", "--", sys.executable, "-c", DEEP)
+    assert said.code == 125
+    assert "4,096 bytes" in said.err and "bug" not in said.err
+    assert os.listdir(world.root) == []
+    assert takeback("run", "--", sys.executable, "-c", DEEP + "\nraise SystemExit(7)").code == 7
 
 
 def test_explain_tells_before_anything_runs(takeback: CommandLine, world: World) -> None:

@@ -1,5 +1,6 @@
 """What a layer would do to the world, as a change: path by path, with every content in the store."""
 
+import errno
 import os
 import shlex
 import stat
@@ -53,6 +54,13 @@ def read_merge(
         )
     except PermissionError as error:
         raise cannot_be_kept([f"{display(file_resource(error.filename or b'/'))} is not readable"]) from error
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise NoRemedy(
+            "The command made or removed something at a path of more than 4,096 bytes, so nothing of it was made.",
+            hint="Nothing was changed. `takeback run --in-place` and `takeback rm` take paths of any length.",
+        ) from error
     if found.lost:
         raise cannot_be_kept(list(found.lost))
     before = {target.resource: target.before for target in found.targets}
@@ -98,8 +106,9 @@ def _readable(lefts: "Iterator[Left]") -> "Iterator[Left]":
     """As far as one may look; it is only told, and all of it is dropped."""
     try:
         yield from lefts
-    except PermissionError:
-        return
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
+            raise
 
 
 def _size(path: bytes) -> int:

@@ -65,7 +65,9 @@ def _counted_back(journal: Journal, name: str) -> str:
         raise Misuse(
             f"{name!r} is not a name for an effect.", hint="`@` is the newest, `@~2` the second before it."
         )
-    wanted = int(back)
+    wanted = int(
+        back.lstrip("0")[:9] or "0"
+    )  # nobody has a thousand million effects, and SQLite cannot count for ever
     # Undos may stand between any two, so a few more are asked for than needed.
     limit = 2 * wanted + 20
     while True:

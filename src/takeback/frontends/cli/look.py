@@ -29,7 +29,7 @@ def _log_arguments(parser: ArgumentParser) -> None:
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise ArgumentTypeError(f"{text!r} is not a number from 0")
-    return int(text)
+    return int(text.lstrip("0")[:9] or "0")  # more than there can ever be
 
 
 def _log(asked: Asked) -> int:
