@@ -224,3 +224,21 @@ def test_the_command_line_works_in_place(desk):
     from takeback.frontends.cli.commands import answer
 
     assert desk.as_user(work) == [3, ["dir", "top"], "before"]
+
+
+def test_a_directory_that_was_closed_meanwhile_is_told_and_the_rest_is_taken_back(desk):
+    desk.give_away()
+
+    def work(desk):
+        with takeback.open(desk.store) as tb:
+            with tb.run("closed") as run, run.watch(desk.tree) as watched:
+                (desk.tree / "top").write_text("after")
+                (desk.tree / "dir").chmod(0)
+            result = tb.undo(watched.effect)
+            return {one.resource.rpartition("/")[2]: one.outcome for one in result.targets}
+
+    outcomes = desk.as_user(work)
+
+    assert outcomes == {"dir": Outcome.EXCLUDED, "file": Outcome.EXCLUDED, "top": Outcome.UNDONE}
+    assert (desk.tree / "top").read_text() == "before"
+    assert (desk.tree / "dir" / "file").read_text() == "before"

@@ -38,6 +38,8 @@ def differing(
     residue: list[str] = []
     for path in sorted(told):
         one, other = then.get(path, ABSENT), now.get(path, ABSENT)
+        if other is ABSENT and (closed := _closed_above(path, now)):
+            other = one | {"excluded": closed}
         resource = resource_in(root, path)
         if "excluded" in one or "excluded" in other:
             _tell_hole(path, one, other, residue)
@@ -51,6 +53,15 @@ def differing(
             )
         )
     return Compared(tuple(targets), tuple(residue))
+
+
+def _closed_above(path: str, now: dict[str, State]) -> str:
+    """Why nobody could look whether it is still there; empty if one could."""
+    while path:
+        path = path.rpartition("/")[0]
+        if reason := now.get(path, ABSENT).get("excluded"):
+            return f"it is in a directory that was not looked into: {reason}"
+    return ""
 
 
 def _states(listings: Listings, names: Mapping[str, set[bytes]]) -> dict[str, State]:
