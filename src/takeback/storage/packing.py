@@ -81,9 +81,9 @@ def unpack_in_place(directory: str) -> None:
             unpack(packed, making)
             sync_filesystem(making)
             os.rename(making, directory)
-    except BaseException:
+    except BaseException as error:
         rmtree(making, ignore_errors=True)
-        if os.path.isdir(directory):
+        if isinstance(error, Exception) and os.path.isdir(directory):
             return  # someone else was faster
         raise
     disk.sync_directory(os.path.dirname(directory))
