@@ -2,45 +2,118 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from takeback.sandbox.rootfs import ASKED
 
 _SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh", "mksh"))
 _OPTIONS = re.compile(r"-[a-zA-Z]*c")
-# Told from a trap, because the script may exit; and told again after it, because it may have set a trap of its own.
+# Told when the script has ended, or from a trap because it may exit. One that sets a trap for its own end has it put
+# into ours: as an alias where a special builtin cannot be a function (zsh would end such a trap with the function).
 # What has no other way out than a file goes there: any descriptor might be one that the script uses itself.
-_WRAP = """\
-__takeback_tell() {{ pwd -P >{place}/cwd; command -p cat /proc/self/environ >{place}/env; }} 2>/dev/null
-trap '__takeback_code=$?; __takeback_tell; exit $__takeback_code' 0
-eval {script}
-"""
-_NOT_KEPT = ("_", "SHLVL", "__takeback_code")
+_WRAP = (
+    "__takeback_tell() {{ pwd -P >{place}/cwd || :; command -p cat /proc/self/environ >{place}/env || "
+    "export -p >{place}/exports || :; }} 2>/dev/null; __takeback_same() {{ return $1; }}; __takeback_trap() {{ "
+    '[ "${{1-}}" != -- ] || shift; case $#:${{1-}} in 0:|*:-?*) command trap "$@"; return;; 1:*) set -- - "$1";; esac; '
+    "__takeback_do=$1; shift; for __takeback_signal; do case $__takeback_signal in 0|EXIT|exit) __takeback_own=; "
+    '[ "$__takeback_do" = - ] || __takeback_own=$__takeback_do; command trap "$__takeback_end" 0;; '
+    '*) command trap -- "$__takeback_do" "$__takeback_signal" || return;; esac; done; }}; '
+    "__takeback_own=; __takeback_told=; "
+    '__takeback_end=\'{{ __takeback_code=$?; set +x; }} 2>/dev/null; [ "$__takeback_told" ] || __takeback_tell; '
+    'case $__takeback_code in 0) eval "$__takeback_own";; *) __takeback_same $__takeback_code || eval '
+    '"$__takeback_own";; esac; exit $__takeback_code\'; '
+    'trap "$__takeback_end" 0; case ${{ZSH_VERSION+zsh}}${{BASH_VERSION+bash:$SHELLOPTS}} in zsh*) ;; '
+    "bash*posix*|'') alias trap=__takeback_trap;; *) eval 'trap() {{ __takeback_trap \"$@\"; }}';; esac\n"
+    "eval {script}\n"
+    "{{ __takeback_code=$?; set +x; }} 2>/dev/null; __takeback_tell; __takeback_told=1; exit $__takeback_code\n"
+)
+_OURS = "__takeback_"
+_NOT_KEPT = ("_", "SHLVL")
+_LONGEST = (
+    128 << 10
+)  # bytes of a `name=value` that the kernel hands to a program, with the zero byte after it
+_EXPORT = re.compile(rb"(?:export|(?:declare|typeset) -\w+) (-\w+ )?([A-Za-z_]\w*)(=)?")
+_PIECE = re.compile(
+    rb"'(?P<plain>[^']*)'"
+    rb'|"(?P<double>(?:[^"\\]|\\.)*)"'
+    rb"|\$'(?P<ansi>(?:[^'\\]|\\.)*)'"
+    rb"|\\(?P<one>.)|(?P<bare>[^\s'\"\\]+)",
+    re.DOTALL,
+)
+
+
+def is_asked(argv: Sequence[str]) -> bool:
+    """Only `sh -c` can leave anything behind; every other program is run as it is."""
+    return len(argv) > 2 and os.path.basename(argv[0]) in _SHELLS and bool(_OPTIONS.fullmatch(argv[1]))
+
+
+def can_tell() -> bool:
+    """A root filesystem may have no /dev; then there is no place for an answer."""
+    return os.path.isdir(ASKED)
 
 
 def wrapped(argv: list[str]) -> list[str]:
-    """Only `sh -c` can leave anything behind; every other program is run as it is."""
-    if len(argv) < 3 or os.path.basename(argv[0]) not in _SHELLS or not _OPTIONS.fullmatch(argv[1]):
-        return argv
     script = "'" + argv[2].replace("'", "'\\''") + "'"
     return [*argv[:2], _WRAP.format(place=ASKED, script=script), *(argv[3:] or argv[:1])]
 
 
 def answer(cwd: str, env: Mapping[str, str]) -> dict[str, Any]:
-    """What the shell told; what it was given where it told nothing (it was replaced by `exec`, or killed)."""
+    """What the shell told, if anything: it may have been replaced by `exec`, or killed. `too_long` are variables that
+    no program could be given."""
     told = _read("cwd")
-    where = os.fsdecode(told.removesuffix(b"\n")) if told else cwd
-    raw = _read("env")
-    if not raw:
-        return {"cwd": where, "env": dict(env)}
-    found: dict[str, str] = {}
-    for pair in raw.split(b"\0"):
-        name, equals, value = os.fsdecode(pair).partition("=")
-        if name and equals and name not in _NOT_KEPT:
-            found[name] = value
+    if not told:
+        return {}
+    raw = _read("exports")
+    found = _exported(raw, env) if raw else _environ(_read("env"))
+    found = {one: value for one, value in found.items() if one not in _NOT_KEPT and not one.startswith(_OURS)}
     found |= {name: env[name] for name in _NOT_KEPT if name in env}
-    return {"cwd": where, "env": found}
+    too_long = _taken_out(found)
+    return {"cwd": os.fsdecode(told.removesuffix(b"\n")), "env": found, "too_long": too_long}
+
+
+def _environ(raw: bytes) -> dict[str, str]:
+    pairs = (os.fsdecode(pair).partition("=") for pair in raw.split(b"\0"))
+    return {name: value for name, equals, value in pairs if name and equals}
+
+
+def _exported(raw: bytes, env: Mapping[str, str]) -> dict[str, str]:
+    """As `export -p` writes it: where /proc cannot be read, or a variable is too long for any program."""
+    found: dict[str, str] = {}
+    place = 0
+    while place < len(raw):
+        if start := _EXPORT.match(raw, place):
+            name, place = os.fsdecode(start[2]), start.end()
+            if start[1] and name in env:  # a list, as zsh has it
+                found[name] = env[name]
+            elif start[3]:
+                value = b""
+                while piece := _PIECE.match(raw, place):
+                    value, place = value + _meant(piece), piece.end()
+                found[name] = os.fsdecode(value)
+        place = (raw.find(b"\n", place) + 1) or len(raw)
+    return found
+
+
+def _meant(piece: "re.Match[bytes]") -> bytes:
+    if piece["double"] is not None:
+        return re.sub(rb'\\([$`"\\])', rb"\1", piece["double"])
+    if piece["ansi"] is not None:
+        plain = piece["ansi"].replace(b"\\E", b"\\033").decode("unicode_escape", "replace")
+        return plain.encode("latin-1", "replace")
+    return next(one for one in (piece["plain"], piece["one"], piece["bare"]) if one is not None)
+
+
+def _taken_out(found: dict[str, str]) -> list[str]:
+    sizes = {name: len(os.fsencode(f"{name}={value}")) + 1 for name, value in found.items()}
+    room = os.sysconf("SC_ARG_MAX") // 2  # the words of the command need some too
+    gone: list[str] = []
+    for name in sorted(sizes, key=lambda one: -sizes[one]):
+        if sizes[name] <= _LONGEST and sum(sizes.values()) <= room:
+            break
+        gone.append(name)
+        del found[name], sizes[name]
+    return gone
 
 
 def _read(name: str) -> bytes:
