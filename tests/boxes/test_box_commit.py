@@ -80,7 +80,7 @@ def test_what_one_undo_took_back_one_redo_brings_back(box: Box, tb: Takeback, wo
     two = box.undo(2)
     tb.redo()
     assert os.listdir(world.root) == ["a"] and len(box.history()) == 4
-    with pytest.raises(Refused, match="nothing to bring back|took nothing back"):
+    with pytest.raises(Refused, match="took nothing back"):
         tb.redo(box.undo(to=box.history()[2].effect))
     with pytest.raises(Refused):
         tb.redo(two)

@@ -46,12 +46,9 @@ class BoxOutcome(NamedTuple):
         return self.look()
 
 
-def not_kept(why: str, too_long: Sequence[str]) -> str:
-    if why:
-        return f"Directory and variables are as they were before it: {why}."
-    if too_long:
-        return f"Too long to be given to another command, and not kept: {', '.join(too_long)}."
-    return ""
+def not_kept(untold: str, too_long: Sequence[str]) -> str:
+    names = ", ".join(too_long)
+    return f"Too long to be given to another command, and not kept: {names}." if too_long else untold
 
 
 def in_words(outcome: BoxOutcome) -> str:

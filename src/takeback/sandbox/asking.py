@@ -10,11 +10,17 @@ from takeback.sandbox.rootfs import ASKED
 _SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh", "mksh"))
 _OPTIONS = re.compile(r"-[a-zA-Z]*c")
 # Told when the script has ended, or from a trap because it may exit. One that sets a trap for its own end has it put
-# into ours: as an alias where a special builtin cannot be a function (zsh would end such a trap with the function).
-# What has no other way out than a file goes there: any descriptor might be one that the script uses itself.
+# into ours: by an alias where a special builtin cannot be a function (zsh would end such a trap with the function).
+# What has no other way out than a file goes there: any descriptor might be one that the script uses itself. What is
+# exported a plain shell writes itself, in quotes that we can read; for others a program is started, which takes longer
+# than most commands, and fails if a variable is too long. (`command`: a failure must not end the shell; after `||`
+# nothing does. All before the script is one line, since some shells tell the number of the line with an error.)
 _WRAP = (
-    "__takeback_tell() {{ pwd -P >{place}/cwd || :; command -p cat /proc/self/environ >{place}/env || "
-    "export -p >{place}/exports || :; }} 2>/dev/null; __takeback_same() {{ return $1; }}; __takeback_trap() {{ "
+    "__takeback_tell() {{ pwd -P >|{place}/cwd || :; command export -p >|{place}/exports || :; "
+    "IFS= command read -r __takeback_line <{place}/exports || :; "
+    'case ${{BASH_VERSION-}}${{ZSH_VERSION-}}${{KSH_VERSION-}}${{__takeback_line-}} in "export "*=\\\'*) ;; '
+    "*) command -p cat /proc/self/environ >|{place}/env || :;; esac; }} 2>/dev/null; "
+    "__takeback_same() {{ return $1; }}; __takeback_trap() {{ "
     '[ "${{1-}}" != -- ] || shift; case $#:${{1-}} in 0:|*:-?*) command trap "$@"; return;; 1:*) set -- - "$1";; esac; '
     "__takeback_do=$1; shift; for __takeback_signal; do case $__takeback_signal in 0|EXIT|exit) __takeback_own=; "
     '[ "$__takeback_do" = - ] || __takeback_own=$__takeback_do; command trap "$__takeback_end" 0;; '
@@ -32,8 +38,14 @@ _OURS = "__takeback_"
 _NOT_KEPT = ("_", "SHLVL")
 _LONGEST = (
     128 << 10
-)  # bytes of a `name=value` that the kernel hands to a program, with the zero byte after it
-_EXPORT = re.compile(rb"(?:export|(?:declare|typeset) -\w+) (-\w+ )?([A-Za-z_]\w*)(=)?")
+)  # bytes of a `name=value`, with the zero byte after it, that the kernel hands to a program
+_AS_BEFORE = "Directory and variables are as they were before it"
+_UNTOLD = (
+    f"{_AS_BEFORE}: it ended without telling them, as a shell does that is killed or replaced by `exec`."
+)
+_NO_PLACE = f"{_AS_BEFORE}: the root filesystem has no directory /dev, where they would be told."
+_UNREAD = "Variables are as they were before it: they could not be read, because one of them is too long."
+_EXPORT = re.compile(rb"(?:export|(?:declare|typeset) -\w+) (?:-i\w* )?([A-Za-z_]\w*)(=)?")
 _PIECE = re.compile(
     rb"'(?P<plain>[^']*)'"
     rb'|"(?P<double>(?:[^"\\]|\\.)*)"'
@@ -58,18 +70,20 @@ def wrapped(argv: list[str]) -> list[str]:
     return [*argv[:2], _WRAP.format(place=ASKED, script=script), *(argv[3:] or argv[:1])]
 
 
-def answer(cwd: str, env: Mapping[str, str]) -> dict[str, Any]:
+def answer(env: Mapping[str, str]) -> dict[str, Any]:
     """What the shell told, if anything: it may have been replaced by `exec`, or killed. `too_long` are variables that
     no program could be given."""
     told = _read("cwd")
     if not told:
-        return {}
-    raw = _read("exports")
-    found = _exported(raw, env) if raw else _environ(_read("env"))
+        return {"untold": _UNTOLD if can_tell() else _NO_PLACE}
+    where = os.fsdecode(told.removesuffix(b"\n"))
+    found = _environ(_read("env")) or _exports(_read("exports"))
+    if not found:
+        return {"cwd": where, "env": dict(env), "untold": _UNREAD}
     found = {one: value for one, value in found.items() if one not in _NOT_KEPT and not one.startswith(_OURS)}
     found |= {name: env[name] for name in _NOT_KEPT if name in env}
     too_long = _taken_out(found)
-    return {"cwd": os.fsdecode(told.removesuffix(b"\n")), "env": found, "too_long": too_long}
+    return {"cwd": where, "env": found, "too_long": too_long}
 
 
 def _environ(raw: bytes) -> dict[str, str]:
@@ -77,21 +91,23 @@ def _environ(raw: bytes) -> dict[str, str]:
     return {name: value for name, equals, value in pairs if name and equals}
 
 
-def _exported(raw: bytes, env: Mapping[str, str]) -> dict[str, str]:
-    """As `export -p` writes it: where /proc cannot be read, or a variable is too long for any program."""
+def _exports(raw: bytes) -> dict[str, str]:
+    """As `export -p` tells it; empty if anything of it is in a form that we do not know."""
     found: dict[str, str] = {}
     place = 0
     while place < len(raw):
-        if start := _EXPORT.match(raw, place):
-            name, place = os.fsdecode(start[2]), start.end()
-            if start[1] and name in env:  # a list, as zsh has it
-                found[name] = env[name]
-            elif start[3]:
-                value = b""
-                while piece := _PIECE.match(raw, place):
-                    value, place = value + _meant(piece), piece.end()
-                found[name] = os.fsdecode(value)
-        place = (raw.find(b"\n", place) + 1) or len(raw)
+        start = _EXPORT.match(raw, place)
+        if not start:
+            return {}
+        place = start.end()
+        if start[2]:  # one without a value is in no environment
+            value = b""
+            while piece := _PIECE.match(raw, place):
+                value, place = value + _meant(piece), piece.end()
+            found[os.fsdecode(start[1])] = os.fsdecode(value)
+        if raw[place : place + 1] != b"\n":
+            return {}
+        place += 1
     return found
 
 

@@ -18,8 +18,6 @@ from takeback.sandbox.overlay import allow_many_files
 if TYPE_CHECKING:
     from socket import socket
 
-UNTOLD = "it ended without telling them, as a shell does that is killed or replaced by `exec`"
-NO_PLACE = "the root filesystem has no directory /dev, where they would be told"
 NOT_FOUND, NOT_EXECUTABLE, OUT_OF_TIME = 127, 126, 124
 _LONG = 1e6  # seconds; more than that poll(2) cannot wait for at once
 _GRACE = 1.0  # seconds between the polite signal and the other one
@@ -137,8 +135,7 @@ def _carried_out(
         os.close(fd)
     told |= _wait(pid, order["timeout"], door) | {"leftover": _end_the_rest()}
     if asked:
-        answer = asking.answer(cwd, order["env"])
-        told |= answer or {"untold": UNTOLD if asking.can_tell() else NO_PLACE}
+        told |= asking.answer(order["env"])
     return told
 
 
