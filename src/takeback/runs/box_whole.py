@@ -9,6 +9,7 @@ from takeback.errors import ResourceUnreachable
 from takeback.model.point import Link, Point
 from takeback.runs.box_setting import Setting
 from takeback.runs.workshop import workshop
+from takeback.storage.disk import unreachable
 from takeback.storage.layers import Layers
 
 if TYPE_CHECKING:
@@ -29,7 +30,12 @@ def whole_layer(layers: Layers, setting: Setting, point: Point) -> Generator[str
     with workshop(os.path.join(setting.rooms, WHOLES)) as mine:
         made = os.path.join(mine, "whole")
         try:
-            squash_as_owner(stack, made, setting.base)
+            try:
+                squash_as_owner(stack, made, setting.base)
+            except PermissionError:
+                raise  # told by `readable`
+            except OSError as error:
+                raise unreachable(made, "made", error) from error
             yield made
         finally:
             remove_as_owner(made, setting.base)
