@@ -1,5 +1,6 @@
 """What taking an effect on many paths back would do to each of them, given what is there now. Changes nothing."""
 
+import errno
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import display
+
+BY_A_LINK = "cannot be reached: a directory on the way to it is now a symbolic link"
 
 
 class Step(NamedTuple):
@@ -74,8 +77,15 @@ class Undoing:
             return _told(target, Outcome.EXCLUDED, f"it was not captured: {why}")
         try:
             with translated(target.resource):
-                place = places.if_there(target.resource)
+                try:
+                    place = places.if_there(target.resource)
+                except OSError as error:
+                    if error.errno != errno.ELOOP:
+                        raise
+                    return _told(target, Outcome.CONFLICT, BY_A_LINK)
                 now = self._now(target, place) if place else ABSENT
+                if now["type"] == "symlink":
+                    places.note_link(target.resource)
                 return self._judged(target, now, place, places)
         except CannotCapture as trouble:
             return _told(target, Outcome.FAILED, f"cannot be captured as it is now: {trouble.reason}")
@@ -190,7 +200,7 @@ class Undoing:
         step = self._steps[resource]
         if step.target is not None:
             return step.target.after["type"] != "absent"
-        place = places.if_there(resource)
+        place = places.within_reach(resource)
         return place is not None and place.stat() is not None
 
     def _is_excluded(self, resource: str) -> bool:

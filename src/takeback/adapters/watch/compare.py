@@ -24,11 +24,14 @@ def differing(
     before: Listings,
     after: Listings,
     links_before: Callable[[int], Iterable[str]],
+    instead: State = ABSENT,
 ) -> Compared:
     """`before` and `after` hold the directories that differ at all, by path. `links_before` tells the names that an
-    inode had then, in directories that do not differ too."""
+    inode had then, in directories that do not differ too. `instead`: what is there, where the root itself was."""
     told_of = {path: _names_to_compare(before[path], after[path]) for path in before}
     then, now = _states(before, told_of), _states(after, told_of)
+    if instead["type"] != "absent":
+        now[""] = instead
     changed = [path for path in sorted(then.keys() | now.keys()) if _changed(then.get(path), now.get(path))]
     units = _units(changed, then, now)
     told = {*changed, *units}
