@@ -384,3 +384,28 @@ def test_what_came_from_where_nothing_was_captured_is_never_taken_away(desk, end
         ".gitignore": "node_modules\n", "shown/only": "copy", "here": "mine", "dir/file": "before",
     }  # fmt: skip
     assert "older than the command" in told.stdout + told.stderr, told
+
+
+@pytest.mark.parametrize("end", ["exit 1", "exit 0"])
+def test_what_was_moved_over_a_file_gives_way_to_it_and_is_named_since_only_redo_has_it_then(desk, end):
+    (desk.tree.parent / "elsewhere").write_text("only copy")
+    told = desk.in_place(f"echo made > ../made; mv ../elsewhere dir/file; mv ../made made; {end}")
+    assert f"{desk.tree}/dir/file was replaced by a file older than the command" in told.stderr
+    assert "made was" not in told.stderr
+    if end == "exit 0":
+        assert desk.takeback("undo").returncode == 0
+    assert desk.world() == {"dir/file": "before"}
+
+    assert desk.takeback("redo").returncode == 0
+    assert desk.world() == {"dir/file": "only copy", "made": "made\n"}
+
+
+def test_what_came_with_all_its_names_from_elsewhere_stays_too(desk):
+    (desk.tree.parent / "pair").mkdir()
+    (desk.tree.parent / "pair" / "one").write_text("copy")
+    os.link(desk.tree.parent / "pair" / "one", desk.tree.parent / "pair" / "two")
+    (desk.tree.parent / "single").write_text("linked")
+
+    desk.in_place("mv ../pair .; ln ../single linked; exit 1")
+
+    assert desk.world() == {"dir/file": "before", "pair/one": "copy", "pair/two": "copy"}
