@@ -108,9 +108,11 @@ def takeback_command() -> list[str]:
 
 
 def bytes_below(directory: str) -> int:
-    """The lengths of all files, not their blocks: those depend on the filesystem."""
-    return sum(
-        os.lstat(os.path.join(place, name)).st_size
-        for place, _, names in os.walk(directory)
-        for name in names
-    )
+    """The lengths of all files, not their blocks: those depend on the filesystem. A file with several names (squashed
+    layers share theirs) is there once."""
+    sizes: dict[tuple[int, int], int] = {}
+    for place, _, names in os.walk(directory):
+        for name in names:
+            status = os.lstat(os.path.join(place, name))
+            sizes[status.st_dev, status.st_ino] = status.st_size
+    return sum(sizes.values())

@@ -38,7 +38,7 @@ def read_form(layer: str) -> Form:
     return _read_form(path, status.st_ino, status.st_mtime_ns)
 
 
-@lru_cache(maxsize=1024)  # a box has hundreds of them under each command
+@lru_cache(maxsize=320)  # as many as can lie under one command, and a few
 def _read_form(path: str, inode: int, mtime: int) -> Form:
     with open(path, encoding="utf-8") as file:
         told: dict[str, Any] = json.load(file)
