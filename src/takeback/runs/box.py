@@ -217,12 +217,14 @@ class Box:
         self._upkeep.later(clear)
 
     def _changes_of(self, layer: str, below: str) -> tuple[Changed, ...]:
+        from takeback.runs.box_whole import readable
         from takeback.sandbox.differences import differences
 
         path = self._hand.layers.unpacked(layer)
         if not os.path.isdir(path):
             return ()  # swept, because nobody could come back to it any more
-        return tuple(listed(differences(path, self._stack(below)), self.base))
+        with readable(self._setting):
+            return tuple(listed(differences(path, self._stack(below)), self.base))
 
     def _stack(self, layer: str) -> "Stack":
         from takeback.sandbox.order import Stack

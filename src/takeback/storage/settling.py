@@ -1,5 +1,6 @@
 """When a layer is on the disk: at once what is small, by the whole filesystem what is not."""
 
+import errno
 import os
 import stat
 
@@ -21,6 +22,10 @@ def sync_if_small(layer: str) -> bool:
                 os.close(handle)
     except PermissionError:
         return False
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return False  # deeper than a path can name
     return found is not None
 
 
