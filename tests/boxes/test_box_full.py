@@ -1,4 +1,4 @@
-"""No room in the store for a commit: nothing is merged, the steps stay, and it works when there is."""
+"""No room in the store: nothing is merged or made, the steps stay, it is said, and it works when there is."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.errors import ResourceUnreachable
+from takeback.errors import Drifted, ResourceUnreachable
 from tests.crash.mounts import fill, tmpfs
 from tests.world import World
 
@@ -39,3 +39,35 @@ def test_a_commit_without_room_leaves_the_steps(tmp_path: Path, world: World, le
                 box.undo()
                 assert os.listdir(world.root) == []
             assert tb.verify(read_data=True).sound
+
+
+def test_what_cannot_be_decided_on_a_full_disk_says_that_it_is_full(tmp_path: Path, world: World) -> None:
+    with tmpfs(tmp_path / "small", "size=40m") as place:
+        with takeback.open(place / "store") as tb, tb.run("asks") as run:
+            held = run.command("echo 1 > a", cwd=world.root, hold=True).effect
+        assert held
+        fill(place, leave=0)
+        with takeback.open(place / "store") as tb:
+            for decide in (tb.keep, tb.undo):
+                with pytest.raises(ResourceUnreachable, match="is full") as full:
+                    decide(held)
+                assert "free some space" in full.value.hint
+        assert os.listdir(world.root) == []
+
+
+def test_what_force_cannot_help_is_not_told_to_be_forced(tmp_path: Path, store: Path, world: World) -> None:
+    (world / "sub").mkdir()
+    with takeback.open(store) as tb:
+        with tb.run("asks") as run:
+            held = run.command("echo 1 > sub/a", cwd=world.root, hold=True).effect
+        assert held
+        os.rename(world / "sub", world / "real")
+        os.symlink("real", world / "sub")
+        for force in (False, True):
+            with pytest.raises(Drifted, match="is now a symbolic link") as told:
+                tb.keep(held, force=force)
+            assert "Put the directory back" in told.value.hint and "--force" not in told.value.hint
+        os.unlink(world / "sub")
+        os.rename(world / "real", world / "sub")
+        tb.keep(held)
+        assert (world / "sub" / "a").read_text() == "1\n"

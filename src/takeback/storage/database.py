@@ -160,6 +160,8 @@ class Database:
                 hint="Check free space and the disk, then run `takeback verify`.",
             )
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            if self._full:
+                return disk.full(os.path.dirname(self.path))
             return ResourceUnreachable(
                 f"The store at {os.path.dirname(self.path)} cannot be written: {error}.",
                 hint="Check that it exists and belongs to you, or choose another with --store.",
