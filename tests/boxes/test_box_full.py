@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.errors import Drifted, ResourceUnreachable
+from takeback.errors import Drifted, Misuse, ResourceUnreachable
+from takeback.sandbox.as_owner import _have_done
+from takeback.storage.layers import Layers
 from tests.crash.mounts import fill, tmpfs
 from tests.world import World
 
@@ -71,3 +73,37 @@ def test_what_force_cannot_help_is_not_told_to_be_forced(tmp_path: Path, store: 
         os.rename(world / "real", world / "sub")
         tb.keep(held)
         assert (world / "sub" / "a").read_text() == "1\n"
+
+
+def test_a_step_that_could_not_be_told_of_leaves_no_layer(
+    store: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> bool:
+        raise ResourceUnreachable("no room", hint="make some")
+
+    with takeback.open(store) as tb, tb.run("builds") as run, run.sandbox(cwd=world.root) as box:
+        box.run("echo 1 > a")
+        place = store / "layers" / box.id
+        before = sorted(os.listdir(place))
+        with monkeypatch.context() as patched:
+            patched.setattr(Layers, "sync_if_small", fails)
+            with pytest.raises(ResourceUnreachable, match="no room"):
+                box.run("echo 2 > a")
+        assert sorted(os.listdir(place)) == before
+        assert box.run("cat a").stdout == b"1\n"
+
+
+def test_a_box_of_a_run_that_has_ended_starts_nothing(store: Path, world: World) -> None:
+    with takeback.open(store) as tb:
+        run = tb.run("short")
+        with run.sandbox(cwd=world.root) as box:
+            run.close()
+            with pytest.raises(Misuse, match="has ended"):
+                box.run("true")
+            assert run._rooms is None
+
+
+def test_what_failed_in_a_process_of_its_own_is_told_as_it_was(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as told:
+        _have_done({"squash": [str(tmp_path / "none")] * 2, "into": str(tmp_path / "made")}, "/")
+    assert os.fsdecode(told.value.filename).startswith(str(tmp_path / "none"))

@@ -4,7 +4,7 @@ committed."""
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -179,15 +179,17 @@ class Box:
             self._forget(ran)
         if not moves:
             return outcome._replace(text=in_words(outcome))
-        durable = not changed or make_durable(layers, ran.layer, point.layer, ran.since)
         args = {"argv": told(request.argv), "exit_code": ended.exit_code, "coverage": self.coverage}
-        after = point_at(self._hand.parts.blobs, there, point, exported)
-        change = box_change("run", self.resource, shown(request.argv), point, after, args)
         try:
+            durable = not changed or make_durable(layers, ran.layer, point.layer, ran.since)
+            after = point_at(self._hand.parts.blobs, there, point, exported)
+            change = box_change("run", self.resource, shown(request.argv), point, after, args)
             effect = self._hand.change(lambda: change, Options(key=key))
         except BaseException:
             if changed and self._head() == point:  # no step came of it, and its room may be what is missing
-                box_upkeep.remove_layer(layers.place_of(ran.layer), self.base)
+                ran.running.gone()
+                with suppress(OSError):
+                    box_upkeep.remove_layer(layers.place_of(ran.layer), self.base)
             raise
         if changed:
             ran.running.gone()

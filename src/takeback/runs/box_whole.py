@@ -60,7 +60,7 @@ def readable(setting: Setting) -> Generator[None, None, None]:
     try:
         yield
     except PermissionError as error:
-        path = os.fsdecode(error.filename)
+        path = os.fsdecode(error.filename or "Something in it")
         raise ResourceUnreachable(
             f"{path} belongs to another user of the root filesystem {setting.base} and is closed to you.",
             hint="Open it inside the box first, for example: chmod -R a+rX DIRECTORY",

@@ -166,6 +166,7 @@ class Run(Verbs, Commands, Watching):
         from takeback.storage.disk import reachable
 
         with self._lock:
+            self._refuse_ended()
             if self._rooms is None:
                 rooms = os.path.join(place, "rooms")
                 with reachable(rooms, "written"):
