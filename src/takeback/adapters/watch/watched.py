@@ -224,7 +224,8 @@ class WatchedRoot:
                     scan.only(hints)
                     if self.index.has_links(scan.gone):
                         raise Doubt  # what was done through names that are gone, was done to files that are not
-                self._place.room(scan.bytes)
+                # Most of what is there afterwards may be known already, such as what was moved.
+                self._place.room(scan.bytes if register else 0)
                 seen = self._read(handles, scan, looked, careful=hints is not None)
         finally:
             os.close(top)
