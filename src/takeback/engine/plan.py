@@ -27,12 +27,15 @@ class Wishes(NamedTuple):
     on_conflict: OnConflict = OnConflict.REFUSE
 
 
-def undo_change(effect: Effect, on_conflict: OnConflict, partial: bool = False) -> Change:
+def undo_change(effect: Effect, on_conflict: OnConflict, partial: bool = False, together: str = "") -> Change:
+    """`together` is the same for all that one undo takes back, so that one redo brings it back."""
     original = effect.of or effect
     summary = f"{'redo' if effect.is_undo else 'undo'} {short(original.id)}: {original.change.summary}"
     args: dict[str, object] = {"on_conflict": on_conflict.value}
     if partial:
         args["partial"] = True
+    if together:
+        args["together"] = together
     return Change(effect.change.adapter, UNDO, effect.change.resource, summary, args)
 
 
