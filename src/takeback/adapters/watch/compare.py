@@ -12,6 +12,7 @@ from takeback.model.remedy import Target
 from takeback.model.resource import quote, unquote
 
 Listings = Mapping[str, Listing | None]
+_NLINK = Entry._fields.index("nlink")
 
 
 class Compared(NamedTuple):
@@ -74,13 +75,19 @@ def _states(listings: Listings, names: Mapping[str, set[bytes]]) -> dict[str, St
 
 def _names_to_compare(one: Listing | None, other: Listing | None) -> set[bytes]:
     """Those that may differ, that have further names, or are part of a database: of the others nothing is told."""
-    now = _by_name(other)
-    names = _by_name(one)
-    found = {name for name in names.keys() | now.keys() if names.get(name) != now.get(name)}
+    if one is not None and other is not None and one.names == other.names and one.extras == other.extras:
+        both = zip(one.names, one.entries, other.entries, strict=True)
+        found = {name for name, old, new in both if old is not new and old != new}
+    else:
+        now = _by_name(other)
+        names = _by_name(one)
+        found = {name for name in names.keys() | now.keys() if names.get(name) != now.get(name)}
     for listing in (one, other):
         if listing is not None:
             found |= {
-                name for name, entry in zip(listing.names, listing.entries, strict=True) if entry.nlink > 1
+                name
+                for name, entry in zip(listing.names, listing.entries, strict=True)
+                if entry[_NLINK] > 1
             }
             found |= {name for unit in units_in(listing.names, listing.names) for name in unit}
     return found

@@ -3,7 +3,7 @@
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from takeback.adapters.file.kernel import libc
@@ -78,15 +78,15 @@ class Fanotify:
         read: list[bytes] = []
         while data := self._read():
             read.append(data)
-        events = [event for data in read for event in _events(data)]
+        events, masks = _events(read)
         # The queue is not endless.
-        self.broken = self.crowded = any(mask & _OVERFLOW for mask, _, _ in events)
+        self.broken = self.crowded = any(mask & _OVERFLOW for mask in masks)
         lost = lost or self.crowded
-        moved = any(mask & _MOVED and mask & _ON_DIRECTORIES for mask, _, _ in events)
+        moved = any(mask & _MOVED and mask & _ON_DIRECTORIES for mask in masks)
         if lost or moved or len(self._paths) > _REMEMBERED:
             self._paths.clear()
             self._gone.clear()
-        for _, process, records in events:
+        for process, records in events:
             self._records(records, process, told)
         if lost or self._astray:
             self._authors.whole = False
@@ -194,10 +194,16 @@ class Fanotify:
         return room.raw[: 8 + length]
 
 
-def _events(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """What happened, by which process, and the records that tell to what."""
-    at = 0
-    while at < len(data):
-        length, _, _, header, mask, _, process = _EVENT.unpack_from(data, at)
-        yield mask, process, data[at + header : at + length]
-        at += length
+def _events(read: Iterable[bytes]) -> tuple[Iterable[tuple[int, bytes]], set[int]]:
+    """By which process, with the records that tell to what, each once: much is told again and again; and all that
+    happened."""
+    found: dict[tuple[int, bytes], None] = {}
+    masks: set[int] = set()
+    for data in read:
+        at, end = 0, len(data)
+        while at < end:
+            length, _, _, header, mask, _, process = _EVENT.unpack_from(data, at)
+            masks.add(mask)
+            found[process, data[at + header : at + length]] = None
+            at += length
+    return found, masks

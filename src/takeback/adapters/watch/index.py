@@ -8,17 +8,19 @@ import hashlib
 import json
 import os
 import sqlite3
+from _thread import RLock
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from takeback.adapters.watch.listing import Listing, Row, digests_of, packed, unpacked
+from takeback.adapters.watch.listing import Entry, Lately, Listing, Row, digests_of, packed
 from takeback.errors import ResourceUnreachable
 from takeback.model.resource import quote
 
 VERSION = "1"
 _COLUMNS = "stamp, shell, names, entries, folders, extras"
 _SUFFIX = ".db"
+_NLINK = Entry._fields.index("nlink")
 _FILES = ("", "-wal", "-shm")
 
 # Kinds of holes.
@@ -61,6 +63,8 @@ class Index:
         self._directory = directory
         self._connection: sqlite3.Connection | None = None
         self._inode = 0
+        self._turn = RLock()
+        self.lately = Lately()
 
     def exists(self) -> bool:
         return os.path.exists(self._path)
@@ -187,15 +191,21 @@ class Index:
             "(SELECT min(until) FROM past WHERE path = one.path AND until >= ?1)"
         )
         found = self._db.execute(query, (generation,))
-        return {path: unpacked(Row(*rest)) if rest[0] is not None else None for path, *rest in found}
+        return {
+            path: self.lately.unpacked(Row(*rest)) if rest[0] is not None else None for path, *rest in found
+        }
 
     def listing(self, path: str) -> Listing | None:
         row = self.row(path)
-        return unpacked(row) if row else None
+        return self.lately.unpacked(row) if row else None
 
     def names_of_inode(self, ino: int) -> list[tuple[str, bytes]]:
         found = self._db.execute("SELECT path, name FROM links WHERE ino = ?", (_signed(ino),))
         return [(path, name) for path, name in found]
+
+    def has_any_links(self) -> bool:
+        """Whether any file has several names: mostly none has, and then nothing more needs to be asked."""
+        return bool(self._db.execute("SELECT 1 FROM links LIMIT 1").fetchone())
 
     def twins_of(self, path: str, name: bytes) -> list[tuple[str, bytes]]:
         """Every name of the file that has this one, if it has several."""
@@ -262,10 +272,11 @@ class Index:
         return generation
 
     def _keep(self, db: sqlite3.Connection, path: str, generation: int) -> None:
-        row = self.row(path) or (None,) * len(Row._fields)
+        # What is not there yet is kept as nothing at all.
         db.execute(
-            f"INSERT OR IGNORE INTO past (path, until, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (path, generation, *row),
+            f"INSERT OR IGNORE INTO past (path, until, {_COLUMNS}) SELECT ?1, ?2, {_COLUMNS} "
+            "FROM (SELECT 1) LEFT JOIN dirs ON path = ?1",
+            (path, generation),
         )
 
     def _put(self, db: sqlite3.Connection, path: str, listing: Listing | None) -> None:
@@ -274,14 +285,15 @@ class Index:
         if listing is None:
             db.execute("DELETE FROM dirs WHERE path = ?", (path,))
             return
+        row = packed(listing)
+        self.lately.remember(row, listing)
         db.execute(
-            f"INSERT OR REPLACE INTO dirs (path, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (path, *packed(listing)),
+            f"INSERT OR REPLACE INTO dirs (path, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", (path, *row)
         )
         several = [
             (_signed(entry.ino), path, name, entry.nlink)
             for name, entry in zip(listing.names, listing.entries, strict=True)
-            if entry.nlink > 1 and listing.extras.get(quote(name), {}).get("excluded") is None
+            if entry[_NLINK] > 1 and listing.extras.get(quote(name), {}).get("excluded") is None
         ]
         if several:
             db.executemany("INSERT INTO links (ino, path, name, nlink) VALUES (?, ?, ?, ?)", several)
@@ -307,7 +319,10 @@ class Index:
     @contextmanager
     def _transaction(self, durable: bool) -> Generator[sqlite3.Connection, None, None]:
         """Always whole and in order; `durable`: when this is left, and not only with the next one that is."""
-        db = self._db
+        with self._turn:
+            yield from self._alone(self._db, durable)
+
+    def _alone(self, db: sqlite3.Connection, durable: bool) -> Generator[sqlite3.Connection, None, None]:
         try:
             db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             db.execute("BEGIN IMMEDIATE")

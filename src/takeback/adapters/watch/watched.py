@@ -163,13 +163,18 @@ class WatchedRoot:
         rules_changed = any(b".gitignore" in names for names in hints.values())
         if rules_changed and not sticky:
             return None
+        if self.index.has_any_links():
+            self._add_links(hints)
+        return hints
+
+    def _add_links(self, hints: dict[str, set[bytes]]) -> None:
+        """What was done to a file through one of its names was done to all."""
         for path, name in self.index.linked_elsewhere():
             hints.setdefault(path, set()).add(name)
         for path, names in list(hints.items()):
             for name in list(names):
                 for where, other in self.index.twins_of(path, name):
                     hints.setdefault(where, set()).add(other)
-        return hints
 
     def _inodes(self) -> set[int]:
         """Of all files that the index knows, and some that it knew."""
@@ -193,7 +198,9 @@ class WatchedRoot:
             ) from error
         try:
             with Handles(top) as handles:
-                scan = Scan(handles, self._known(hints), self._inside, rules, bounds, looked)
+                scan = Scan(
+                    handles, self._known(hints), self.index.lately.unpacked, self._inside, rules, bounds, looked
+                )
                 if hints is None:
                     scan.everything()
                 else:
