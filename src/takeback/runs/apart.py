@@ -31,6 +31,8 @@ def apart(journal: Journal, proposal: Effect, targets: tuple[Target, ...]) -> tu
 
 def _steps(journal: Journal, proposal: Effect) -> dict[str, list[Step]]:
     """By resource, what others did to it since, oldest first."""
+    if next(journal.records(after=proposal.seq), None) is None:
+        return {}  # nobody wrote anything since
     query = Query(told_after=proposal.seq, states=(State.DONE, State.UNDONE))
     others = [effect for effect in journal.effects(query) if effect.id != proposal.id]
     steps: dict[str, list[Step]] = {}
@@ -84,7 +86,10 @@ def open_beside(
     since: Callable[[str, int], set[str] | None],
 ) -> str:
     """A sentence when other watches of the same directories are still going on: some of this may be their doing."""
-    others = [one for one in journal.effects(Query(states=(State.PROPOSED,))) if _beside(one, proposal)]
+    proposed = Query(states=(State.PROPOSED,))
+    if journal.count(proposed) < 2:
+        return ""  # ours alone
+    others = [one for one in journal.effects(proposed) if _beside(one, proposal)]
     unsure: dict[str, None] = {}
     for other in others:
         later = _since(other, since)

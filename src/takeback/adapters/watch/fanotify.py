@@ -14,8 +14,9 @@ from takeback.model.resource import quote, unquote
 _INIT = 0x1 | 0x2 | 0x200 | 0x400 | 0x800  # CLOEXEC, NONBLOCK, REPORT_FID, REPORT_DIR_FID, REPORT_NAME
 _ADD_FILESYSTEM = 0x1 | 0x100
 _MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
-_MOVED, _MADE, _SELF, _ON_DIRECTORIES = 0xC0, 0x300, 0xC00, 0x40000000
-_MASK = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED | _MADE | _SELF | _ON_DIRECTORIES
+# Not that something itself was moved or deleted: that is told with its name already, of everything on the filesystem.
+_MOVED, _MADE, _ON_DIRECTORIES = 0xC0, 0x300, 0x40000000
+_MASK = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED | _MADE | _ON_DIRECTORIES
 _OVERFLOW = 0x4000
 _ITSELF, _WITH_NAME = 1, 2  # kinds of records: a handle on the thing itself; on its directory, with its name
 _EVENT = struct.Struct("=IBBHQii")

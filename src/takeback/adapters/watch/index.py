@@ -158,9 +158,10 @@ class Index:
         return connection
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        with self._turn:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     @property
     def generation(self) -> int:
@@ -310,6 +311,10 @@ class Index:
 
     def release(self, tokens: Iterable[str]) -> None:
         """They have ended. What nobody else needs of the past goes."""
+        if self._is_another():
+            self.close()
+        if not self.exists():
+            return
         with self._transaction(durable=False) as db:
             db.executemany("DELETE FROM watches WHERE token = ?", [(token,) for token in tokens])
             db.execute(

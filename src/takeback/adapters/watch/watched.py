@@ -38,6 +38,7 @@ class Place(NamedTuple):
     directory: str
     blobs: Blobs
     store: bytes
+    opened: dict[str, Index]  # by name: those in use here; to open one takes a millisecond
     room: Callable[[int], None] = lambda more: None  # raises where that many bytes more are too many
 
 
@@ -66,6 +67,7 @@ class WatchedRoot:
         self.root = root
         self._place = place
         self.index = Index(place.directory, index_name(root.resource), root.resource)
+        place.opened.setdefault(self.index.name, self.index)
         self.feed = feed
         self.crowded = False  # the last feed ended, because it had to tell too much
         self._followed = -1  # the generation since which the feed has told everything
@@ -78,6 +80,8 @@ class WatchedRoot:
         self._followed = -1
 
     def close(self) -> None:
+        if self._place.opened.get(self.index.name) is self.index:
+            del self._place.opened[self.index.name]
         self.index.close()
         if self.feed:
             self.feed.close()
