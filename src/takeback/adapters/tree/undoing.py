@@ -12,7 +12,7 @@ from takeback.adapters.file.trouble import CannotCapture, translated
 from takeback.adapters.tree.in_use import in_use
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sighting import manner_of, strangers
-from takeback.adapters.tree.states import as_closed, is_dir, is_excluded, only_time, see, signed_alike
+from takeback.adapters.tree.states import as_closed, is_dir, is_excluded, only_time, seems_alike, see
 from takeback.adapters.tree.twins import is_joined
 from takeback.adapters.tree.units import in_order
 from takeback.model.effect import Effect
@@ -83,7 +83,8 @@ class Undoing:
     def _now(self, target: Target, place: Place) -> State:
         known = self._lately.get(target.resource)
         status = place.stat() if known else None
-        if known is None or status is None or not signed_alike(status, known):
+        # Also where it is too young to be sure: it is read again when it is captured, and then it must be the same.
+        if known is None or status is None or not seems_alike(status, known):
             known = see(place, manner_of(target), self._scope)
         self.seen[target.resource] = known
         return known
