@@ -13,7 +13,7 @@ from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, OnDeath, RunInfo, RunState
-from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undo_of
+from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
 from takeback.runs.names import name_of, names_of, run_of
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
@@ -150,14 +150,15 @@ class Takeback(Upkeep):
 
     def redo(
         self,
-        what: "Effect | str | None" = None,
+        what: "Effect | UndoResult | str | None" = None,
         *,
         dry_run: bool = False,
         on_conflict: str = "refuse",
         agent: str = "",
     ) -> UndoResult:
-        """Bring back what was undone last, as a whole, or the effect named (itself, or the undo that took it back)."""
-        wanted = last_undone(self.store.journal) if what is None else (undo_of(self.store.journal, what),)
+        """Bring back what was undone last, as a whole; all that one undo took back, by its result; or the effect named
+        (itself, or the undo that took it back)."""
+        wanted = last_undone(self.store.journal) if what is None else undos_of(self.store.journal, what)
         return self._undo(wanted, dry_run, False, False, on_conflict, agent)
 
     def _undo(

@@ -42,6 +42,50 @@ CHANGES: list[Callable[[Any, Any], Any]] = [
     lambda run, file: run.edit_config(file, {5: 1}),
 ]
 
+COMMANDS: list[Callable[[Any], Any]] = [
+    lambda run: run.command("true", timeout="x"),
+    lambda run: run.command("true", timeout=10**400),
+    lambda run: run.command("true", env={"A": 5}),
+    lambda run: run.command("true", env=["A"]),
+    lambda run: run.command("true", env={"A": "\ud800"}),
+    lambda run: run.command("echo \ud800"),
+    lambda run: run.command("true", stdin="text"),
+    lambda run: run.command("true", memory="1G"),
+    lambda run: run.command("true", memory=10**30),
+    lambda run: run.command("true", processes=1.5),
+    lambda run: run.command("true", cwd=5),
+    lambda run: run.command("true", key=5),
+    lambda run: run.sandbox(base=5),
+    lambda run: run.sandbox(base="\0"),
+    lambda run: run.sandbox(cwd=5),
+    lambda run: run.sandbox(box=5),
+    lambda run: run.sandbox(env={"A": 5}),
+    lambda run: run.sandbox(timeout="x"),
+    lambda run: run.sandbox(memory="1G"),
+    lambda run: run.watch(5).begin(),
+    lambda run: run.undo(to=5),
+    lambda run: run.undo(5),
+]
+IN_A_BOX: list[Callable[[Any], Any]] = [
+    lambda box: box.run("true", timeout="x"),
+    lambda box: box.run("true", timeout=float("nan")),
+    lambda box: box.run("true", env={"A": 5}),
+    lambda box: box.run("true", env=5),
+    lambda box: box.run("true", stdin="text"),
+    lambda box: box.run("true", memory="1G"),
+    lambda box: box.run("true", processes=-1),
+    lambda box: box.run("true", key=5),
+    lambda box: box.run("true", on_failure=5),
+    lambda box: box.run(5),
+    lambda box: box.undo(to=5),
+    lambda box: box.undo(to=object()),
+    lambda box: box.undo("x"),
+    lambda box: box.undo(1.5),
+    lambda box: box.undo(on_conflict=5),
+    lambda box: box.export(5),
+    lambda box: box.export("a\0b"),
+]
+
 
 def nested(depth: int) -> Any:
     value: Any = []
@@ -72,6 +116,27 @@ def test_a_change_that_makes_no_sense(tb: Takeback, world: World, change: Callab
         assert caught.value.hint
         assert run.effects() == ()
     assert (world / "c.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("call", COMMANDS)
+def test_a_command_that_makes_no_sense(tb: Takeback, call: Callable[[Any], Any]) -> None:
+    with tb.run("odd") as run:
+        with pytest.raises(Misuse) as caught:
+            call(run)
+        assert caught.value.hint
+        assert run.effects() == ()
+
+
+@pytest.mark.root
+def test_what_makes_no_sense_in_a_box(tb: Takeback, world: World) -> None:
+    with tb.run("odd") as run, run.sandbox(cwd=world.root) as box:
+        box.run("echo 1 > a")
+        for number, call in enumerate(IN_A_BOX):
+            with pytest.raises(Misuse) as caught:
+                call(box)
+            assert caught.value.hint, number
+        assert box.run("cat a", timeout=1e9).stdout == b"1\n"
+        assert len(box.history()) == 1
 
 
 @pytest.mark.parametrize("how", ["take_back", "close", "keep"])

@@ -64,6 +64,28 @@ def test_after_a_commit_the_box_goes_on_and_each_part_is_taken_back_by_itself(bo
     assert box.run("ls").stdout == b""
 
 
+def test_what_one_undo_took_back_one_redo_brings_back(box: Box, tb: Takeback, world: World) -> None:
+    first = box.run("echo 1 > a").effect
+    box.run("echo 2 > a; cd /")
+    box.commit()
+    box.run("echo 3 > b")
+    shown = box.run(f"cat {world / 'a'}; pwd").stdout
+    for redo in (lambda undone: tb.redo(), tb.redo):
+        undone = box.undo(to=first)
+        assert len(undone.undo) == 4 and os.listdir(world.root) == []
+        redone = redo(undone)
+        assert redone.outcome == "done" and (world / "a").read_text() == "2\n"
+        assert box.run(f"cat {world / 'a'}; pwd").stdout == shown and len(box.changes()) == 1
+    box.undo()
+    two = box.undo(2)
+    tb.redo()
+    assert os.listdir(world.root) == ["a"] and len(box.history()) == 4
+    with pytest.raises(Refused, match="took nothing back"):
+        tb.redo(box.undo(to=box.history()[2].effect))
+    with pytest.raises(Refused):
+        tb.redo(two)
+
+
 def test_what_was_merged_is_not_taken_back_under_the_feet_of_the_box(
     box: Box, tb: Takeback, world: World
 ) -> None:

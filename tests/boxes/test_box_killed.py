@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import takeback
+from takeback.runs import box_commit
 from takeback.runs.box import Box
-from takeback.testing.crash import Boundaries, in_a_process, open_wrapped, wrap_system_calls
+from takeback.testing.crash import Boundaries, die, in_a_process, open_wrapped, wrap_system_calls
 from tests.world import World
 
 pytestmark = pytest.mark.root
@@ -113,6 +114,97 @@ def test_killed_at_each_boundary_it_is_before_or_after(
 
 def test_killed_at_some_boundaries_it_is_before_or_after(store: Path, world: World) -> None:
     assert BEFORE in sweep(store, world, "echo 2 > a; rm gone", 45)
+
+
+class Told(Sweep):
+    """A commit, looked at by whoever opens the box next."""
+
+    def settled(self) -> str:
+        with takeback.open(self.store) as tb:
+            assert tb.verify().sound
+            assert not tb.effects(state=["proposed", "intended", "stuck"])
+            merged = sorted(os.listdir(self.world.root))
+            self.worlds.add(" ".join(merged))
+            with tb.run("looks") as run, run.sandbox(box=self.box) as box:
+                if merged:
+                    assert merged == ["a", "gone"] and box.changes() == ()
+                    assert box.commit().text == "There is nothing in the box to commit."
+                    assert [step.kind for step in box.history() if step.state == "done"] == ["run", "commit"]
+                    box.undo()
+                assert os.listdir(self.world.root) == []
+                assert box.run("cat a; ls").stdout == b"1\na\ngone\n"
+        return " ".join(merged)
+
+
+@pytest.mark.slow
+def test_a_commit_that_was_killed_anywhere_is_known_to_the_box_if_its_files_were_merged(
+    store: Path, world: World
+) -> None:
+    scene = Told(store, world, "commit")
+    at = 1
+    while in_a_process(scene.action, Boundaries(at)).killed:
+        scene.settled()
+        at += 2
+    assert scene.settled() == "a gone" and scene.worlds == {"", "a gone"}
+
+
+def dies_between(scene: Sweep) -> None:
+    """Right after the files, before the box knows of it."""
+
+    def action(boundaries: Boundaries) -> None:
+        box_commit._start_anew = lambda *_: die()
+        scene.action(boundaries)
+
+    assert in_a_process(action, Boundaries()).killed
+
+
+def test_killed_between_the_files_and_the_box_the_box_knows_when_it_is_opened_again(
+    store: Path, world: World
+) -> None:
+    scene = Told(store, world, "commit")
+    dies_between(scene)
+    assert scene.settled() == "a gone"
+
+
+def test_what_is_done_next_in_such_a_box_is_over_what_was_merged(store: Path, world: World) -> None:
+    scene = Sweep(store, world, "commit")
+    dies_between(scene)
+    with takeback.open(store) as tb:
+        with pytest.raises(RuntimeError), tb.run("fails") as run, run.sandbox(box=scene.box) as box:
+            box.run("echo 2 > a; rm gone; mkdir d; echo d > d/x")
+            raise RuntimeError
+        with tb.run("goes on") as run, run.sandbox(box=scene.box) as box:
+            assert box.changes() == ()
+            box.run("echo 3 > a; rm gone; mkdir d; echo d > d/x")
+            box.commit()
+            assert sorted(os.listdir(world.root)) == ["a", "d"] and (world / "a").read_text() == "3\n"
+            box.undo(2)
+            assert sorted(os.listdir(world.root)) == ["a", "gone"]
+            box.undo()
+            assert os.listdir(world.root) == [] and len(box.changes()) == 2
+
+
+def test_a_branch_that_was_killed_there_knows_too(store: Path, world: World) -> None:
+    scene = Sweep(store, world, "commit")
+    opened = takeback.open(store)
+    with opened as tb, tb.run("branches") as run, run.sandbox(box=scene.box) as box, box.branch() as branch:
+        scene.box = branch.id
+    dies_between(scene)
+    with takeback.open(store) as tb, tb.run("looks") as run, run.sandbox(box=scene.box) as box:
+        assert box.changes() == () and sorted(os.listdir(world.root)) == ["a", "gone"]
+        assert [step.kind for step in box.history()] == ["commit"]
+
+
+def test_a_box_that_a_person_took_back_alone_is_left_so(store: Path, world: World) -> None:
+    scene = Sweep(store, world, "commit")
+    with takeback.open(store) as tb:
+        with tb.run("commits") as run, run.sandbox(box=scene.box) as box:
+            box.commit()
+            told = box.history()[-1]
+        tb.undo(told.effect)
+        with tb.run("looks") as run, run.sandbox(box=scene.box) as box:
+            box.run("true")
+            assert [step.state for step in box.history()] == ["done", "undone"]
 
 
 def test_killed_in_the_middle_of_a_command_it_stands_where_it_stood(store: Path, world: World) -> None:

@@ -68,8 +68,9 @@ def test_every_variable_may_be_exported(box: Box) -> None:
     [
         (b"export A='1'\nexport B\nexport C='a'\"'\"'b\n'\n", {"A": "1", "C": "a'b\n"}),
         (b"export A='it'\\''s'\n", {"A": "it's"}),
-        (b"export A=$'\\n'\n", {}),
-        (b"export A='1'\ndeclare -x B=\"2\"\n", {}),
+        (b"export A=$'\\n'\n", {"A": "\n"}),
+        (b"export A='1'\ndeclare -x B=\"2\"\n", {"A": "1", "B": "2"}),
+        (b"export A='1'\nexport -T PATH path=( /bin /usr/bin )\n", {}),
         (b"export A='1", {}),
         (b"", {}),
     ],

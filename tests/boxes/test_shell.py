@@ -56,11 +56,33 @@ def test_its_words_take_back_and_bring_back(world: World) -> None:
 
 
 @pytest.mark.root
+def test_each_undo_is_brought_back_as_a_whole(world: World) -> None:
+    said = shell(
+        world,
+        script="touch a\ntouch b\ntouch c\n:undo 2\n:undo\nls\n:redo\nls\n:redo\nls\n:commit\n:undo 2\n:redo\n",
+    )
+
+    assert (said.returncode, said.stdout) == (0, "a\na\nb\nc\n"), said.stderr
+    assert "Took back 2 steps" in said.stderr and "Brought back 2 steps" in said.stderr
+    assert sorted(os.listdir(world.root)) == ["a", "b", "c"]
+
+
+@pytest.mark.root
+def test_a_base_without_a_shell_is_told(world: World, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    said = shell(world, "--base", str(tmp_path / "empty"), "-c", "true")
+
+    assert said.returncode == 125 and "hint:" in said.stderr
+    assert f"No line can be run here: /bin/sh of {tmp_path / 'empty'} could not be started" in said.stderr
+
+
+@pytest.mark.root
 def test_the_exit_code_is_that_of_the_last_command_and_ours_is_125(world: World) -> None:
     assert shell(world, "-c", "true", "-c", "sh -c 'exit 3'").returncode == 3
     assert shell(world, "-c", "exit 4", "-c", "touch a").returncode == 4
     assert shell(world, "-e", "-c", "sh -c 'exit 5'", "-c", "true").returncode == 5
-    for wrong in (["-c", ":undo"], ["-c", ":nonsense"], ["--box", "nosuch"], ["--timeout", "-1"]):
+    lines = (":undo", ":undo ²", ":export 'x", ":nonsense")
+    for wrong in (*(["-c", line] for line in lines), ["--box", "nosuch"], ["--timeout", "-1"]):
         said = shell(world, *wrong)
         assert said.returncode == 125 and said.stderr.startswith("error: "), said.stderr
 

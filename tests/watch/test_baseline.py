@@ -7,7 +7,7 @@ import pytest
 
 from takeback.adapters.watch.index import digests_in
 from takeback.adapters.watch.scan import Bounds
-from takeback.errors import Refused
+from takeback.errors import Misuse, Refused
 
 
 def test_everything_that_is_there_is_in_the_store_before_the_first_change(scene):
@@ -177,6 +177,29 @@ def test_the_root_itself_may_go(scene):
     root = scene.watched.root.resource
     assert set(changes) == {root, f"{root}/file"}
     assert changes[root].after == {"type": "absent"}
+
+
+@pytest.mark.parametrize("kind", ["symlink", "file", "fifo"])
+def test_something_else_may_be_where_the_root_was(scene, kind):
+    scene.write("dir/file", "kept")
+    baseline = scene.begin()
+    os.rename(scene.tree, scene.tree.parent / "away")
+    if kind == "symlink":
+        scene.tree.symlink_to("away")
+    elif kind == "file":
+        scene.tree.write_text("instead")
+    else:
+        os.mkfifo(scene.tree)
+
+    changes = {one.resource: one for one in scene.watched.changes(baseline).targets}
+
+    root = scene.watched.root.resource
+    assert set(changes) == {root, f"{root}/dir", f"{root}/dir/file"}
+    assert changes[root].after["type"] == kind
+    assert kind != "file" or scene.content(changes[root].after) == b"instead"
+    assert changes[f"{root}/dir/file"].after == {"type": "absent"}
+    with pytest.raises(Misuse):
+        scene.begin()
 
 
 def test_a_tree_beyond_its_bounds_is_refused_without_a_byte_written(scene):

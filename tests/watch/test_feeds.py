@@ -13,7 +13,9 @@ from takeback.adapters.watch.fanotify import Fanotify
 from takeback.adapters.watch.feeds import open_feed
 from takeback.adapters.watch.inotify import Inotify
 from takeback.adapters.watch.roots import root_of
+from takeback.adapters.watch.scan import Bounds
 from takeback.adapters.watch.watched import WatchedRoot
+from takeback.errors import Refused
 
 FEEDS = [pytest.param(Fanotify, marks=pytest.mark.root), Inotify]
 
@@ -314,6 +316,33 @@ def test_a_root_replaced_by_another_directory_is_looked_at_whole(fed):
     assert whole
     types = {one.resource.rpartition("/")[2]: one.after["type"] for one in found.targets}
     assert (types["top"], types["dir"]) == ("file", "absent")
+
+
+def test_one_around_the_root_replaced_by_another_is_looked_at_whole(scene):
+    scene.write("around/root/top", "x")
+    watched = WatchedRoot(root_of(scene.tree / "around" / "root"), scene.place)
+    try:
+        watched.follow(Inotify(watched.root.path))
+        baseline = watched.begin({}, Bounds())
+        os.rename(scene.tree / "around", scene.tree / "old")
+        scene.write("around/root/top", "another tree")
+        found = watched.changes(baseline)
+    finally:
+        watched.close()
+
+    assert [one.resource.rpartition("/")[2] for one in found.targets if "digest" in one.after] == ["top"]
+
+
+def test_what_was_told_for_a_look_that_failed_is_not_forgotten(fed):
+    (fed.tree / "top").write_text("changed before the look that fails")
+    with pytest.raises(Refused):
+        fed.begin(Bounds(bytes=1))
+    (fed.tree / "dir" / "sub" / "file").write_text("changed after it")
+    baseline = fed.begin()
+    (fed.tree / "top").write_text("changed again")
+
+    (before, _) = fed.changes(baseline)["top"]
+    assert fed.content(before) == b"changed before the look that fails"
 
 
 def test_where_changes_do_not_go_through_this_kernel_there_is_no_feed(tmp_path):

@@ -25,10 +25,10 @@ class Desk:
         self.env.pop("TAKEBACK_AGENT", None)
         self.started: list[subprocess.Popen[bytes]] = []
 
-    def takeback(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def takeback(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "takeback", *words],
-            cwd=self.tree, env=self.env, capture_output=True, text=True, check=False, timeout=LIMIT,
+            cwd=cwd or self.tree, env=self.env, capture_output=True, text=True, check=False, timeout=LIMIT,
         )  # fmt: skip
 
     def in_place(self, script: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -254,7 +254,9 @@ def test_when_takeback_is_killed_the_command_goes_on_and_is_named_until_it_ends(
         process.kill()
         process.wait(timeout=LIMIT)
 
-        told = desk.takeback("recover").stdout + desk.takeback("log").stderr
+        recovered = desk.takeback("recover").stdout
+        assert "Settled 0 effects" in recovered and "1 still open" in recovered
+        told = recovered + desk.takeback("log").stderr
         assert f"process {pid}" in told and "still running" in told
         assert "proposed" in desk.takeback("log").stdout
         assert desk.takeback("status").returncode == 0
@@ -316,6 +318,56 @@ def test_what_another_effect_wrote_meanwhile_stays_and_is_not_told_as_taken_back
 
 
 @pytest.mark.parametrize("end", ["exit 1", "exit 0"])
+@pytest.mark.parametrize(
+    "act",
+    ["mv tree away; ln -s away tree", "rm -r tree; echo file > tree", "rm -r tree"],
+    ids=["link", "file", "gone"],
+)
+def test_the_root_itself_may_become_something_else(desk, act, end):
+    before = desk.world()
+    ran = desk.in_place(f"echo new > new; cd ..; {act}; {end}", "--root", str(desk.tree))
+    assert ran.returncode == int(end[-1])
+
+    if end == "exit 0":
+        assert desk.takeback("undo", cwd=desk.tree.parent).returncode == 0
+
+    assert not desk.tree.is_symlink() and desk.world() == before
+    assert "every effect is settled" in desk.takeback("recover", cwd=desk.tree.parent).stdout
+
+
+@pytest.mark.parametrize("when", ["during", "after"])
+def test_a_link_on_the_way_to_the_root_is_named_and_never_followed(desk, when):
+    """Undo refuses until the directory is back; then everything is."""
+    home = desk.tree.parent
+    before, inside = desk.world(), home / "inside"
+    inside.mkdir()
+    os.rename(desk.tree, inside / "tree")
+    desk.tree = inside / "tree"
+    ran = desk.in_place(
+        f"rm dir/file; echo new > new; {'cd ../..; mv inside away; ln -s away inside' if when == 'during' else ''}"
+    )
+    assert ran.returncode == 0
+    if when == "after":
+        os.rename(inside, home / "away")
+        inside.symlink_to("away")
+
+    for option in ((), ("--skip-conflicts",), ("--force",)):
+        refused = desk.takeback("undo", *option, cwd=home)
+        assert refused.returncode == 3 and f"{desk.tree}" in refused.stderr, refused
+        assert "is now a symbolic link" in refused.stderr
+    assert (home / "away" / "tree" / "new").read_text() == "new\n"
+    assert "every effect is settled" in desk.takeback("recover", cwd=home).stdout
+
+    inside.unlink()
+    if when == "after":
+        os.rename(home / "away", inside)
+    else:
+        inside.mkdir()
+    assert desk.takeback("undo", cwd=home).returncode == 0
+    assert desk.world() == before
+
+
+@pytest.mark.parametrize("end", ["exit 1", "exit 0"])
 def test_what_came_from_where_nothing_was_captured_is_never_taken_away(desk, end):
     (desk.tree / ".gitignore").write_text("node_modules\n")
     (desk.tree / "node_modules").mkdir()
@@ -332,3 +384,28 @@ def test_what_came_from_where_nothing_was_captured_is_never_taken_away(desk, end
         ".gitignore": "node_modules\n", "shown/only": "copy", "here": "mine", "dir/file": "before",
     }  # fmt: skip
     assert "older than the command" in told.stdout + told.stderr, told
+
+
+@pytest.mark.parametrize("end", ["exit 1", "exit 0"])
+def test_what_was_moved_over_a_file_gives_way_to_it_and_is_named_since_only_redo_has_it_then(desk, end):
+    (desk.tree.parent / "elsewhere").write_text("only copy")
+    told = desk.in_place(f"echo made > ../made; mv ../elsewhere dir/file; mv ../made made; {end}")
+    assert f"{desk.tree}/dir/file was replaced by a file older than the command" in told.stderr
+    assert "made was" not in told.stderr
+    if end == "exit 0":
+        assert desk.takeback("undo").returncode == 0
+    assert desk.world() == {"dir/file": "before"}
+
+    assert desk.takeback("redo").returncode == 0
+    assert desk.world() == {"dir/file": "only copy", "made": "made\n"}
+
+
+def test_what_came_with_all_its_names_from_elsewhere_stays_too(desk):
+    (desk.tree.parent / "pair").mkdir()
+    (desk.tree.parent / "pair" / "one").write_text("copy")
+    os.link(desk.tree.parent / "pair" / "one", desk.tree.parent / "pair" / "two")
+    (desk.tree.parent / "single").write_text("linked")
+
+    desk.in_place("mv ../pair .; ln ../single linked; exit 1")
+
+    assert desk.world() == {"dir/file": "before", "pair/one": "copy", "pair/two": "copy"}

@@ -131,7 +131,7 @@ def test_a_file_of_ones_own_that_cannot_be_read_is_named_and_refused_before_anyt
 
     said, hint, effects = desk.as_user(work)
 
-    assert "dir/locked: it is not readable" in said and "force" in hint
+    assert "dir/locked: it is not readable" in said and "Make it readable" in hint and "force" in hint
     assert effects == []
 
 
@@ -183,14 +183,50 @@ def test_the_owner_of_what_belonged_to_others_is_told_to_be_lost(desk):
         with takeback.open(desk.store) as tb:
             with tb.run("owner") as run, run.watch(desk.tree) as watched:
                 (desk.tree / "top").unlink()
-            tb.undo(watched.effect)
-            return [watched.effect.remedy.exact, watched.effect.remedy.residue]
+            (told,) = tb.undo(watched.effect).targets
+            return [watched.effect.remedy.exact, watched.effect.remedy.residue, told.detail]
 
-    exact, residue = desk.as_user(work)
+    exact, residue, detail = desk.as_user(work)
 
-    assert not exact and "the owner of top" in residue
+    assert not exact and f"the owner of {desk.tree}/top" in residue
+    assert "only root can give it back to its owner and group (0:0)" in detail
     assert (desk.tree / "top").read_text() == "before"
     assert (desk.tree / "top").stat().st_uid == NOBODY
+
+
+def test_a_file_of_others_that_was_only_made_anew_is_told_to_be_ones_own_now(desk):
+    """As `sed -i` does with a file in which it finds nothing."""
+    desk.give_away()
+    os.chown(desk.tree / "top", 0, 0)
+
+    def work(desk):
+        with takeback.open(desk.store) as tb:
+            with tb.run("anew") as run, run.watch(desk.tree) as watched:
+                (desk.tree / "new").write_text("before")
+                (desk.tree / "new").replace(desk.tree / "top")
+            result = tb.undo(watched.effect)
+            return [result.outcome, [one.detail for one in result.targets]]
+
+    outcome, (detail,) = desk.as_user(work)
+
+    assert outcome == "done" and "only root can give it back to its owner" in detail
+    assert (desk.tree / "top").read_text() == "before"
+
+
+def test_a_file_of_others_that_cannot_be_read_is_theirs_to_make_readable(desk):
+    desk.give_away()
+    os.chown(desk.tree / "top", 0, 0)
+    (desk.tree / "top").chmod(0o600)
+
+    def work(desk):
+        with takeback.open(desk.store) as tb, tb.run("holes") as run:
+            try:
+                with run.watch(desk.tree):
+                    pass
+            except NoRemedy as error:
+                return error.hint
+
+    assert "its owner or root" in desk.as_user(work)
 
 
 def test_a_directory_of_others_in_ones_own_cannot_be_looked_into(desk):

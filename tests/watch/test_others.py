@@ -10,6 +10,8 @@ import pytest
 import takeback
 from takeback.adapters.watch.authors import Authors, by_others
 from takeback.adapters.watch.lineage import open_lineage
+from takeback.model.change import Change
+from takeback.model.effect import Effect, State
 from takeback.model.remedy import Target
 from takeback.runs.others import Telling
 from takeback.storage.protocols import Query
@@ -65,14 +67,107 @@ def test_a_feed_that_lost_something_tells_nothing():
     assert others(authors, ("b", FILE, FILE)) == set()
 
 
+class Known:
+    """A lineage: who started whom."""
+
+    def __init__(self, **families: set[int]) -> None:
+        self.families = {int(name[1:]): found for name, found in families.items()}
+        self.lost = False
+
+    def descendants(self, of):
+        return None if self.lost else {of} | self.families.get(of, set())
+
+
 def test_that_a_feed_lost_something_is_known():
     book, other = told(("b", THEIRS)), told(("b", THEIRS))
-    telling = Telling(OURS, None, {ROOT: book})
+    lineage = Known()
+    telling = Telling(OURS, lineage, {ROOT: book})
 
     assert not telling.is_lost({ROOT: book})
     assert telling.is_lost({ROOT: other}) and telling.is_lost({ROOT: None})
+    lineage.lost = True
+    assert telling.is_lost({ROOT: book})
+    lineage.lost = False
     book.whole = False
     assert telling.is_lost({ROOT: book})
+
+
+def test_what_another_watched_command_changed_is_left_to_its_own_effect():
+    book = told(("a", OURS), ("b", 31), ("c", THEIRS), ("d", OURS), ("d", 31), ("e", 31), ("e", THEIRS))
+    telling = Telling(OURS, Known(p30={31}), {ROOT: book})
+    change = Change("tree", "watch", ROOT, "other", {"process": {"pid": 30}, "waits": "command"})
+    beside = Effect("other", "run", "", 1, State.PROPOSED, change)
+    targets = [Target(f"{ROOT}/{name}", FILE, {**FILE, "digest": "2"}) for name in "abcdef"]
+
+    found = telling.told(targets, {ROOT: book}, [beside])
+
+    assert found.left == {f"{ROOT}/b": "other", f"{ROOT}/e": "other"}
+    assert found.others == {f"{ROOT}/c": THEIRS}
+    assert found.own == {f"{ROOT}/a"}
+    assert set(telling.told(targets, {ROOT: book}).others) == {f"{ROOT}/{name}" for name in "bce"}
+
+
+def test_two_commands_at_once_each_have_an_effect_of_their_own_paths(own_filesystem, tmp_path):
+    """Each path is recorded once, whoever began and ended first; where nobody can tell, that is said."""
+    tree, store = own_filesystem / "tree", tmp_path / "store"
+    tree.mkdir()
+    for name in ("one", "two"):
+        (tree / name).write_text("before\n")
+    env = {**os.environ, "TAKEBACK_STORE": str(store), "HOME": str(tmp_path / "home")}
+    started = []
+
+    def start(own: str):
+        script = (
+            f"sh -c 'echo {own} >> {own}'; mkdir d-{own}; touch ../{own}-ready; "
+            "while [ ! -e ../both ]; do sleep 0.1; done; "
+            f"(env -i sh -c 'echo x > d-{own}/x'); touch ../{own}-done; "
+            f"while [ ! -e ../{own}-go ]; do sleep 0.1; done; (echo end > {own}-end)"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-m", "takeback", "run", "--in-place", "--", "sh", "-c", script],
+            cwd=tree, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        started.append(process)
+        wait_for(f"{own}-ready")
+        return process
+
+    def wait_for(name: str):
+        until = time.monotonic() + LIMIT
+        while not (own_filesystem / name).exists():
+            assert time.monotonic() < until and all(process.poll() is None for process in started)
+            os.sched_yield()
+
+    try:
+        one, two = start("one"), start("two")
+        (own_filesystem / "both").touch()
+        wait_for("one-done")
+        wait_for("two-done")
+        (own_filesystem / "two-go").touch()
+        _, of_two = two.communicate(timeout=LIMIT)
+        (own_filesystem / "one-go").touch()
+        _, of_one = one.communicate(timeout=LIMIT)
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+    assert (one.returncode, two.returncode) == (0, 0)
+    with takeback.open(store) as tb:
+        effects = list(tb.store.journal.effects(Query(states=(State.DONE,))))
+        listed = [os.path.basename(target.resource) for effect in effects for target in effect.targets]
+    everything = ["d-one", "d-two", "one", "one-end", "two", "two-end", "x", "x"]
+    assert sorted(name for name in listed if name != "tree") == everything
+    lineage = open_lineage()
+    if lineage is None:
+        assert "cannot be known" in of_two
+        return
+    lineage.close()
+    assert len(effects) == 2 and not effects[0].change.args.get("others"), effects
+    for effect in effects:
+        own = "one" if "> one-end" in effect.change.args["argv"][-1] else "two"
+        assert all(own in target.resource.removeprefix(f"file://{tree}") for target in effect.targets)
+    assert "another command that is watched here" in of_two
+    assert "cannot be known" not in of_two + of_one
 
 
 def test_the_lineage_knows_also_those_that_have_ended():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.errors import Conflict, Misuse, NoRemedy, Refused
+from takeback.errors import Blocked, Conflict, Misuse, NoRemedy, Refused
 from takeback.model.effect import State
 from takeback.storage.protocols import Query
 
@@ -102,6 +102,28 @@ def test_two_watches_at_once_list_a_path_once_and_say_when_they_cannot_know(tb, 
     assert "dir/file" in first.shared and "early" not in first.shared
     assert {Path(change.path).name for change in second.changes} == {"late"}
     assert second.shared == ""
+
+
+def test_a_later_watch_of_the_same_directory_stands_in_the_way_only_where_their_paths_meet(tb, tree):
+    with tb.run("agent") as run:
+        with run.watch(tree) as first:
+            (tree / "dir" / "file").write_text("first")
+        with run.watch(tree) as second:
+            (tree / "other").write_text("second")
+        with run.watch(tree) as third:
+            (tree / "dir").chmod(0o700)
+
+    plan = tb.undo(first.effect, cascade=True, dry_run=True)
+    assert [one.id for one in plan.effects] == [first.effect.id]
+    tb.undo(first.effect)
+
+    assert (tree / "dir" / "file").read_text() == "before"
+    assert (tree / "other").read_text() == "second" and (tree / "dir").stat().st_mode & 0o777 == 0o700
+    assert third.effect and second.effect
+    with tb.run("agent") as run, run.watch(tree):
+        shutil.rmtree(tree / "dir")
+    with pytest.raises(Blocked):
+        tb.undo(third.effect)
 
 
 def test_home_the_whole_filesystem_and_the_store_are_refused_at_once(tb, tree, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from takeback.model.ids import short
 from takeback.model.life import overtaken
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome
 from takeback.model.remedy import Target
-from takeback.model.resource import overlaps
+from takeback.model.resource import ancestors, overlaps
 from takeback.storage.protocols import Query
 
 _FEW = 64
@@ -27,12 +27,15 @@ class Wishes(NamedTuple):
     on_conflict: OnConflict = OnConflict.REFUSE
 
 
-def undo_change(effect: Effect, on_conflict: OnConflict, partial: bool = False) -> Change:
+def undo_change(effect: Effect, on_conflict: OnConflict, partial: bool = False, together: str = "") -> Change:
+    """`together` is the same for all that one undo takes back, so that one redo brings it back."""
     original = effect.of or effect
     summary = f"{'redo' if effect.is_undo else 'undo'} {short(original.id)}: {original.change.summary}"
     args: dict[str, object] = {"on_conflict": on_conflict.value}
     if partial:
         args["partial"] = True
+    if together:
+        args["together"] = together
     return Change(effect.change.adapter, UNDO, effect.change.resource, summary, args)
 
 
@@ -163,20 +166,44 @@ def _later_on_the_same(parts: Parts, effect: Effect, asked: dict[str, int] | Non
     if parts.journal.tally()["records"] <= effect.order + 1:
         return  # nothing was recorded since, but that it was done
     later = Query(states=(State.DONE,), told_after=effect.order, made=True)
+    reach = _Reach(effect)
     if len(effect.targets) <= _FEW:
         for target in effect.targets:
             if asked is not None and not effect.is_undo:
                 if asked.get(target.resource, effect.order) < effect.order:
                     continue  # what came after an earlier one was found with that
                 asked[target.resource] = effect.order
-            yield from parts.journal.effects(later._replace(resource=target.resource))
+            found = parts.journal.effects(later._replace(resource=target.resource))
+            yield from (one for one in found if reach.touched_by(one))
         return
     # Asking for each of fifty thousand paths takes longer than looking at what came later, which is seldom much.
-    ground = Ground()
-    ground.add((target.resource for target in effect.targets), effect.id)
-    for one in parts.journal.effects(later):
-        if ground.touched_by(target.resource for target in one.targets):
-            yield one
+    yield from (one for one in parts.journal.effects(later) if reach.touched_by(one))
+
+
+class _Reach:
+    """The paths of an effect. A journal finds others by where they began too, which may be a directory around all that
+    they touched."""
+
+    def __init__(self, effect: Effect) -> None:
+        self._targets = {target.resource: target for target in effect.targets}
+        self._ground = Ground()
+        self._ground.add(self._targets, effect.id)
+
+    def touched_by(self, other: Effect) -> bool:
+        return not other.targets or any(self._meets(target) for target in other.targets)
+
+    def _meets(self, target: Target) -> bool:
+        if target.resource in self._targets:
+            return True
+        around = (self._targets.get(one) for one in ancestors(target.resource))
+        if any(one is not None and not _is_shell(one) for one in around):
+            return True
+        return not _is_shell(target) and self._ground.is_around(target.resource)
+
+
+def _is_shell(target: Target) -> bool:
+    """A directory that stays, and gets another mode or owner: nothing in it is touched."""
+    return "shell" in target.before and "shell" in target.after
 
 
 def _outcomes(

@@ -7,7 +7,7 @@ from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes, plan_undo, undo_change
 from takeback.errors import Blocked, Conflict, LeaseLost, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.effect import Effect, State
-from takeback.model.ids import short
+from takeback.model.ids import new_id, short
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome, UndoResult
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import display
@@ -83,9 +83,10 @@ def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str
     made: list[Effect] = []
     errors: list[TakebackError] = []
     stuck = postponed = False
+    together = new_id() if len(plan.effects) > 1 else ""
     for effect in plan.effects:
         try:
-            undo, found = _take_back(parts, lease, effect, wishes, agent)
+            undo, found = _take_back(parts, lease, effect, wishes, agent, together)
         except Stuck as error:
             stuck = True
             outcomes += _each(effect, Outcome.FAILED, error)
@@ -133,7 +134,7 @@ def _why_untouched(
 
 
 def _take_back(
-    parts: Parts, lease: Lease, effect: Effect, wishes: Wishes, agent: str
+    parts: Parts, lease: Lease, effect: Effect, wishes: Wishes, agent: str, together: str
 ) -> tuple[Effect | None, list[TargetOutcome]]:
     """One effect. What will happen to each target is asked again right before, and told only if it did happen."""
     adapter = adapter_of(parts, effect.change.adapter)
@@ -144,7 +145,7 @@ def _take_back(
     if left_out and wishes.on_conflict in (OnConflict.REFUSE, OnConflict.MERGE):
         refuse_conflicts(Plan((effect,), tuple(outcomes)), wishes)
     # Some targets stay as they are: then the effect is not undone as a whole, and the record must not say so.
-    change = undo_change(effect, wishes.on_conflict, partial=bool(left_out))
+    change = undo_change(effect, wishes.on_conflict, bool(left_out), together)
     undo = None
     if any(one.outcome is Outcome.UNDONE for one in outcomes) or not left_out:
         undo = do(parts, lease, change, Terms(undoes=effect, agent=agent, assessed=assessment))

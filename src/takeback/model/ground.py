@@ -30,3 +30,7 @@ class Ground:
         if found := self._at.get(resource) or self._inside.get(resource):
             return found
         return next((self._at[outer] for outer in ancestors(resource) if outer in self._at), "")
+
+    def is_around(self, resource: str) -> bool:
+        """Whether something that is touched lies in it."""
+        return resource in self._inside

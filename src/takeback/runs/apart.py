@@ -1,6 +1,6 @@
 """Several at work in one directory: whose change is whose, as far as the journal knows."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from takeback.adapters.file.states import same
@@ -86,10 +86,7 @@ def open_beside(
     since: Callable[[str, int], set[str] | None],
 ) -> str:
     """A sentence when other watches of the same directories are still going on: some of this may be their doing."""
-    proposed = Query(states=(State.PROPOSED,))
-    if journal.count(proposed) < 2:
-        return ""  # ours alone
-    others = [one for one in journal.effects(proposed) if _beside(one, proposal)]
+    others = beside(journal, proposal.change.args.get("roots", ()), proposal.id)
     unsure: dict[str, None] = {}
     for other in others:
         later = _since(other, since)
@@ -105,11 +102,18 @@ def open_beside(
     return f"While it went on, {names} watched the same directory, and it cannot be known who changed {listed}{more}."
 
 
-def _beside(other: Effect, proposal: Effect) -> bool:
-    if other.id == proposal.id or other.waits_for != COMMAND:
-        return False
-    ours = proposal.change.args.get("roots", ())
-    return any(overlaps(one, root) for one in other.change.args.get("roots", ()) for root in ours)
+def beside(journal: Journal, roots: Sequence[str], but: str = "") -> list[Effect]:
+    """Watches that go on, of these directories, of some in them or around them; all but that one."""
+    proposed = Query(states=(State.PROPOSED,))
+    if journal.count(proposed) < (2 if but else 1):
+        return []  # that one alone
+    return [
+        other
+        for other in journal.effects(proposed)
+        if other.id != but
+        and other.waits_for == COMMAND
+        and any(overlaps(one, root) for one in other.change.args.get("roots", ()) for root in roots)
+    ]
 
 
 def _since(other: Effect, since: Callable[[str, int], set[str] | None]) -> set[str] | None:

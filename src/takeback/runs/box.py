@@ -20,7 +20,7 @@ from takeback.model.point import Point
 from takeback.model.run import Checkpoint
 from takeback.runs import box_history, box_upkeep
 from takeback.runs.box_history import Step
-from takeback.runs.box_outcome import BoxOutcome, in_words, listed
+from takeback.runs.box_outcome import BoxOutcome, in_words, listed, not_kept
 from takeback.runs.box_running import (
     Ran,
     changed_files,
@@ -36,7 +36,7 @@ from takeback.runs.captured import Captured
 from takeback.runs.coverage import of_sandbox
 from takeback.runs.merging import shown, told
 from takeback.runs.outcome import Changed, CommandOutcome
-from takeback.runs.request import Request, refuse_unfit, words_of
+from takeback.runs.request import Request, refuse_odd, refuse_unfit, words_of
 from takeback.runs.verbs import Options
 from takeback.storage.protocols import Query
 
@@ -56,6 +56,7 @@ class Box:
         self._upkeep = box_upkeep.Upkeep()
         self._held = ExitStack()
         self._closed = False
+        self._unfinished = setting.reopened  # a commit may have ended between its two effects
         with hand.layers.alone(setting.id) as mine:
             if mine:
                 box_upkeep.clear_scratch(hand.layers, setting.id)
@@ -118,9 +119,10 @@ class Box:
     ) -> BoxOutcome:
         """Run a command; a text is run by `/bin/sh -c`. If it ends with 0, what it changed is the next step of the box;
         if not, it is dropped, unless `on_failure` says "keep". `env` is for this command only."""
+        refuse_odd(timeout=timeout, memory=memory, processes=processes, env=env, stdin=stdin, key=key)
         limits = _limits(self._limits, network, timeout, memory, processes)
         with self._lock:
-            self._refuse_closed()
+            self._catch_up()
             if earlier := self._recorded(key, command):
                 return earlier
             self._upkeep.complain()
@@ -165,7 +167,7 @@ class Box:
         moved_from = point.cwd if ran.begun_in != point.cwd else ""
         outcome = BoxOutcome(
             ended.exit_code, *printed, None, point.cwd, self.coverage, "", ended.stopped, False, ended.leftover,
-            moved_from,
+            moved_from, untold=not_kept(ended.untold, ended.too_long), unstarted=ended.unstarted,
         )  # fmt: skip
         changed = changed_files(layers, self._setting, ran, point.layer)
         exported = self._exported(point)
@@ -269,7 +271,7 @@ class Box:
         wishes = Wishes(on_conflict=on_conflict_named(on_conflict))
         journal = self._hand.parts.journal
         with self._lock:
-            self._refuse_closed()
+            self._catch_up()
             if to is None:
                 wanted = box_history.last(journal, self.resource, n)
             else:
@@ -286,7 +288,7 @@ class Box:
     def branch(self) -> "Box":
         """Another box that goes on from where this one stands; neither sees what the other does from now on."""
         with self._lock:
-            self._refuse_closed()
+            self._catch_up()
             self.settle()
             point = self._head()
             setting = begin(self._hand, self.base, point.cwd, self._setting.env, point)
@@ -295,7 +297,7 @@ class Box:
     def discard(self) -> Effect | None:
         """Back to where the box began, as a step of its own: until that is forgotten it can be taken back too."""
         with self._lock:
-            self._refuse_closed()
+            self._catch_up()
             with self._hand.layers.working(self.id):
                 start, now = self._setting.start, self._head()
                 if not is_somewhere_else(now, start):
@@ -312,7 +314,7 @@ class Box:
         from takeback.runs.box_whole import readable, whole_lefts
 
         with self._lock:
-            self._refuse_closed()
+            self._catch_up()
             whole = whole_lefts(self._hand.layers, self._setting, self._head())
             with readable(self._setting), whole as lefts:
                 return tuple(listed(lefts, self.base))
@@ -322,9 +324,13 @@ class Box:
         from takeback.runs.box_commit import commit
         from takeback.runs.box_whole import readable
 
-        with self._lock, self._hand.layers.working(self.id), readable(self._setting):
-            self._refuse_closed()
-            return commit(self._hand, self._setting, self._head(), self.coverage)
+        with self._lock:
+            self._catch_up()
+            with self._hand.layers.working(self.id), readable(self._setting):
+                self._unfinished = True
+                outcome = commit(self._hand, self._setting, self._head(), self.coverage)
+                self._unfinished = False
+                return outcome
 
     def export(self, target: "str | os.PathLike[str]") -> str:
         """The whole root filesystem as a tar file, or with `docker:NAME` as an image. What was written."""
@@ -332,8 +338,8 @@ class Box:
         from takeback.runs.box_whole import readable
 
         with self._lock, readable(self._setting):
-            self._refuse_closed()
-            return export(self._stack(self._head().layer), os.fspath(target), self._setting.store)
+            self._catch_up()
+            return export(self._stack(self._head().layer), target, self._setting.store)
 
     # The end.
 
@@ -358,11 +364,19 @@ class Box:
     ) -> None:
         self.close()
 
-    def _refuse_closed(self) -> None:
+    def _catch_up(self) -> None:
+        """Before anything is done with it."""
         if self._closed:
             raise Misuse(
                 f"Box {short(self.id)} is closed.", hint=f'Open it again: run.sandbox(box="{self.id}").'
             )
+        if self._unfinished:
+            from takeback.runs.box_commit import complete
+
+            with self._hand.layers.alone(self.id, "work") as mine:
+                if mine:  # else someone is at it just now, who may be between the two
+                    complete(self._hand, self._setting)
+                    self._unfinished = False
 
 
 def _limits(

@@ -7,9 +7,10 @@ from typing import Any
 from takeback.adapters.box.adapter import box_change
 from takeback.errors import Conflict
 from takeback.model.change import Change
-from takeback.model.effect import State
+from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
 from takeback.model.point import Point
+from takeback.model.record import Draft, Kind
 from takeback.model.resource import display, file_resource
 from takeback.runs.box_history import COMMIT
 from takeback.runs.box_setting import Hand, Setting
@@ -23,8 +24,8 @@ _LISTED = 5
 
 
 def commit(hand: Hand, setting: Setting, point: Point, coverage: str) -> CommandOutcome:
-    """The files first: killed in between, the box still stands where it stood, over a base that has all of it, and
-    committing once more finds nothing left to do."""
+    """The files first: killed in between, the box still stands where it stood, over a base that has all of it, until
+    `complete` tells it."""
     from takeback.adapters.tree.capturing import is_timed
     from takeback.adapters.tree.layer import read_layer
     from takeback.sandbox.differences import differences
@@ -44,32 +45,75 @@ def commit(hand: Hand, setting: Setting, point: Point, coverage: str) -> Command
     changes = changed(target for target in found.targets if not is_timed(target))
     effect = None
     if found.targets:
-        change = _change(hand, setting, found, coverage)
-        effect = hand.change(lambda: change, Options())
+        change = _change(hand, setting, found, coverage, point)
+        effect = hand.change(lambda: change, Options(needs=_last_step(hand, setting)))
     merged = effect.id if effect else ""
-    _start_anew(hand, setting, point, merged, short(merged) if merged else "nothing")
+    _start_anew(hand, setting, point, merged)
     numbers = in_numbers(changes)
     text = f"Committed to {setting.base}: {numbers}." if changes else f"{setting.base} has all of it already."
     return CommandOutcome(0, effect=effect, changes=changes, coverage=coverage, text=text)
 
 
-def _change(hand: Hand, setting: Setting, found: Any, coverage: str) -> Change:
+def complete(hand: Hand, setting: Setting) -> None:
+    """Whoever committed was killed, or found no room, when the files were merged and the box did not know of it yet:
+    now it does. Only for who holds the box."""
+    point = hand.layers.head(setting.id)
+    if not point.layer:
+        return
+    query = Query(states=(State.DONE,), made=True, resource=_base(setting))
+    for step in _last_step(
+        hand, setting
+    ):  # only a branch that has none of its own is sought in all that is there
+        query = query._replace(needing=step, resource="")
+    for effect in hand.parts.journal.effects(query):
+        args = effect.change.args
+        if (args.get("box"), args.get("point")) == (setting.id, point.id) and not _is_known(hand, effect):
+            _keep(hand, _start_anew(hand, setting, point, effect.id))
+            return
+
+
+def _is_known(hand: Hand, merged: Effect) -> bool:
+    """The box was told of it once, and then a person had that taken back alone."""
+    told = Query(needing=merged.id, states=(State.DONE, State.UNDONE))
+    return any(one.change.kind == COMMIT for one in hand.parts.journal.effects(told))
+
+
+def _keep(hand: Hand, told: Effect | None) -> None:
+    """It only says what an earlier run has done: it stays if this one fails."""
+    if told:
+        hand.parts.journal.append(None, [Draft(Kind.KEEP, told.run, told.id)])
+
+
+def _base(setting: Setting) -> str:
+    return file_resource(os.path.realpath(setting.base))
+
+
+def _last_step(hand: Hand, setting: Setting) -> tuple[str, ...]:
+    """The one that led to where the box stands; what is merged stands on it, and is found by it."""
+    query = Query(resource=setting.resource, states=(State.DONE,), made=True, newest=True, limit=1)
+    return tuple(effect.id for effect in hand.parts.journal.effects(query))
+
+
+def _change(hand: Hand, setting: Setting, found: Any, coverage: str, point: Point) -> Change:
     from takeback.adapters.tree.change import command_change
 
-    args: dict[str, Any] = {"argv": ["box.commit"], "box": setting.id, "exit_code": 0, "coverage": coverage}
+    args: dict[str, Any] = {
+        "argv": ["box.commit"], "box": setting.id, "point": point.id, "exit_code": 0, "coverage": coverage,
+    }  # fmt: skip
     if not found.exact:
         args |= {"exact": False, "residue": found.residue}
     summary = f"commit of box {short(setting.id)}"
     return command_change(hand.parts.blobs, setting.base, summary, found.targets, args)
 
 
-def _start_anew(hand: Hand, setting: Setting, point: Point, merged: str, words: str) -> None:
+def _start_anew(hand: Hand, setting: Setting, point: Point, merged: str) -> Effect | None:
     """Over the base as it is now. It needs what was merged: one is not taken back without the other."""
+    words = short(merged) if merged else "nothing"
     after = Point(new_id(), "", point.cwd, point.env)
     change = box_change(
         COMMIT, setting.resource, f"commit {words}", point, after, {"merged": merged, "exit_code": 0}
     )
-    hand.change(lambda: change, Options(needs=(merged,) if merged else ()))
+    return hand.change(lambda: change, Options(needs=(merged,) if merged else ()))
 
 
 def _ours(hand: Hand, setting: Setting) -> Callable[[str, dict[str, Any]], bool] | None:
@@ -80,7 +124,7 @@ def _ours(hand: Hand, setting: Setting) -> Callable[[str, dict[str, Any]], bool]
 
     states: dict[str, list[dict[str, Any]]] = {}
     query = Query(
-        resource=file_resource(os.path.realpath(setting.base)),
+        resource=_base(setting),
         states=(State.DONE, State.UNDONE, State.ABORTED),
     )
     for effect in hand.parts.journal.effects(query):

@@ -27,7 +27,13 @@ class _Thing(NamedTuple):
     attributes: dict[str, bytes]
 
 
-def export(stack: "Stack", target: str, store: str) -> str:
+def export(stack: "Stack", given: "str | os.PathLike[str]", store: str) -> str:
+    try:
+        target = os.fsdecode(given)
+    except TypeError:
+        target = ""
+    if not target or "\0" in target:
+        raise Misuse(f"{given!r} is no place to export to.", hint="Give the name of a file, or docker:NAME.")
     if target.startswith(DOCKER):
         return _import(stack, target.removeprefix(DOCKER), store)
     return _save(stack, target, store)

@@ -76,7 +76,7 @@ def _place_of(journal: Journal, resource: str, to: "Effect | Step | Checkpoint |
         named = [one for one in checkpoints.of_run(journal, run) if to in (one.label, one.id)]
         if named:
             return named[-1].seq
-    id = id_of(journal, to if isinstance(to, str) else to.id)
+    id = id_of(journal, to)
     found = next(journal.effects(Query(ids=(id,))), None)
     if found is None or found.change.resource != resource or found.is_undo:
         raise Misuse(f"{id[:8]} is no step of this box.", hint="`box.history()` lists them.")

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.model.effect import Effect
@@ -32,6 +32,8 @@ class BoxOutcome(NamedTuple):
     moved_from: str = ""  # the directory it should have begun in, which was not there any more
     # False: it is told, no kill can take it away any more, but it is not yet on the disk (`Box.settle` waits for that).
     durable: bool = True
+    untold: str = ""  # a sentence: what of its directory and variables could not be kept, and why
+    unstarted: str = ""  # why the command could not be started
     look: Callable[[], tuple[Changed, ...]] = _none
 
     @property
@@ -42,6 +44,11 @@ class BoxOutcome(NamedTuple):
     def changes(self) -> tuple[Changed, ...]:
         """Each path it changed; looked up in its layer when asked for, as long as the layer is there."""
         return self.look()
+
+
+def not_kept(untold: str, too_long: Sequence[str]) -> str:
+    names = ", ".join(too_long)
+    return f"Too long to be given to another command, and not kept: {names}." if too_long else untold
 
 
 def in_words(outcome: BoxOutcome) -> str:
@@ -63,6 +70,8 @@ def in_words(outcome: BoxOutcome) -> str:
         told.append(f"What it changed is kept as step {short(outcome.effect.id)} and can be undone.")
     else:
         told.append("It changed nothing.")
+    if outcome.untold and not outcome.dropped:
+        told.append(outcome.untold)
     return " ".join(told)
 
 
@@ -71,6 +80,8 @@ def _ended(outcome: BoxOutcome) -> str:
         return "The command took longer than it was given and was ended."
     if outcome.stopped == "memory":
         return "The command needed more memory than it was given and was ended."
+    if outcome.unstarted:
+        return f"The command could not be started ({outcome.unstarted}): exit code {outcome.exit_code}."
     return f"The command ended with exit code {outcome.exit_code}."
 
 

@@ -63,6 +63,7 @@ class Setting(NamedTuple):
     start: Point
     able: "Ability"
     lost: int = 0  # steps that the machine did not survive
+    reopened: bool = False
 
     @property
     def resource(self) -> str:
@@ -77,12 +78,12 @@ def begin(
     point: Point | None = None,
 ) -> Setting:
     """A new box. With a point it goes on from there."""
-    base = os.path.realpath(base)
-    if not os.path.isdir(base):
+    base, cwd = _path(base), None if cwd is None else _path(cwd)
+    if "\0" in base or not os.path.isdir(base := os.path.realpath(base)):
         raise Misuse(
             f"{base!r} is no directory, so it holds no root filesystem.", hint='Give "/" or one that is.'
         )
-    where = os.fspath(cwd) if cwd is not None else _here() if base == "/" else "/"
+    where = cwd if cwd is not None else _here() if base == "/" else "/"
     if not os.path.isabs(where) or "\0" in where:
         raise Misuse(f"{where!r} is no absolute path.", hint="Give the directory as the box will see it.")
     id = new_id()
@@ -96,14 +97,23 @@ def begin(
     return _setting(hand, id, env, able, store)
 
 
+def _path(given: "str | os.PathLike[str]") -> str:
+    try:
+        return os.fsdecode(given)
+    except TypeError:
+        raise Misuse(f"{given!r} is no directory.", hint="Give a path.") from None
+
+
 def reopen(hand: Hand, id: str, env: Mapping[str, str] | None) -> Setting:
+    if not isinstance(id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Misuse(f"{id!r} is no box.", hint="Give its id as text.")
     able, store = room_of(hand.parts)
     if not hand.layers.exists(id):
         found = [box for box in hand.layers.boxes() if id and box.startswith(id)]
         if len(found) != 1:
             raise Misuse(f"There is no box {id!r}.", hint="`takeback shell --list` shows those there are.")
         id = found[0]
-    setting = _setting(hand, id, env, able, store)
+    setting = _setting(hand, id, env, able, store)._replace(reopened=True)
     if not hand.layers.complete(hand.layers.head(id)):
         return setting._replace(lost=_back_to_what_is_whole(hand, setting))
     return setting

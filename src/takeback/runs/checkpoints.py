@@ -85,6 +85,8 @@ def find(journal: Journal, name: "str | Checkpoint", run: str = "") -> Checkpoin
     """By label (the newest of that name) or by id."""
     if isinstance(name, Checkpoint):
         return name
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Misuse(f"{name!r} is no checkpoint.", hint="Give the checkpoint itself, its label or its id.")
     found = [one for one in of_run(journal, run) if one.label == name]
     if found:
         return found[-1]

@@ -6,6 +6,7 @@ from typing import cast
 from takeback.errors import Misuse, Refused
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
+from takeback.model.plan import UndoResult
 from takeback.model.run import OnDeath, RunInfo, RunState
 from takeback.runs.names import id_of, name_of
 from takeback.storage.protocols import Journal, Query
@@ -70,10 +71,21 @@ def last_undone(journal: Journal) -> tuple[Effect, ...]:
         if effect_named(journal, effect.undoes).is_undo:
             continue
         (info,) = journal.runs((effect.run,))
-        if info.on_death is not OnDeath.FINISH and info.state is not RunState.UNDONE:
-            return (effect,)
-        return tuple(journal.effects(in_force._replace(run=effect.run)))
+        of_run = in_force._replace(run=effect.run)
+        if info.on_death is OnDeath.FINISH or info.state is RunState.UNDONE:
+            return tuple(journal.effects(of_run))
+        together = effect.change.args.get("together")  # an agent's run may have undone other things too
+        found = (one for one in journal.effects(of_run) if together)
+        return tuple(one for one in found if one.change.args.get("together") == together) or (effect,)
     raise Refused("There is nothing to redo.", hint="`takeback log` shows what was undone.")
+
+
+def undos_of(journal: Journal, what: "Effect | UndoResult | str") -> tuple[Effect, ...]:
+    if not isinstance(what, UndoResult):
+        return (undo_of(journal, what),)
+    if not what.undo:
+        raise Refused("That undo took nothing back.", hint="So there is nothing to bring back.")
+    return tuple(undo_of(journal, effect) for effect in what.undo)
 
 
 def undo_of(journal: Journal, what: "Effect | str") -> Effect:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from takeback.errors import Drifted, Failed, Misuse, TakebackError, Unavailable
+from takeback.errors import Drifted, Failed, TakebackError, Unavailable
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.ids import short
@@ -16,7 +16,7 @@ from takeback.runs.captured import Captured
 from takeback.runs.coverage import of_sandbox
 from takeback.runs.merging import ADAPTER, Merge, read_changes, read_merge, shown, told
 from takeback.runs.outcome import CommandOutcome, in_words
-from takeback.runs.request import Request, directory_of, refuse_unfit, words_of
+from takeback.runs.request import Request, directory_of, refuse_odd, refuse_unfit, words_of
 from takeback.runs.room import room_of
 from takeback.runs.verbs import Options
 from takeback.runs.workshop import workshop
@@ -61,10 +61,7 @@ class Commands(ABC):
         """Run a command over the real filesystem in a layer that nobody else sees. If it ends with 0, exactly what it
         changed is merged into the world as one effect; if not, it is dropped. A text is run by `/bin/sh -c`."""
         words = words_of(argv)
-        if stdin is not None and not isinstance(stdin, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Misuse(
-                "The standard input of a command is given as bytes.", hint='For example stdin=b"yes\\n".'
-            )
+        refuse_odd(timeout=timeout, memory=memory, processes=processes, env=env, stdin=stdin, key=key)
         request = Request(
             words, directory_of(cwd), dict(os.environ if env is None else env), network, timeout, memory, processes,
             hold, on_failure, dry_run,

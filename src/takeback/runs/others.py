@@ -1,8 +1,8 @@
 """What others changed while a command was watched: told apart where the kernel names the process of each change."""
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.engine.do import Terms
 from takeback.engine.parts import Parts, adapter_of
@@ -22,41 +22,95 @@ if TYPE_CHECKING:
 
 _LISTED = 5
 NOT_TOLD = (
-    "More was changed on this filesystem than the kernel could tell of, so what others changed here meanwhile "
-    "counts as the command's."
+    "The kernel could not tell of every change whose it was, so what others changed here meanwhile counts as the "
+    "command's."
 )
+
+
+class Told(NamedTuple):
+    """Of the changes below the roots, by resource."""
+
+    others: dict[str, int] = {}  # what only others changed, with one of those processes
+    left: dict[
+        str, str
+    ] = {}  # what only others changed, and the effect of a watch that goes on will tell of it
+    own: frozenset[str] = frozenset()  # what certainly nobody but the command changed
 
 
 class Telling:
     """Who belongs to the command, and who changed what, from its beginning."""
 
-    def __init__(self, pid: int, lineage: "Lineage", authors: dict[str, "Authors"]) -> None:
-        """`authors` by the resource of each root."""
+    def __init__(
+        self, pid: int, lineage: "Lineage", authors: dict[str, "Authors"], beside: Sequence[Effect] = ()
+    ) -> None:
+        """`authors` by the resource of each root; `beside`: commands that others watch there already."""
+        from takeback.adapters.watch.processes import family_of
+
         self._pid = pid
         self._lineage = lineage
         self._authors = authors
+        # What they had started before we were told of it.
+        self._begun = {one.id: family_of(_process(one)) for one in beside if _process(one)}
 
     def close(self) -> None:
         self._lineage.close()
 
     def is_lost(self, now: "dict[str, Authors | None]") -> bool:
         """Whether of some root it is no longer known who changed what."""
-        return any(now.get(root) is not book or not book.whole for root, book in self._authors.items())
+        return self._lineage.descendants(self._pid) is None or any(
+            now.get(root) is not book or not book.whole for root, book in self._authors.items()
+        )
 
-    def by_others(self, targets: Sequence[Target], now: "dict[str, Authors | None]") -> dict[str, int]:
-        """By resource, with a process; none where it cannot be known. `now` are the books that the feeds keep: another
-        one than at the beginning does not tell everything."""
-        from takeback.adapters.watch.authors import by_others
-
+    def told(
+        self,
+        targets: Sequence[Target],
+        now: "dict[str, Authors | None]",
+        beside: Sequence[Effect] = (),
+    ) -> Told:
+        """Nothing where it cannot be known. `now` are the books that the feeds keep: another one than at the beginning
+        does not tell everything. `beside`: the commands that others watch there now."""
         own, ours = self._lineage.descendants(self._pid), self._lineage.descendants(os.getpid())
         if own is None or ours is None:
-            return {}
+            return Told()
+        family = own | ours
+        found = self._by_others(targets, now, family)
+        left: dict[str, str] = {}
+        for other in beside:
+            begun = self._begun.get(other.id) or {_process(other).get("pid", 0)} - {0}
+            theirs = [self._lineage.descendants(one) or set() for one in begun]
+            without = self._by_others(targets, now, family.union(*theirs))
+            left |= dict.fromkeys((one for one in found if one not in without and one not in left), other.id)
+        others = {resource: pid for resource, pid in found.items() if resource not in left}
+        return Told(others, left, frozenset(self._surely(targets, now, family)))
+
+    def _by_others(
+        self, targets: Sequence[Target], now: "dict[str, Authors | None]", family: set[int]
+    ) -> dict[str, int]:
+        from takeback.adapters.watch.authors import by_others
+
         found: dict[str, int] = {}
         for root, authors in self._authors.items():
             if now.get(root) is authors:
                 inside = [one for one in targets if _is_in(one.resource, root)]
-                found |= by_others(root, inside, authors, own | ours)
+                found |= by_others(root, inside, authors, family)
         return _whole_units(targets, found)
+
+    def _surely(
+        self, targets: Sequence[Target], now: "dict[str, Authors | None]", family: set[int]
+    ) -> Iterator[str]:
+        for root, authors in self._authors.items():
+            if now.get(root) is not authors or not authors.whole:
+                continue
+            cut = len(root.rstrip("/")) + 1
+            for one in targets:
+                if _is_in(one.resource, root) and family.issuperset(
+                    authors.of.get(one.resource[cut:]) or (0,)
+                ):
+                    yield one.resource
+
+
+def _process(effect: Effect) -> dict[str, Any]:
+    return effect.change.args.get("process", {})
 
 
 def _is_in(resource: str, root: str) -> bool:
@@ -84,6 +138,21 @@ def record(
     except StoreBusy:
         abort(parts, lease, adapter_of(parts, change.adapter), effect, "Others still change it.")
         return None
+
+
+def left_to(left: dict[str, str], beside: Sequence[Effect]) -> str:
+    """A sentence, for what the watches of other commands will tell of."""
+    names = " and ".join(
+        f"{short(one.id)} ({one.change.summary})" for one in beside if one.id in left.values()
+    )
+    return f"{_listed(left)} changed by another command that is watched here: effect {names}."
+
+
+def _listed(resources: Collection[str]) -> str:
+    """With the verb that belongs to so many."""
+    names = ", ".join(display(one) for one in list(resources)[:_LISTED])
+    more = f" and {len(resources) - _LISTED:,} more" if len(resources) > _LISTED else ""
+    return f"{names}{more} {'was' if len(resources) == 1 else 'were'}"
 
 
 def sentence(found: dict[str, int], effect: Effect | None) -> str:

@@ -1,12 +1,14 @@
 """What is asked of a command: checked before anything starts."""
 
-import math
 import os
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple, cast
 
 from takeback.errors import Misuse
+from takeback.model.record import canonical
 
+_MOST = 1 << 63
 ON_FAILURE = ("undo", "keep", "hold")
 
 
@@ -35,14 +37,60 @@ def words_of(command: "Sequence[str] | str") -> tuple[str, ...]:
         )
     if not given[0] or (given[-1] == "" and isinstance(command, str)):
         raise Misuse("The command is empty.", hint="Name a program: `takeback run -- make -j4`.")
-    if any("\0" in word for word in given):
-        raise Misuse("A command cannot hold a zero byte.", hint="Give such content on its standard input.")
+    if not _can_be_given(given):
+        raise Misuse(
+            "A command cannot hold a zero byte, nor half a character.",
+            hint="Give such content on its standard input.",
+        )
     return given
+
+
+def _can_be_given(texts: Iterable[str]) -> bool:
+    """To a program, as words or as variables."""
+    try:
+        return all(b"\0" not in os.fsencode(text) for text in texts)
+    except UnicodeEncodeError:
+        return False
+
+
+def refuse_odd(
+    *, timeout: object = None, memory: object = None, processes: object = None, env: object = None,
+    stdin: object = None, key: object = "",
+) -> None:  # fmt: skip
+    """What is of another kind than it should be, before anything is made of it."""
+    if timeout is not None and not isinstance(timeout, (int, float)):
+        raise Misuse(f"{timeout!r} is no time limit.", hint="Give seconds as a number, for example 2.5.")
+    for name, value in (("memory", memory), ("processes", processes)):
+        if value is not None and not isinstance(value, int):
+            raise Misuse(
+                f"{value!r} is no limit for {name}.",
+                hint="Give a whole number; memory is in bytes, for example 2 << 30 for 2 GiB.",
+            )
+    if env is not None:
+        _refuse_odd_env(env)
+    if stdin is not None and not isinstance(stdin, bytes):
+        raise Misuse(
+            "The standard input of a command is given as bytes.", hint='For example stdin=b"yes\\n".'
+        )
+    if not isinstance(key, str):
+        raise Misuse(f"A key is text, not {key!r}.", hint='For example key="deploy-42".')
+    canonical(key)  # refuses what the journal could not hold
+
+
+def _refuse_odd_env(env: object) -> None:
+    hint = 'Give a dict from names to values, all of them text, for example {"CC": "clang"}.'
+    if not isinstance(env, Mapping):
+        raise Misuse(f"{env!r} is no environment.", hint=hint)
+    for name, value in cast("Mapping[object, object]", env).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise Misuse(f"A variable cannot be {name!r} = {value!r}.", hint=hint)
 
 
 def directory_of(cwd: "str | os.PathLike[str] | None") -> str:
     try:
-        path: str = os.path.abspath(os.fspath(cwd) if cwd is not None else os.getcwd())
+        path: str = os.path.abspath(os.fsdecode(cwd) if cwd is not None else os.getcwd())
+    except TypeError:
+        raise Misuse(f"{cwd!r} is no directory.", hint="Give a path.") from None
     except FileNotFoundError:
         raise Misuse(
             "The current directory does not exist any more.", hint="Go to one that does: cd /"
@@ -53,23 +101,23 @@ def directory_of(cwd: "str | os.PathLike[str] | None") -> str:
 
 
 def refuse_unfit(request: Request) -> Request:
-    if not math.isfinite(request.timeout) or request.timeout < 0:
+    if not 0 <= request.timeout < _MOST:
         raise Misuse(
             f"A time limit of {request.timeout} s makes no sense.",
             hint="Give seconds greater than 0, or none.",
         )
     for name, value in (("memory", request.memory), ("processes", request.processes)):
-        if value < 0:
+        if not 0 <= value < _MOST:
             raise Misuse(
                 f"A limit of {value} for {name} makes no sense.",
-                hint="Give a number greater than 0, or none.",
+                hint="Give a number that a machine could have, or none.",
             )
     if request.on_failure not in ON_FAILURE:
         raise Misuse(
             f"After a failure one can do one of {', '.join(ON_FAILURE)}, not {request.on_failure!r}.",
             hint="`undo` drops what the command changed.",
         )
-    if any("\0" in text or "=" in name for name, text in request.env.items()):
+    if not _can_be_given(chain(request.env, request.env.values())) or any("=" in one for one in request.env):
         raise Misuse(
             "The environment holds a name or value that no process can have.", hint="Look for zero bytes."
         )

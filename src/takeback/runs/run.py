@@ -146,7 +146,9 @@ class Run(Verbs, Commands, Watching):
         with a way back, and nothing is seen outside until it is committed. `box` goes on with an earlier one."""
         from takeback.runs.box import Box
         from takeback.runs.box_setting import Hand, Limits, begin, reopen
+        from takeback.runs.request import refuse_odd
 
+        refuse_odd(timeout=timeout, memory=memory, processes=processes, env=env)
         with self._lock:
             self._refuse_ended()
             hand = Hand(self._parts, self._change, self._sandbox, self._undo_all)

@@ -14,7 +14,7 @@ from takeback.model.effect import Effect
 from takeback.model.resource import display
 from takeback.model.run import Lease
 from takeback.model.settings import DAY, Settings
-from takeback.runs.apart import apart, open_beside
+from takeback.runs.apart import apart, beside, open_beside
 from takeback.runs.coverage import of_roots
 from takeback.runs.outcome import Changed, changed
 
@@ -111,6 +111,8 @@ class Watch:
         ] = ()  # what is there and not captured; named before anything is changed
         self.coverage = ""
         self._telling: Telling | None = None
+        self._own: frozenset[str] = frozenset()  # what certainly only the command changed
+        self._recorded: list[str] = []  # sentences for what others changed
         self.others = (
             ""  # a sentence, when some of it is known to be the doing of others: an effect of its own
         )
@@ -167,7 +169,10 @@ class Watch:
         from takeback.runs.others import Telling
 
         lineage = open_lineage()
-        return Telling(pid, lineage, authors) if lineage else None
+        if lineage is None:
+            return None
+        journal = self._run._parts.journal  # pyright: ignore[reportPrivateUsage]
+        return Telling(pid, lineage, authors, beside(journal, [one.root for _, one in self._roots]))
 
     def _propose(self) -> None:
         from takeback.adapters.watch.holes import refuse_destroyable
@@ -222,35 +227,43 @@ class Watch:
         if change is None:
             return None
         self.changes = changed(target for target in targets if not _only_time(target))
-        self.shared = open_beside(parts.journal, proposal, targets, self._since)
+        unsure = [one for one in targets if one.resource not in self._own and not _only_time(one)]
+        self.shared = open_beside(parts.journal, proposal, unsure, self._since)
         if self.shared:
             change = change._replace(args={**change.args, "shared": self.shared})
         return change
 
     def _without_others(self, proposal: Effect, targets: "tuple[Target, ...]") -> "tuple[Target, ...]":
-        """What others are known to have changed becomes an effect of its own, which a failure does not take back."""
+        """What others are known to have changed becomes an effect of its own, which a failure does not take back; or
+        is left to theirs, if takeback watches them too."""
         if self._telling is None:
             return targets
-        from takeback.runs.others import NOT_TOLD, record, sentence
+        from takeback.runs.others import NOT_TOLD, left_to, record, sentence
 
-        books = {one.root: watched.authors() for watched, one in self._roots}
-        found = self._telling.by_others(targets, books)
-        if targets and self._telling.is_lost(books):
-            self.others = NOT_TOLD
-        theirs = tuple(one for one in targets if one.resource in found)
-        if all(_only_time(one) for one in theirs):
-            return targets
         run, parts = self._run, self._run._parts  # pyright: ignore[reportPrivateUsage]
-        args: dict[str, Any] = {
-            "roots": proposal.change.args["roots"],
-            "others": True,
-            "baseline": [],
-            "coverage": self.coverage,
-        }
-        change = proposal.change._replace(summary=f"others, during: {proposal.change.summary}", args=args)
-        terms = Terms(agent=run.agent)  # nobody asked for it, so it has no key
-        self.others = sentence(found, record(parts, run.lease, change, terms, theirs))
-        return tuple(one for one in targets if one.resource not in found)
+        books = {one.root: watched.authors() for watched, one in self._roots}
+        others = beside(parts.journal, proposal.change.args["roots"], proposal.id)
+        told = self._telling.told(targets, books, others)
+        self._own = told.own
+        said = [NOT_TOLD] if targets and self._telling.is_lost(books) else []
+        gone: set[str] = set()
+        if any(one.resource in told.left and not _only_time(one) for one in targets):
+            said.append(left_to(told.left, others))
+            gone |= told.left.keys()
+        theirs = tuple(one for one in targets if one.resource in told.others)
+        if not all(_only_time(one) for one in theirs):
+            args: dict[str, Any] = {
+                "roots": proposal.change.args["roots"],
+                "others": True,
+                "baseline": [],
+                "coverage": self.coverage,
+            }
+            change = proposal.change._replace(summary=f"others, during: {proposal.change.summary}", args=args)
+            terms = Terms(agent=run.agent)  # nobody asked for it, so it has no key
+            self._recorded.append(sentence(told.others, record(parts, run.lease, change, terms, theirs)))
+            gone |= told.others.keys()
+        self.others = " ".join((*said, *self._recorded))
+        return tuple(one for one in targets if one.resource not in gone)
 
     def _since(self, file: str, generation: int) -> set[str] | None:
         """What changed after another watch began, where we can know that."""

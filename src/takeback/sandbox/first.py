@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from socket import socket
 
 NOT_FOUND, NOT_EXECUTABLE, OUT_OF_TIME = 127, 126, 124
+_LONG = 1e6  # seconds; more than that poll(2) cannot wait for at once
 _GRACE = 1.0  # seconds between the polite signal and the other one
 # Those that mean "come to an end" go to every process inside, as a terminal would send them to a whole group.
 _TO_ALL = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP))
@@ -111,7 +112,8 @@ def _carried_out(
     wait_past(order["after"])  # most often it is by now, and costs nothing
     cwd = _enter(order["cwd"], order["ask"])
     argv, env = list(order["argv"]), dict(order["env"])
-    if order["ask"]:
+    asked = order["ask"] and asking.is_asked(argv)
+    if asked and asking.can_tell():
         argv = asking.wrapped(argv)
     limits.give_back(ready.files)
     os.umask(order["umask"])
@@ -120,26 +122,20 @@ def _carried_out(
     kernel().prctl(PR_SET_DUMPABLE, 0)
     # The command is in its group from its first moment; we ourselves are not, so that it cannot end us by eating all.
     cgroups.go(doors.inner)
-    pid, code = _start(argv, env, stdio, ignored)
+    pid, code, why = _start(argv, env, stdio, ignored)
     cgroups.go(doors.outer)
+    told: dict[str, Any] = {"bound": [os.fsdecode(point) for point in bound]}
+    if order["ask"]:
+        told |= {"cwd": cwd, "env": dict(order["env"]), "began": cwd, "too_long": []}
     if not pid:
-        told = {
-            "code": code,
-            "stopped": "",
-            "leftover": 0,
-            "cwd": cwd,
-            "env": dict(order["env"]),
-            "began": cwd,
-        }
-        return told | {"bound": [os.fsdecode(point) for point in bound]}
+        return told | {"code": code, "stopped": "", "leftover": 0, "unstarted": why}
     if not order["group"]:
         limits.restrain(pid, order)
     for fd in stdio:
         os.close(fd)
-    told = _wait(pid, order["timeout"], door)
-    told |= {"leftover": _end_the_rest(), "bound": [os.fsdecode(point) for point in bound]}
-    if order["ask"]:
-        told |= asking.answer(cwd, order["env"]) | {"began": cwd}
+    told |= _wait(pid, order["timeout"], door) | {"leftover": _end_the_rest()}
+    if asked:
+        told |= asking.answer(order["env"])
     return told
 
 
@@ -157,26 +153,27 @@ def _enter(cwd: str, forgiving: bool) -> str:
 
 def _start(
     argv: list[str], env: dict[str, str], stdio: tuple[int, int, int], ignored: tuple[int, ...]
-) -> tuple[int, int]:
-    """Its process id, or 0 and what a shell would say."""
+) -> tuple[int, int, str]:
+    """Its process id; or 0, what a shell would end with, and why."""
     actions: list[tuple[int, ...]] = []
     high = [_high(fd) for fd in stdio]
     for number, fd in enumerate(high):
         actions.append((os.POSIX_SPAWN_DUP2, fd, number))
-    code = NOT_FOUND
+    code, why = NOT_FOUND, "it was not found"
     try:
         for path in _candidates(argv[0], env):
             if not os.path.lexists(path):
                 continue
             try:
-                return _spawn(path, argv, env, actions, ignored), 0
+                return _spawn(path, argv, env, actions, ignored), 0, ""
             except OSError as error:
+                why = os.strerror(error.errno or 0)
                 if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                     code = NOT_EXECUTABLE
     finally:
         for fd in high:
             os.close(fd)
-    return 0, code
+    return 0, code, why
 
 
 def _high(fd: int) -> int:
@@ -219,7 +216,7 @@ def _wait(pid: int, timeout: float, door: int) -> dict[str, Any]:
         if status is not None:
             code = OUT_OF_TIME if stopped else os.waitstatus_to_exitcode(status)
             return {"code": code if code >= 0 else 128 - code, "stopped": stopped}
-        left = None if not end else max(0.0, end - time.monotonic()) * 1000
+        left = None if not end else min(max(0.0, end - time.monotonic()), _LONG) * 1000
         ready = dict(poll.poll(left))
         if waker in ready:
             os.read(waker, 512)

@@ -35,6 +35,9 @@ class Ended(NamedTuple):
     began: str = (
         ""  # only with `ask`: the directory it began in, a parent when its own was not there any more
     )
+    untold: str = ""  # only with `ask`: what a shell has not told, and why; a sentence
+    too_long: tuple[str, ...] = ()  # only with `ask`: exported variables that no program could be given
+    unstarted: str = ""  # why the command was never there
 
 
 class Stack(NamedTuple):

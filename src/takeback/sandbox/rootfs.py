@@ -184,7 +184,7 @@ def get_ready() -> None:
 def _dev(dev: bytes) -> None:
     """A device is open to writing on a read-only mount, but its mode and owner are not to be changed."""
     calls = kernel()
-    calls.mount(b"tmpfs", dev, b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=755,size=1m")
+    calls.mount(b"tmpfs", dev, b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, b"mode=755,size=8m")
     for name in devices():
         _bind_device(b"/dev/" + os.fsencode(name), dev + b"/" + os.fsencode(name))
     for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):

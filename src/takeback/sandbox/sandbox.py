@@ -74,7 +74,12 @@ class Running:
             raise _problem(told)
         self.bound = tuple(told["bound"])
         kept: dict[str, Any] = {name: told[name] for name in ("cwd", "env", "began")} if self._ask else {}
-        return Ended(told["code"], told["stopped"], told["leftover"], layer=told["layer"], **kept)
+        if self._ask:
+            kept |= {"untold": told.get("untold", ""), "too_long": tuple(told["too_long"])}
+        why = told.get("unstarted", "")
+        return Ended(
+            told["code"], told["stopped"], told["leftover"], layer=told["layer"], unstarted=why, **kept
+        )
 
     def leave(self) -> None:
         """After `ended`, where there is no layer: nobody waits for the rest."""

@@ -188,7 +188,12 @@ def _count(connection: sqlite3.Connection, name: str, by: int) -> None:
 
 
 def _index(connection: sqlite3.Connection, record: Record, effect: int) -> None:
-    for resource in touched(record.body):
+    resources = touched(record.body)
+    if effect != record.seq and record.body["resource"] not in resources:
+        # The proposal knew no paths yet, and named what is around them.
+        around = (record.body["resource"], effect)
+        connection.execute("DELETE FROM targets WHERE resource = ? AND effect = ?", around)
+    for resource in resources:
         connection.execute("INSERT OR IGNORE INTO targets VALUES (?, ?)", (resource, effect))
     for needed in record.body.get("needs", ()):
         connection.execute("INSERT OR IGNORE INTO needs VALUES (?, ?)", (needed, effect))

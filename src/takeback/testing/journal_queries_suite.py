@@ -93,6 +93,18 @@ class JournalQueriesSuite(JournalRunsSuite):
         books.journal.append(lease, [intending("e", "run", ["file:///a", "file:///b"])])
         assert books.ids(resource="file:///b") == ["e"]
 
+    def test_a_proposal_around_its_targets_is_found_there_no_more_when_they_are_known(
+        self, books: Books
+    ) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [intending("e", "run", "file:///d", kind=Kind.PROPOSE)])
+        assert books.ids(resource="file:///d/other") == ["e"]
+        intent = intending("e", "run", ["file:///d/x", "file:///d/y"])
+        intent.body["resource"] = "file:///d"
+        books.journal.append(lease, [intent])
+        assert books.ids(resource="file:///d/other") == []
+        assert books.ids(resource="file:///d/y") == books.ids(resource="file:///d") == ["e"]
+
     def test_records_by_kind_run_effect_and_position(self, books: Books) -> None:
         one, other = books.open("one"), books.open("other")
         books.make(one, "e", "file:///a")

@@ -185,7 +185,7 @@ def test_a_link_someone_put_in_place_of_a_directory_leads_nothing_outside(trees,
     outside = quick_place / "outside"
     (scene.root / "tree" / "deep").rename(outside)
     os.symlink(outside, scene.root / "tree" / "deep")
-    with pytest.raises(Drifted):
+    with pytest.raises(Conflict, match="deep/two cannot be reached"):
         scene.undo(effect)
     assert (outside / "two").read_bytes() == b"after"
 

@@ -148,7 +148,8 @@ class TreeAdapter:
         if effect.remedy is None:
             return Sighting(Standing.BEFORE, "nothing was begun")
         clean = effect.id in self._clean
-        sighting = sight(effect.id, effect.targets, grounds_of(effect), clean=clean)
+        found = effect.change.kind == WATCH and effect.state is State.PROPOSED
+        sighting = sight(effect.id, effect.targets, grounds_of(effect), clean=clean, found=found)
         if sighting.standing is Standing.AFTER and not clean and effect.state in _IN_FLIGHT:
             self._met.add(effect.id)
         return sighting
@@ -176,7 +177,7 @@ class TreeAdapter:
             return
         with Places(effect.targets) as places:
             for target in effect.targets:
-                place = places.if_there(target.resource)
+                place = places.within_reach(target.resource)
                 for state in (target.before, target.after):
                     if place and "held" in state:
                         release_returned(self._tools, place, state)
@@ -194,7 +195,7 @@ class TreeAdapter:
                 if unit.adjusts:
                     continue
                 with translated(unit.resource):
-                    place = places.if_there(unit.resource)
+                    place = places.within_reach(unit.resource)
                     if place:
                         Swap(unit, place, scratch(effect.id, unit.number, place.name), self._tools).tidy()
             if effect.id in self._met:

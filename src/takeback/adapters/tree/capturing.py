@@ -180,7 +180,7 @@ def _times_back(grounds: list[Ground], places: Places) -> dict[str, tuple[int, i
     found: dict[str, tuple[int, int]] = {}
     now = time.time_ns()
     for ground in grounds:
-        place = places.if_there(ground.resource)
+        place = places.within_reach(ground.resource)
         status = place.stat() if place else None
         if status is not None:
             untouched = status.st_mtime_ns == ground.times[1]

@@ -71,6 +71,15 @@ class Places:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def within_reach(self, resource: str) -> Place | None:
+        """None also where a symbolic link is on the way that is none of the effect's."""
+        try:
+            return self.if_there(resource)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            return None
+
     def names_in(self, place: Place) -> list[bytes]:
         """What is in a directory that has this place, and is no mount point."""
         try:

@@ -1,5 +1,6 @@
 """Where the world stands with an effect on many paths: each is read again."""
 
+import errno
 import os
 import stat
 from collections.abc import Sequence
@@ -20,8 +21,15 @@ from takeback.model.standing import Sighting, Standing, TargetSighting
 _DETAILS = 20
 
 
-def sight(effect: str, targets: Sequence[Target], grounds: Sequence[Ground], clean: bool = False) -> Sighting:
-    """`clean`: the asking process carried it out itself, at the first attempt, so there is no scratch of it."""
+def sight(
+    effect: str,
+    targets: Sequence[Target],
+    grounds: Sequence[Ground],
+    clean: bool = False,
+    found: bool = False,
+) -> Sighting:
+    """`clean`: the asking process carried it out itself, at the first attempt, so there is no scratch of it. `found`:
+    someone else carried it out, so that a directory may have become a link and what was in it be gone."""
     seen: dict[int, TargetSighting] = {}
     known = {target.resource for target in targets}
     late = late_ones(targets)
@@ -30,7 +38,7 @@ def sight(effect: str, targets: Sequence[Target], grounds: Sequence[Ground], cle
             if late:
                 before, after = (with_late(state, late) for state in (target.before, target.after))
                 target = target._replace(before=before, after=after)
-            seen[index] = _sight_target(effect, index, target, known, places)
+            seen[index] = _sight_target(effect, index, target, known, places, found)
         places.lock_again()
         all_seen = tuple(seen[index] for index in range(len(targets)))
         sighting = _together(targets, all_seen)
@@ -75,7 +83,9 @@ def _together(targets: Sequence[Target], seen: tuple[TargetSighting, ...]) -> Si
     return Sighting(standing, detail, seen)
 
 
-def _sight_target(effect: str, index: int, target: Target, known: set[str], places: Places) -> TargetSighting:
+def _sight_target(
+    effect: str, index: int, target: Target, known: set[str], places: Places, found: bool
+) -> TargetSighting:
     if is_excluded(target.before, target.after):
         return TargetSighting(target.resource, Standing.AFTER, target.after)
     try:
@@ -92,6 +102,8 @@ def _sight_target(effect: str, index: int, target: Target, known: set[str], plac
                 return judged._replace(standing=Standing.FOREIGN, detail=detail)
         return judged
     except OSError as error:
+        if found and error.errno == errno.ELOOP and target.after["type"] == "absent":
+            return TargetSighting(target.resource, Standing.AFTER, ABSENT)
         trouble = in_our_words(error, target.resource)
     except CannotCapture as reason:
         trouble = reason

@@ -1,5 +1,6 @@
 """What taking an effect on many paths back would do to each of them, given what is there now. Changes nothing."""
 
+import errno
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -12,13 +13,23 @@ from takeback.adapters.file.trouble import CannotCapture, translated
 from takeback.adapters.tree.in_use import in_use
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sighting import manner_of, strangers
-from takeback.adapters.tree.states import as_closed, is_dir, is_excluded, only_time, seems_alike, see
+from takeback.adapters.tree.states import (
+    as_closed,
+    in_place,
+    is_dir,
+    is_excluded,
+    only_time,
+    seems_alike,
+    see,
+)
 from takeback.adapters.tree.twins import is_joined
 from takeback.adapters.tree.units import in_order
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import display
+
+BY_A_LINK = "cannot be reached: a directory on the way to it is now a symbolic link"
 
 
 class Step(NamedTuple):
@@ -74,8 +85,15 @@ class Undoing:
             return _told(target, Outcome.EXCLUDED, f"it was not captured: {why}")
         try:
             with translated(target.resource):
-                place = places.if_there(target.resource)
+                try:
+                    place = places.if_there(target.resource)
+                except OSError as error:
+                    if error.errno != errno.ELOOP:
+                        raise
+                    return _told(target, Outcome.CONFLICT, BY_A_LINK)
                 now = self._now(target, place) if place else ABSENT
+                if now["type"] == "symlink":
+                    places.note_link(target.resource)
                 return self._judged(target, now, place, places)
         except CannotCapture as trouble:
             return _told(target, Outcome.FAILED, f"cannot be captured as it is now: {trouble.reason}")
@@ -94,10 +112,10 @@ class Undoing:
         change = Target(target.resource, now, _aim(target, now))
         if only_time(before, after) and same(now, after):
             if self._is_moved(target, now, places):
-                return _told(target, Outcome.UNDONE, "its time is put back", change)
+                return _told(target, Outcome.UNDONE, f"its time is put back{_ownerless(target, now)}", change)
             return _told(target, Outcome.ALREADY, "it is as it was before")
         if same(as_closed(now, after), after):
-            return _told(target, Outcome.UNDONE, self._back(target), change)
+            return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
         if same(now, before):
             return _told(target, Outcome.ALREADY, "it is as it was before")
         found = difference(after, now, effect=self._of.id[:8])
@@ -191,7 +209,7 @@ class Undoing:
         step = self._steps[resource]
         if step.target is not None:
             return step.target.after["type"] != "absent"
-        place = places.if_there(resource)
+        place = places.within_reach(resource)
         return place is not None and place.stat() is not None
 
     def _is_excluded(self, resource: str) -> bool:
@@ -214,6 +232,15 @@ class Undoing:
 
 def _told(target: Target, outcome: Outcome, detail: str, change: Target | None = None) -> Step:
     return Step(TargetOutcome(target.resource, outcome, detail), change)
+
+
+def _ownerless(target: Target, now: State) -> str:
+    """What to say where it belonged to someone else, and will be ours."""
+    before = target.before
+    stays = all(now.get(key) == before.get(key) for key in ("uid", "gid"))
+    if "owner_lost" not in before or (stays and in_place(now, _aim(target, now))):
+        return ""
+    return f"; only root can give it back to its owner and group ({before['uid']}:{before['gid']})"
 
 
 def _aim(target: Target, now: State) -> State:

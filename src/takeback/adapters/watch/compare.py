@@ -9,7 +9,7 @@ from takeback.adapters.watch.listing import Entry, Listing, states_of
 from takeback.adapters.watch.roots import resource_in
 from takeback.adapters.watch.sqlite_units import database_of, unit_of, units_in
 from takeback.model.remedy import Target
-from takeback.model.resource import quote, unquote
+from takeback.model.resource import display, quote, unquote
 
 Listings = Mapping[str, Listing | None]
 _NLINK = Entry._fields.index("nlink")
@@ -25,11 +25,14 @@ def differing(
     before: Listings,
     after: Listings,
     links_before: Callable[[int], Iterable[str]],
+    instead: State = ABSENT,
 ) -> Compared:
     """`before` and `after` hold the directories that differ at all, by path. `links_before` tells the names that an
-    inode had then, in directories that do not differ too."""
+    inode had then, in directories that do not differ too. `instead`: what is there, where the root itself was."""
     told_of = {path: _names_to_compare(before[path], after[path]) for path in before}
     then, now = _states(before, told_of), _states(after, told_of)
+    if instead["type"] != "absent":
+        now[""] = instead
     changed = [path for path in sorted(then.keys() | now.keys()) if _changed(then.get(path), now.get(path))]
     units = _units(changed, then, now)
     told = {*changed, *units}
@@ -43,9 +46,10 @@ def differing(
             other = one | {"excluded": closed}
         resource = resource_in(root, path)
         if "excluded" in one or "excluded" in other:
-            _tell_hole(path, one, other, residue)
+            _tell_hole(resource, one, other, residue)
         elif not _ownable(one) and not _same_owner(one, other):
-            residue.append(f"the owner of {_shown(path)} cannot be given back without being root")
+            what = "owner" if one["uid"] != os.geteuid() else "group"
+            residue.append(f"the {what} of {display(resource)}, which only root can give back")
         targets.append(
             Target(
                 resource,
@@ -181,12 +185,8 @@ def _same_owner(one: State, other: State) -> bool:
     )
 
 
-def _shown(path: str) -> str:
-    return os.fsdecode(unquote(path))
-
-
-def _tell_hole(path: str, one: State, other: State, residue: list[str]) -> None:
-    shown = _shown(path)
+def _tell_hole(resource: str, one: State, other: State, residue: list[str]) -> None:
+    shown = display(resource)
     if "excluded" in one:
         was = "is gone" if other["type"] == "absent" else "was changed"
         residue.append(f"{shown} {was} and had not been captured ({one['excluded']})")

@@ -1,5 +1,6 @@
 """What was changed since the baseline that a proposal names, as the change to be recorded."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,10 @@ Targets = tuple[Target, ...]
 _LISTED = 5
 _CLOCK_TICK = 20_000_000  # times of files are taken from a clock that goes in steps
 OLDER = "it is older than the command, and was moved here from where nothing was captured"
+OVER = (
+    "was replaced by a file older than the command, moved there from where nothing was captured: "
+    "after undo only the store has that one, and redo brings it back"
+)
 
 
 def baselines_of(change: Change) -> tuple[Baseline, ...]:
@@ -45,30 +50,32 @@ def compared(
         found = watched.changes(baseline)
         targets += found.targets
         residue += found.residue
-    kept = (
-        tuple(_staying(target, moved) for target in targets)
-        if (moved := _moved_in(change, targets))
-        else targets
-    )
-    residue += [f"{display(one)} stays ({OLDER})" for one in moved]
-    return minus(tuple(kept)), tuple(residue)
+    moved = _moved_in(change, targets)
+    stay = {one.resource for one in moved if one.before["type"] == "absent"}
+    residue += [
+        f"{display(one.resource)} {f'stays ({OLDER})' if one.resource in stay else OVER}" for one in moved
+    ]
+    kept = tuple(_staying(target, stay) for target in targets) if stay else tuple(targets)
+    return minus(kept), tuple(residue)
 
 
-def _moved_in(change: Change, targets: Sequence[Target]) -> set[str]:
+def _moved_in(change: Change, targets: Sequence[Target]) -> list[Target]:
     """Files that are new at their place and older than the change: they came from where nothing was captured (a hole,
-    another directory), so taking them away could lose the only copy."""
+    another directory), so this may be the only copy."""
     began: int = change.args.get("began", 0)
     captured = {(one.before["dev"], one.before["ino"]) for one in targets if "digest" in one.before}
-    return {
-        one.resource
+    names = Counter((one.after["dev"], one.after["ino"]) for one in targets if "digest" in one.after)
+    return [
+        one
         for one in targets
         if began
-        and one.before["type"] == "absent"
         and "digest" in one.after
-        and one.after.get("nlink", 1) == 1
+        and one.after.get("nlink", 1)
+        <= names[one.after["dev"], one.after["ino"]]  # else it has a name elsewhere
         and (one.after["dev"], one.after["ino"]) not in captured
+        and one.before.get("ino") != one.after["ino"]  # what was a hole, and can be read now
         and _is_older(path_of(one.resource), began, "left_out" in change.args)
-    }
+    ]
 
 
 def _is_older(path: bytes, began: int, unsure: bool) -> bool:

@@ -22,13 +22,28 @@ def refuse_destroyable(holes: Sequence[At], roots: Sequence[str], force: bool) -
             f"{display(resource_in(root, hole.path))}: {hole.reason}" for root, hole in lost[:_NAMED]
         )
         more = f"; and {len(lost) - _NAMED:,} more" if len(lost) > _NAMED else ""
-        hint = "Make it readable, or go ahead without it by --force (force=True)."
-        if any(hole.kind == MOUNT for _, hole in lost):
-            hint = "Name what is mounted there as a root of its own, or go ahead without it by --force (force=True)."
+        hint = f"{_way_out(lost)}, or go ahead without it by --force (force=True)."
         raise NoRemedy(
             f"What is lost here could not be brought back: {named}{more}.", hint=f"Nothing was done. {hint}"
         )
     return kept
+
+
+def _way_out(lost: Sequence[At]) -> str:
+    if any(hole.kind == MOUNT for _, hole in lost):
+        return "Name what is mounted there as a root of its own"
+    if any("readable" not in hole.reason for _, hole in lost):
+        return "Wait until nobody writes to it"
+    if all(_is_ours(path_in(root, hole.path)) for root, hole in lost):
+        return "Make it readable"
+    return "Have its owner or root make it readable for you"
+
+
+def _is_ours(path: bytes) -> bool:
+    try:
+        return os.geteuid() in (0, os.lstat(path).st_uid)
+    except OSError:
+        return True
 
 
 def _could_be_lost(root: str, hole: Hole) -> bool:

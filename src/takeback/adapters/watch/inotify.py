@@ -38,6 +38,7 @@ class Inotify:
         try:
             self._arm(b"")
             self._root = self._numbers[b""]
+            self._top = self._at_path()
         except OSError:
             self.close()
             raise
@@ -92,7 +93,16 @@ class Inotify:
                 self._take(data, told)
         except OSError:
             self.broken = True  # no more directories can be watched
+        # One around it may have been moved, and another be in its place: of that nothing is told.
+        self.broken = self.broken or self._at_path() != self._top
         return None if self.broken else told
+
+    def _at_path(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
 
     def authors(self) -> Authors | None:
         return None  # it does not tell who it was

@@ -58,6 +58,22 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def family_of(process: dict[str, Any]) -> set[int]:
+    """The process, those that carry its mark, and all that any of these started; as far as they live."""
+    found = {process["pid"], *(marked(process["mark"]) if process.get("mark") else ())}
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        fields = _fields(int(name)) if name.isdigit() else []
+        if len(fields) > 1:
+            children.setdefault(int(fields[1]), []).append(int(name))
+    pending = list(found)
+    while pending:
+        fresh = [one for one in children.get(pending.pop(), ()) if one not in found]
+        found.update(fresh)
+        pending += fresh
+    return found
+
+
 def name_of(pid: int) -> str:
     """Also of one that has ended."""
     return str(Process(pid, _name(pid))) if _started(pid) else f"process {pid} (ended)"
@@ -65,8 +81,13 @@ def name_of(pid: int) -> str:
 
 def _started(pid: int) -> str:
     """A process id is used again, its start time is not. A zombie has ended."""
-    fields = _line(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    fields = _fields(pid)
     return fields[19] if len(fields) > 19 and fields[0] not in ("Z", "X") else ""
+
+
+def _fields(pid: int) -> list[str]:
+    """Of its line in the kernel's list, from its state on: the name before may hold anything."""
+    return _line(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def _name(pid: int) -> str:

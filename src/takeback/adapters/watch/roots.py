@@ -30,7 +30,10 @@ class Root(NamedTuple):
 
 def root_of(path: "str | bytes | os.PathLike[str]") -> Root:
     """The real directory, links followed."""
-    raw = os.fsencode(path)
+    try:
+        raw = os.fsencode(path)
+    except (TypeError, UnicodeEncodeError):
+        raise Misuse(f"{path!r} is no path.", hint="Name a directory to watch.") from None
     if not raw or b"\0" in raw:
         raise Misuse("An empty path, or one with a zero byte, names nothing.", hint="Give a directory.")
     real = os.path.realpath(raw)

@@ -1,5 +1,6 @@
 """One watched root: look at it, so that the store has everything that is there; compare it with what was there."""
 
+import errno
 import os
 import time
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -8,7 +9,11 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.file.handles import Handles
 from takeback.adapters.file.kernel import AT_ROOT
-from takeback.adapters.file.paths import open_below
+from takeback.adapters.file.paths import open_below, open_place
+from takeback.adapters.file.states import ABSENT, State
+from takeback.adapters.file.tree import Scope
+from takeback.adapters.file.trouble import CannotCapture
+from takeback.adapters.tree.states import see
 from takeback.adapters.watch.authors import Authors
 from takeback.adapters.watch.compare import Compared, differing
 from takeback.adapters.watch.feed import Feed
@@ -17,12 +22,13 @@ from takeback.adapters.watch.listing import Entry, Listing, Row, digests_of, ent
 from takeback.adapters.watch.reading import in_threads, read_draft
 from takeback.adapters.watch.roots import Root, resource_in, rules_for
 from takeback.adapters.watch.scan import Bounds, Doubt, Hints, Rules, Scan
-from takeback.errors import Refused, ResourceUnreachable, StoreBusy
+from takeback.errors import Misuse, Refused, ResourceUnreachable, StoreBusy
 from takeback.model.ids import new_id
 from takeback.model.resource import display, quote
 from takeback.storage.protocols import Blobs
 
 _LIST = os.O_RDONLY | os.O_DIRECTORY
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # or something else is there, or on the way to it
 _SAMPLE = 64
 _INO = Entry._fields.index("ino")
 _MUCH = 8 << 20  # bytes to read; for less no thread is worth it
@@ -102,7 +108,7 @@ class WatchedRoot:
         with self.index.looking():
             self._refuse_lost(baseline)
             self._look(Bounds(), sticky=True)
-            return self._compared(baseline.generation)
+            return self._compared(baseline.generation, self._instead())
 
     def since(self, generation: int) -> set[str]:
         """The resources that were seen to change after that generation; nothing is looked at."""
@@ -126,7 +132,21 @@ class WatchedRoot:
                 hint="Its index was damaged or removed; look at the directory yourself.",
             )
 
-    def _compared(self, generation: int) -> Compared:
+    def _instead(self) -> State:
+        """What is at the path of the root, if the directory is no longer there."""
+        if self.index.row("") is not None:
+            return ABSENT
+        try:
+            with open_place(self.root.resource) as place:
+                found = see(place, ABSENT, Scope(self._place.blobs))
+        except CannotCapture as trouble:
+            return {"type": "file", "excluded": trouble.reason}
+        except OSError:
+            return ABSENT  # what it was in is gone too, or is something else
+        self._place.blobs.sync()
+        return found
+
+    def _compared(self, generation: int, instead: State = ABSENT) -> Compared:
         before = self.index.changed_since(generation)
         after = {path: self.index.listing(path) for path in before}
 
@@ -135,17 +155,21 @@ class WatchedRoot:
                 if path not in before:
                     yield f"{path}/{quote(name)}" if path else quote(name)
 
-        return differing(self.root.resource, before, after, links_before)
+        return differing(self.root.resource, before, after, links_before, instead)
 
     # Looking.
 
     def _look(self, bounds: Bounds, sticky: bool, register: Register = None) -> Looked:
         rules = rules_for(self.root, self._place.store, sticky)
-        hints = self._hints(sticky)
-        if hints is not None:
-            with suppress(Doubt):
-                return self._told(self._seen(rules, bounds, hints, register), whole=False)
-        return self._told(self._seen(rules, bounds, None, register), whole=True)
+        try:
+            hints = self._hints(sticky)
+            if hints is not None:
+                with suppress(Doubt):
+                    return self._told(self._seen(rules, bounds, hints, register), whole=False)
+            return self._told(self._seen(rules, bounds, None, register), whole=True)
+        except BaseException:
+            self._followed = -1  # what a feed told for a look that failed, it does not tell again
+            raise
 
     def _told(self, looked: Looked, whole: bool) -> Looked:
         self._followed = looked.generation
@@ -193,9 +217,9 @@ class WatchedRoot:
         looked = time.time_ns()
         try:
             top = open_below(AT_ROOT, self.root.path, _LIST)
-        except (FileNotFoundError, NotADirectoryError):
-            return self._nothing_there()
         except OSError as error:
+            if error.errno in _GONE:
+                return self._nothing_there(register)
             raise ResourceUnreachable(
                 f"{display(self.root.resource)} cannot be looked at: {os.strerror(error.errno or 0)}.",
                 hint="Check its mode and owner.",
@@ -287,7 +311,12 @@ class WatchedRoot:
                         hint="Nothing was done: do it again.",
                     )
 
-    def _nothing_there(self) -> Looked:
+    def _nothing_there(self, register: Register) -> Looked:
+        if register:
+            raise Misuse(
+                f"{display(self.root.resource)} is not a directory any more.",
+                hint="Name a directory to watch.",
+            )
         gone: dict[str, Listing | None] = dict.fromkeys(self._inside(""))
         return Looked(self.index.write(gone), len(gone))
 

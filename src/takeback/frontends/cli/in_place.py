@@ -89,11 +89,27 @@ def _carried_out(
         try:
             watch = _watched(asked, run, gate, argv, roots, mark)
             exit_code = _ran(asked, gate, argv)
+        except BaseException as error:
+            taken_back(tb, run, error, "nothing was changed")
+            raise
+        try:
             outcome = _finished(asked, watch, gate, exit_code, mark)
+        except TakebackError as error:
+            run.leave()
+            raise _not_recorded(error, exit_code) from error
         except BaseException as error:
             taken_back(tb, run, error, "nothing was changed")
             raise
         return _settled(asked, tb, run, outcome)
+
+
+def _not_recorded(error: TakebackError, exit_code: int) -> TakebackError:
+    """The world is changed, and how it was is in the store: so much must be said, whatever went wrong."""
+    error.hint = (
+        f"The command has ended with exit code {exit_code}, and what it changed stays; how it was before is in the "
+        f"store. {error.hint} Then `takeback recover` records it, and `takeback undo` takes it back."
+    )
+    return error
 
 
 def _watched(

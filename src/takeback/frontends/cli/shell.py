@@ -4,12 +4,12 @@ import os
 import shlex
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
-from takeback.errors import Misuse, TakebackError
+from takeback.errors import Misuse, ResourceUnreachable, TakebackError
 from takeback.frontends.cli.commands import OURS, Asked, Command
 from takeback.frontends.cli.opening import agent_of, existing, nothing_yet, opened
 from takeback.frontends.cli.output import clean, complain, counted, local_time, put, warn
@@ -20,6 +20,7 @@ from takeback.runs.outcome import Changed, in_numbers
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
+    from takeback.model.effect import Effect
     from takeback.runs.box import Box
     from takeback.runs.box_outcome import BoxOutcome
 
@@ -78,7 +79,7 @@ class Session:
         self._boxes = [box]  # branches are opened on top
         self._told: list[dict[str, Any]] = []
         self._committed: dict[str, Any] | None = None
-        self._undone: list[Any] = []
+        self._undone: list[tuple[Effect, ...]] = []
         self._code = 0
         self._ends = False
         self._terminal = (
@@ -133,7 +134,7 @@ class Session:
             complain(error, False)
 
     def _leave(self, words: list[str]) -> None:
-        if words and not words[0].isdigit():
+        if words and not _is_number(words[0]):
             raise Misuse(f"exit takes a number, not {words[0]!r}.", hint="For example `exit 1`.")
         self._code = int(words[0]) & 0xFF if words else self._code
         self._ends = True
@@ -142,6 +143,11 @@ class Session:
         capture = self._asked.screen.json
         # A script is read from our standard input, which is not that of its commands.
         outcome = self._box.run(line, capture=capture, stdin=None if self._terminal else b"")
+        if outcome.unstarted:
+            raise ResourceUnreachable(
+                f"No line can be run here: /bin/sh of {self._box.base} could not be started ({outcome.unstarted}).",
+                hint="A session needs a root filesystem with a shell; `:undo` takes back what removed it.",
+            )
         self._code = outcome.exit_code
         if outcome.effect:
             self._asked.made.append(outcome.effect.id)
@@ -152,7 +158,10 @@ class Session:
             _say(outcome)
 
     def _word(self, line: str) -> None:
-        name, *words = shlex.split(line[1:])
+        try:
+            name, *words = shlex.split(line[1:])
+        except ValueError as error:
+            raise Misuse(f"{line!r} cannot be read: {error}.", hint="Close the quotes.") from None
         known = {
             "undo": self._word_undo, "redo": self._word_redo, "history": self._word_history,
             "changes": self._word_changes, "branch": self._word_branch, "discard": self._word_discard,
@@ -164,19 +173,17 @@ class Session:
         self._code = 0
 
     def _word_undo(self, words: list[str]) -> None:
-        if words and not words[0].isdigit():
+        if words and not _is_number(words[0]):
             raise Misuse(f":undo takes a number, not {words[0]!r}.", hint="For example `:undo 2`.")
         result = self._box.undo(int(words[0]) if words else 1)
-        self._undone = list(result.undo)
-        self._say(f"Took back {counted(len(result.effects), 'step')}; you are in {clean(self._box.cwd)}.")
+        self._undone.append(result.undo)
+        self._say(f"Took back {counted(_steps(result.undo), 'step')}; you are in {clean(self._box.cwd)}.")
 
     def _word_redo(self, words: list[str]) -> None:
         if not self._undone:
             raise Misuse("Nothing was undone just now.", hint="`takeback redo` brings back any earlier one.")
-        count = len(self._undone)
-        for effect in reversed(self._undone):
-            self._tb.undo(effect)
-        self._undone = []
+        self._tb.undo(self._undone[-1])
+        count = _steps(self._undone.pop())
         self._say(f"Brought back {counted(count, 'step')}; you are in {clean(self._box.cwd)}.")
 
     def _word_history(self, words: list[str]) -> None:
@@ -194,15 +201,18 @@ class Session:
     def _word_branch(self, words: list[str]) -> None:
         first = self._box
         self._box = first.branch()
+        self._undone.clear()
         self._boxes.append(self._box)
         self._say(f"Box {short(self._box.id)} goes on from here; {short(first.id)} stays as it is.")
 
     def _word_discard(self, words: list[str]) -> None:
         effect = self._box.discard()
+        self._undone.clear()
         self._say("Everything was discarded." if effect else "There is nothing to discard.")
 
     def _word_commit(self, words: list[str]) -> None:
         outcome = self._box.commit()
+        self._undone.clear()
         if outcome.effect:
             self._asked.made.append(outcome.effect.id)
             self._committed = effect_json(self._tb.effect(outcome.effect.id))
@@ -237,6 +247,15 @@ class Session:
             )
 
 
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) < 10
+
+
+def _steps(undone: "Sequence[Effect]") -> int:
+    """Of a commit what was merged is not counted beside it."""
+    return sum(1 for effect in undone if effect.change.adapter == "box")
+
+
 def _uncommitted(box: "Box") -> int:
     count = 0
     for step in box.history():
@@ -268,6 +287,8 @@ def _say(outcome: "BoxOutcome") -> None:
         warn(f"takeback: {outcome.leftover} background {what} ended with it.")
     if outcome.stopped:
         warn(f"takeback: it {'took too long' if outcome.stopped == 'time' else 'needed too much memory'}.")
+    if outcome.untold and not outcome.dropped:
+        warn(f"takeback: {outcome.untold}")
     if outcome.dropped:
         warn(f"takeback: it failed (exit code {outcome.exit_code}), so nothing was changed.")
 

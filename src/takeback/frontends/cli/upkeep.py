@@ -11,6 +11,7 @@ from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.opening import existing, give, nothing_recorded, nothing_yet, opened, store_path
 from takeback.frontends.cli.output import bytes_in_words, clean, counted, took
+from takeback.model.effect import State
 from takeback.model.ids import short
 from takeback.upkeep import Verified
 
@@ -50,9 +51,10 @@ def _recover(asked: Asked) -> int:
 
         for one in settled:
             screen.say(clean(in_words(one)))
-        screen.say(
-            f"Settled {counted(len(settled) - len(stuck), 'effect')} in {took(started)}; {len(stuck):,} stuck."
-        )
+        left = [one for one in settled if tb.effect(one.effect).state is State.PROPOSED]
+        done = len(settled) - len(stuck) - len(left)
+        more = f", {len(left):,} still open" if left else ""
+        screen.say(f"Settled {counted(done, 'effect')} in {took(started)}; {len(stuck):,} stuck{more}.")
         return told_trouble(screen, errors)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MOST_TRIED = 20
 _MOST_READ = 64 << 20  # bytes
+_MANY = 5_000  # paths; trying every way takes longer than a hint is worth, so one that works must do
 _OFFERS = (
     ("merge", "--merge", "keeps both"),
     ("skip", "--skip-conflicts", "does the rest"),
@@ -73,40 +74,48 @@ def with_a_way_out(
 
 
 def ways_out(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any]) -> str:
-    offers = [
-        f"`{wanted.command} {option}` {what}"
-        for how, option, what in _OFFERS
-        if how != wishes["on_conflict"] and _works(tb, wanted.carry_out, {**wishes, "on_conflict": how})
-    ]
+    works: set[str] = set()
+    for how in ("force", "skip", "merge"):
+        if how != wishes["on_conflict"]:
+            result = _tried(tb, wanted.carry_out, {**wishes, "on_conflict": how})
+            if result:
+                works.add(how)
+                if len(result.targets) > _MANY:
+                    break
+    offers = [f"`{wanted.command} {option}` {what}" for how, option, what in _OFFERS if how in works]
     return f"{', '.join(offers)}." if offers else ""
 
 
 def _works(tb: "Takeback", carry_out: Callable[..., UndoResult], wishes: dict[str, Any]) -> bool:
-    """Whether it would change something, and all of it unless conflicts may be skipped."""
+    return _tried(tb, carry_out, wishes) is not None
+
+
+def _tried(tb: "Takeback", carry_out: Callable[..., UndoResult], wishes: dict[str, Any]) -> UndoResult | None:
+    """What it would do, if it would change something, and all of it unless conflicts may be skipped."""
     if tb.store.database.read_only or tb.store.suspect():
-        return False
+        return None
     try:
         result = carry_out(**{**wishes, "dry_run": True})
     except TakebackError:
-        return False
+        return None
     outcomes = {one.outcome for one in result.targets}
     settles = wishes["on_conflict"] == "skip" and any(one.state is State.STUCK for one in result.effects)
     if Outcome.UNDONE not in outcomes and not settles:
-        return False
+        return None
     if wishes["on_conflict"] != "skip" and not outcomes <= {Outcome.UNDONE, Outcome.ALREADY}:
-        return False
+        return None
     digests = (digest for effect in result.effects if effect.remedy for digest in effect.remedy.blobs)
-    return _readable(tb.store.blobs, dict.fromkeys(digests))
+    return result if _readable(tb.store.blobs, dict.fromkeys(digests)) else None
 
 
 def _readable(blobs: Blobs, digests: Iterable[str]) -> bool:
     """Damage shows only when a blob is read; of what is too much to read for a hint it must do that it is there."""
     left = _MOST_READ
     try:
-        for digest in digests:
+        for number, digest in enumerate(digests):
             if not blobs.has(digest):
                 return False
-            for piece in blobs.read(digest) if left > 0 else ():
+            for piece in blobs.read(digest) if left > 0 and number < _MANY else ():
                 left -= len(piece)
                 if left <= 0:
                     break
