@@ -182,8 +182,8 @@ def born(dir_fd: int, name: bytes) -> int:
 
 
 def sync_together(fds: Sequence[int]) -> None:
-    """Each of these files is durable when this returns. All are begun before the first is waited for: then one commit of
-    the filesystem's journal covers them, and not one for each."""
+    """Each of these files is durable when this returns. All are begun before the first is waited for: then one commit
+    of the filesystem's journal covers them, and not one for each."""
     if len(fds) > 1:
         for fd in fds:
             libc().write_out(fd)

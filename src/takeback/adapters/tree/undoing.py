@@ -19,8 +19,8 @@ from takeback.adapters.tree.states import (
     is_dir,
     is_excluded,
     only_time,
-    seems_alike,
     see,
+    seems_alike,
 )
 from takeback.adapters.tree.twins import is_joined
 from takeback.adapters.tree.units import in_order

@@ -12,7 +12,6 @@ from takeback.model.remedy import Target
 from takeback.model.resource import display, quote, unquote
 
 Listings = Mapping[str, Listing | None]
-_NLINK = Entry._fields.index("nlink")
 
 
 class Compared(NamedTuple):
@@ -89,9 +88,7 @@ def _names_to_compare(one: Listing | None, other: Listing | None) -> set[bytes]:
     for listing in (one, other):
         if listing is not None:
             found |= {
-                name
-                for name, entry in zip(listing.names, listing.entries, strict=True)
-                if entry[_NLINK] > 1
+                name for name, entry in zip(listing.names, listing.entries, strict=True) if entry.nlink > 1
             }
             found |= {name for unit in units_in(listing.names, listing.names) for name in unit}
     return found

@@ -13,14 +13,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from takeback.adapters.watch.listing import Entry, Lately, Listing, Row, digests_of, packed
+from takeback.adapters.watch.listing import Lately, Listing, Row, digests_of, packed
 from takeback.errors import ResourceUnreachable
 from takeback.model.resource import quote
 
 VERSION = "1"
 _COLUMNS = "stamp, shell, names, entries, folders, extras"
 _SUFFIX = ".db"
-_NLINK = Entry._fields.index("nlink")
 _FILES = ("", "-wal", "-shm")
 
 # Kinds of holes.
@@ -294,7 +293,7 @@ class Index:
         several = [
             (_signed(entry.ino), path, name, entry.nlink)
             for name, entry in zip(listing.names, listing.entries, strict=True)
-            if entry[_NLINK] > 1 and listing.extras.get(quote(name), {}).get("excluded") is None
+            if entry.nlink > 1 and listing.extras.get(quote(name), {}).get("excluded") is None
         ]
         if several:
             db.executemany("INSERT INTO links (ino, path, name, nlink) VALUES (?, ?, ?, ?)", several)

@@ -227,7 +227,13 @@ class WatchedRoot:
         try:
             with Handles(top) as handles:
                 scan = Scan(
-                    handles, self._known(hints), self.index.lately.unpacked, self._inside, rules, bounds, looked
+                    handles,
+                    self._known(hints),
+                    self.index.lately.unpacked,
+                    self._inside,
+                    rules,
+                    bounds,
+                    looked,
                 )
                 if hints is None:
                     scan.everything()
