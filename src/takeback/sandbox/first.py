@@ -18,6 +18,7 @@ from takeback.sandbox.overlay import allow_many_files
 if TYPE_CHECKING:
     from socket import socket
 
+READY = b"R"  # told by one that was built ahead
 NOT_FOUND, NOT_EXECUTABLE, OUT_OF_TIME = 127, 126, 124
 _LONG = 1e6  # seconds; more than that poll(2) cannot wait for at once
 _GRACE = 1.0  # seconds between the polite signal and the other one
@@ -77,17 +78,32 @@ def _live(door: "socket", home: Home) -> dict[str, Any]:
     except OSError as error:
         problem = error  # told to whoever comes with a command
     job, stdio = _heard(door)
+    bound: list[bytes] | None = None
+    if job.order is None:
+        bound = _built_ahead(job, problem)
+        door.sendall(READY)
+        job, stdio = _heard(door)
     if problem:
         raise problem
-    return _carried_out(job, stdio, ready, home.ignored, door.fileno())
+    return _carried_out(job, bound, stdio, ready, home.ignored, door.fileno())
 
 
-def _heard(door: "socket") -> tuple[Job, tuple[int, int, int]]:
+def _built_ahead(job: Job, problem: OSError | None) -> list[bytes]:
+    """Where it cannot be done nothing is told: whoever comes with a command tries anew."""
+    if problem or not job.scene:
+        os._exit(1)
+    try:
+        return rootfs.build(job.scene)
+    except OSError:
+        os._exit(1)
+
+
+def _heard(door: "socket") -> tuple[Job, tuple[int, ...]]:
     import marshal
     from socket import recv_fds
 
     head, fds, _, _ = recv_fds(door, 8, 3)
-    if len(head) != 8 or len(fds) != 3:
+    if len(head) != 8:
         os._exit(0)  # there will be none
     for fd in fds:
         os.set_inheritable(fd, False)
@@ -98,15 +114,24 @@ def _heard(door: "socket") -> tuple[Job, tuple[int, int, int]]:
         if not piece:
             os._exit(0)
         raw += piece
-    return unpacked(marshal.loads(raw)), (fds[0], fds[1], fds[2])
+    return unpacked(marshal.loads(raw)), tuple(fds)
 
 
 def _carried_out(
-    job: Job, stdio: tuple[int, int, int], ready: Ready, ignored: tuple[int, ...], door: int
+    job: Job,
+    bound: list[bytes] | None,
+    given: tuple[int, ...],
+    ready: Ready,
+    ignored: tuple[int, ...],
+    door: int,
 ) -> dict[str, Any]:
-    order = job.order
+    """`bound`: points that could get no overlay, if the place is built already."""
+    order, stdio = job.order, (given[0], given[1], given[2])
+    assert order
     doors = cgroups.open_doors(cgroups.Group(*order["group"])) if order["group"] else cgroups.Doors((), ())
-    bound = rootfs.build(job.scene)
+    if bound is None:
+        assert job.scene
+        bound = rootfs.build(job.scene)
     if not order["network"]:
         limits.raise_loopback()
     wait_past(order["after"])  # most often it is by now, and costs nothing

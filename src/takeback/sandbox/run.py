@@ -13,26 +13,71 @@ from takeback.sandbox.rootfs import Scene
 from takeback.sandbox.workshop import Workshop
 
 
+class Plan(NamedTuple):
+    """What a command is to find. Where two are equal, what was made for the one does for the other."""
+
+    root: bytes
+    overlays: tuple[tuple[bytes, tuple[bytes, ...], bool], ...]  # point, lowers, whether only names
+    read_only: tuple[bytes, ...]
+    masks: tuple[bytes, ...]
+    terminal: bytes
+    userxattr: bool
+    stamps: tuple[
+        tuple[int, ...], ...
+    ]  # of the directories that are copied, or looked up before the command is there
+
+
 class Prepared(NamedTuple):
     scratch: str  # of this command; all in it goes when it has ended
     scene: Scene
     mounts: tuple[Mount, ...]
     marks: dict[str, dict[str, bytes]]  # attributes of the topmost directories, by point
-    started_ns: int
-    way: dict[str, tuple[int, int, int, int]]  # the directories on the way to where it begins
+    started_ns: int = 0
+    way: dict[str, tuple[int, int, int, int]] = {}  # the directories on the way to where it begins
 
 
 class Unfit(Exception):
     """Why these layers cannot be put over this world; a sentence."""
 
 
-def prepare(
+def planned(
     order: dict[str, Any], points: list[Point], workshop: Workshop, terminal: bytes, userxattr: bool
-) -> Prepared:
+) -> Plan:
     stack = Stack(order["root"], tuple(order["layers"]))
     root = os.fsencode(stack.root)
     overlaid = {one.point: one.how for one in points if one.how != READ_ONLY}
     _all_there(stack, overlaid, userxattr)
+    overlays: list[tuple[bytes, tuple[bytes, ...], bool]] = []
+    stamps: list[tuple[int, ...]] = []
+    for point in sorted(overlaid):
+        lowers = tuple(ground.root for ground in grounds_below(stack, os.fsdecode(point)))
+        try:
+            below = os.stat(lowers[0])
+        except FileNotFoundError:
+            continue  # unmounted a moment ago
+        overlays.append((point, lowers, overlaid[point] == NAMES))
+        stamps.append((below.st_dev, below.st_ino, below.st_ctime_ns))
+    hidden = (*map(os.fsencode, order["hidden"]), os.fsencode(workshop.place))
+    masks = _masks(root, hidden)
+    for point in (*masks, *(one.point for one in points)):
+        stamps += _ancestors(root.rstrip(b"/") + point)
+    read_only = tuple(one.point for one in points if one.how == READ_ONLY)
+    return Plan(root, tuple(overlays), read_only, masks, terminal, userxattr, tuple(stamps))
+
+
+def _ancestors(path: bytes) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = []
+    while path.strip(b"/"):
+        try:
+            status = os.lstat(path)
+            found.append((status.st_dev, status.st_ino))
+        except OSError:
+            found.append(())
+        path = os.path.dirname(path)
+    return found
+
+
+def prepare(plan: Plan, workshop: Workshop) -> Prepared:
     scratch = workshop.scratch()
     overlays: list[Overlay] = []
     mounts: list[Mount] = []
@@ -40,39 +85,38 @@ def prepare(
     try:
         for name in ("", "/layer", "/work"):
             os.mkdir(scratch + name, 0o700)
-        for number, point in enumerate(sorted(overlaid)):
+        for number, (point, lowers, names) in enumerate(plan.overlays):
             name = os.fsdecode(point)
-            overlay = Overlay(
-                point,
-                tuple(ground.root for ground in grounds_below(stack, name)),
-                os.fsencode(f"{scratch}/layer/{number}"),
-                os.fsencode(f"{scratch}/work/{number}"),
-                overlaid[point] == NAMES,
-            )
+            upper, work = os.fsencode(f"{scratch}/layer/{number}"), os.fsencode(f"{scratch}/work/{number}")
+            overlay = Overlay(point, lowers, upper, work, names)
             try:
                 below = os.stat(overlay.lowers[0])
             except FileNotFoundError:
                 continue  # unmounted a moment ago
-            made = make_directories(overlay, below, userxattr)
+            made = make_directories(overlay, below, plan.userxattr)
             overlays.append(overlay)
-            marks[name] = attributes(overlay.upper, userxattr)
+            marks[name] = attributes(overlay.upper, plan.userxattr)
             mounts.append(Mount(name, str(number), first_look(made)))
     except BaseException:
         workshop.clear(scratch)
         raise
-    hidden = (*map(os.fsencode, order["hidden"]), os.fsencode(workshop.place))
     scene = Scene(
-        root,
+        plan.root,
         workshop.root,
         workshop.aside,
         tuple(overlays),
-        tuple(one.point for one in points if one.how == READ_ONLY),
-        _masks(root, hidden),
-        terminal,
-        userxattr,
+        plan.read_only,
+        plan.masks,
+        plan.terminal,
+        plan.userxattr,
     )
-    way = {} if stack.layers else _way(root, os.fsencode(order["cwd"]))
-    return Prepared(scratch, scene, tuple(mounts), marks, time.time_ns(), way)
+    return Prepared(scratch, scene, tuple(mounts), marks)
+
+
+def begun(prepared: Prepared, order: dict[str, Any]) -> Prepared:
+    """Now, over the world as it is now."""
+    way = {} if order["layers"] else _way(prepared.scene.root, os.fsencode(order["cwd"]))
+    return prepared._replace(started_ns=time.time_ns(), way=way)
 
 
 def _way(root: bytes, cwd: bytes) -> dict[str, tuple[int, int, int, int]]:

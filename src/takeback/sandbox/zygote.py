@@ -7,7 +7,6 @@ import select
 import signal
 import socket  # noqa: TID253 this module is loaded by the small process only
 import sys
-import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -17,8 +16,9 @@ from takeback.sandbox.first import Home
 from takeback.sandbox.mounts import Point, mounted, points_for_root, points_for_user, visible
 from takeback.sandbox.order import MAPPED, ROOT, USER
 from takeback.sandbox.rootfs import get_ready
-from takeback.sandbox.run import Prepared, Unfit
-from takeback.sandbox.spare import PATIENCE, Spare, end_spare, hand_over, is_alive, make_spare
+from takeback.sandbox.run import Plan, Prepared, Unfit
+from takeback.sandbox.spare import Spare, hand_over, make_spare
+from takeback.sandbox.spares import Spares
 from takeback.sandbox.workshop import Workshop
 
 # What a terminal sends to a whole group is for the command, not for us; it lives and dies with the caller.
@@ -36,6 +36,7 @@ class Told:
     def __init__(self) -> None:
         self.raw = b""
         self.whole = False
+        self.left = False  # a layer that the next command will lie on
 
 
 class Child(NamedTuple):
@@ -43,8 +44,7 @@ class Child(NamedTuple):
     spare: Spare
     told: Told
     prepared: Prepared
-    layer: str
-    keep_empty: bool
+    order: dict[str, Any]
     group: cgroups.Group | None
     foreground: tuple[int, int]  # a descriptor of the terminal and who was in front
 
@@ -66,7 +66,8 @@ class Zygote:
         self.parent = parent
         self._mounts: tuple[bytes, list[Any]] = (b"", [])
         self._points: tuple[bytes, bytes, list[Point]] = (b"", b"", [])
-        self.spare: Spare | None = None
+        self.spares = Spares(self.poll, self.make_spare, self.plan)
+        self.expected: dict[str, Any] | None = None  # the next order, if it goes on where the last one ended
         self.network = True  # what the last command was given
         self.started = 0
         self.arriving: list[int] = []  # descriptors of a command that is just being started
@@ -91,7 +92,7 @@ class Zygote:
         self.poll.register(self.control, select.POLLIN)
         self.poll.register(self.parent, select.POLLIN)
         while True:
-            events = self.poll.poll(1000 if self.spare else None)
+            events = self.poll.poll(1000 if self.spares.waiting else None)
             for fd, _ in events:
                 if fd == self.parent:
                     return self.leave()
@@ -100,40 +101,39 @@ class Zygote:
                         return self.leave()
                 elif fd in self.children:
                     self.hear(self.children[fd], fd)
+                else:
+                    self.spares.hear(fd, self.workshop)
             self.have_spare()
 
     def have_spare(self) -> None:
-        """While a command runs the next one's place is made ready. Who runs only one command needs none."""
-        spare = self.spare
-        if spare and time.monotonic() - spare.made > PATIENCE:
-            self.spare = None
-            end_spare(spare)
-        elif not spare and self.children and self.started > 1:
-            try:
-                self.spare = self.make_spare(self.network)
-            except OSError:
-                return  # the next command will try, and tell
+        """While a command runs the next one's place is made ready, and finished when it has ended. Who runs only one
+        command needs none."""
+        expected, self.expected = self.expected, None
+        self.spares.tire()
+        if self.started < 2 or not (self.children or expected) or not self.workshop:
+            return
+        mounts = _mount_table()
+        try:
+            self.spares.have(self.network, mounts)
+        except OSError:
+            return  # the next command will try, and tell
+        if expected and not self.children:
+            self.spares.build(expected, mounts, self.workshop)
 
-    def make_spare(self, network: bool) -> Spare:
+    def make_spare(self, network: bool, mounts: bytes) -> Spare:
         assert self.workshop
         home = Home(self.workshop.aside, self.user, self.ignored)
-        return make_spare(network, _mount_table(), home, self.forget_others)
+        return make_spare(network, mounts, home, self.forget_others)
 
-    def take_spare(self, network: bool, mounts: bytes) -> Spare:
-        """The one that was made ready, if the world has not changed since."""
-        spare, self.spare = self.spare, None
-        if spare:
-            if spare.network == network and spare.mounts == mounts and is_alive(spare):
-                return spare
-            end_spare(spare)
-        return self.make_spare(network)
+    def plan(self, order: dict[str, Any], mounts: bytes) -> Plan:
+        assert self.workshop
+        return run.planned(order, self.points(order, mounts), self.workshop, order["terminal"], self.user)
 
     def leave(self) -> None:
         """The caller is gone: so is everything that ran for it."""
-        if self.spare:
-            end_spare(self.spare)
         for child in self.each_child():
-            end_spare(child.spare)
+            self.spares.dismiss(child.spare)
+        self.spares.close()
         if self.workshop:
             self.workshop.close()
 
@@ -187,12 +187,19 @@ class Zygote:
                 undo.callback(cgroups.remove, group)
             terminal = os.fsencode(os.ttyname(foreground[0])) if foreground[0] >= 0 else b""
             mounts = _mount_table()
-            prepared = run.prepare(order, self.points(order, mounts), self.workshop, terminal, self.user)
-            undo.callback(self.workshop.clear, prepared.scratch)
-            spare = self.take_spare(order["network"], mounts)
+            order["terminal"] = terminal
+            plan = self.plan(order, mounts)
+            # Its group has to be entered before anything is built.
+            spare = self.spares.take(order["network"], mounts, None if group else plan)
+            undo.callback(self.spares.dismiss, spare)
+            prepared = spare.prepared
+            if prepared is None:
+                prepared = run.prepare(plan, self.workshop)
+                undo.callback(self.workshop.clear, prepared.scratch)
+            prepared = run.begun(prepared, order)
             hand_over(spare, order, prepared.scene, stdio)
             undo.pop_all()
-        child = Child(caller, spare, Told(), prepared, order["layer"], order["keep_empty"], group, foreground)
+        child = Child(caller, spare, Told(), prepared, order, group, foreground)
         for fd in (caller.fileno(), spare.pidfd, spare.door.fileno()):
             self.children[fd] = child
             self.poll.register(fd, select.POLLIN)
@@ -204,7 +211,7 @@ class Zygote:
             child.caller.close()
             if child.foreground[0] >= 0:
                 os.close(child.foreground[0])
-        for fd in (*self.arriving, self.parent):
+        for fd in (*self.arriving, self.parent, self.spares.table):
             os.close(fd)
         self.control.close()
 
@@ -295,14 +302,18 @@ class Zygote:
         if child.foreground[0] >= 0:
             os.close(child.foreground[0])
         child.caller.close()
+        if not child.group:
+            above = [child.order["layer"]] if child.told.left else []
+            self.expected = child.order | {"layers": above + child.order["layers"]}
 
     def finish(self, child: Child, told: dict[str, Any]) -> dict[str, Any]:
         try:
-            finished = run.finish(child.prepared, child.layer, child.keep_empty)
+            finished = run.finish(child.prepared, child.order["layer"], child.order["keep_empty"])
         except OSError as error:
             return {"problem": "layer", "text": str(error)}
         if finished.problem:
             return {"problem": "moved", "text": finished.problem}
+        child.told.left = finished.there and not told["code"] and child.order["ask"]
         return told | {"layer": finished.there}
 
     def back_in_front(self, child: Child) -> None:

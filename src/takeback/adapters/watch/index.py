@@ -21,6 +21,7 @@ VERSION = "1"
 _COLUMNS = "stamp, shell, names, entries, folders, extras"
 _SUFFIX = ".db"
 _FILES = ("", "-wal", "-shm")
+_SCARCE = 128 << 10  # bytes
 
 # Kinds of holes.
 UNREADABLE = "unreadable"
@@ -77,6 +78,8 @@ class Index:
             if self._is_another():
                 self.close()  # nobody watched, so it was dropped meanwhile
             yield
+        except sqlite3.Error as error:
+            raise _unreachable(self._path, error) from error
         finally:
             os.close(lock)
 
@@ -408,7 +411,21 @@ def _reachable(path: str) -> Generator[None, None, None]:
 
 
 def _unreachable(path: str, error: sqlite3.Error) -> ResourceUnreachable:
+    if _is_full(path):  # SQLite may call that an error of the disk, or a database that cannot be written
+        return ResourceUnreachable(
+            "There is no room on the disk under the store for what was seen of a watched directory.",
+            hint="Free some space, or choose another store with --store.",
+        )
     return ResourceUnreachable(
         f"The index at {path} could not be written: {error}.",
         hint="Check free space and the disk; the index is made anew if it is removed.",
     )
+
+
+def _is_full(path: str) -> bool:
+    """Whether there is no room for the few pages that SQLite needs beside a database."""
+    try:
+        now = os.statvfs(os.path.dirname(path))
+    except OSError:
+        return False
+    return now.f_bavail * now.f_frsize < _SCARCE or (now.f_files > 0 and not now.f_favail)

@@ -139,6 +139,14 @@ def trusted(ctime: int, looked: int) -> int:
     return ctime
 
 
+def distrusting(row: Row, names: Container[bytes]) -> Row:
+    """With these names to be read again."""
+    listing = unpacked(row)
+    entries = zip(listing.names, listing.entries, strict=True)
+    doubted = tuple(entry._replace(ctime=0) if name in names else entry for name, entry in entries)
+    return packed(listing._replace(entries=doubted))
+
+
 def stamped(status: os.stat_result, looked: int) -> Stamp:
     return Stamp(status.st_dev, status.st_ino, status.st_mtime_ns, trusted(status.st_ctime_ns, looked))
 
