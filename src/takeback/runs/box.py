@@ -191,17 +191,19 @@ class Box:
             raise
         if changed:
             ran.running.gone()
-        if not durable:
-            self._upkeep.settle(layers, self.id)
-        if changed and due(layers.depth(ran.layer)):
-            self._upkeep.later(lambda: squash_below(layers, ran.layer))
         outcome = outcome._replace(
             effect=effect,
             durable=durable,
             cwd=after.cwd,
             look=lambda: self._changes_of(ran.layer, point.layer) if changed else (),
         )
-        return outcome._replace(text=in_words(outcome))
+        outcome = outcome._replace(text=in_words(outcome))
+        # Last: another thread that is awake takes turns with us.
+        if not durable:
+            self._upkeep.settle(layers, self.id)
+        if changed and due(layers.depth(point.layer) + 1):
+            self._upkeep.later(lambda: squash_below(layers, ran.layer))
+        return outcome
 
     def _forget(self, ran: Ran) -> None:
         """Nobody will ever mount it."""
