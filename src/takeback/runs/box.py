@@ -24,6 +24,7 @@ from takeback.runs.box_outcome import BoxOutcome, in_words, listed, not_kept
 from takeback.runs.box_running import (
     Ran,
     changed_files,
+    expect,
     is_somewhere_else,
     make_durable,
     point_at,
@@ -281,7 +282,9 @@ class Box:
             if not wanted:
                 return UndoResult("done", (), ())
             with self._hand.layers.working(self.id):
-                return self._hand.undo(box_history.with_commits(journal, wanted), wishes, dry_run)
+                result = self._hand.undo(box_history.with_commits(journal, wanted), wishes, dry_run)
+            expect(self._hand.sandbox(self._setting.rooms), self._hand.layers, self._setting)
+            return result
 
     def history(self) -> tuple[Step, ...]:
         """Every step, oldest first; those that were taken back say so."""
