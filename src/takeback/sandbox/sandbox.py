@@ -48,10 +48,13 @@ class Running:
             return
 
     def wait(self, reading: "Reading | None" = None) -> Ended:
-        """When this returns no process of it is alive, nothing is mounted, and its layer is there. `reading` takes what
-        it prints."""
+        """When this returns no process of it is alive, and its layer, if there is one, is there and mounted nowhere.
+        `reading` takes what it prints."""
         try:
-            return self.ended(reading)
+            ended = self.ended(reading)
+            if not ended.layer:
+                self.leave()
+            return ended
         finally:
             self.gone()
 

@@ -145,7 +145,7 @@ class Zygote:
         raw, fds, _, _ = socket.recv_fds(self.control, wire.LARGEST, 4)
         for fd in fds:
             os.set_inheritable(fd, False)
-        if raw and not fds:
+        if raw.startswith(b"{"):
             self.expected = self.last | json.loads(raw) if self.last else None
             return True
         if not raw or len(fds) != 4:
