@@ -1,5 +1,6 @@
 """Feeds are hints: with them a look finds what a look at the whole tree finds; when they lose something it is that."""
 
+import mmap
 import os
 import random
 import shutil
@@ -66,6 +67,26 @@ def test_only_what_changed_is_looked_at(fed):
     assert [one.resource.rpartition("/")[2] for one in found.targets if one.after["type"] == "file"] == [
         "file"
     ]
+
+
+def test_the_time_of_a_directory_does_not_make_all_that_is_in_it_be_looked_at(scene):
+    scene.write("dir/file", "x")
+    feed = Inotify(scene.watched.root.path)
+    try:
+        os.utime(scene.tree / "dir", ns=(1, 1))
+        assert feed.drain() == {"dir": {b""}}
+    finally:
+        feed.close()
+
+
+def test_the_mode_and_the_time_of_a_directory_are_told(fed):
+    baseline = fed.begin()
+    os.chmod(fed.tree / "dir" / "sub", 0o750)
+    os.utime(fed.tree / "dir", ns=(1, 1))
+    found, whole = told(fed, baseline)
+
+    assert quiet(fed, whole)
+    assert {os.path.basename(one.resource): one.after["mode"] for one in found.targets}["sub"] == 0o750
 
 
 def test_nothing_changed_is_nothing_looked_at(fed):
@@ -343,6 +364,24 @@ def test_what_was_told_for_a_look_that_failed_is_not_forgotten(fed):
 
     (before, _) = fed.changes(baseline)["top"]
     assert fed.content(before) == b"changed before the look that fails"
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["dirty before", "mapped meanwhile"])
+@pytest.mark.parametrize("follow", [True, False], ids=["feed", "scan"])
+def test_what_is_written_through_memory_is_seen_while_it_is_mapped(scene, follow, early):
+    path = scene.write("dir/odd\nname", "before")
+    if follow:
+        scene.watched.follow(Inotify(scene.watched.root.path))
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0 if early else 6) as memory:
+        if early:
+            memory[0:1] = b"B"
+        scene.begin()
+        baseline = scene.begin()
+        memory[0:6] = b"AFTER!"
+        ((before, after),) = scene.changes(baseline).values()
+
+    assert scene.content(before) == (b"Before" if early else b"before")
+    assert scene.content(after) == b"AFTER!"
 
 
 def test_where_changes_do_not_go_through_this_kernel_there_is_no_feed(tmp_path):

@@ -409,3 +409,56 @@ def test_what_came_with_all_its_names_from_elsewhere_stays_too(desk):
     desk.in_place("mv ../pair .; ln ../single linked; exit 1")
 
     assert desk.world() == {"dir/file": "before", "pair/one": "copy", "pair/two": "copy"}
+
+
+@pytest.fixture
+def disk(desk):
+    """A small one under the store."""
+    place = desk.tree.parent / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", place], check=True)
+    desk.env["TAKEBACK_STORE"] = str(place / "store")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("left", ["0", "20K", "400K"])
+def test_what_cannot_be_recorded_for_want_of_room_is_recorded_when_there_is_some(desk, disk, left):
+    (desk.tree / "large").write_bytes(os.urandom(300_000))
+    before = {path: path.read_bytes() for path in desk.tree.rglob("*") if path.is_file()}
+    script = (
+        "for i in large 2 3; do head -c 300000 /dev/urandom > $i; done; rm dir/file; "
+        f"head -c 90M /dev/zero > {disk}/fill 2>/dev/null; truncate -s -{left} {disk}/fill"
+    )
+    ran = desk.in_place(script)
+
+    assert ran.returncode == 125 and "ended with exit code 0, and what it changed stays" in ran.stderr
+    assert ran.stderr.count("error: ") == ran.stderr.count("hint: ") == 1 and "readonly" not in ran.stderr
+    assert not (desk.tree / "dir" / "file").exists()
+    refused = desk.takeback("undo")
+    assert refused.returncode == 5 and refused.stderr.count("hint: ") == 1
+
+    (disk / "fill").unlink()
+    assert "Settled 1 effect" in desk.takeback("recover").stdout
+    assert desk.takeback("undo").returncode == 0
+    assert {path: path.read_bytes() for path in desk.tree.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("spare", [0, 60, 120])
+def test_a_baseline_for_which_there_is_no_room_is_told_and_nothing_runs(desk, disk, spare):
+    assert desk.in_place("true").returncode == 0
+    (disk / "store" / "settings.json").write_text('{"reserve_bytes": 0}')
+    room = os.statvfs(disk)
+    size = room.f_bavail * room.f_frsize - spare * 1024
+    for number, start in enumerate(range(0, size, 400_000)):
+        (desk.tree / str(number)).write_bytes(os.urandom(min(400_000, size - start)))
+
+    ran = desk.in_place("touch ran")
+
+    begun = (desk.tree / "ran").exists()
+    assert ran.returncode == 125 and ran.stderr.count("error: ") == ran.stderr.count("hint: ") == 1, ran
+    assert ("Nothing was " in ran.stderr, "has ended with exit code" in ran.stderr) == (not begun, begun), ran

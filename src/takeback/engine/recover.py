@@ -154,6 +154,7 @@ def _settle_watched(parts: Parts, lease: Lease, effect: Effect) -> Settled:
 
     told = Settled(effect.id, effect.run, effect.change.summary, "")
     try:
+        parts.refuse_without_room(0)
         found = settle(parts, lease, effect)
     except (Unavailable, Refused) as error:
         return told._replace(outcome="left", detail=str(error))

@@ -18,7 +18,8 @@ from takeback.adapters.watch.authors import Authors
 from takeback.adapters.watch.compare import Compared, differing
 from takeback.adapters.watch.feed import Feed
 from takeback.adapters.watch.index import Hole, Index, Watch, index_name
-from takeback.adapters.watch.listing import Entry, Listing, Row, digests_of, entries_of
+from takeback.adapters.watch.listing import Entry, Listing, Row, digests_of, distrusting, entries_of
+from takeback.adapters.watch.mapped import mapped_below
 from takeback.adapters.watch.reading import in_threads, read_draft
 from takeback.adapters.watch.roots import Root, resource_in, rules_for
 from takeback.adapters.watch.scan import Bounds, Doubt, Hints, Rules, Scan
@@ -44,6 +45,7 @@ class Place(NamedTuple):
     directory: str
     blobs: Blobs
     store: bytes
+    opened: dict[str, Index]  # by name: those in use here; to open one takes a millisecond
     room: Callable[[int], None] = lambda more: None  # raises where that many bytes more are too many
 
 
@@ -72,10 +74,12 @@ class WatchedRoot:
         self.root = root
         self._place = place
         self.index = Index(place.directory, index_name(root.resource), root.resource)
+        place.opened.setdefault(self.index.name, self.index)
         self.feed = feed
         self.crowded = False  # the last feed ended, because it had to tell too much
         self._followed = -1  # the generation since which the feed has told everything
         self._known_inodes: set[int] | None = None
+        self._mapped: dict[str, set[bytes]] = {}  # what may be written without anybody telling
         self.last = Looked(0)
 
     def follow(self, feed: Feed | None) -> None:
@@ -84,6 +88,8 @@ class WatchedRoot:
         self._followed = -1
 
     def close(self) -> None:
+        if self._place.opened.get(self.index.name) is self.index:
+            del self._place.opened[self.index.name]
         self.index.close()
         if self.feed:
             self.feed.close()
@@ -157,6 +163,7 @@ class WatchedRoot:
 
     def _look(self, bounds: Bounds, sticky: bool, register: Register = None) -> Looked:
         rules = rules_for(self.root, self._place.store, sticky)
+        self._mapped = mapped_below(self.root.path)
         try:
             hints = self._hints(sticky)
             if hints is not None:
@@ -187,13 +194,20 @@ class WatchedRoot:
         rules_changed = any(b".gitignore" in names for names in hints.values())
         if rules_changed and not sticky:
             return None
+        for path, names in self._mapped.items():
+            hints.setdefault(path, set()).update(names)
+        if self.index.has_any_links():
+            self._add_links(hints)
+        return hints
+
+    def _add_links(self, hints: dict[str, set[bytes]]) -> None:
+        """What was done to a file through one of its names was done to all."""
         for path, name in self.index.linked_elsewhere():
             hints.setdefault(path, set()).add(name)
         for path, names in list(hints.items()):
             for name in list(names):
                 for where, other in self.index.twins_of(path, name):
                     hints.setdefault(where, set()).add(other)
-        return hints
 
     def _inodes(self) -> set[int]:
         """Of all files that the index knows, and some that it knew."""
@@ -217,14 +231,23 @@ class WatchedRoot:
             ) from error
         try:
             with Handles(top) as handles:
-                scan = Scan(handles, self._known(hints), self._inside, rules, bounds, looked)
+                scan = Scan(
+                    handles,
+                    self._known(hints),
+                    self.index.lately.unpacked,
+                    self._inside,
+                    rules,
+                    bounds,
+                    looked,
+                )
                 if hints is None:
                     scan.everything()
                 else:
                     scan.only(hints)
                     if self.index.has_links(scan.gone):
                         raise Doubt  # what was done through names that are gone, was done to files that are not
-                self._place.room(scan.bytes)
+                # Most of what is there afterwards may be known already, such as what was moved.
+                self._place.room(scan.bytes if register else 0)
                 seen = self._read(handles, scan, looked, careful=hints is not None)
         finally:
             os.close(top)
@@ -234,11 +257,22 @@ class WatchedRoot:
         if not self.index.exists():
             return lambda path: None
         if hints is not None:
-            return self.index.row
+            return self._doubting(self.index.row)
         rows = self.index.rows()
         if not self._has_contents(rows):
             return lambda path: None  # the store lost something: all of it is read again
-        return rows.get
+        return self._doubting(rows.get)
+
+    def _doubting(self, known: Callable[[str], Row | None]) -> Callable[[str], Row | None]:
+        """As if what is mapped had been too young to trust its times."""
+        if not self._mapped:
+            return known
+
+        def row(path: str) -> Row | None:
+            found = known(path)
+            return distrusting(found, self._mapped[path]) if found and path in self._mapped else found
+
+        return row
 
     def _has_contents(self, rows: dict[str, Row]) -> bool:
         """A sample of what the index names; a sweep leaves it, but someone may have started the store anew."""

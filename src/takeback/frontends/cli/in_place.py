@@ -1,7 +1,7 @@
 """`run --in-place`: the command changes the files themselves, and what it changed is found by comparing."""
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Misuse, TakebackError
@@ -86,30 +86,37 @@ def _carried_out(
     asked: Asked, tb: "Takeback", gate: Gate, argv: tuple[str, ...], roots: list[str], mark: str
 ) -> tuple[CommandOutcome, int]:
     with tb.run(asked.options.name or shown(argv) or "command", agent_of(asked)) as run:
+        exit_code = -1
         try:
             watch = _watched(asked, run, gate, argv, roots, mark)
             exit_code = _ran(asked, gate, argv)
-        except BaseException as error:
-            taken_back(tb, run, error, "nothing was changed")
-            raise
-        try:
             outcome = _finished(asked, watch, gate, exit_code, mark)
         except TakebackError as error:
-            run.leave()
-            raise _not_recorded(error, exit_code) from error
+            # There may be no room even for saying that it is over: then the next command settles it.
+            with suppress(TakebackError):
+                if exit_code < 0:
+                    taken_back(tb, run, error, "nothing was changed")
+            with suppress(TakebackError):
+                run.leave()
+            error.hint = _not_run(error.hint) if exit_code < 0 else _not_recorded(error.hint, exit_code)
+            raise
         except BaseException as error:
             taken_back(tb, run, error, "nothing was changed")
             raise
         return _settled(asked, tb, run, outcome)
 
 
-def _not_recorded(error: TakebackError, exit_code: int) -> TakebackError:
+def _not_run(hint: str) -> str:
+    return hint if hint.startswith("Nothing") else f"Nothing was run. {hint}".rstrip()
+
+
+def _not_recorded(hint: str, exit_code: int) -> str:
     """The world is changed, and how it was is in the store: so much must be said, whatever went wrong."""
-    error.hint = (
+    return (
         f"The command has ended with exit code {exit_code}, and what it changed stays; how it was before is in the "
-        f"store. {error.hint} Then `takeback recover` records it, and `takeback undo` takes it back."
+        f"store. {hint.removeprefix('Nothing was changed. ')} Then `takeback recover` records it, and `takeback undo` "
+        "takes it back."
     )
-    return error
 
 
 def _watched(

@@ -10,7 +10,7 @@ from takeback.api import Takeback, now
 from takeback.errors import Misuse, Refused
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.output import clean, warn
-from takeback.model.effect import State
+from takeback.model.effect import COMMAND, State
 from takeback.model.ids import SHORT, short
 from takeback.model.run import OnDeath
 from takeback.storage.process import myself
@@ -60,7 +60,8 @@ def tell_recovered(tb: Takeback) -> None:
         from takeback.engine.recover import in_words
 
         for one in tb.recovered:
-            warn(f"Recovered from a crash: {clean(in_words(one))}")
+            open_still = tb.effect(one.effect).waits_for == COMMAND
+            warn(f"{'Not recorded yet' if open_still else 'Recovered from a crash'}: {clean(in_words(one))}")
 
 
 def give(asked: Asked, tb: Takeback, data: "dict[str, Any] | list[dict[str, Any]]") -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Conflict, Refused, StoreBusy, Stuck, TakebackError
-from takeback.model.effect import Effect, State
+from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, UndoResult
 from takeback.storage.protocols import Blobs, Query
@@ -164,6 +164,12 @@ def unsettled_error(tb: "Takeback", effect: Effect, so: str = "", newest: bool =
         return Stuck(
             f"{what} is stuck{so}: {effect.note or 'it waits for a person.'}",
             hint=out_of_stuck(tb, effect),
+            effect=effect.id,
+        )
+    if effect.waits_for == COMMAND:
+        return StoreBusy(
+            f"{what} is not recorded yet{so}.",
+            hint="It is when its command has ended; `takeback recover` tells what stands in the way.",
             effect=effect.id,
         )
     return StoreBusy(
