@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from takeback.model.naming import read_pieces
 from takeback.sandbox.layer import Form, Mount, attributes, mark, read_form
-from takeback.sandbox.mounts import mounted
+from takeback.sandbox.mounts import mount_points
 from takeback.sandbox.order import Stack
 from takeback.sandbox.view import Ground, Node, View
 
@@ -58,7 +58,7 @@ def grounds_below(stack: Stack, point: str) -> list[Ground]:
 
 def _mount_points() -> frozenset[bytes]:
     with open("/proc/self/mountinfo", "rb") as file:
-        return frozenset(one.point for one in mounted(file.read()))
+        return mount_points(file.read())
 
 
 _Pair = tuple[bytes, Node | None, Node | None]
