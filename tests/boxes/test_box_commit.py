@@ -282,3 +282,25 @@ def test_a_directory_whose_content_another_took_away_is_not_made_empty(
         box.commit()
 
     assert world.picture() == before
+
+
+def test_a_path_too_long_for_anyone_is_told_and_kept_as_a_step(box: Box, world: World) -> None:
+    name = "x" * 250
+    outcome = box.run(
+        [
+            "bash",
+            "-c",
+            f"for n in $(seq 20); do mkdir {name} && cd -P ./{name} || exit 1; done; echo x > leaf; cd /",
+        ]
+    )
+    assert outcome.exit_code == 0 and outcome.effect
+
+    for asked in (lambda: outcome.changes, box.changes, box.commit):
+        with pytest.raises(Refused, match="more than 4,096 bytes") as told:
+            asked()
+        assert told.value.hint
+
+    assert box.run(f"rm -rf {world.root}/xxx*; echo y > {world.root}/y").exit_code == 0
+    assert [one.path for one in box.changes()] == [str(world / "y")]
+    box.commit()
+    assert os.listdir(world.root) == ["y"]

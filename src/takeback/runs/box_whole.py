@@ -1,14 +1,16 @@
 """All that is in a box, as one layer over its base."""
 
+import errno
 import os
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from takeback.errors import ResourceUnreachable
+from takeback.errors import Refused, ResourceUnreachable
 from takeback.model.point import Link, Point
 from takeback.runs.box_setting import Setting
 from takeback.runs.workshop import workshop
+from takeback.storage.disk import unreachable
 from takeback.storage.layers import Layers
 
 if TYPE_CHECKING:
@@ -29,7 +31,12 @@ def whole_layer(layers: Layers, setting: Setting, point: Point) -> Generator[str
     with workshop(os.path.join(setting.rooms, WHOLES)) as mine:
         made = os.path.join(mine, "whole")
         try:
-            squash_as_owner(stack, made, setting.base)
+            try:
+                squash_as_owner(stack, made, setting.base)
+            except OSError as error:
+                if isinstance(error, PermissionError) or error.errno == errno.ENAMETOOLONG:
+                    raise  # told by `readable`
+                raise unreachable(made, "made", error) from error
             yield made
         finally:
             remove_as_owner(made, setting.base)
@@ -48,14 +55,22 @@ def whole_lefts(layers: Layers, setting: Setting, point: Point) -> "Generator[It
 
 @contextmanager
 def readable(setting: Setting) -> Generator[None, None, None]:
-    """What one of the other users of a root filesystem has closed, its owner outside cannot read."""
+    """What one of the other users of a root filesystem has closed, its owner outside cannot read; nor can anybody what
+    lies deeper than a path can name, which a command reaches step by step."""
     try:
         yield
     except PermissionError as error:
-        path = os.fsdecode(error.filename)
+        path = os.fsdecode(error.filename or "Something in it")
         raise ResourceUnreachable(
             f"{path} belongs to another user of the root filesystem {setting.base} and is closed to you.",
             hint="Open it inside the box first, for example: chmod -R a+rX DIRECTORY",
+        ) from error
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise Refused(
+            "In the box is a path of more than 4,096 bytes, counted from where its layers lie.",
+            hint="Nothing was changed. Move or remove it inside the box, or undo the step that made it.",
         ) from error
 
 

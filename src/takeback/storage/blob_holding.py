@@ -151,6 +151,7 @@ class Holding:
         if not self.held:
             return
         self._in_transaction = lambda: connection.in_transaction
+        self._drop_what_nobody_wants()
         if any(self._is_broken(held) for held in self.held.values()):
             # Not dropped: whoever put it may be about to name it in a record.
             raise ResourceUnreachable(
@@ -165,6 +166,13 @@ class Holding:
         self.committing |= self.held
         self._committing_newest |= self.newest
         self._empty()
+
+    def _drop_what_nobody_wants(self) -> None:
+        """What it was put for was refused, and the disk has failed some of it: nobody will name any of that."""
+        if any(held.for_nothing and self._is_broken(held) for held in self.held.values()):
+            self.held = {digest: held for digest, held in self.held.items() if not held.for_nothing}
+            self.newest = {origin: one for origin, one in self.newest.items() if one in self.held}
+            self._weighing = [digest for digest in self._weighing if digest in self.held]
 
     def _write_row(self, connection: Connection, ask: Ask, held: Held, at: int) -> int:
         stored = held.stored

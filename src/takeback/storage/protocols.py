@@ -112,6 +112,10 @@ class Blobs(Protocol):
         """Everything put so far is durable when this returns, and was read back and found right."""
         ...
 
+    def disown(self) -> None:
+        """What this thread has put, and no commit has written yet, was for nothing: no record will name it."""
+        ...
+
     def info(self, digests: Sequence[str] | None = None) -> Iterator[BlobInfo]:
         """What is kept; all of it when nothing is named."""
         ...

@@ -1,5 +1,6 @@
 """When a layer is on the disk: at once what is small, by the whole filesystem what is not."""
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -29,6 +30,10 @@ def sync_if_small(layer: str, tell: Callable[[], tuple[int, str]]) -> bool:
         return True
     except PermissionError:
         return False
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return False  # deeper than a path can name
     finally:
         for handle, _ in held:
             os.close(handle)
