@@ -20,7 +20,7 @@ class Scene:
         self.tree.mkdir()
         self.store: Store = open_store(str(directory / "store"), lambda: time.time_ns() // 1000)
         self.place = Place(
-            str(directory / "store" / "watch"), self.store.blobs, os.fsencode(directory / "store")
+            str(directory / "store" / "watch"), self.store.blobs, os.fsencode(directory / "store"), {}
         )
         self.watched = WatchedRoot(root_of(self.tree), self.place)
 

@@ -69,6 +69,26 @@ def test_only_what_changed_is_looked_at(fed):
     ]
 
 
+def test_the_time_of_a_directory_does_not_make_all_that_is_in_it_be_looked_at(scene):
+    scene.write("dir/file", "x")
+    feed = Inotify(scene.watched.root.path)
+    try:
+        os.utime(scene.tree / "dir", ns=(1, 1))
+        assert feed.drain() == {"dir": {b""}}
+    finally:
+        feed.close()
+
+
+def test_the_mode_and_the_time_of_a_directory_are_told(fed):
+    baseline = fed.begin()
+    os.chmod(fed.tree / "dir" / "sub", 0o750)
+    os.utime(fed.tree / "dir", ns=(1, 1))
+    found, whole = told(fed, baseline)
+
+    assert quiet(fed, whole)
+    assert {os.path.basename(one.resource): one.after["mode"] for one in found.targets}["sub"] == 0o750
+
+
 def test_nothing_changed_is_nothing_looked_at(fed):
     baseline = fed.begin()
 

@@ -163,6 +163,8 @@ def _needing(parts: Parts, effect: Effect) -> Iterable[Effect]:
 
 
 def _later_on_the_same(parts: Parts, effect: Effect, asked: dict[str, int] | None) -> Iterable[Effect]:
+    if parts.journal.tally()["records"] <= effect.order + 1:
+        return  # nothing was recorded since, but that it was done
     later = Query(states=(State.DONE,), told_after=effect.order, made=True)
     reach = _Reach(effect)
     if len(effect.targets) <= _FEW:

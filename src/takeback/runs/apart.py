@@ -23,6 +23,8 @@ def apart(journal: Journal, proposal: Effect, targets: tuple[Target, ...]) -> tu
 
 def _steps(journal: Journal, proposal: Effect) -> dict[str, list[Step]]:
     """By resource, what others did to it since, oldest first."""
+    if next(journal.records(after=proposal.seq), None) is None:
+        return {}  # nobody wrote anything since
     query = Query(told_after=proposal.seq, states=(State.DONE, State.UNDONE))
     others = [effect for effect in journal.effects(query) if effect.id != proposal.id]
     return steps_of(others)
@@ -53,9 +55,12 @@ def open_beside(
 
 def beside(journal: Journal, roots: Sequence[str], but: str = "") -> list[Effect]:
     """Watches that go on, of these directories, of some in them or around them; all but that one."""
+    proposed = Query(states=(State.PROPOSED,))
+    if journal.count(proposed) < (2 if but else 1):
+        return []  # that one alone
     return [
         other
-        for other in journal.effects(Query(states=(State.PROPOSED,)))
+        for other in journal.effects(proposed)
         if other.id != but
         and other.waits_for == COMMAND
         and any(overlaps(one, root) for one in other.change.args.get("roots", ()) for root in roots)

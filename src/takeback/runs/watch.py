@@ -145,7 +145,8 @@ class Watch:
         roots = roots_of(self._named)
         refuse_dangerous(roots, place.store, self._force)
         bounds = Bounds() if self._force else Bounds(settings.watch_entries, settings.watch_bytes)
-        release_dead(parts, place)
+        # Of what lies elsewhere in the store, once in a run is enough.
+        release_dead(parts, place, [one.resource for one in roots] if self._run._trees else None)  # pyright: ignore[reportPrivateUsage]
         from takeback.adapters.watch.processes import identity
 
         try:
@@ -299,16 +300,19 @@ def place_of(parts: "Parts") -> "Place":
     return place._replace(room=parts.refuse_without_room, blobs=parts.blobs)
 
 
-def release_dead(parts: "Parts", place: "Place") -> None:
-    """Watches that were registered by processes which died before they could propose anything."""
+def release_dead(parts: "Parts", place: "Place", roots: "Sequence[str] | None" = None) -> None:
+    """Watches that were registered by processes which died before they could propose anything; of these roots only, if
+    some are named."""
     from takeback.adapters.watch.found import baselines_of
-    from takeback.adapters.watch.index import Index, indexes_in
+    from takeback.adapters.watch.index import Index, index_name, indexes_in
     from takeback.adapters.watch.processes import lives
     from takeback.model.effect import OPEN_STATES
     from takeback.storage.protocols import Query
 
     for name in indexes_in(place.directory):
-        index = Index(place.directory, name)
+        if roots is not None and name not in map(index_name, roots):
+            continue
+        index = place.opened.get(name) or Index(place.directory, name)
         try:
             dead = [watch.token for watch in index.watches() if not lives(watch.owner)]
             if dead:
@@ -316,7 +320,8 @@ def release_dead(parts: "Parts", place: "Place") -> None:
                 needed = {one.token for effect in effects for one in baselines_of(effect.change)}
                 index.release([token for token in dead if token not in needed])
         finally:
-            index.close()
+            if index is not place.opened.get(name):
+                index.close()
 
 
 def drop_unused(parts: "Parts", before: float) -> int:

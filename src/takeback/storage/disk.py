@@ -165,6 +165,12 @@ def sync_file(handle: int, path: str) -> None:
         os.fsync(handle)
 
 
+def write_out(handle: int, start: int, length: int) -> None:
+    """Let the kernel begin to write that part out; it is not durable by that, and need not stay in memory."""
+    with suppress(OSError):
+        os.posix_fadvise(handle, start, length, os.POSIX_FADV_DONTNEED)
+
+
 def sync_directory(path: str) -> None:
     with reachable(path, "synced"):
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

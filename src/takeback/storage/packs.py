@@ -20,6 +20,7 @@ OPENING = b"takeback pack 1\n"
 HEADER = struct.Struct("<4sB3xQQ32s32sI")
 MARK = b"TBe1"
 NOTHING = bytes(32)
+TOGETHER = 4 << 20  # bytes that the kernel is told to write out at once
 READ_HANDLES = 4
 
 
@@ -111,6 +112,7 @@ class _Open(NamedTuple):
     handle: int
     end: int
     synced: int  # how far it is durable
+    begun: int = 0  # how far the kernel was told to write it out
 
 
 class Packs:
@@ -162,15 +164,22 @@ class Packs:
                 f"{path} does not give back what was written to it.",
                 hint="The disk cannot be trusted: check it, then run `takeback verify`.",
             )
-        self._open[pack] = file._replace(end=file.end + len(data))
+        end = file.end + len(data)
+        # The disk is at work while more is prepared, so that whoever syncs does not wait for all of it.
+        begun = file.begun
+        if end - begun >= TOGETHER:
+            disk.write_out(file.handle, begun, end - begun)
+            begun = end
+        self._open[pack] = file._replace(end=end, begun=begun)
 
     def _writable_pack(self) -> int:
         file = self._open.get(self._current)
         if file and file.end < CAP and self._holds(file):
             return file.pack
-        if file:
-            # Bounds what the commit has to wait for, and the memory the kernel holds for it.
-            self._sync(file)
+        # Bounds what the commit has to wait for, and the memory the kernel holds for it. Not the one that is full just
+        # now: the disk is still busy with that.
+        for older in [one for one in self._open.values() if one.pack != self._current]:
+            self._sync(older)
         self._current = self._create()
         return self._current
 

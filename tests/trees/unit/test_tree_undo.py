@@ -5,9 +5,12 @@ import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from takeback.adapters.file import kernel
+from takeback.adapters.tree import swapping
 from takeback.adapters.tree.adapter import TreeAdapter
 from takeback.errors import Conflict, Drifted
 from takeback.model.effect import Effect
@@ -342,3 +345,33 @@ def test_a_carrier_that_forgets_a_path_is_caught(trees, monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "units_of", lambda *args: real(*args)[1:])
     with pytest.raises(AssertionError):
         scene.do()
+
+
+def test_every_file_is_durable_before_the_first_is_put_in_place(
+    trees: Callable[[Begin, Begin], Trees], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("one", "two", "three")
+
+    def write(text: str) -> Begin:
+        return lambda root: [(root / name).write_text(text) for name in names]
+
+    scene = trees(write("old\n"), write("new\n"))
+    effect = scene.do()
+    synced: list[int] = []
+    before_the_first: list[set[int]] = []
+    fsync, exchanged = os.fsync, kernel.exchange
+
+    def syncing(fd: int) -> None:
+        fsync(fd)
+        synced.append(os.fstat(fd).st_ino)
+
+    def exchanging(*words: Any) -> bool:
+        before_the_first.append(set(synced))
+        return exchanged(*words)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(swapping, "exchange", exchanging)
+    scene.undo(effect)
+
+    assert [(scene.root / name).read_text() for name in names] == ["old\n"] * 3
+    assert {(scene.root / name).stat().st_ino for name in names} <= before_the_first[0]

@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 import struct
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -18,6 +19,7 @@ AT_ROOT = -100  # AT_FDCWD; given with absolute paths only
 _OPENAT2 = 437  # the same number on every architecture
 _RENAMEAT2 = {"x86_64": 316, "aarch64": 276, "riscv64": 276}
 _NO_FOLLOW = 0x100  # AT_SYMLINK_NOFOLLOW
+_START_WRITING = 2  # SYNC_FILE_RANGE_WRITE
 _BIRTH = 0x800  # STATX_BTIME
 _NOT_HERE = (errno.ENOSYS, errno.EPERM)  # seccomp filters often answer EPERM for calls they do not know
 
@@ -36,6 +38,9 @@ class Libc:
         self._open = self.library.syscall
         self._open.restype = ctypes.c_long
         self._rename = self._renameat2(ctypes)
+        self._write_out = getattr(self.library, "sync_file_range", None)
+        if self._write_out is not None:
+            self._write_out.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
     def _renameat2(self, ctypes: Any) -> Any:
         if hasattr(self.library, "renameat2"):
@@ -65,6 +70,11 @@ class Libc:
     def syncfs(self, fd: int) -> None:
         if self.library.syncfs(fd) < 0:
             self._fail(b"")
+
+    def write_out(self, fd: int) -> None:
+        """Only a hint, so its answer does not count."""
+        if self._write_out is not None:
+            self._write_out(fd, 0, 0, _START_WRITING)
 
     def born(self, dir_fd: int, name: bytes) -> int:
         """When the inode was made, in nanoseconds; 0 where the filesystem does not know."""
@@ -169,6 +179,16 @@ def _renamed(from_fd: int, old: bytes, to_fd: int, new: bytes, flags: int) -> bo
 def born(dir_fd: int, name: bytes) -> int:
     """Inode numbers are used again, sometimes at once; together with this they are not."""
     return libc().born(dir_fd, name)
+
+
+def sync_together(fds: Sequence[int]) -> None:
+    """Each of these files is durable when this returns. All are begun before the first is waited for: then one commit
+    of the filesystem's journal covers them, and not one for each."""
+    if len(fds) > 1:
+        for fd in fds:
+            libc().write_out(fd)
+    for fd in fds:
+        os.fsync(fd)
 
 
 def flush_filesystem(fd: int) -> None:

@@ -183,8 +183,10 @@ class TreeAdapter:
                         release_returned(self._tools, place, state)
 
     def tidy(self, effect: Effect) -> None:
+        # What was found in the world nobody had to put there.
+        found = effect.id in self._untried and effect.change.kind == WATCH
         self._untried.discard(effect.id)
-        if effect.id in self._clean or effect.remedy is None:
+        if effect.id in self._clean or effect.remedy is None or found:
             self._clean.discard(effect.id)
             return
         units = units_of(effect.targets)

@@ -7,6 +7,7 @@ from takeback.adapters.file.build import Tools, build, dress, umask
 from takeback.adapters.file.content import write_all, write_content
 from takeback.adapters.file.handles import Handles
 from takeback.adapters.file.hold import link_held
+from takeback.adapters.file.kernel import sync_together
 from takeback.adapters.file.paths import Place, open_below
 from takeback.adapters.file.states import State, same
 from takeback.adapters.file.trouble import CannotCapture
@@ -38,7 +39,7 @@ class Builder:
         lent: Lent | None = None,
     ) -> None:
         """`adjusted` are the goals of what stays the file it is, and gets its properties later; `durable` that each
-        file is synced by itself."""
+        file is synced by itself, by `make_durable`."""
         self._tools = tools
         self._places = places
         self._adjusted = adjusted
@@ -48,7 +49,16 @@ class Builder:
             str, tuple[str, bytes]
         ] = {}  # by resource: the directory it waits in, and its name there
         self._me = (os.geteuid(), os.getegid())
+        self._waiting: list[int] = []  # files that are not durable yet, open
         self._masked = umask() | 0o7000  # bits a new file does not get by asking
+
+    def make_durable(self) -> None:
+        sync_together(self._waiting)
+        self.close()
+
+    def close(self) -> None:
+        while self._waiting:
+            os.close(self._waiting.pop())
 
     def make(self, place: Place, state: State, inside: dict[str, State]) -> None:
         """`place` is the scratch name; its resource is that of the unit."""
@@ -124,7 +134,7 @@ class Builder:
             if not fresh:
                 dress(fd, state)
                 if self._durable:
-                    os.fsync(fd)
+                    self._waiting.append(os.dup(fd))
                 return
             if not state.get("owner_lost") and (state["uid"], state["gid"]) != self._me:
                 os.fchown(fd, state["uid"], state["gid"])

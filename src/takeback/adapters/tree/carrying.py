@@ -70,7 +70,11 @@ class Carrier:
                 if not unit.adjusts:
                     with translated(unit.resource):
                         self._swap(unit).prepare(builder)
-            if not one_by_one:
+            if one_by_one:
+                for unit in pending[:1]:
+                    with translated(unit.parent):
+                        builder.make_durable()
+            else:
                 self._flush(unit for unit in pending if not unit.adjusts and unit.goal["type"] != "absent")
             for unit in pending:
                 if not unit.adjusts:
@@ -86,6 +90,8 @@ class Carrier:
         except (TakebackError, OSError) as trouble:
             self._withdraw(pending, swapped, adjusted, trouble)
             raise
+        finally:
+            builder.close()
         self._finish(units, one_by_one)
 
     def put_directories_right(self, units: Sequence[Unit]) -> None:

@@ -82,6 +82,11 @@ def signed_alike(status: os.stat_result, state: State) -> bool:
     ) == (status.st_ino, status.st_dev, status.st_ctime_ns, status.st_size, status.st_mtime_ns)  # fmt: skip
 
 
+def seems_alike(status: os.stat_result, state: State) -> bool:
+    """The same for one that was read a moment ago, by someone who will read it once more."""
+    return signed_alike(status, {"ctime": status.st_ctime_ns} | state)
+
+
 def only_time(one: State, other: State) -> bool:
     """Nothing tells them apart but a time, or of which file it is another name."""
     return one["type"] != "absent" and same(one, other)

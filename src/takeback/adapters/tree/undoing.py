@@ -20,7 +20,7 @@ from takeback.adapters.tree.states import (
     is_excluded,
     only_time,
     see,
-    signed_alike,
+    seems_alike,
 )
 from takeback.adapters.tree.twins import is_joined
 from takeback.adapters.tree.units import in_order
@@ -101,7 +101,8 @@ class Undoing:
     def _now(self, target: Target, place: Place) -> State:
         known = self._lately.get(target.resource)
         status = place.stat() if known else None
-        if known is None or status is None or not signed_alike(status, known):
+        # Also where it is too young to be sure: it is read again when it is captured, and then it must be the same.
+        if known is None or status is None or not seems_alike(status, known):
             known = see(place, manner_of(target), self._scope)
         self.seen[target.resource] = known
         return known

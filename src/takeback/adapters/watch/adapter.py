@@ -17,7 +17,7 @@ class WatchedTree(TreeAdapter):
     def __init__(self, blobs: Blobs, held: str) -> None:
         """`held` is in the store, and so are the indexes."""
         store = os.path.dirname(held)
-        self.place = Place(os.path.join(store, "watch"), blobs, os.fsencode(os.path.realpath(store)))
+        self.place = Place(os.path.join(store, "watch"), blobs, os.fsencode(os.path.realpath(store)), {})
         super().__init__(TREE, blobs, held, self._found_in_world)
 
     def _found_in_world(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
@@ -34,6 +34,9 @@ class WatchedTree(TreeAdapter):
 
 def release(place: Place, name: str, tokens: tuple[str, ...]) -> None:
     """Nobody will compare with these any more. Twice is once."""
+    if name in place.opened:
+        place.opened[name].release(tokens)
+        return
     index = Index(place.directory, name)
     if not index.exists():
         return

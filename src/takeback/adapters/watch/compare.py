@@ -78,9 +78,13 @@ def _states(listings: Listings, names: Mapping[str, set[bytes]]) -> dict[str, St
 
 def _names_to_compare(one: Listing | None, other: Listing | None) -> set[bytes]:
     """Those that may differ, that have further names, or are part of a database: of the others nothing is told."""
-    now = _by_name(other)
-    names = _by_name(one)
-    found = {name for name in names.keys() | now.keys() if names.get(name) != now.get(name)}
+    if one is not None and other is not None and one.names == other.names and one.extras == other.extras:
+        both = zip(one.names, one.entries, other.entries, strict=True)
+        found = {name for name, old, new in both if old is not new and old != new}
+    else:
+        now = _by_name(other)
+        names = _by_name(one)
+        found = {name for name in names.keys() | now.keys() if names.get(name) != now.get(name)}
     for listing in (one, other):
         if listing is not None:
             found |= {

@@ -3,7 +3,7 @@
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from takeback.adapters.file.kernel import libc
@@ -14,8 +14,9 @@ from takeback.model.resource import quote, unquote
 _INIT = 0x1 | 0x2 | 0x200 | 0x400 | 0x800  # CLOEXEC, NONBLOCK, REPORT_FID, REPORT_DIR_FID, REPORT_NAME
 _ADD_FILESYSTEM = 0x1 | 0x100
 _MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
-_MOVED, _MADE, _SELF, _ON_DIRECTORIES = 0xC0, 0x300, 0xC00, 0x40000000
-_MASK = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED | _MADE | _SELF | _ON_DIRECTORIES
+# Not that something itself was moved or deleted: that is told with its name already, of everything on the filesystem.
+_MOVED, _MADE, _ON_DIRECTORIES = 0xC0, 0x300, 0x40000000
+_MASK = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED | _MADE | _ON_DIRECTORIES
 _OVERFLOW = 0x4000
 _ITSELF, _WITH_NAME = 1, 2  # kinds of records: a handle on the thing itself; on its directory, with its name
 _EVENT = struct.Struct("=IBBHQii")
@@ -78,15 +79,15 @@ class Fanotify:
         read: list[bytes] = []
         while data := self._read():
             read.append(data)
-        events = [event for data in read for event in _events(data)]
+        events, masks = _events(read)
         # The queue is not endless.
-        self.broken = self.crowded = any(mask & _OVERFLOW for mask, _, _ in events)
+        self.broken = self.crowded = any(mask & _OVERFLOW for mask in masks)
         lost = lost or self.crowded
-        moved = any(mask & _MOVED and mask & _ON_DIRECTORIES for mask, _, _ in events)
+        moved = any(mask & _MOVED and mask & _ON_DIRECTORIES for mask in masks)
         if lost or moved or len(self._paths) > _REMEMBERED:
             self._paths.clear()
             self._gone.clear()
-        for _, process, records in events:
+        for process, records in events:
             self._records(records, process, told)
         if lost or self._astray:
             self._authors.whole = False
@@ -194,10 +195,16 @@ class Fanotify:
         return room.raw[: 8 + length]
 
 
-def _events(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """What happened, by which process, and the records that tell to what."""
-    at = 0
-    while at < len(data):
-        length, _, _, header, mask, _, process = _EVENT.unpack_from(data, at)
-        yield mask, process, data[at + header : at + length]
-        at += length
+def _events(read: Iterable[bytes]) -> tuple[Iterable[tuple[int, bytes]], set[int]]:
+    """By which process, with the records that tell to what, each once: much is told again and again; and all that
+    happened."""
+    found: dict[tuple[int, bytes], None] = {}
+    masks: set[int] = set()
+    for data in read:
+        at, end = 0, len(data)
+        while at < end:
+            length, _, _, header, mask, _, process = _EVENT.unpack_from(data, at)
+            masks.add(mask)
+            found[process, data[at + header : at + length]] = None
+            at += length
+    return found, masks

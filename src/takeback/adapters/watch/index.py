@@ -8,11 +8,12 @@ import hashlib
 import json
 import os
 import sqlite3
+from _thread import RLock
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from takeback.adapters.watch.listing import Listing, Row, digests_of, packed, unpacked
+from takeback.adapters.watch.listing import Lately, Listing, Row, digests_of, packed
 from takeback.errors import ResourceUnreachable
 from takeback.model.resource import quote
 
@@ -63,6 +64,8 @@ class Index:
         self._directory = directory
         self._connection: sqlite3.Connection | None = None
         self._inode = 0
+        self._turn = RLock()
+        self.lately = Lately()
 
     def exists(self) -> bool:
         return os.path.exists(self._path)
@@ -158,9 +161,10 @@ class Index:
         return connection
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        with self._turn:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     @property
     def generation(self) -> int:
@@ -191,15 +195,21 @@ class Index:
             "(SELECT min(until) FROM past WHERE path = one.path AND until >= ?1)"
         )
         found = self._db.execute(query, (generation,))
-        return {path: unpacked(Row(*rest)) if rest[0] is not None else None for path, *rest in found}
+        return {
+            path: self.lately.unpacked(Row(*rest)) if rest[0] is not None else None for path, *rest in found
+        }
 
     def listing(self, path: str) -> Listing | None:
         row = self.row(path)
-        return unpacked(row) if row else None
+        return self.lately.unpacked(row) if row else None
 
     def names_of_inode(self, ino: int) -> list[tuple[str, bytes]]:
         found = self._db.execute("SELECT path, name FROM links WHERE ino = ?", (_signed(ino),))
         return [(path, name) for path, name in found]
+
+    def has_any_links(self) -> bool:
+        """Whether any file has several names: mostly none has, and then nothing more needs to be asked."""
+        return bool(self._db.execute("SELECT 1 FROM links LIMIT 1").fetchone())
 
     def twins_of(self, path: str, name: bytes) -> list[tuple[str, bytes]]:
         """Every name of the file that has this one, if it has several."""
@@ -266,10 +276,11 @@ class Index:
         return generation
 
     def _keep(self, db: sqlite3.Connection, path: str, generation: int) -> None:
-        row = self.row(path) or (None,) * len(Row._fields)
+        # What is not there yet is kept as nothing at all.
         db.execute(
-            f"INSERT OR IGNORE INTO past (path, until, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (path, generation, *row),
+            f"INSERT OR IGNORE INTO past (path, until, {_COLUMNS}) SELECT ?1, ?2, {_COLUMNS} "
+            "FROM (SELECT 1) LEFT JOIN dirs ON path = ?1",
+            (path, generation),
         )
 
     def _put(self, db: sqlite3.Connection, path: str, listing: Listing | None) -> None:
@@ -278,9 +289,10 @@ class Index:
         if listing is None:
             db.execute("DELETE FROM dirs WHERE path = ?", (path,))
             return
+        row = packed(listing)
+        self.lately.remember(row, listing)
         db.execute(
-            f"INSERT OR REPLACE INTO dirs (path, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (path, *packed(listing)),
+            f"INSERT OR REPLACE INTO dirs (path, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", (path, *row)
         )
         several = [
             (_signed(entry.ino), path, name, entry.nlink)
@@ -302,6 +314,10 @@ class Index:
 
     def release(self, tokens: Iterable[str]) -> None:
         """They have ended. What nobody else needs of the past goes."""
+        if self._is_another():
+            self.close()
+        if not self.exists():
+            return
         with self._transaction(durable=False) as db:
             db.executemany("DELETE FROM watches WHERE token = ?", [(token,) for token in tokens])
             db.execute(
@@ -311,7 +327,10 @@ class Index:
     @contextmanager
     def _transaction(self, durable: bool) -> Generator[sqlite3.Connection, None, None]:
         """Always whole and in order; `durable`: when this is left, and not only with the next one that is."""
-        db = self._db
+        with self._turn:
+            yield from self._alone(self._db, durable)
+
+    def _alone(self, db: sqlite3.Connection, durable: bool) -> Generator[sqlite3.Connection, None, None]:
         try:
             db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             db.execute("BEGIN IMMEDIATE")

@@ -18,6 +18,7 @@ _MASK = (
     _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
     | _ONLY_DIRECTORIES | _NO_LINKS
 )  # fmt: skip
+_NAMES = _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
 _EVENT = struct.Struct("=iIII")
 _BUFFER = 1 << 18
 
@@ -131,9 +132,14 @@ class Inotify:
             if mask & _IGNORED:
                 self._numbers.pop(self._paths.pop(number), None)
                 continue
-            told.setdefault(quote(path), set()).add(name)
             if name and mask & _IS_DIRECTORY:
+                if not mask & _NAMES and (inner := os.path.join(path, name)) in self._numbers:
+                    told.setdefault(quote(inner), set()).add(
+                        b""
+                    )  # its own mode or times; what is in it reports itself
+                    continue
                 self._follow(os.path.join(path, name), mask)
+            told.setdefault(quote(path), set()).add(name)
 
     def _follow(self, path: bytes, mask: int) -> None:
         if mask & _MOVED_FROM:

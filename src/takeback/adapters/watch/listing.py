@@ -15,6 +15,7 @@ _FORM = struct.Struct("=4I2Q3q32s")
 _STAMP = struct.Struct("=2Q2q")
 # A thing changed this shortly before it was looked at may change again without its times moving (clock ticks).
 YOUNG = 50_000_000
+_REMEMBERED = 20_000  # entries, some six megabytes
 _COARSE = 2_100_000_000  # on filesystems that know only whole seconds, or two
 
 
@@ -82,6 +83,29 @@ def unpacked(row: Row) -> Listing:
         folders_of(row),
         json.loads(row.extras) if row.extras else {},
     )
+
+
+class Lately:
+    """What was unpacked a moment ago: a look, what is written down of it and the comparison need the same few."""
+
+    def __init__(self) -> None:
+        self._known: dict[Row, Listing] = {}  # the one used last stands last
+        self._entries = 0
+
+    def unpacked(self, row: Row) -> Listing:
+        found = self._known.pop(row, None)
+        if found is None:
+            found = unpacked(row)
+            self._entries += len(found.names) + 1
+        self._known[row] = found
+        while self._entries > _REMEMBERED and len(self._known) > 1:
+            self._entries -= len(self._known.pop(next(iter(self._known))).names) + 1
+        return found
+
+    def remember(self, row: Row, listing: Listing) -> None:
+        if row not in self._known:
+            self._known[row] = listing
+            self._entries += len(listing.names) + 1
 
 
 def stamp_of(row: Row) -> Stamp:

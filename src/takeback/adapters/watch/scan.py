@@ -21,7 +21,6 @@ from takeback.adapters.watch.listing import (
     folders_of,
     names_of,
     stamp_of,
-    unpacked,
 )
 from takeback.errors import Refused
 from takeback.model.resource import quote, unquote
@@ -55,9 +54,9 @@ class Rules(NamedTuple):
 class Draft:
     """A directory that differs from what is known of it."""
 
-    def __init__(self, status: os.stat_result, row: Row | None) -> None:
+    def __init__(self, status: os.stat_result, before: Listing | None) -> None:
         self.status = status
-        self.before = unpacked(row) if row else None
+        self.before = before
         known = self.before
         self.kept: dict[bytes, Entry] = dict(zip(known.names, known.entries, strict=True)) if known else {}
         self.fresh: dict[bytes, os.stat_result] = {}
@@ -76,6 +75,7 @@ class Scan:
         self,
         handles: Handles,
         known: Callable[[str], Row | None],
+        unpacked: Callable[[Row], Listing],
         inside: Callable[[str], list[str]],
         rules: Rules,
         bounds: Bounds,
@@ -83,6 +83,7 @@ class Scan:
     ) -> None:
         self._handles = handles
         self._known = known
+        self._unpacked = unpacked
         self._inside = inside
         self._rules = rules
         self._bounds = bounds
@@ -117,7 +118,7 @@ class Scan:
             above, _, name = above.rpartition("/")
             row = self._known(above)
             if row is not None:
-                known = unpacked(row)
+                known = self._unpacked(row)
                 return "excluded" in known.extras.get(name, {})
         return False
 
@@ -178,7 +179,8 @@ class Scan:
                 status = os.fstat(self._handles.open(path))
             except OSError:
                 return None
-            self.drafts[path] = Draft(status, self._known(path))
+            row = self._known(path)
+            self.drafts[path] = Draft(status, self._unpacked(row) if row else None)
         return self.drafts[path]
 
     def _forget(self, path: str) -> None:
@@ -216,7 +218,7 @@ class Scan:
     def _compare(self, path: str, fd: int, status: os.stat_result, row: Row) -> list[bytes]:
         names, folders = names_of(row), folders_of(row)
         same = _same_stamp(stamp_of(row), status)
-        draft = None if same else Draft(status, row)
+        draft = None if same else Draft(status, self._unpacked(row))
         if draft is not None:
             self.drafts[path] = draft
             now, dirs = _listed(fd)
@@ -236,7 +238,7 @@ class Scan:
         if draft is None:
             if len(candidates) == len(folders) and self._rules.names.isdisjoint(folders):
                 return candidates
-            before = unpacked(row)
+            before = self._unpacked(row)
             entered = [name for name in candidates if not self._verdict(path, name, before)[0]]
             draft = self._draft(path) if entered != list(folders) else None
             if draft is None:
@@ -247,7 +249,7 @@ class Scan:
         """Of an unchanged directory: the rules may have changed, or the right to look."""
         if '"hole"' not in row.extras:
             return []
-        names = [unquote(name) for name, extra in unpacked(row).extras.items() if "hole" in extra]
+        names = [unquote(name) for name, extra in self._unpacked(row).extras.items() if "hole" in extra]
         return [name for name in names if _is_folder(fd, name)]
 
     def _compare_names(
@@ -340,7 +342,9 @@ class Scan:
             return
         if not names - _ITSELF and _same_stamp(stamp_of(row), status):
             return
-        draft = self.drafts.setdefault(path, Draft(status, row))
+        draft = self.drafts.get(path)
+        if draft is None:
+            draft = self.drafts[path] = Draft(status, self._unpacked(row))
         for name in names:
             if name in _ITSELF:
                 continue

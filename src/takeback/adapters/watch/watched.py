@@ -45,6 +45,7 @@ class Place(NamedTuple):
     directory: str
     blobs: Blobs
     store: bytes
+    opened: dict[str, Index]  # by name: those in use here; to open one takes a millisecond
     room: Callable[[int], None] = lambda more: None  # raises where that many bytes more are too many
 
 
@@ -73,6 +74,7 @@ class WatchedRoot:
         self.root = root
         self._place = place
         self.index = Index(place.directory, index_name(root.resource), root.resource)
+        place.opened.setdefault(self.index.name, self.index)
         self.feed = feed
         self.crowded = False  # the last feed ended, because it had to tell too much
         self._followed = -1  # the generation since which the feed has told everything
@@ -86,6 +88,8 @@ class WatchedRoot:
         self._followed = -1
 
     def close(self) -> None:
+        if self._place.opened.get(self.index.name) is self.index:
+            del self._place.opened[self.index.name]
         self.index.close()
         if self.feed:
             self.feed.close()
@@ -192,13 +196,18 @@ class WatchedRoot:
             return None
         for path, names in self._mapped.items():
             hints.setdefault(path, set()).update(names)
+        if self.index.has_any_links():
+            self._add_links(hints)
+        return hints
+
+    def _add_links(self, hints: dict[str, set[bytes]]) -> None:
+        """What was done to a file through one of its names was done to all."""
         for path, name in self.index.linked_elsewhere():
             hints.setdefault(path, set()).add(name)
         for path, names in list(hints.items()):
             for name in list(names):
                 for where, other in self.index.twins_of(path, name):
                     hints.setdefault(where, set()).add(other)
-        return hints
 
     def _inodes(self) -> set[int]:
         """Of all files that the index knows, and some that it knew."""
@@ -222,7 +231,15 @@ class WatchedRoot:
             ) from error
         try:
             with Handles(top) as handles:
-                scan = Scan(handles, self._known(hints), self._inside, rules, bounds, looked)
+                scan = Scan(
+                    handles,
+                    self._known(hints),
+                    self.index.lately.unpacked,
+                    self._inside,
+                    rules,
+                    bounds,
+                    looked,
+                )
                 if hints is None:
                     scan.everything()
                 else:
