@@ -1,6 +1,6 @@
 """Many paths as one effect: what a sandboxed command left, merged and taken back; what was found in a watched tree."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from takeback.adapters.file.build import Tools
@@ -35,7 +35,7 @@ from takeback.model.staged import Staged
 from takeback.model.standing import Sighting, Standing
 from takeback.storage.protocols import Blobs
 
-Found = Callable[[Effect], Change | None]
+Found = Callable[[Effect, Sequence[Effect]], Change | None]
 
 _IN_FLIGHT = (State.INTENDED, State.STUCK)
 
@@ -222,10 +222,10 @@ class TreeAdapter:
         """The power to undo it was given up: let go of the inodes held for it."""
         release_held(self._tools, effect.id)
 
-    def found(self, effect: Effect) -> Change | None:
+    def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
         if self._found is None:
             raise Misuse(
                 f"The adapter {self.name!r} does not watch.",
                 hint="Only effects of watched trees are compared.",
             )
-        return self._found(effect)
+        return self._found(effect, others)
