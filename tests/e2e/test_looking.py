@@ -1,10 +1,13 @@
 """log show diff status runs, as a user types them."""
 
 import os
+import pwd
 import subprocess
 
 import pytest
 
+from takeback.errors import Misuse
+from takeback.storage.store import default_path
 from tests.e2e.conftest import CommandLine
 from tests.world import World
 
@@ -217,6 +220,17 @@ def test_the_store_can_be_named_before_or_after_the_command(takeback: CommandLin
     assert len(takeback.done("log", "--json", "--store", str(world / "s")).json) == 1
     assert len(takeback.done("--json", f"--store={world / 's'}", "log").json) == 1
     assert takeback.done("log").out.startswith("Nothing recorded yet")
+
+
+def test_an_empty_home_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TAKEBACK_STORE", "XDG_STATE_HOME", "HOME"):
+        monkeypatch.setenv(name, "")
+    mine = pwd.getpwuid(os.getuid()).pw_dir
+    assert default_path() == f"{mine}/.local/state/takeback"
+
+    monkeypatch.setattr("os.getuid", lambda: 4_000_000)  # of nobody who is known here
+    with pytest.raises(Misuse, match="where your home directory is"):
+        default_path()
 
 
 def test_a_relative_state_directory_is_ignored_as_xdg_says(takeback: CommandLine, world: World) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from takeback.audit.diff import difference, unified
+from takeback.audit.diff import difference, quoted, unified
 from takeback.errors import Misuse
 from takeback.model.change import Change
 from takeback.model.effect import Effect, State
@@ -139,3 +139,19 @@ def test_a_path_that_the_effect_did_not_touch_is_misuse(tmp_path: Path) -> None:
 
     with pytest.raises(Misuse):
         difference(NoBlobs(), effect, "file:///elsewhere")  # type: ignore[arg-type]
+
+
+@pytest.mark.needs("patch")
+def test_a_name_with_a_line_end_does_not_break_the_patch(tmp_path: Path) -> None:
+    name = b'new\nline "quoted" \\ \xff'
+    path = os.path.join(os.fsencode(tmp_path), name)
+    with open(path, "wb") as file:
+        file.write(b"old\n")
+    told = unified(b"old\n", b"new\n", quoted(b"a/" + name), quoted(b"b/" + name))
+
+    subprocess.run(
+        ["patch", "-s", "-p1"], cwd=tmp_path, input=b"".join(line + b"\n" for line in told), check=True
+    )
+
+    with open(path, "rb") as file:
+        assert file.read() == b"new\n"

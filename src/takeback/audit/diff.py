@@ -1,6 +1,7 @@
 """What an effect changed: a unified diff where both sides are text, words for everything else."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -121,7 +122,7 @@ def _content(blobs: Blobs, resource: str, before: State, after: State, words: li
     if b"\0" in old.data[:8000] or b"\0" in new.data[:8000]:
         return Part(resource, (*words, f"binary, {sizes}"))
     names = [
-        b"/dev/null" if state["type"] == "absent" else prefix + path_of(resource)
+        b"/dev/null" if state["type"] == "absent" else quoted(prefix + path_of(resource))
         for prefix, state in ((b"a", before), (b"b", after))
     ]
     return Part(resource, tuple(words), tuple(unified(old.data, new.data, names[0], names[1])))
@@ -264,6 +265,13 @@ def unified(old: bytes, new: bytes, old_name: bytes, new_name: bytes) -> Iterato
                 continue
             yield from _marked(b"-", before[low:high])
             yield from _marked(b"+", after[other_low:other_high])
+
+
+def quoted(name: bytes) -> bytes:
+    """A name that would break the line, as git and patch write and read it."""
+    if not re.search(rb'[\x00-\x1f\x7f"\\]', name):
+        return name
+    return b'"' + re.sub(rb'[\x00-\x1f\x7f-\xff"\\]', lambda found: b"\\%03o" % found[0][0], name) + b'"'
 
 
 def _lines(data: bytes) -> list[bytes]:

@@ -203,12 +203,13 @@ class _Comparison:
             return True
         if one.parts[0][0] != 0:
             return False  # part of a directory that was moved here
+        if one.is_dir and len(one.parts) == 1 and mark(one.top, "redirect", self.form.userxattr) is not None:
+            return True  # moved here, and another took away what lay where it came from
         origin = mark(one.top, "origin", self.form.userxattr)
         if origin is None:
             return False
         if one.is_dir:
-            # With something below it is part of a directory that was moved here.
-            return len(one.parts) == 1 and mark(one.top, "redirect", self.form.userxattr) is None
+            return len(one.parts) == 1  # with something below it is part of a directory that was moved here
         # A copy of something that is not below this name: moved here by the command, or taken away below by another.
         return not self._is_moved(one, origin)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnreachable
 from takeback.model.cover import NAME
+from takeback.model.home import home
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk
 from takeback.storage.database import Database
@@ -126,7 +127,13 @@ def default_path() -> str:
         return given
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):  # as its specification says: a relative one is invalid and to be ignored
-        state = os.path.join(os.path.expanduser("~"), ".local", "state")
+        mine = home()
+        if not os.path.isabs(mine):
+            raise Misuse(
+                "Nothing tells where your home directory is, so there is no place for a store.",
+                hint="Set TAKEBACK_STORE, or HOME.",
+            )
+        state = os.path.join(mine, ".local", "state")
     return os.path.join(state, "takeback")
 
 

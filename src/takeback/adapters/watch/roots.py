@@ -9,6 +9,7 @@ from takeback.adapters.watch.ignore import Ignoring
 from takeback.adapters.watch.index import REGENERABLE, STORE
 from takeback.adapters.watch.scan import Rules
 from takeback.errors import Misuse, Refused
+from takeback.model.home import home
 from takeback.model.resource import display, file_resource, path_of, unquote
 
 # Directories that a tool makes again from what is beside them. They are left out only where the project's own ignore
@@ -101,10 +102,10 @@ def too_large(most: int) -> Refused:
 
 
 def _dangerous(root: bytes, store: bytes) -> str:
-    home = os.fsencode(os.path.realpath(os.path.expanduser("~")))
+    mine = os.fsencode(os.path.realpath(home() or "/"))
     if root == b"/":
         return "it is the whole filesystem"
-    if root == home:
+    if root == mine:
         return "it is your home directory"
     temporary = {
         os.path.realpath(os.fsencode(name))
@@ -112,7 +113,7 @@ def _dangerous(root: bytes, store: bytes) -> str:
     }
     if root in temporary:
         return "it holds the temporary files of every program"
-    if _contains(root, home):
+    if _contains(root, mine):
         return "your home directory lies in it"
     if any(_contains(root, one) for one in temporary):
         return "directories for temporary files lie in it"
