@@ -272,6 +272,25 @@ def test_when_takeback_is_killed_the_command_goes_on_and_is_named_until_it_ends(
     assert desk.world() == before
 
 
+def test_what_others_recorded_after_takeback_was_killed_is_not_recorded_again(desk):
+    script = "echo one > one; echo $$ > ../pid.new; mv ../pid.new ../pid; while [ ! -e ../stop ]; do sleep 0.1; done"
+    process, file = desk.start(script), desk.tree.parent / "pid"
+    until(file.exists)
+    pid = int(file.read_text())
+    try:
+        process.kill()
+        process.wait(timeout=LIMIT)
+        assert desk.in_place("echo two > two").returncode == 0
+    finally:
+        (desk.tree.parent / "stop").touch()
+        until(lambda: ended(pid))
+    assert "Settled 1 effect" in desk.takeback("recover").stdout
+
+    with takeback.open(desk.store) as tb:
+        listed = [sorted(os.path.basename(target.resource) for target in one.targets) for one in tb.effects()]
+    assert sorted(one for one in listed if one) == [["one"], ["two"]]
+
+
 def test_killed_before_the_command_was_let_go_nothing_has_run(desk):
     """The process is there before the proposal; without a word it ends."""
     script = (

@@ -189,6 +189,28 @@ def test_a_filesystem_mounted_inside_is_a_hole_unless_it_is_a_root_too(tb, tree)
         subprocess.run(["umount", mounted], check=True)
 
 
+@pytest.mark.root
+def test_a_file_mounted_inside_is_a_hole_because_it_is_written_elsewhere(tb, tree, tmp_path):
+    (tmp_path / "elsewhere").write_text("elsewhere")
+    subprocess.run(["mount", "--bind", tmp_path / "elsewhere", tree / "dir" / "file"], check=True)
+    try:
+        with tb.run("mounted") as run:
+            with pytest.raises(NoRemedy) as refused, run.watch(tree):
+                pass
+            assert "dir/file: another file is mounted there" in str(refused.value)
+            assert "Unmount it" in refused.value.hint
+            with run.watch(tree, force=True) as watched:
+                (tree / "dir" / "file").write_text("changed")
+                (tree / "other").unlink()
+        tb.undo(watched.effect)
+        assert [Path(hole.path).name for hole in watched.left_out] == ["file"]
+    finally:
+        subprocess.run(["umount", "-l", tree / "dir" / "file"], check=True)
+
+    assert (tree / "other").read_text() == "other" and (tree / "dir" / "file").read_text() == "before"
+    assert (tmp_path / "elsewhere").read_text() == "changed"
+
+
 def test_sweep_leaves_what_the_next_look_builds_on(tb, tree):
     with tb.run("one") as run, run.watch(tree):
         pass

@@ -1,6 +1,6 @@
 """What the code for one kind of resource must be able to do."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from takeback.model.change import Change
@@ -63,9 +63,9 @@ class Keeper(Protocol):
 class Watcher(Protocol):
     """An adapter for changes that others make between a beginning and an end."""
 
-    def found(self, effect: Effect) -> Change | None:
-        """What was changed since the baseline that the proposal names; None if nothing. `Unavailable` while those who
-        make the change are still at work."""
+    def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
+        """What was changed since the baseline that the proposal names; None if nothing. Without what others are known
+        to have done since. `Unavailable` while those who make the change are still at work."""
         ...
 
 

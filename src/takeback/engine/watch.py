@@ -13,6 +13,7 @@ from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Lease
 from takeback.model.standing import Standing
+from takeback.storage.protocols import Query
 
 _LOOKS = 5
 NOTHING = "Nothing was changed."
@@ -63,4 +64,9 @@ def settle(parts: Parts, lease: Lease, effect: Effect) -> Effect | None:
             f"Effect {short(effect.id)} was watched by {effect.change.adapter!r}, which cannot watch.",
             hint="It was recorded by another version.",
         )
-    return finish(parts, lease, effect, lambda: adapter.found(effect))
+
+    def found() -> Change | None:
+        since = Query(told_after=effect.seq, states=(State.DONE, State.UNDONE))
+        return adapter.found(effect, [one for one in parts.journal.effects(since) if one.id != effect.id])
+
+    return finish(parts, lease, effect, found)

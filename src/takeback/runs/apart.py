@@ -1,23 +1,15 @@
 """Several at work in one directory: whose change is whose, as far as the journal knows."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
-from takeback.adapters.file.states import same
+from takeback.adapters.watch.apart import Step, steps_of, without
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
 from takeback.model.remedy import Target
-from takeback.model.resource import ancestors, display, overlaps
+from takeback.model.resource import display, overlaps
 from takeback.storage.protocols import Journal, Query
 
 _LISTED = 5
-
-
-class Step(NamedTuple):
-    """What another effect did to a path."""
-
-    effect: str
-    target: Target
 
 
 def apart(journal: Journal, proposal: Effect, targets: tuple[Target, ...]) -> tuple[Target, ...]:
@@ -26,7 +18,7 @@ def apart(journal: Journal, proposal: Effect, targets: tuple[Target, ...]) -> tu
     steps = _steps(journal, proposal)
     if not steps:
         return targets
-    return tuple(_ours(target, steps) for target in targets if not _explained(target, steps))
+    return without(targets, steps)
 
 
 def _steps(journal: Journal, proposal: Effect) -> dict[str, list[Step]]:
@@ -35,48 +27,7 @@ def _steps(journal: Journal, proposal: Effect) -> dict[str, list[Step]]:
         return {}  # nobody wrote anything since
     query = Query(told_after=proposal.seq, states=(State.DONE, State.UNDONE))
     others = [effect for effect in journal.effects(query) if effect.id != proposal.id]
-    steps: dict[str, list[Step]] = {}
-    for effect in sorted(others, key=lambda one: one.order):
-        for target in effect.targets:
-            steps.setdefault(target.resource, []).append(Step(effect.id, target))
-    return steps
-
-
-def _ours(target: Target, steps: dict[str, list[Step]]) -> Target:
-    here = steps.get(target.resource)
-    if not here or not _alike(here[-1].target.after, target.after) or target.after["type"] == "absent":
-        return target
-    why = f"effect {short(here[-1].effect)} changed it after this one did"
-    return target._replace(after=target.after | {"excluded": why})
-
-
-def _explained(target: Target, steps: dict[str, list[Step]]) -> bool:
-    if target.after["type"] == "absent" and any(
-        _removed(steps.get(one)) for one in ancestors(target.resource)
-    ):
-        return True
-    here = steps.get(target.resource)
-    if not here:
-        return False
-    state = target.before
-    for step in here:
-        if not _alike(state, step.target.before):
-            return False
-        state = step.target.after
-    return _alike(state, target.after)
-
-
-def _removed(steps: list[Step] | None) -> bool:
-    return bool(steps) and steps[-1].target.after["type"] == "absent" and "manifest" in steps[0].target.before
-
-
-def _alike(one: dict[str, object], other: dict[str, object]) -> bool:
-    """A directory may be told as a whole by one and as a shell by the other."""
-    if one["type"] == other["type"] == "dir":
-        return one.get("mode") == other.get("mode")
-    if "meta" in one or "meta" in other:
-        return one["type"] == other["type"] and one.get("mode") == other.get("mode")
-    return same(one, other)
+    return steps_of(others)
 
 
 def open_beside(

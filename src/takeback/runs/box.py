@@ -24,6 +24,7 @@ from takeback.runs.box_outcome import BoxOutcome, in_words, listed, not_kept
 from takeback.runs.box_running import (
     Ran,
     changed_files,
+    expect,
     is_somewhere_else,
     make_durable,
     point_at,
@@ -193,17 +194,19 @@ class Box:
             raise
         if changed:
             ran.running.gone()
-        if not durable:
-            self._upkeep.settle(layers, self.id)
-        if changed and due(layers.depth(ran.layer)):
-            self._upkeep.later(lambda: squash_below(layers, ran.layer))
         outcome = outcome._replace(
             effect=effect,
             durable=durable,
             cwd=after.cwd,
             look=lambda: self._changes_of(ran.layer, point.layer) if changed else (),
         )
-        return outcome._replace(text=in_words(outcome))
+        outcome = outcome._replace(text=in_words(outcome))
+        # Last: another thread that is awake takes turns with us.
+        if not durable:
+            self._upkeep.settle(layers, self.id)
+        if changed and due(layers.depth(point.layer) + 1):
+            self._upkeep.later(lambda: squash_below(layers, ran.layer))
+        return outcome
 
     def _forget(self, ran: Ran) -> None:
         """Nobody will ever mount it."""
@@ -283,7 +286,9 @@ class Box:
             if not wanted:
                 return UndoResult("done", (), ())
             with self._hand.layers.working(self.id):
-                return self._hand.undo(box_history.with_commits(journal, wanted), wishes, dry_run)
+                result = self._hand.undo(box_history.with_commits(journal, wanted), wishes, dry_run)
+            expect(self._hand.sandbox(self._setting.rooms), self._hand.layers, self._setting)
+            return result
 
     def history(self) -> tuple[Step, ...]:
         """Every step, oldest first; those that were taken back say so."""

@@ -122,9 +122,12 @@ def judged(lefts: "Iterable[Left]", root: str, beginnings: Beginnings | None = N
                 yield left._replace(below=True)
             continue
         inside = bool(fresh) and left.path.startswith(fresh + b"/")
-        merged = not inside and os.path.isdir(left.source) and not os.path.islink(left.source)
+        directory = os.path.isdir(left.source) and not os.path.islink(left.source)
+        merged = directory and not inside
         if merged and _is_fresh(left.source):
             merged, fresh = False, left.path
+        if directory and left.below and _is_moved(left.source):
+            merged = True  # moved here, and another took away what it was made of
         if not there and not merged and not inside and fresh != left.path and beginnings:
             merged = beginnings.lay_below(left.path)
         yield left._replace(below=there or merged)
@@ -132,5 +135,14 @@ def judged(lefts: "Iterable[Left]", root: str, beginnings: Beginnings | None = N
 
 def _is_fresh(directory: bytes) -> bool:
     """Overlay notes on a copy of a directory that there was one below, and on one that was moved here where from."""
-    names = [name.rpartition(".overlay.")[2] for name in os.listxattr(directory) if ".overlay." in name]
+    names = _notes(directory)
     return "origin" not in names or "opaque" in names or "redirect" in names
+
+
+def _is_moved(directory: bytes) -> bool:
+    names = _notes(directory)
+    return "redirect" in names and "opaque" not in names
+
+
+def _notes(directory: bytes) -> list[str]:
+    return [name.rpartition(".overlay.")[2] for name in os.listxattr(directory) if ".overlay." in name]

@@ -99,7 +99,8 @@ class Holding:
             self._weighing = []
         for held in weighing:
             digest = held.stored.digest
-            self.held[digest] = self.held[digest]._replace(content=None)
+            if self.held[digest].content is not None:
+                self.held[digest] = self.held[digest]._replace(content=None)
         self._content = 0
 
     def _placed(self, helds: list[Held]) -> list[Held]:
@@ -176,9 +177,9 @@ class Holding:
 
     def _write_row(self, connection: Connection, ask: Ask, held: Held, at: int) -> int:
         stored = held.stored
-        for needed in chain(held.pieces, held.refs):
-            if needed not in self.held and rows.find_id(ask, needed) is None:
-                raise _swept(held)
+        needed = [name for name in chain(held.pieces, held.refs) if name not in self.held]
+        if needed and rows.absent(ask, needed):
+            raise _swept(held)
         id = rows.find_id(ask, stored.digest)
         if id is None or held.heals:
             id = self._write_content(connection, ask, held, id, at)

@@ -26,6 +26,7 @@ class Query(NamedTuple):
     forgettable: bool = False  # kept, and not forgotten yet
     remembered: bool = False  # not forgotten
     after: int = 0  # only those with a greater seq
+    before: int = 0  # only those with a smaller one
     told_after: int = 0  # only those that took hold later (Effect.order)
     limit: int = 0  # 0: all
     newest: bool = False

@@ -1,6 +1,6 @@
 """Many paths as one effect: what a sandboxed command left, merged and taken back; what was found in a watched tree."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from takeback.adapters.file.build import Tools
@@ -19,6 +19,7 @@ from takeback.adapters.tree.capturing import (
 )
 from takeback.adapters.tree.carrying import Carrier
 from takeback.adapters.tree.change import WATCH, read_targets
+from takeback.adapters.tree.in_use import refuse_in_use
 from takeback.adapters.tree.lending import Lent
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sighting import sight
@@ -27,14 +28,14 @@ from takeback.adapters.tree.undoing import Undoing
 from takeback.adapters.tree.units import in_order, units_of
 from takeback.errors import Drifted, Misuse, NoRemedy, TakebackError
 from takeback.model.change import UNDO, Change
-from takeback.model.effect import Effect, State
+from takeback.model.effect import WAS_HELD, Effect, State
 from takeback.model.plan import OnConflict
 from takeback.model.remedy import Offer, Remedy, Strategy
 from takeback.model.staged import Staged
 from takeback.model.standing import Sighting, Standing
 from takeback.storage.protocols import Blobs
 
-Found = Callable[[Effect], Change | None]
+Found = Callable[[Effect, Sequence[Effect]], Change | None]
 
 _IN_FLIGHT = (State.INTENDED, State.STUCK)
 
@@ -69,6 +70,8 @@ class TreeAdapter:
             with Places(targets) as places:
                 for _, target in in_order(targets):
                     demand_before(target, places)
+        if change.args.get(WAS_HELD):  # who merges at once has just looked
+            refuse_in_use(targets)
         lost: list[str] = list(change.args.get("lost", ()))
         why = "what was there is in the store, path by path"
         return Assessment(
@@ -219,10 +222,10 @@ class TreeAdapter:
         """The power to undo it was given up: let go of the inodes held for it."""
         release_held(self._tools, effect.id)
 
-    def found(self, effect: Effect) -> Change | None:
+    def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
         if self._found is None:
             raise Misuse(
                 f"The adapter {self.name!r} does not watch.",
                 hint="Only effects of watched trees are compared.",
             )
-        return self._found(effect)
+        return self._found(effect, others)

@@ -108,9 +108,7 @@ class _Reading:
         if is_dir(after) and not is_dir(before):
             self._coming.add(resource)
             self.world.note_link(resource)
-        if left.lost:
-            gone = file_resource(self._root + left.lost)
-            self._conflicts.append(TargetOutcome(gone, Outcome.CONFLICT, _TAKEN_AWAY))
+        self._note_lost(left.lost)
         if same(before, after) and before["type"] == "absent":
             return  # made and removed again, or removed by someone else as well
         if is_dir(before) and same(before, after) and before["mtime"] > self._since:
@@ -126,6 +124,11 @@ class _Reading:
             self._lost.append(f"{display(resource)} {why}")
             return
         self._read.append(_Read(resource, before, after, left.source))
+
+    def _note_lost(self, path: bytes) -> None:
+        if path:
+            gone = file_resource(self._root + path)
+            self._conflicts.append(TargetOutcome(gone, Outcome.CONFLICT, _TAKEN_AWAY))
 
     def _before(self, resource: str) -> State:
         place = self.world.if_there(resource)

@@ -1,7 +1,7 @@
 """Trees that someone else changes while we watch. Undo is that of every tree; the baseline is our own."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from takeback.adapters.tree.adapter import TreeAdapter
 from takeback.adapters.tree.change import TREE
@@ -20,8 +20,8 @@ class WatchedTree(TreeAdapter):
         self.place = Place(os.path.join(store, "watch"), blobs, os.fsencode(os.path.realpath(store)), {})
         super().__init__(TREE, blobs, held, self._found_in_world)
 
-    def _found_in_world(self, effect: Effect) -> Change | None:
-        return found_by(effect.change, self.place)
+    def _found_in_world(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
+        return found_by(effect.change, self.place, others)
 
     def tidy(self, effect: Effect) -> None:
         super().tidy(effect)

@@ -6,11 +6,13 @@ from typing import Any
 
 from takeback.adapters.file.kernel import AT_ROOT, libc
 from takeback.adapters.tree.change import put_targets
+from takeback.adapters.watch.apart import steps_of, without
 from takeback.adapters.watch.processes import at_work
 from takeback.adapters.watch.roots import Root
 from takeback.adapters.watch.watched import Baseline, Place, WatchedRoot
 from takeback.errors import StoreBusy
 from takeback.model.change import Change
+from takeback.model.effect import Effect
 from takeback.model.remedy import Target
 from takeback.model.resource import display, path_of
 from takeback.storage.protocols import Blobs
@@ -108,15 +110,16 @@ def _only_time(target: Target) -> bool:
     return one["type"] == other["type"] == "dir" and {**one, "mtime": 0} == {**other, "mtime": 0}
 
 
-def found_by(change: Change, place: Place) -> Change | None:
-    """For recovery: from what is durable alone."""
+def found_by(change: Change, place: Place, others: Sequence[Effect] = ()) -> Change | None:
+    """For recovery: from what is durable alone. `others`: what was done since the beginning."""
     refuse_at_work(change)
     roots: list[tuple[WatchedRoot, Baseline]] = []
     try:
         for baseline in baselines_of(change):
             root = Root(baseline.root, path_of(baseline.root))
             roots.append((WatchedRoot(root, place), baseline))
-        targets, residue = compared(change, roots, lambda all: all)
+        steps = steps_of(others)
+        targets, residue = compared(change, roots, lambda all: without(all, steps))
         return change_found(change, place.blobs, targets, residue)
     finally:
         for watched, _ in roots:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from takeback.adapters.watch.index import MOUNT, REGENERABLE, STORE, Hole
+from takeback.adapters.watch.index import MOUNT, MOUNTED, REGENERABLE, STORE, Hole
 from takeback.adapters.watch.roots import path_in, resource_in
 from takeback.errors import NoRemedy
 from takeback.model.resource import display
@@ -30,6 +30,8 @@ def refuse_destroyable(holes: Sequence[At], roots: Sequence[str], force: bool) -
 
 
 def _way_out(lost: Sequence[At]) -> str:
+    if any(hole.reason == MOUNTED for _, hole in lost):
+        return "Unmount it"
     if any(hole.kind == MOUNT for _, hole in lost):
         return "Name what is mounted there as a root of its own"
     if any("readable" not in hole.reason for _, hole in lost):

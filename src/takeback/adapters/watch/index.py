@@ -28,6 +28,7 @@ UNREADABLE = "unreadable"
 MOUNT = "mount"
 STORE = "store"
 REGENERABLE = "regenerable"
+MOUNTED = "another file is mounted there"
 
 
 class Hole(NamedTuple):

@@ -4,14 +4,14 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from takeback.adapters.file.content import read_file
 from takeback.adapters.file.trouble import CannotCapture
 from takeback.adapters.file.xattrs import at, read_xattrs
 from takeback.adapters.tree.states import shell_of
-from takeback.adapters.watch.index import UNREADABLE
+from takeback.adapters.watch.index import MOUNT, MOUNTED, UNREADABLE
 from takeback.adapters.watch.listing import Entry, Listing, entry_of, stamped, trusted
 from takeback.adapters.watch.scan import Draft
 from takeback.adapters.watch.sqlite_units import units_in
@@ -25,8 +25,10 @@ _AHEAD = 8  # directories in hand; each has a handle
 Extra = dict[str, Any]
 
 
-def read_draft(fd: int, resource: str, draft: Draft, blobs: Blobs, looked: int) -> Listing:
-    """`resource` is the directory's."""
+def read_draft(
+    fd: int, resource: str, draft: Draft, blobs: Blobs, looked: int, mounted: Container[bytes] = ()
+) -> Listing:
+    """`resource` is the directory's; `mounted` are names in it that something is mounted on."""
     before = draft.before.extras if draft.before else {}
     none: Extra = {}
     found: dict[bytes, tuple[Entry, Extra]] = {
@@ -39,6 +41,8 @@ def read_draft(fd: int, resource: str, draft: Draft, blobs: Blobs, looked: int) 
             if name not in found and name in draft.fresh:
                 draft.fresh.pop(name)  # it vanished
     for name in draft.fresh:
+        if name in mounted and (hole := reading.hole(name, MOUNTED, MOUNT)):
+            found[name] = hole
         if name not in found and (one := reading.one(name)):
             found[name] = one
     for name, (reason, kind, status) in draft.left_out.items():
@@ -109,7 +113,7 @@ class _Reading:
         except FileNotFoundError:
             return None
         except CannotCapture as trouble:
-            return self._hole(name, trouble.reason)
+            return self.hole(name, trouble.reason)
 
     def _file(self, name: bytes, looked: int) -> tuple[Entry, Extra]:
         state = read_file(self.fd, name, f"{self.resource}/{quote(name)}", self.blobs)
@@ -138,7 +142,7 @@ class _Reading:
             extra["xattrs"] = xattrs
         return extra
 
-    def _hole(self, name: bytes, reason: str) -> tuple[Entry, Extra] | None:
+    def hole(self, name: bytes, reason: str, kind: str = UNREADABLE) -> tuple[Entry, Extra] | None:
         try:
             status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -146,7 +150,7 @@ class _Reading:
         entry = entry_of(status, time.time_ns())
         if reason != "it is not readable":  # it may be readable next time
             entry = entry._replace(ctime=0)
-        return entry, {"excluded": reason, "hole": UNREADABLE}
+        return entry, {"excluded": reason, "hole": kind}
 
     def unit(self, names: tuple[bytes, ...]) -> dict[bytes, tuple[Entry, Extra]]:
         """Files that mean something only together: read until none of them changed while the others were read."""
@@ -156,7 +160,7 @@ class _Reading:
             if [self._sign(name) for name in names] == signs:
                 return found
         reason = "its database changes while it is being read"
-        return {name: one for name in names if (one := self._hole(name, reason))}
+        return {name: one for name in names if (one := self.hole(name, reason))}
 
     def _sign(self, name: bytes) -> tuple[int, ...] | None:
         try:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.file.handles import Handles
 from takeback.adapters.file.kernel import AT_ROOT
-from takeback.adapters.file.paths import open_below, open_place
+from takeback.adapters.file.paths import mounts_below, open_below, open_place
 from takeback.adapters.file.states import ABSENT, State
 from takeback.adapters.file.tree import Scope
 from takeback.adapters.file.trouble import CannotCapture
@@ -297,6 +297,7 @@ class WatchedRoot:
 
     def _listings(self, handles: Handles, scan: Scan, looked: int) -> Iterator[tuple[str, Listing]]:
         several = scan.bytes > _MUCH
+        mounted = self._mounted() if scan.drafts else {}
 
         def opened() -> Iterator[tuple[str, int]]:
             for path in sorted(scan.drafts):
@@ -308,12 +309,22 @@ class WatchedRoot:
 
         def read(path: str, fd: int) -> tuple[str, Listing]:
             resource = resource_in(self.root.resource, path)
-            return path, read_draft(fd, resource, scan.drafts[path], self._place.blobs, looked)
+            names = mounted.get(path, ())
+            return path, read_draft(fd, resource, scan.drafts[path], self._place.blobs, looked, names)
 
         if several:
             yield from in_threads(opened(), read)
         else:
             yield from (read(path, fd) for path, fd in opened())
+
+    def _mounted(self) -> dict[str, set[bytes]]:
+        """Mount points below the root, by directory: what is done to a file mounted there, is done elsewhere."""
+        found: dict[str, set[bytes]] = {}
+        cut = len(self.root.path.rstrip(b"/")) + 1
+        for point in mounts_below(self.root.resource):
+            above, _, name = point[cut:].rpartition(b"/")
+            found.setdefault(quote(above), set()).add(name)
+        return found
 
     def _written(
         self, seen: dict[str, Listing | None], scan: Scan, begun: float, register: Register
