@@ -312,3 +312,14 @@ def test_undo_without_the_store_it_needs_says_so_and_touches_nothing(scene: Scen
         shutil.move(moved, packs)
     scene.tb.undo(effect)
     assert (scene.world / "big").stat().st_size == 3_000_000
+
+
+def test_what_a_forgotten_effect_stands_on_says_that_no_cascade_helps(scene: Scene) -> None:
+    first, second, third = (scene.write("a", text) for text in "123")
+    scene.tb.forget([second])
+    scene.tb.undo(third)
+
+    with pytest.raises(takeback.Blocked) as refused:
+        scene.tb.undo(first)
+
+    assert "was forgotten" in refused.value.hint and "--cascade" not in refused.value.hint

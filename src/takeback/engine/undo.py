@@ -25,11 +25,16 @@ def refuse_blocked(plan: Plan) -> None:
     names = ", ".join(f"{short(one.id)} ({one.change.summary})" for one in plan.blockers[:5])
     more = f" and {len(plan.blockers) - 5} more" if len(plan.blockers) > 5 else ""
     redo = bool(plan.effects) and plan.effects[0].is_undo
+    hint = "Undo them first." if redo else "Undo them too with --cascade (cascade=True), or undo them first."
+    forgotten = next((short(one.id) for one in plan.blockers if one.forgotten), "")
+    if forgotten:
+        hint = (
+            f"Effect {forgotten} was forgotten and can never be undone, so this one cannot either; "
+            f"`takeback diff {short(plan.effects[0].id)}` shows what it changed."
+        )
     raise Blocked(
         f"Later effects stand on this one: {names}{more}.",
-        hint="Undo them first."
-        if redo
-        else "Undo them too with --cascade (cascade=True), or undo them first.",
+        hint=hint,
         effect=plan.effects[0].id if plan.effects else None,
         blockers=tuple(one.id for one in plan.blockers),
     )
