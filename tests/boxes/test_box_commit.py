@@ -304,3 +304,25 @@ def test_a_path_too_long_for_anyone_is_told_and_kept_as_a_step(box: Box, world: 
     assert [one.path for one in box.changes()] == [str(world / "y")]
     box.commit()
     assert os.listdir(world.root) == ["y"]
+
+
+@pytest.mark.parametrize("lines", [["mv d e"], ["mv d e", "echo y > e/y"], ["mv d f", "mkdir g; mv f g/e"]])
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_directory_that_the_box_moved_and_someone_took_away_is_a_conflict(
+    box: Box, world: World, lines: list[str], gone: bool
+) -> None:
+    (world / "d" / "sub").mkdir(parents=True)
+    (world / "d" / "a").write_text("a")
+    (world / "d" / "sub" / "b").write_text("b")
+    for line in lines:
+        assert box.run(line).exit_code == 0
+    if gone:
+        os.rename(world / "d", world / "x")
+        with pytest.raises(Conflict, match=r"/d was removed or moved away by someone else"):
+            box.commit()
+        assert os.listdir(world.root) == ["x"]
+        return
+    box.commit()
+    moved = world / ("g/e" if len(lines) == 2 and "g" in lines[1] else "e")
+    assert (moved / "a").read_text() == "a" and (moved / "sub" / "b").read_text() == "b"
+    assert not (world / "d").exists()

@@ -75,6 +75,23 @@ def test_what_force_cannot_help_is_not_told_to_be_forced(tmp_path: Path, store: 
         assert (world / "sub" / "a").read_text() == "1\n"
 
 
+def test_what_is_in_the_way_of_a_forced_keep_is_to_be_moved_away(store: Path, world: World) -> None:
+    (world / "d").mkdir()
+    (world / "d" / "a").write_text("a")
+    with takeback.open(store) as tb:
+        with tb.run("asks") as run:
+            held = run.command("rm -r d", cwd=world.root, hold=True).effect
+        assert held
+        (world / "d" / "mine").write_text("mine")
+        with pytest.raises(Drifted) as told:
+            tb.keep(held, force=True)
+        again = told.value.effect
+        assert again and "--force" not in told.value.hint and f"takeback keep {again[:8]}" in told.value.hint
+        os.rename(world / "d" / "mine", world / "mine")
+        tb.keep(again)
+        assert os.listdir(world.root) == ["mine"]
+
+
 def test_a_step_that_could_not_be_told_of_leaves_no_layer(
     store: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,10 @@ def test_the_exit_code_is_that_of_the_last_command_and_ours_is_125(world: World)
     for wrong in (*(["-c", line] for line in lines), ["--box", "nosuch"], ["--timeout", "-1"]):
         said = shell(world, *wrong)
         assert said.returncode == 125 and said.stderr.startswith("error: "), said.stderr
+    told = subprocess.run(
+        [sys.executable, "-m", "takeback", "runs"], timeout=LIMIT, check=True, capture_output=True, text=True
+    )
+    assert "shell" in told.stdout and " open " not in told.stdout
 
 
 @pytest.mark.root

@@ -39,5 +39,5 @@ def _answer(scene: Any, question: dict[str, Any]) -> Any:
     if question["what"] == "ability":
         return ability(question["place"])
     return [
-        (os.fsdecode(path), source and os.fsdecode(source), below) for path, source, below in scene.lefts()
+        (os.fsdecode(one.path), one.source and os.fsdecode(one.source), one.below) for one in scene.lefts()
     ]

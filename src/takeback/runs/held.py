@@ -32,8 +32,14 @@ def make_held(parts: Parts, effect: Effect, force: bool, me: Owner, now: int, la
         change = renewed(parts, fresh.change) if force else fresh.change
         keep_held(parts, lease, fresh, change, Terms(fresh.key))
     except Drifted as error:
-        if error.effect not in (None, effect.id):
-            raise  # it got further, and is held again
+        if error.effect not in (None, effect.id):  # it got further, and is held again
+            again = short(error.effect or "")
+            if force:
+                error.hint = (
+                    f"Nothing was changed, and it is held again. Force does not help here: move away what is in "
+                    f"the way, then `takeback keep {again}`; `takeback undo {again}` drops what is held."
+                )
+            raise
         name = short(effect.id)
         way_on = f"`takeback keep --force {name}` captures what is there now and overwrites it"
         if force or isinstance(error.__cause__, OSError):  # force changes nothing about the way to it

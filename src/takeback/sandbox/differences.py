@@ -23,6 +23,9 @@ class Left(NamedTuple):
     path: bytes  # absolute; seen from the root inside
     source: bytes | None  # where it can be read now; None: it is gone
     below: bool  # something lay below this name when the command changed it
+    lost: bytes = (
+        b""  # of a directory that was moved here: where the rest of it lay, if that is not there any more
+    )
 
 
 def differences(layer: str, stack: Stack) -> Iterator[Left]:
@@ -84,7 +87,7 @@ class _Comparison:
             if not (
                 one and other and (self._same(one, other) or self._only_another_changed(path, one, other))
             ):
-                yield Left(path, one.top if one else None, self._below(one, other))
+                yield Left(path, one.top if one else None, self._below(one, other), self._lost(path, one))
 
     def _top_changed(self, after: Node, before: Node | None) -> bool:
         status = after.status
@@ -197,6 +200,17 @@ class _Comparison:
         if ground.plain:
             return {name: os.getxattr(node.top, name, follow_symlinks=False) for name in _listed(node.top)}
         return attributes(node.top, ground.userxattr)
+
+    def _lost(self, path: bytes, one: Node | None) -> bytes:
+        """Overlay notes where a moved directory goes on below; if another took that away, it only seems to be empty."""
+        if not one or not one.is_dir or [number for number, _ in one.parts] != [0]:
+            return b""
+        elsewhere = mark(one.top, "redirect", self.form.userxattr)
+        if elsewhere is None:
+            return b""
+        if elsewhere.startswith(b"/"):
+            return os.fsencode(self.mount.point).rstrip(b"/") + elsewhere
+        return os.path.dirname(path).rstrip(b"/") + b"/" + elsewhere
 
     def _below(self, one: Node | None, other: Node | None) -> bool:
         if other or one is None:

@@ -23,6 +23,7 @@ class Left(NamedTuple):
     path: bytes
     source: bytes | None
     below: bool
+    lost: bytes = b""
 
 
 class Layered:

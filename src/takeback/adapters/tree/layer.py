@@ -26,6 +26,7 @@ from takeback.storage.protocols import Blobs
 Known = Callable[[str, State], bool]
 
 _WHILE = "while the command ran"
+_TAKEN_AWAY = f"was removed or moved away by someone else {_WHILE}"
 
 
 class Left(Protocol):
@@ -37,6 +38,8 @@ class Left(Protocol):
     def source(self) -> bytes | None: ...
     @property
     def below(self) -> bool: ...
+    @property
+    def lost(self) -> bytes: ...
 
 
 class LayerTargets(NamedTuple):
@@ -105,6 +108,7 @@ class _Reading:
         if is_dir(after) and not is_dir(before):
             self._coming.add(resource)
             self.world.note_link(resource)
+        self._note_lost(left.lost)
         if same(before, after) and before["type"] == "absent":
             return  # made and removed again, or removed by someone else as well
         if is_dir(before) and same(before, after) and before["mtime"] > self._since:
@@ -120,6 +124,11 @@ class _Reading:
             self._lost.append(f"{display(resource)} {why}")
             return
         self._read.append(_Read(resource, before, after, left.source))
+
+    def _note_lost(self, path: bytes) -> None:
+        if path:
+            gone = file_resource(self._root + path)
+            self._conflicts.append(TargetOutcome(gone, Outcome.CONFLICT, _TAKEN_AWAY))
 
     def _before(self, resource: str) -> State:
         place = self.world.if_there(resource)
@@ -164,14 +173,14 @@ class _Reading:
             return ""
         if before["type"] == "absent":
             if left.below and not (self._known and self._known(resource, before)):
-                return f"was removed or moved away by someone else {_WHILE}"
+                return _TAKEN_AWAY
             return self._parent_conflict(resource)
         if not left.below:
             return f"was made by someone else {_WHILE}"
         place = self.world.at(resource)
         status = place.stat()
         if status is None:
-            return f"was removed or moved away by someone else {_WHILE}"
+            return _TAKEN_AWAY
         if not self._is_newer(place, status, before, after):
             return ""
         if self._known is not None and self._known(resource, before):

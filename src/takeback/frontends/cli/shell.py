@@ -62,12 +62,16 @@ def _shell(asked: Asked) -> int:
         raise Misuse("A box knows what it is over.", hint="Give either --box or --base.")
     limit = seconds(options.timeout)
     with opened(asked) as tb, tb.session(f"shell {os.getpid()}", agent_of(asked)) as run:
-        with run.sandbox(options.base, box=options.box, network=not options.no_network, timeout=limit) as box:
-            session = Session(asked, tb, box)
-            code = session.go_on()
-            box.settle()
-            session.tell_end(code)
-        run.close()
+        try:
+            with run.sandbox(
+                options.base, box=options.box, network=not options.no_network, timeout=limit
+            ) as box:
+                session = Session(asked, tb, box)
+                code = session.go_on()
+                box.settle()
+                session.tell_end(code)
+        finally:
+            run.close()  # however it ended: what was done stays in the box, and nobody goes on with this run
     return code
 
 
