@@ -2,6 +2,7 @@
 
 import os
 import stat
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -264,3 +265,42 @@ def test_what_the_box_made_itself_is_no_conflict_where_others_took_names_away(bo
     box.commit()
 
     assert ((world / "new").read_text(), (world / "moved").read_text()) == ("1\n2\n", "old\n3\n")
+
+
+@pytest.mark.parametrize("move", ["mv d e", "mkdir up; mv d up/e", "mv d e; mv e/sub e/other", "mv d/sub e"])
+@pytest.mark.parametrize("other", ["mv d x", "rm -r d"])
+def test_a_directory_whose_content_another_took_away_is_not_made_empty(
+    box: Box, world: World, move: str, other: str
+) -> None:
+    (world / "d" / "sub").mkdir(parents=True)
+    (world / "d" / "sub" / "a").write_text("a")
+    box.run(move)
+    subprocess.run(other, shell=True, cwd=world.root, check=True)
+    before = world.picture()
+
+    with pytest.raises(Conflict, match="was removed or moved away by someone else"):
+        box.commit()
+
+    assert world.picture() == before
+
+
+def test_a_path_too_long_for_anyone_is_told_and_kept_as_a_step(box: Box, world: World) -> None:
+    name = "x" * 250
+    outcome = box.run(
+        [
+            "bash",
+            "-c",
+            f"for n in $(seq 20); do mkdir {name} && cd -P ./{name} || exit 1; done; echo x > leaf; cd /",
+        ]
+    )
+    assert outcome.exit_code == 0 and outcome.effect
+
+    for asked in (lambda: outcome.changes, box.changes, box.commit):
+        with pytest.raises(Refused, match="more than 4,096 bytes") as told:
+            asked()
+        assert told.value.hint
+
+    assert box.run(f"rm -rf {world.root}/xxx*; echo y > {world.root}/y").exit_code == 0
+    assert [one.path for one in box.changes()] == [str(world / "y")]
+    box.commit()
+    assert os.listdir(world.root) == ["y"]

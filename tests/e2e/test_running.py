@@ -95,6 +95,22 @@ def test_what_is_held_is_dropped_by_undo(takeback: CommandLine, world: World) ->
     assert takeback("keep", "@~0").code != 0
 
 
+def test_what_was_held_first_and_made_last_is_the_newest(takeback: CommandLine, world: World) -> None:
+    takeback.done("run", "--hold", *shell("echo late > a"))
+    held = takeback.done("log", "--json").json[0]["id"]
+    for number in range(25):
+        takeback.done("write", f"w{number}", input="1")
+    takeback.done("keep", held)
+
+    assert takeback.done("show", "@", "--json").json["id"] == held
+    takeback.done("undo")
+
+    assert not (world / "a").exists()
+    assert (world / "w24").exists()
+    takeback.done("undo")
+    assert not (world / "w24").exists()
+
+
 def test_what_is_held_is_not_made_over_what_someone_wrote_since(takeback: CommandLine, world: World) -> None:
     (world / "a").write_text("old\n")
     takeback.done("run", "--hold", *shell("echo new > a"))

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -153,16 +154,25 @@ def test_the_place_of_the_store_is_covered_though_it_was_moved(root_scene: RootS
         assert root_scene.said() == ""
 
 
-def test_what_is_unmounted_is_let_go(root_scene: RootScene, tmp_path: Path) -> None:
-    point = tmp_path / "point"
+def test_what_is_unmounted_is_let_go(tmp_path: Path) -> None:
+    """Where other tests see nothing of the mount."""
+    line = f"import pathlib, tests.sandbox.test_spare as here; here.let_go(pathlib.Path({str(tmp_path)!r}))"
+    apart = ["unshare", "--mount", "--propagation", "private", sys.executable, "-c", line]
+    subprocess.run(apart, check=True, cwd=Path(__file__).parents[2], timeout=600)
+
+
+def let_go(directory: Path) -> None:
+    point = directory / "point"
     point.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "none", point], check=True)
+    scene = RootScene(directory)
     try:
-        waiting = built(root_scene)
-    finally:
+        subprocess.run(["mount", "-t", "tmpfs", "none", point], check=True)
+        waiting = built(scene)
         subprocess.run(["umount", point], check=True)
-    wait_until(lambda: not Path(f"/proc/{waiting}").exists())
-    assert root_scene.run(f"test -d {point}").exit_code == 0
+        wait_until(lambda: not Path(f"/proc/{waiting}").exists())
+        assert scene.run(f"test -d {point}").exit_code == 0
+    finally:
+        scene.close()
 
 
 def test_what_was_built_in_vain_leaves_nothing(root_scene: RootScene, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.scenes import Known
 from tests.trees.killing import Murder
 from tests.trees.stuck import THEIRS, WAYS, assert_out, get_stuck, left_over, way_out
 
@@ -24,7 +25,8 @@ def both_ways(murder: Murder, name: str, first: int, step: int) -> int:
     count = 0
     for place, (known, path, where) in enumerate(get_stuck(murder, name, first, step)):
         how = WAYS[place % len(WAYS)]
-        way_out(murder, how, dies_at=(place // 2 % 9) * 7)
+        dies_at = (place // 2 % 9) * 7
+        way_out(murder, how, dies_at=dies_at)
         assert_out(murder, where)
         there = left_over(murder, known, path)
         if how == "skip":
@@ -33,8 +35,12 @@ def both_ways(murder: Murder, name: str, first: int, step: int) -> int:
         else:
             assert not there, f"{where}: {there}"
             with murder.scene.open() as tb:
-                tb.redo()
+                redone = tb.redo()
             assert (murder.scene.world / path).read_bytes() == THEIRS, where
+            if name == "undo" and not dies_at:
+                assert redone.outcome == "done", where
+                there = left_over(murder, Known(known.after, known.before, known.exact), path)
+                assert there <= {path}, f"{where}, redone: {there}"
         count += 1
     return count
 

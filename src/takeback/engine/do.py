@@ -45,6 +45,9 @@ class Terms(NamedTuple):
     undoes: Effect | None = None
     assessed: Assessment | None = None  # by whoever asks, just now
     agent: str = ""
+    # Of an undo: what an earlier one, stuck and given up, has taken back. It is part of this one, so that redo brings
+    # it back too.
+    taken: Remedy | None = None
     # From the intent to the outcome a signal waits; before that it may stop the whole thing.
     held_back: Callable[[], AbstractContextManager[None]] = nullcontext
 
@@ -56,7 +59,7 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
         return earlier
     adapter = adapter_of(parts, change.adapter)
     assessment = terms.assessed or adapter.assess(change, terms.undoes)
-    if assessment.changes_nothing:
+    if assessment.changes_nothing and not terms.taken:
         return None
     refuse_own_store(parts, assessment)
     refuse_loss(change, assessment)
@@ -179,10 +182,20 @@ def _announce(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, term
     """The last look, then the intent, durable."""
     try:
         _refuse_unmet(terms)
-        return announce(parts, lease, effect)
+        # Only told: there is nothing left to do for it, nor to be taken back should this one fail.
+        return announce(parts, lease, _with_taken(effect, terms.taken))._replace(remedy=effect.remedy)
     except BaseException as error:
         _give_up(parts, lease, adapter, effect, needs_name(terms.checks), error)
         raise
+
+
+def _with_taken(effect: Effect, taken: Remedy | None) -> Effect:
+    if taken is None or effect.remedy is None:
+        return effect
+    known = {target.resource for target in effect.targets}
+    targets = (*effect.targets, *(target for target in taken.targets if target.resource not in known))
+    blobs = tuple(dict.fromkeys((*effect.remedy.blobs, *taken.blobs)))
+    return effect._replace(remedy=effect.remedy._replace(targets=targets, blobs=blobs))
 
 
 def announce(parts: Parts, lease: Lease, effect: Effect) -> Effect:

@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from takeback.adapters.protocol import Rester
+from takeback.adapters.protocol import Adapter, Rester
 from takeback.engine import undo
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes
 from takeback.model.effect import Effect, State
 from takeback.model.plan import Outcome, Plan, UndoResult
 from takeback.model.record import Draft, Kind
+from takeback.model.remedy import Remedy, Target
 from takeback.model.run import Lease, Owner
+from takeback.model.standing import Standing
 from takeback.storage.protocols import Query
 
 GIVEN_UP = "It was stuck, and given up for another way back that a person chose."
@@ -37,8 +39,8 @@ def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str
     """A plan that may name what is stuck."""
     stuck = to_settle(parts, plan)
     with _holding(parts, stuck, lease, taker) as leases:
-        left = _settled(parts, plan, stuck, leases)
-        result = undo.carry_out(parts, lease, left, wishes, agent)
+        left, taken = _settled(parts, plan, stuck, leases)
+        result = undo.carry_out(parts, lease, left, wishes, agent, taken)
     return _told(parts, plan, stuck, result) if stuck else result
 
 
@@ -70,9 +72,12 @@ def _holding(parts: Parts, stuck: Sequence[Settling], own: Lease, taker: Taker) 
         yield leases
 
 
-def _settled(parts: Parts, plan: Plan, stuck: Sequence[Settling], leases: dict[str, Lease]) -> Plan:
-    """What is left to undo. The run of the undo was opened with what it is for, so whoever comes after a crash right
-    after this goes on with it."""
+def _settled(
+    parts: Parts, plan: Plan, stuck: Sequence[Settling], leases: dict[str, Lease]
+) -> tuple[Plan, dict[str, Remedy]]:
+    """What is left to undo, and what undos that were given up have taken back, by effect. The run of the undo was
+    opened with what it is for, so whoever comes after a crash right after this goes on with it."""
+    taken: dict[str, Remedy] = {}
     for one in stuck:
         # Asked again now that nobody else can: it may have come to rest in the meantime.
         (effect,) = parts.journal.effects(Query(ids=(one.effect.id,)))
@@ -82,10 +87,31 @@ def _settled(parts: Parts, plan: Plan, stuck: Sequence[Settling], leases: dict[s
         adapter = adapter_of(parts, effect.change.adapter)
         if isinstance(adapter, Rester):
             adapter.rest(effect)
+            if one.why == GIVEN_UP and (remedy := _taken_back(adapter, effect)):
+                taken[effect.undoes] = remedy
         adapter.tidy(effect)
         parts.journal.append(leases[effect.run], [Draft(one.record, effect.run, effect.id, {"why": one.why})])
     gone = {one.effect.id for one in stuck if one.record is Kind.ABORT}
-    return plan._replace(effects=tuple(effect for effect in plan.effects if effect.id not in gone))
+    return plan._replace(effects=tuple(effect for effect in plan.effects if effect.id not in gone)), taken
+
+
+def _taken_back(adapter: Adapter, undo: Effect) -> Remedy | None:
+    """Without what belongs to that one alone: an inode held for it, and further names of a file that is not back."""
+    done = {one.resource for one in adapter.verify(undo).targets if one.standing is Standing.AFTER}
+    others = {one.resource for one in undo.targets} - done
+    if not done or undo.remedy is None:
+        return None
+
+    def lasting(state: dict[str, Any]) -> dict[str, Any]:
+        lost = ("held", "twin") if state.get("twin") in others else ("held",)
+        return {name: value for name, value in state.items() if name not in lost}
+
+    targets = (
+        Target(one.resource, lasting(one.before), lasting(one.after))
+        for one in undo.targets
+        if one.resource in done
+    )
+    return undo.remedy._replace(targets=tuple(targets))
 
 
 def _told(parts: Parts, plan: Plan, stuck: Sequence[Settling], result: UndoResult) -> UndoResult:

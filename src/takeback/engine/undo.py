@@ -1,6 +1,6 @@
 """Carry a plan out: each effect is taken back by an effect of its own, newest first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from takeback.engine.do import Terms, do
 from takeback.engine.parts import Parts, adapter_of, whole
@@ -10,6 +10,7 @@ from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome, UndoResult
 from takeback.model.record import Draft, Kind
+from takeback.model.remedy import Remedy
 from takeback.model.resource import display
 from takeback.model.run import Lease
 from takeback.storage.protocols import Query
@@ -76,9 +77,16 @@ def _way_out(tried: OnConflict) -> str:
     )
 
 
-def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str = "") -> UndoResult:
+def carry_out(
+    parts: Parts,
+    lease: Lease,
+    plan: Plan,
+    wishes: Wishes,
+    agent: str = "",
+    taken: Mapping[str, Remedy] | None = None,
+) -> UndoResult:
     """Take back each effect of a plan that nothing refuses. One that fails does not stop independent ones, unless
-    all-or-nothing was asked for: then what was taken back is brought back."""
+    all-or-nothing was asked for: then what was taken back is brought back. `taken`: by effect, see `Terms`."""
     outcomes: list[TargetOutcome] = []
     made: list[Effect] = []
     errors: list[TakebackError] = []
@@ -86,7 +94,8 @@ def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str
     together = new_id() if len(plan.effects) > 1 else ""
     for effect in plan.effects:
         try:
-            undo, found = _take_back(parts, lease, effect, wishes, agent, together)
+            terms = Terms(undoes=effect, agent=agent, taken=(taken or {}).get(effect.id))
+            undo, found = _take_back(parts, lease, terms, wishes, together)
         except Stuck as error:
             stuck = True
             outcomes += _each(effect, Outcome.FAILED, error)
@@ -134,9 +143,11 @@ def _why_untouched(
 
 
 def _take_back(
-    parts: Parts, lease: Lease, effect: Effect, wishes: Wishes, agent: str, together: str
+    parts: Parts, lease: Lease, terms: Terms, wishes: Wishes, together: str
 ) -> tuple[Effect | None, list[TargetOutcome]]:
     """One effect. What will happen to each target is asked again right before, and told only if it did happen."""
+    effect = terms.undoes
+    assert effect
     adapter = adapter_of(parts, effect.change.adapter)
     change = undo_change(effect, wishes.on_conflict)
     assessment = adapter.assess(change, effect)
@@ -147,8 +158,8 @@ def _take_back(
     # Some targets stay as they are: then the effect is not undone as a whole, and the record must not say so.
     change = undo_change(effect, wishes.on_conflict, bool(left_out), together)
     undo = None
-    if any(one.outcome is Outcome.UNDONE for one in outcomes) or not left_out:
-        undo = do(parts, lease, change, Terms(undoes=effect, agent=agent, assessed=assessment))
+    if terms.taken or any(one.outcome is Outcome.UNDONE for one in outcomes) or not left_out:
+        undo = do(parts, lease, change, terms._replace(assessed=assessment))
     return undo, [one._replace(effect=effect.id) for one in outcomes]
 
 

@@ -4,7 +4,7 @@ committed."""
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from takeback.runs.box_outcome import BoxOutcome, in_words, listed, not_kept
 from takeback.runs.box_running import (
     Ran,
     changed_files,
+    expect,
     is_somewhere_else,
     make_durable,
     point_at,
@@ -179,29 +180,33 @@ class Box:
             self._forget(ran)
         if not moves:
             return outcome._replace(text=in_words(outcome))
-        durable = not changed or make_durable(layers, ran.layer, point.layer, ran.since)
         args = {"argv": told(request.argv), "exit_code": ended.exit_code, "coverage": self.coverage}
-        after = point_at(self._hand.parts.blobs, there, point, exported)
-        change = box_change("run", self.resource, shown(request.argv), point, after, args)
         try:
+            durable = not changed or make_durable(layers, ran.layer, point.layer, ran.since)
+            after = point_at(self._hand.parts.blobs, there, point, exported)
+            change = box_change("run", self.resource, shown(request.argv), point, after, args)
             effect = self._hand.change(lambda: change, Options(key=key))
         except BaseException:
             if changed and self._head() == point:  # no step came of it, and its room may be what is missing
-                box_upkeep.remove_layer(layers.place_of(ran.layer), self.base)
+                ran.running.gone()
+                with suppress(OSError):
+                    box_upkeep.remove_layer(layers.place_of(ran.layer), self.base)
             raise
         if changed:
             ran.running.gone()
-        if not durable:
-            self._upkeep.settle(layers, self.id)
-        if changed and due(layers.depth(ran.layer)):
-            self._upkeep.later(lambda: squash_below(layers, ran.layer))
         outcome = outcome._replace(
             effect=effect,
             durable=durable,
             cwd=after.cwd,
             look=lambda: self._changes_of(ran.layer, point.layer) if changed else (),
         )
-        return outcome._replace(text=in_words(outcome))
+        outcome = outcome._replace(text=in_words(outcome))
+        # Last: another thread that is awake takes turns with us.
+        if not durable:
+            self._upkeep.settle(layers, self.id)
+        if changed and due(layers.depth(point.layer) + 1):
+            self._upkeep.later(lambda: squash_below(layers, ran.layer))
+        return outcome
 
     def _forget(self, ran: Ran) -> None:
         """Nobody will ever mount it."""
@@ -217,12 +222,14 @@ class Box:
         self._upkeep.later(clear)
 
     def _changes_of(self, layer: str, below: str) -> tuple[Changed, ...]:
+        from takeback.runs.box_whole import readable
         from takeback.sandbox.differences import differences
 
         path = self._hand.layers.unpacked(layer)
         if not os.path.isdir(path):
             return ()  # swept, because nobody could come back to it any more
-        return tuple(listed(differences(path, self._stack(below)), self.base))
+        with readable(self._setting):
+            return tuple(listed(differences(path, self._stack(below)), self.base))
 
     def _stack(self, layer: str) -> "Stack":
         from takeback.sandbox.order import Stack
@@ -279,7 +286,9 @@ class Box:
             if not wanted:
                 return UndoResult("done", (), ())
             with self._hand.layers.working(self.id):
-                return self._hand.undo(box_history.with_commits(journal, wanted), wishes, dry_run)
+                result = self._hand.undo(box_history.with_commits(journal, wanted), wishes, dry_run)
+            expect(self._hand.sandbox(self._setting.rooms), self._hand.layers, self._setting)
+            return result
 
     def history(self) -> tuple[Step, ...]:
         """Every step, oldest first; those that were taken back say so."""

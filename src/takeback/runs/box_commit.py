@@ -37,7 +37,11 @@ def commit(hand: Hand, setting: Setting, point: Point, coverage: str) -> Command
         beginnings = Beginnings(hand.layers, setting.base, point)
         lefts = judged(differences(layer, Stack(setting.base)), setting.base, beginnings)
         since = list(hand.layers.chain(point.layer))[-1].since
-        found = read_layer(lefts, setting.base, since, hand.parts.blobs, _ours(hand, setting))
+        try:
+            found = read_layer(lefts, setting.base, since, hand.parts.blobs, _ours(hand, setting))
+        except BaseException:
+            hand.parts.blobs.disown()  # else the next record, whoever's it is, would fail for it
+            raise
     if found.lost:
         raise cannot_be_kept(list(found.lost))
     if found.conflicts:

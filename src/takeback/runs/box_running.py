@@ -3,9 +3,11 @@
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.adapters.box.variables import Variables, put_variables
+from takeback.errors import TakebackError
 from takeback.model.ids import new_id
 from takeback.model.point import Link, Point
 from takeback.runs.box_setting import Setting
@@ -76,6 +78,15 @@ def run_in(
         running.gone()
         raise
     return Ran(running, ended, f"{setting.id}/{name}", ended.began or point.cwd, since)
+
+
+def expect(sandbox: "Sandbox", layers: Layers, setting: Setting) -> None:
+    """The next command's place can be made ready while nobody waits for it."""
+    from takeback.sandbox.order import Stack
+
+    with suppress(TakebackError):  # the next command will tell
+        chain = layers.chain(layers.head(setting.id).layer)
+        sandbox.expect(Stack(setting.base, tuple(layers.place_of(link.layer) for link in chain)))
 
 
 def standing_after(

@@ -16,6 +16,7 @@ from takeback.model.point import Point, box_resource, point_from_json, point_to_
 from takeback.runs import box_history
 from takeback.runs.room import room_of
 from takeback.runs.verbs import Options
+from takeback.storage.disk import reachable
 from takeback.storage.layers import Layers
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ def begin(
     about: dict[str, Any] = {"base": base, "start": point_to_json(start)}
     if os.path.realpath(able.layers_at) != os.path.realpath(store):
         about["at"] = os.path.join(able.layers_at, "boxes", id)
-        os.makedirs(about["at"], mode=0o700)
+        with reachable(about["at"], "made"):
+            os.makedirs(about["at"], mode=0o700)
     hand.layers.make(id, about, start)
     return _setting(hand, id, env, able, store)
 

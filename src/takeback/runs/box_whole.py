@@ -1,14 +1,16 @@
 """All that is in a box, as one layer over its base."""
 
+import errno
 import os
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from takeback.errors import ResourceUnreachable
+from takeback.errors import Refused, ResourceUnreachable
 from takeback.model.point import Link, Point
 from takeback.runs.box_setting import Setting
 from takeback.runs.workshop import workshop
+from takeback.storage.disk import unreachable
 from takeback.storage.layers import Layers
 
 if TYPE_CHECKING:
@@ -29,7 +31,12 @@ def whole_layer(layers: Layers, setting: Setting, point: Point) -> Generator[str
     with workshop(os.path.join(setting.rooms, WHOLES)) as mine:
         made = os.path.join(mine, "whole")
         try:
-            squash_as_owner(stack, made, setting.base)
+            try:
+                squash_as_owner(stack, made, setting.base)
+            except OSError as error:
+                if isinstance(error, PermissionError) or error.errno == errno.ENAMETOOLONG:
+                    raise  # told by `readable`
+                raise unreachable(made, "made", error) from error
             yield made
         finally:
             remove_as_owner(made, setting.base)
@@ -48,14 +55,22 @@ def whole_lefts(layers: Layers, setting: Setting, point: Point) -> "Generator[It
 
 @contextmanager
 def readable(setting: Setting) -> Generator[None, None, None]:
-    """What one of the other users of a root filesystem has closed, its owner outside cannot read."""
+    """What one of the other users of a root filesystem has closed, its owner outside cannot read; nor can anybody what
+    lies deeper than a path can name, which a command reaches step by step."""
     try:
         yield
     except PermissionError as error:
-        path = os.fsdecode(error.filename)
+        path = os.fsdecode(error.filename or "Something in it")
         raise ResourceUnreachable(
             f"{path} belongs to another user of the root filesystem {setting.base} and is closed to you.",
             hint="Open it inside the box first, for example: chmod -R a+rX DIRECTORY",
+        ) from error
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise Refused(
+            "In the box is a path of more than 4,096 bytes, counted from where its layers lie.",
+            hint="Nothing was changed. Move or remove it inside the box, or undo the step that made it.",
         ) from error
 
 
@@ -107,9 +122,12 @@ def judged(lefts: "Iterable[Left]", root: str, beginnings: Beginnings | None = N
                 yield left._replace(below=True)
             continue
         inside = bool(fresh) and left.path.startswith(fresh + b"/")
-        merged = not inside and os.path.isdir(left.source) and not os.path.islink(left.source)
+        directory = os.path.isdir(left.source) and not os.path.islink(left.source)
+        merged = directory and not inside
         if merged and _is_fresh(left.source):
             merged, fresh = False, left.path
+        if directory and left.below and _is_moved(left.source):
+            merged = True  # moved here, and another took away what it was made of
         if not there and not merged and not inside and fresh != left.path and beginnings:
             merged = beginnings.lay_below(left.path)
         yield left._replace(below=there or merged)
@@ -117,5 +135,14 @@ def judged(lefts: "Iterable[Left]", root: str, beginnings: Beginnings | None = N
 
 def _is_fresh(directory: bytes) -> bool:
     """Overlay notes on a copy of a directory that there was one below, and on one that was moved here where from."""
-    names = [name.rpartition(".overlay.")[2] for name in os.listxattr(directory) if ".overlay." in name]
+    names = _notes(directory)
     return "origin" not in names or "opaque" in names or "redirect" in names
+
+
+def _is_moved(directory: bytes) -> bool:
+    names = _notes(directory)
+    return "redirect" in names and "opaque" not in names
+
+
+def _notes(directory: bytes) -> list[str]:
+    return [name.rpartition(".overlay.")[2] for name in os.listxattr(directory) if ".overlay." in name]

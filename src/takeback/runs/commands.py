@@ -86,11 +86,14 @@ class Commands(ABC):
             order = Order(
                 request.argv, request.cwd, request.env, stdio, request.network, request.timeout, request.memory,
                 request.processes, hidden=(store,) if place.startswith(f"{store}/") else (store, place), after=started,
+                keep_empty=False,
             )  # fmt: skip
             layer = os.path.join(mine, "layer")
             ended = self._sandbox(able.layers_at).run(order, Stack(), layer, printed)
             coverage = of_sandbox(able, request.network)
             outcome = CommandOutcome(ended.exit_code, coverage=coverage, stopped=ended.stopped)
+            if not ended.layer:
+                return outcome  # nothing was changed
             return self._merged(request, outcome, layer, Stack(), started, options)
 
     def _merged(

@@ -35,10 +35,11 @@ def keep_all(parts: Parts, effects: Iterable[Effect], force: bool, me: Owner, no
         except Drifted as error:
             if error.effect not in (None, effect.id):
                 raise  # it got further, and is held again
-            error.hint = (
-                f"Nothing was changed. `takeback keep --force {short(effect.id)}` captures what is there now and "
-                f"overwrites it; `takeback undo {short(effect.id)}` drops what is held."
-            )
+            name = short(effect.id)
+            way_on = f"`takeback keep --force {name}` captures what is there now and overwrites it"
+            if force or isinstance(error.__cause__, OSError):  # force changes nothing about the way to it
+                way_on = error.hint.removeprefix("Nothing was changed. ").rstrip(".")
+            error.hint = f"Nothing was changed. {way_on}; `takeback undo {name}` drops what is held."
             raise
         finally:
             parts.leases.release(lease)

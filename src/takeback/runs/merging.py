@@ -6,7 +6,7 @@ import shlex
 import stat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from takeback.errors import NoRemedy
+from takeback.errors import NoRemedy, TakebackError
 from takeback.model.change import Change
 from takeback.model.plan import TargetOutcome
 from takeback.model.resource import display, file_resource
@@ -52,6 +52,9 @@ def read_merge(
         found = read_layer(
             differences(layer, stack), stack.root, since, blobs, earlier.seen if earlier else None
         )
+    except TakebackError:
+        blobs.disown()  # else the next record, whoever's it is, would fail for what is lost of it
+        raise
     except PermissionError as error:
         raise cannot_be_kept([f"{display(file_resource(error.filename or b'/'))} is not readable"]) from error
     except OSError as error:

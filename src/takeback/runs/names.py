@@ -1,10 +1,10 @@
 """From what a person types to an effect or a run: ids, unique prefixes, `@`, `@~2`, names of runs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 from takeback.errors import Misuse
-from takeback.model.effect import State
+from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.run import RunInfo
 from takeback.storage.protocols import Journal, Query
@@ -68,15 +68,26 @@ def _counted_back(journal: Journal, name: str) -> str:
     wanted = int(
         back.lstrip("0")[:9] or "0"
     )  # nobody has a thousand million effects, and SQLite cannot count for ever
-    # Undos may stand between any two, so a few more are asked for than needed.
-    limit = 2 * wanted + 20
+    so_far = 0
+    for effect in latest_first(journal, _HAPPENED, 2 * wanted + 20):
+        if not effect.is_undo:
+            if so_far == wanted:
+                return effect.id
+            so_far += 1
+    raise Misuse(f"There is no effect {name!r}: only {so_far} so far.", hint="`takeback log` lists them.")
+
+
+def latest_first(journal: Journal, states: tuple[State, ...], few: int = 20) -> Iterator[Effect]:
+    """By when they took hold: what was held or watched for long, and made last, comes first."""
+    given: set[str] = set()
     while True:
-        newest = list(journal.effects(Query(states=_HAPPENED, newest=True, limit=limit)))
-        own = [effect for effect in newest if not effect.is_undo]
-        if len(own) > wanted:
-            return own[wanted].id
-        if len(newest) < limit:
-            raise Misuse(
-                f"There is no effect {name!r}: only {len(own)} so far.", hint="`takeback log` lists them."
-            )
-        limit *= 4
+        newest = tuple(journal.effects(Query(states=states, newest=True, limit=few)))
+        floor = newest[-1].seq if len(newest) == few else 0
+        late = journal.effects(Query(states=states, before=floor, told_after=floor)) if floor else ()
+        for effect in sorted((*newest, *late), key=lambda one: -one.order):
+            if effect.id not in given and effect.order >= floor:
+                given.add(effect.id)
+                yield effect
+        if not floor:
+            return
+        few *= 8

@@ -20,7 +20,7 @@ from takeback.engine.undo import (
     refuse_untouched,
     roll_back,
 )
-from takeback.errors import Drifted, Misuse, StoreBusy
+from takeback.errors import Drifted, Misuse, ResourceUnreachable, StoreBusy
 from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -166,6 +166,7 @@ class Run(Verbs, Commands, Watching):
         from takeback.storage.disk import reachable
 
         with self._lock:
+            self._refuse_ended()
             if self._rooms is None:
                 rooms = os.path.join(place, "rooms")
                 with reachable(rooms, "written"):
@@ -371,7 +372,11 @@ class Run(Verbs, Commands, Watching):
             try:
                 # Something is still in flight only if the store failed between a change and its record.
                 settle_open(self._parts, self._lease)
-                self._append(Draft(Kind.CLOSE, self.id, "", {"outcome": state.value}))
+                end = Draft(Kind.CLOSE, self.id, "", {"outcome": state.value})
+                try:
+                    self._append(end)
+                except ResourceUnreachable:
+                    self._append(end)  # on a full disk the store has made room for this much
             finally:
                 # A run that could not be ended is not held either: whoever opens the store next settles it.
                 self.leave()

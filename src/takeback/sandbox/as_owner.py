@@ -38,20 +38,25 @@ def remove_as_owner(path: str, root: str) -> None:
 def _have_done(work: dict[str, Any], root: str) -> None:
     program = sys.executable or "/usr/bin/python3"
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    told = json.dumps(work | {"mapped": os.path.realpath(root) != "/"})
-    argv = [program, "-I", "-S", "-c", _START.format(source=source), told]
+    asked = json.dumps(work | {"mapped": os.path.realpath(root) != "/"})
+    argv = [program, "-I", "-S", "-c", _START.format(source=source), asked]
     read, write = os.pipe2(os.O_CLOEXEC)
     nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     try:
         actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((nothing, write, nothing))]
         pid = os.posix_spawn(program, argv, dict(os.environ), file_actions=actions)
+    except BaseException:
+        os.close(read)
+        raise
     finally:
         os.close(nothing)
         os.close(write)
     with open(read, "rb") as answers:
-        why = answers.read().decode("utf-8", "replace")
+        told = answers.read().decode("utf-8", "surrogateescape")
     if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0:
-        raise OSError(errno.EACCES, why or "it ended in the middle")
+        code, _, path = told.partition(" ")
+        number = int(code) if code.isdigit() else errno.EIO  # it ended in the middle
+        raise OSError(number, os.strerror(number), path or work.get("into") or work.get("remove"))
 
 
 def main(told: str) -> None:
@@ -66,6 +71,6 @@ def main(told: str) -> None:
         else:
             remove(work["remove"])
     except OSError as error:
-        os.write(1, str(error).encode("utf-8", "replace"))
+        os.write(1, b"%d %s" % (error.errno or errno.EIO, os.fsencode(error.filename or "")))
         code = 1
     os._exit(code)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from takeback.model.naming import read_pieces
 from takeback.sandbox.layer import Form, Mount, attributes, mark, read_form
-from takeback.sandbox.mounts import mounted
+from takeback.sandbox.mounts import mount_points
 from takeback.sandbox.order import Stack
 from takeback.sandbox.view import Ground, Node, View
 
@@ -58,7 +58,7 @@ def grounds_below(stack: Stack, point: str) -> list[Ground]:
 
 def _mount_points() -> frozenset[bytes]:
     with open("/proc/self/mountinfo", "rb") as file:
-        return frozenset(one.point for one in mounted(file.read()))
+        return mount_points(file.read())
 
 
 _Pair = tuple[bytes, Node | None, Node | None]
@@ -203,12 +203,13 @@ class _Comparison:
             return True
         if one.parts[0][0] != 0:
             return False  # part of a directory that was moved here
+        if one.is_dir and len(one.parts) == 1 and mark(one.top, "redirect", self.form.userxattr) is not None:
+            return True  # moved here, and another took away what lay where it came from
         origin = mark(one.top, "origin", self.form.userxattr)
         if origin is None:
             return False
         if one.is_dir:
-            # With something below it is part of a directory that was moved here.
-            return len(one.parts) == 1 and mark(one.top, "redirect", self.form.userxattr) is None
+            return len(one.parts) == 1  # with something below it is part of a directory that was moved here
         # A copy of something that is not below this name: moved here by the command, or taken away below by another.
         return not self._is_moved(one, origin)
 

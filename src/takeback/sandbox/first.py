@@ -65,6 +65,8 @@ def live(door: "socket", home: Home, let_go: Sequence[Callable[[], None]]) -> No
         told = {"problem": "setup", "errno": 0, "text": repr(error)}
     try:
         wire.write_all(door.fileno(), wire.frame(told))
+        # The end of all these mounts keeps a processor busy; who is told has others to tell first.
+        door.recv(1)
     finally:
         os._exit(code)
 

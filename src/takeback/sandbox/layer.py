@@ -51,8 +51,8 @@ def _read_form(path: str, inode: int, mtime: int) -> Form:
 
 def write_form(layer: str, form: Form) -> None:
     told = form._asdict() | {"mounts": [one._asdict() for one in form.mounts]}
-    with open(os.path.join(layer, _FORM), "w", encoding="utf-8") as file:
-        json.dump(told, file)
+    with open(os.path.join(layer, _FORM), "wb", buffering=0) as file:
+        file.write(json.dumps(told).encode())
 
 
 def prefix_of(userxattr: bool) -> str:

@@ -41,12 +41,21 @@ class Point(NamedTuple):
     kind: bytes = b""
 
 
+def mount_points(text: bytes) -> frozenset[bytes]:
+    """Only where: asked for after each command of a box."""
+    return frozenset(_meant(line.split(b" ", 5)[4]) for line in text.splitlines())
+
+
+def _meant(point: bytes) -> bytes:
+    return _ESCAPED.sub(lambda match: bytes((int(match[1], 8),)), point) if b"\\" in point else point
+
+
 def mounted(text: bytes) -> list[Mounted]:
     found: list[Mounted] = []
     for line in text.splitlines():
         head, _, tail = line.partition(b" - ")
         fields, kinds = head.split(b" "), tail.split(b" ")
-        point = _ESCAPED.sub(lambda match: bytes((int(match[1], 8),)), fields[4])
+        point = _meant(fields[4])
         writable = b"rw" in fields[5].split(b",") and b"rw" in kinds[2].split(b",")
         found.append(Mounted(int(fields[0]), point, writable, kinds[0]))
     return found

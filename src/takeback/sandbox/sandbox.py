@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -47,10 +48,13 @@ class Running:
             return
 
     def wait(self, reading: "Reading | None" = None) -> Ended:
-        """When this returns no process of it is alive, nothing is mounted, and its layer is there. `reading` takes what
-        it prints."""
+        """When this returns no process of it is alive, and its layer, if there is one, is there and mounted nowhere.
+        `reading` takes what it prints."""
         try:
-            return self.ended(reading)
+            ended = self.ended(reading)
+            if not ended.layer:
+                self.leave()
+            return ended
         finally:
             self.gone()
 
@@ -160,6 +164,17 @@ class Sandbox:
             ours.close()
             raise
         return Running(ours, order.ask)
+
+    def expect(self, stack: Stack) -> None:
+        """The next command will lie on this, as far as one knows; nothing depends on it."""
+        from socket import MSG_DONTWAIT
+
+        told = json.dumps({"layers": [os.path.realpath(one) for one in stack.layers]}).encode()
+        with self._lock:
+            servant = self._servants.get(engine_for(stack))
+            if servant and len(told) <= wire.LARGEST:
+                with suppress(OSError):  # busy, or gone
+                    servant[0].send(told, MSG_DONTWAIT)
 
     def close(self) -> None:
         """Ends what still runs; nothing is left behind."""

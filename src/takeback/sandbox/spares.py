@@ -50,12 +50,16 @@ class Spares:
     def build(self, order: dict[str, Any], mounts: bytes, workshop: Workshop) -> None:
         """For a command that goes on where the last one ended. Where others come in turns that is in vain."""
         spare = self.waiting
-        if not spare or spare.plan or spare.mounts != mounts:
+        if not spare or spare.mounts != mounts:
             return
         try:
             self._predicted = plan = self._plan(order, mounts)
-            if self._misses < _ENOUGH:
-                self.waiting = build_ahead(spare, plan, run.prepare(plan, workshop))
+            if spare.plan == plan or self._misses >= _ENOUGH:
+                return
+            if spare.plan:  # it went back meanwhile
+                self.dismiss(spare)
+                spare = self.waiting = self._make(spare.network, mounts)
+            self.waiting = build_ahead(spare, plan, run.prepare(plan, workshop))
         except (OSError, Unfit):
             return  # the next command will try, and tell
 

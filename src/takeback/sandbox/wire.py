@@ -5,6 +5,7 @@ import os
 import struct
 from typing import Any
 
+LARGEST = 1 << 16  # of what is said without an answer
 _LENGTH = struct.Struct("=I")
 
 

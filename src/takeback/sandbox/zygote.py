@@ -8,7 +8,7 @@ import signal
 import socket  # noqa: TID253 this module is loaded by the small process only
 import sys
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
 from takeback.sandbox import cgroups, guard, run, userns, wire
@@ -67,7 +67,8 @@ class Zygote:
         self._mounts: tuple[bytes, list[Any]] = (b"", [])
         self._points: tuple[bytes, bytes, list[Point]] = (b"", b"", [])
         self.spares = Spares(self.poll, self.make_spare, self.plan)
-        self.expected: dict[str, Any] | None = None  # the next order, if it goes on where the last one ended
+        self.last: dict[str, Any] | None = None  # an order
+        self.expected: dict[str, Any] | None = None  # the next one, if it goes on where the last one ended
         self.network = True  # what the last command was given
         self.started = 0
         self.arriving: list[int] = []  # descriptors of a command that is just being started
@@ -141,9 +142,12 @@ class Zygote:
         return {one.spare.pid: one for one in self.children.values()}.values()
 
     def accept(self) -> bool:
-        raw, fds, _, _ = socket.recv_fds(self.control, 1, 4)
+        raw, fds, _, _ = socket.recv_fds(self.control, wire.LARGEST, 4)
         for fd in fds:
             os.set_inheritable(fd, False)
+        if raw.startswith(b"{"):
+            self.expected = self.last | json.loads(raw) if self.last else None
+            return True
         if not raw or len(fds) != 4:
             return False
         self.arriving = fds
@@ -278,10 +282,15 @@ class Zygote:
         if child.group and "code" in told and told["code"] and cgroups.ran_out_of_memory(child.group):
             told["stopped"] = told["stopped"] or "memory"
         self.back_in_front(child)
-        try:
+        if told.get("layer"):
+            self.let_end(child)  # someone waits for that
+        with suppress(OSError):  # it does not want to know any more
             wire.write_all(child.caller.fileno(), wire.frame(told))
-        except OSError:
-            return  # it does not want to know any more
+        self.let_end(child)
+
+    def let_end(self, child: Child) -> None:
+        with suppress(OSError):  # gone already
+            child.spare.door.shutdown(socket.SHUT_WR)
 
     def ended(self, child: Child) -> None:
         """Its last process is gone, and with it every mount."""
@@ -304,6 +313,7 @@ class Zygote:
         child.caller.close()
         if not child.group:
             above = [child.order["layer"]] if child.told.left else []
+            self.last = child.order
             self.expected = child.order | {"layers": above + child.order["layers"]}
 
     def finish(self, child: Child, told: dict[str, Any]) -> dict[str, Any]:

@@ -99,7 +99,8 @@ class Holding:
             self._weighing = []
         for held in weighing:
             digest = held.stored.digest
-            self.held[digest] = self.held[digest]._replace(content=None)
+            if self.held[digest].content is not None:
+                self.held[digest] = self.held[digest]._replace(content=None)
         self._content = 0
 
     def _placed(self, helds: list[Held]) -> list[Held]:
@@ -151,6 +152,7 @@ class Holding:
         if not self.held:
             return
         self._in_transaction = lambda: connection.in_transaction
+        self._drop_what_nobody_wants()
         if any(self._is_broken(held) for held in self.held.values()):
             # Not dropped: whoever put it may be about to name it in a record.
             raise ResourceUnreachable(
@@ -166,11 +168,18 @@ class Holding:
         self._committing_newest |= self.newest
         self._empty()
 
+    def _drop_what_nobody_wants(self) -> None:
+        """What it was put for was refused, and the disk has failed some of it: nobody will name any of that."""
+        if any(held.for_nothing and self._is_broken(held) for held in self.held.values()):
+            self.held = {digest: held for digest, held in self.held.items() if not held.for_nothing}
+            self.newest = {origin: one for origin, one in self.newest.items() if one in self.held}
+            self._weighing = [digest for digest in self._weighing if digest in self.held]
+
     def _write_row(self, connection: Connection, ask: Ask, held: Held, at: int) -> int:
         stored = held.stored
-        for needed in chain(held.pieces, held.refs):
-            if needed not in self.held and rows.find_id(ask, needed) is None:
-                raise _swept(held)
+        needed = [name for name in chain(held.pieces, held.refs) if name not in self.held]
+        if needed and rows.absent(ask, needed):
+            raise _swept(held)
         id = rows.find_id(ask, stored.digest)
         if id is None or held.heals:
             id = self._write_content(connection, ask, held, id, at)

@@ -39,6 +39,8 @@ _FROM = (
 )
 _NAMED = "substr(blobs.digest, 1, 8) = substr(?1, 1, 8) AND blobs.digest = ?1"
 
+_AT_ONCE = 200  # names in one question
+
 # A base whose row is gone must not read as "no base".
 LOST = bytes(32)
 
@@ -73,6 +75,17 @@ def by_id(ask: Ask, id: int) -> Stored:
 def find_id(ask: Ask, digest: bytes) -> int | None:
     rows = ask(f"SELECT id FROM blobs WHERE {_NAMED}", (digest,))
     return rows[0][0] if rows else None
+
+
+def absent(ask: Ask, digests: Sequence[bytes]) -> list[bytes]:
+    """Those of them that have no row, in the same order."""
+    found: set[bytes] = set()
+    for start in range(0, len(digests), _AT_ONCE):
+        some = [digest[:8] for digest in digests[start : start + _AT_ONCE]]
+        marks = ",".join("?" * len(some))
+        rows = ask(f"SELECT digest FROM blobs WHERE substr(digest, 1, 8) IN ({marks})", some)
+        found.update(digest for (digest,) in rows)
+    return [digest for digest in digests if digest not in found]
 
 
 def origin_of(like: str) -> int:

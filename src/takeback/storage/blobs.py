@@ -52,7 +52,7 @@ class StoredBlobs:
         """More than a segment is cut, so that memory stays bounded whatever the length."""
         if self._database.read_only:
             raise ResourceUnreachable("The store is open for reading only.", hint="Open it for writing.")
-        needed = tuple(self._existing(ref) for ref in dict.fromkeys(refs))
+        needed = self._existing(refs) if refs else ()
         origin = rows.origin_of(like) if like else None
         cut = codec.cut(content)
         first, second = next(cut, b""), next(cut, None)
@@ -83,11 +83,15 @@ class StoredBlobs:
             self._holding.add(Held(recipe, heals=heals, pieces=tuple(names), refs=needed), origin)
         return digest.hex()
 
-    def _existing(self, ref: str) -> bytes:
-        digest = to_digest(ref)
-        if digest is None or not self._has(digest):
-            raise missing(ref)
-        return digest
+    def _existing(self, refs: Sequence[str]) -> tuple[bytes, ...]:
+        names = {ref: to_digest(ref) for ref in refs}
+        with self._lock:
+            unheld = [name for name in names.values() if name and name not in self._holding.held]
+            gone = {None, *rows.absent(self._database.read, unheld)}
+        for ref, name in names.items():
+            if name in gone:
+                raise missing(ref)
+        return tuple(name for name in names.values() if name)
 
     def _newest(self, origin: int | None) -> Stored | None:
         """The newest version of the same thing."""

@@ -4,7 +4,7 @@ import os
 import sqlite3
 from _thread import RLock  # the same lock as threading.RLock, without two milliseconds of start-up
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from takeback.errors import Misuse, RecordInvalid, ResourceUnreachable, StoreBusy, TakebackError
@@ -94,7 +94,15 @@ class Database:
                 finally:
                     self._depth = 0
             except sqlite3.Error as error:
+                self._fold_in_if_full(error)
                 raise self._in_our_words(error) from error
+
+    def _fold_in_if_full(self, error: sqlite3.Error) -> None:
+        """The write-ahead file has room for what comes next when all that is in it has gone where it belongs: so a
+        small record may fit after all when it is tried again."""
+        if not self._depth and getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
+            with suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def read(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[Row]:
         with self.lock:
@@ -152,6 +160,8 @@ class Database:
                 hint="Check free space and the disk, then run `takeback verify`.",
             )
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            if self._full:
+                return disk.full(os.path.dirname(self.path))
             return ResourceUnreachable(
                 f"The store at {os.path.dirname(self.path)} cannot be written: {error}.",
                 hint="Check that it exists and belongs to you, or choose another with --store.",

@@ -70,6 +70,7 @@ def _narrowed(query: Query) -> tuple[list[str], list[Any]]:
         ("e.key = ? AND e.key <> '' AND e.state <> 'aborted'", query.key),
         ("e.seq IN (SELECT effect FROM needs WHERE needed = ?)", query.needing),
         ("e.seq > ?", query.after),
+        ("e.seq < ?", query.before),
         ("e.told > ?", query.told_after),
     ):
         if value:

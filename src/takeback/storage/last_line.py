@@ -16,8 +16,11 @@ _LENGTH = 1 << 15  # bytes; when it is full it starts anew with its last line
 
 def read_last(path: str) -> dict[str, Any]:
     """FileNotFoundError if there is none, ValueError if no line of it is whole."""
-    with open(path, "rb") as file:
-        data = file.read()
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = disk.read_exactly(handle, os.fstat(handle).st_size, 0)
+    finally:
+        os.close(handle)
     end = data.rfind(b"\n")  # what comes after it was cut off
     while end >= 0:
         start = data.rfind(b"\n", 0, end)

@@ -134,9 +134,8 @@ class Layers:
     def sync_if_small(self, link: Link) -> bool:
         """If it is small it is told of and durable when this returns; otherwise nothing was done."""
         path = self.place_of(link.layer)
-        if not sync_if_small(path):
+        if not sync_if_small(path, lambda: self._told(link.layer.partition("/")[0], _told(link))):
             return False
-        self.add(link, sync=True)
         with disk.reachable(path, "synced"):
             disk.sync_directory(os.path.dirname(path))
         return True
@@ -156,13 +155,22 @@ class Layers:
 
     # Chains.
 
-    def add(self, link: Link, sync: bool = False) -> None:
-        """Tell of a layer. Durable at once with `sync`, else with the next sync of the layer."""
+    def add(self, link: Link) -> None:
+        """Tell of a layer. Durable with the next sync of the layer."""
         box = link.layer.partition("/")[0]
         elsewhere = os.path.dirname(self.place_of(link.layer)) != self._in(box)
-        self._append(box, _told(link), sync or elsewhere)  # its layers may be synced on another disk
+        self._append(box, _told(link), elsewhere)  # its layers may be synced on another disk
 
     def _append(self, box: str, told: bytes, sync: bool) -> None:
+        handle, path = self._told(box, told)
+        try:
+            if sync:
+                disk.sync_file(handle, path)
+        finally:
+            os.close(handle)
+
+    def _told(self, box: str, told: bytes) -> tuple[int, str]:
+        """The chain, still open, after something was added to it."""
         path = self._in(box, "chain")
         with disk.reachable(path, "written"):
             handle = os.open(
@@ -170,10 +178,10 @@ class Layers:
             )
         try:
             disk.write_fully(handle, told, path)  # in one piece, whoever else adds a line
-            if sync:
-                disk.sync_file(handle, path)
-        finally:
+        except BaseException:
             os.close(handle)
+            raise
+        return handle, path
 
     def chain(self, layer: str, until: str = "") -> Iterator[Link]:
         """What to stack for a layer, newest first, as few as there are squashes for."""

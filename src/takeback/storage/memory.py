@@ -185,6 +185,7 @@ class MemoryJournal:
             and (not query.remembered or not life.forgotten)
             and life.seq > query.after
             and life.told > query.told_after
+            and (not query.before or life.seq < query.before)
         )
 
     def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False) -> Iterator[RunInfo]:

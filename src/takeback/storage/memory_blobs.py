@@ -59,6 +59,9 @@ class MemoryBlobs:
     def sync(self) -> None:
         """Memory is as durable as it gets."""
 
+    def disown(self) -> None:
+        """A sweep takes it when it is old."""
+
     def info(self, digests: Sequence[str] | None = None) -> Iterator[BlobInfo]:
         with self._lock:
             names = list(self.kept) if digests is None else [one for one in digests if one in self.kept]

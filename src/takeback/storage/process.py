@@ -1,6 +1,7 @@
 """Who we are, and whether someone else is still there. Exact on this machine, honest about others."""
 
 import os
+from functools import cache
 
 from takeback.model.run import Owner
 
@@ -16,6 +17,7 @@ def alive(owner: Owner) -> bool | None:
     return _started(owner.pid) == owner.started
 
 
+@cache
 def boot_id() -> str:
     """Another one each time the machine starts."""
     return _first_line("/proc/sys/kernel/random/boot_id")

@@ -26,6 +26,7 @@ class Query(NamedTuple):
     forgettable: bool = False  # kept, and not forgotten yet
     remembered: bool = False  # not forgotten
     after: int = 0  # only those with a greater seq
+    before: int = 0  # only those with a smaller one
     told_after: int = 0  # only those that took hold later (Effect.order)
     limit: int = 0  # 0: all
     newest: bool = False
@@ -109,6 +110,10 @@ class Blobs(Protocol):
 
     def sync(self) -> None:
         """Everything put so far is durable when this returns, and was read back and found right."""
+        ...
+
+    def disown(self) -> None:
+        """What this thread has put, and no commit has written yet, was for nothing: no record will name it."""
         ...
 
     def info(self, digests: Sequence[str] | None = None) -> Iterator[BlobInfo]:

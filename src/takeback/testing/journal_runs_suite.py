@@ -164,6 +164,8 @@ class JournalRunsSuite(JournalSuite):
         assert held.seq < between.seq < held.order
         assert books.ids(told_after=between.order) == ["held"]
         assert books.ids(told_after=held.order) == []
+        assert books.ids(before=between.seq) == ["held"]
+        assert books.ids(before=held.seq) == []
 
 
 def _waiting(effect: str, for_whom: str) -> Draft:

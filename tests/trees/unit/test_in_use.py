@@ -92,3 +92,22 @@ def test_an_undo_under_a_database_in_use_is_refused(
                 tb.undo(effect, on_conflict=how)
             add(child, "theirs")
             assert rows(database) == ["ours", "theirs"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_is_held_is_not_made_under_a_database_that_was_opened_since(
+    store: Path, world: World, database: Path, force: bool
+) -> None:
+    with takeback.open(store) as tb:
+        with tb.run("insert") as run:
+            held = run.command([sys.executable, "-c", INSERT], cwd=world.root, hold=True).effect
+        assert held
+        with opened_by_another(database) as child:
+            with pytest.raises(takeback.Conflict, match="has open"):
+                tb.keep([held.id], force=force)
+            add(child, "theirs")
+            assert rows(database) == ["theirs"]
+        (kept,) = tb.keep([held.id], force=True)
+        assert rows(database) == ["ours"]
+        tb.undo(kept.id)
+        assert rows(database) == ["theirs"]

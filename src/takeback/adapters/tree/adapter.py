@@ -19,6 +19,7 @@ from takeback.adapters.tree.capturing import (
 )
 from takeback.adapters.tree.carrying import Carrier
 from takeback.adapters.tree.change import WATCH, read_targets
+from takeback.adapters.tree.in_use import refuse_in_use
 from takeback.adapters.tree.lending import Lent
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sighting import sight
@@ -27,7 +28,7 @@ from takeback.adapters.tree.undoing import Undoing
 from takeback.adapters.tree.units import in_order, units_of
 from takeback.errors import Drifted, Misuse, NoRemedy, TakebackError
 from takeback.model.change import UNDO, Change
-from takeback.model.effect import Effect, State
+from takeback.model.effect import WAS_HELD, Effect, State
 from takeback.model.plan import OnConflict
 from takeback.model.remedy import Offer, Remedy, Strategy
 from takeback.model.staged import Staged
@@ -69,6 +70,8 @@ class TreeAdapter:
             with Places(targets) as places:
                 for _, target in in_order(targets):
                     demand_before(target, places)
+        if change.args.get(WAS_HELD):  # who merges at once has just looked
+            refuse_in_use(targets)
         lost: list[str] = list(change.args.get("lost", ()))
         why = "what was there is in the store, path by path"
         return Assessment(

@@ -4,7 +4,9 @@ next, and what is in its write-ahead log would be read together with other pages
 import os
 from collections.abc import Iterable, Iterator
 
-from takeback.model.resource import path_of
+from takeback.errors import Conflict
+from takeback.model.remedy import Target
+from takeback.model.resource import display, path_of
 
 _HEADER = b"SQLite format 3\0"
 _BESIDE = (b"-wal", b"-shm", b"-journal")
@@ -25,6 +27,16 @@ def in_use(resources: Iterable[str]) -> dict[str, str]:
         for resource in found.get(inode, ()):
             told.setdefault(resource, f"is part of a database that process {pid} has open")
     return told
+
+
+def refuse_in_use(targets: Iterable[Target]) -> None:
+    found = in_use(target.resource for target in targets if target.before["type"] == "file")
+    for resource, why in found.items():
+        raise Conflict(
+            f"{display(resource)} {why}.",
+            hint="Nothing was changed. Have it closed, then try again.",
+            resources=tuple(found),
+        )
 
 
 def _database(path: bytes) -> Iterator[Inode]:

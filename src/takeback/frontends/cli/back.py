@@ -24,7 +24,6 @@ from takeback.frontends.cli.taken import tell_refused, tell_result
 from takeback.frontends.cli.way_out import (
     Wanted,
     earlier,
-    newest_first,
     typed,
     unsettled_error,
     with_a_way_out,
@@ -33,6 +32,7 @@ from takeback.model.effect import OPEN_STATES, PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, nothing_to_do
 from takeback.model.run import RunInfo
+from takeback.runs.names import latest_first
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _named(tb: "Takeback", name: str) -> "str | RunInfo":
 
 def _done_last(tb: "Takeback", passed: Sequence[Effect]) -> Iterator[Effect]:
     """Newest first. One that is still being made, or stuck, must not be passed over."""
-    for effect in newest_first(tb, (State.DONE, *OPEN_STATES)):
+    for effect in latest_first(tb.store.journal, (State.DONE, *OPEN_STATES)):
         if effect.waits_for == PERSON:
             yield effect
             continue

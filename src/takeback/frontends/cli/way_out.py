@@ -2,7 +2,7 @@
 first, without changing anything."""
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +10,8 @@ from takeback.errors import Conflict, Refused, StoreBusy, Stuck, TakebackError
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, UndoResult
-from takeback.storage.protocols import Blobs, Query
+from takeback.runs.names import latest_first
+from takeback.storage.protocols import Blobs
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -46,16 +47,6 @@ def typed(name: str, id: str = "") -> str:
     """As it can be typed in a shell."""
     fine = name.isprintable() and not name.startswith("-")
     return shlex.quote(name) if fine or not id else short(id)
-
-
-def newest_first(tb: "Takeback", states: tuple[State, ...]) -> Iterator[Effect]:
-    limit, told = 20, 0
-    while True:
-        found = tuple(tb.store.journal.effects(Query(states=states, newest=True, limit=limit)))
-        yield from found[told:]
-        if len(found) < limit:
-            return
-        limit, told = limit * 8, limit
 
 
 def with_a_way_out(
@@ -134,7 +125,7 @@ def by_hand(wanted: Wanted) -> str:
 def earlier(tb: "Takeback", than: Effect) -> str:
     """The newest effect before it that can be undone alone."""
     tried = 0
-    for effect in newest_first(tb, (State.DONE,)):
+    for effect in latest_first(tb.store.journal, (State.DONE,)):
         if effect.order >= than.order or effect.is_undo:
             continue
         if _works(tb, partial(tb.undo, [effect]), {"on_conflict": "refuse"}):
