@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from takeback.errors import LeaseHeld, Misuse, Refused
+from takeback.errors import LeaseHeld, Misuse, Refused, TakebackError
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
 from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
@@ -123,11 +123,19 @@ class Takeback(Upkeep):
         """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing."""
         wanted = effects_of(self.store.journal, what)
         held = tuple(one for one in wanted if one.waits_for)
-        if held and len(held) == len(wanted):
+        made = tuple(one for one in wanted if not one.waits_for)
+        result = UndoResult("done", (), ())
+        if made:
+            result = self._undo(made, dry_run, cascade, with_needs, on_conflict, agent)
+        if held:
             from takeback.runs.held import drop_all
 
-            return drop_all(self.parts, held, dry_run, myself(), now(), self._lease_lasts)
-        result = self._undo(wanted, dry_run, cascade, with_needs, on_conflict, agent)
+            dropped = drop_all(self.parts, held, dry_run, myself(), now(), self._lease_lasts)
+            if not made:
+                return dropped
+            result = result._replace(
+                effects=result.effects + dropped.effects, targets=result.targets + dropped.targets
+            )
         stuck = () if dry_run else stuck_in(self.store.journal, what)
         if not stuck:
             return result
@@ -203,19 +211,29 @@ class Takeback(Upkeep):
     ) -> tuple[Effect, ...]:
         """Say that these stay: no longer taken back when their run fails, and forgettable after their time.
         What is held is made; with `force` also over what others changed since, which undo brings back."""
-        from takeback.runs.held import keep_all, refuse_unkept
+        from takeback.runs.held import make_held, refuse_unkept
 
         effects = [self.effect(name) for name in names_of(what)]
         held = [one for one in effects if one.waits_for]
-        if held:
-            keep_all(self.parts, held, force, myself(), now(), self._lease_lasts)
-            effects = [self.effect(one.id) for one in effects]
         for effect in effects:
-            refuse_unkept(effect)
-        drafts = [Draft(Kind.KEEP, one.run, one.id) for one in effects if one.kept_by != "person"]
+            if not effect.waits_for:
+                refuse_unkept(effect)
+        for place, effect in enumerate(held):
+            try:
+                make_held(self.parts, effect, force, myself(), now(), self._lease_lasts)
+            except TakebackError as error:
+                if made := held[:place]:
+                    names = ", ".join(short(one.id) for one in self._say_kept(made))
+                    error.hint = f"Before it {names} was made, and stays. Of this one: {error.hint}"
+                raise
+        return self._say_kept(effects)
+
+    def _say_kept(self, effects: "Sequence[Effect]") -> tuple[Effect, ...]:
+        fresh = [self.effect(one.id) for one in effects]
+        drafts = [Draft(Kind.KEEP, one.run, one.id) for one in fresh if one.kept_by != "person"]
         if drafts:
             self.store.journal.append(None, drafts)
-        return tuple(self.effect(one.id) for one in effects)
+        return tuple(self.effect(one.id) for one in fresh)
 
     # Looking.
 

@@ -95,6 +95,44 @@ def test_what_is_held_is_dropped_by_undo(takeback: CommandLine, world: World) ->
     assert takeback("keep", "@~0").code != 0
 
 
+def test_a_run_takes_what_it_holds_with_it(takeback: CommandLine, world: World) -> None:
+    takeback.done("write", "w", input="1")
+    takeback.done("run", "--hold", *shell("echo b > b"))
+    held, done = (one["id"] for one in takeback.done("log", "--json").json)
+
+    takeback.done("undo", held, done)
+
+    assert not (world / "w").exists()
+    assert takeback.done("status", "--json").json["effects"]["held"] == 0
+
+
+@pytest.mark.parametrize("word", ["keep", "undo"])
+def test_what_a_run_holds_is_found_by_its_name(takeback: CommandLine, world: World, word: str) -> None:
+    takeback.done("run", "--hold", *shell("echo b > b"))
+    run = takeback.done("log", "--json").json[0]["run"]
+
+    takeback.done(word, "--run", run)
+
+    assert (world / "b").exists() == (word == "keep")
+    assert takeback.done("status", "--json").json["effects"]["held"] == 0
+
+
+def test_of_several_that_are_held_those_made_before_one_that_cannot_be_are_told(
+    takeback: CommandLine, world: World
+) -> None:
+    takeback.done("run", "--hold", *shell("echo a > a"))
+    takeback.done("run", "--hold", *shell("echo b > b"))
+    second, first = (one["id"] for one in takeback.done("log", "--json").json)
+    (world / "b").write_text("mine\n")
+
+    said = takeback("keep", first, second)
+
+    assert said.code == 3
+    assert f"Before it {first[:8]} was made, and stays." in said.err
+    assert (world / "a").exists() and (world / "b").read_text() == "mine\n"
+    assert takeback.done("show", first, "--json").json["kept_by"] == "person"
+
+
 def test_what_was_held_first_and_made_last_is_the_newest(takeback: CommandLine, world: World) -> None:
     takeback.done("run", "--hold", *shell("echo late > a"))
     held = takeback.done("log", "--json").json[0]["id"]

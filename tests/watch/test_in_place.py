@@ -336,6 +336,21 @@ def test_what_another_effect_wrote_meanwhile_stays_and_is_not_told_as_taken_back
     assert f"{desk.tree}/both stays" in told and f"~ {desk.tree}/both" not in told
 
 
+@pytest.mark.parametrize("written", [True, False])
+def test_a_failure_beside_other_effects_does_not_say_that_nothing_was_changed(desk, written):
+    process = desk.start(": > ../ready; while [ ! -e ../stop ]; do sleep 0.1; done; exit 1")
+    try:
+        until((desk.tree.parent / "ready").exists)
+        removed = desk.takeback("rm", "dir/file") if written else None
+    finally:
+        (desk.tree.parent / "stop").touch()
+    _, told = process.communicate(timeout=LIMIT)
+
+    assert removed is None or removed.returncode == 0
+    assert process.returncode == 1 and (b"changed nothing" in told) != written
+    assert (f"recorded with other effects ({desk.tree}/dir/file)".encode() in told) == written
+
+
 @pytest.mark.parametrize("end", ["exit 1", "exit 0"])
 @pytest.mark.parametrize(
     "act",

@@ -101,6 +101,7 @@ def test_two_watches_at_once_list_a_path_once_and_say_when_they_cannot_know(tb, 
     assert {Path(change.path).name for change in first.changes} == {"early", "file"}
     assert "dir/file" in first.shared and "early" not in first.shared
     assert {Path(change.path).name for change in second.changes} == {"late"}
+    assert [Path(one).name for one in second.elsewhere] == ["file"]
     assert second.shared == ""
 
 

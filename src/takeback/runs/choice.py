@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from takeback.errors import Misuse, Refused
-from takeback.model.effect import Effect, State
+from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult
 from takeback.model.run import OnDeath, RunInfo, RunState
@@ -45,8 +45,13 @@ def effects_of(
 
 
 def _effects_of_run(journal: Journal, info: RunInfo) -> tuple[Effect, ...]:
-    done = journal.effects(Query(run=info.id, states=(State.DONE,)))
-    wanted = tuple(one for one in done if one.kept_by != "person" and not one.is_undo)
+    found = journal.effects(Query(run=info.id, states=(State.DONE, State.PROPOSED)))
+    wanted = tuple(
+        one
+        for one in found
+        if not one.is_undo
+        and (one.kept_by != "person" if one.state is State.DONE else one.waits_for == PERSON)
+    )
     if not wanted:
         raise Refused(
             f"Run {short(info.id)} has nothing left to undo.",

@@ -1,6 +1,6 @@
 """Decide on what is held: make it or drop it, whoever's run it came from."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from takeback.engine.do import Terms
 from takeback.engine.held import drop_held, keep_held
@@ -24,31 +24,30 @@ def renewed(parts: Parts, change: Change) -> Change:
     return change._replace(args={**args, "targets": put_targets(parts.blobs, targets)})
 
 
-def keep_all(parts: Parts, effects: Iterable[Effect], force: bool, me: Owner, now: int, lasts: int) -> None:
+def make_held(parts: Parts, effect: Effect, force: bool, me: Owner, now: int, lasts: int) -> None:
     """Under the lease of its own run, so that two who decide at once do not both."""
-    for effect in effects:
-        lease = parts.leases.acquire(effect.run, me, now, lasts)
-        try:
-            (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
-            change = renewed(parts, fresh.change) if force else fresh.change
-            keep_held(parts, lease, fresh, change, Terms(fresh.key))
-        except Drifted as error:
-            if error.effect not in (None, effect.id):  # it got further, and is held again
-                again = short(error.effect or "")
-                if force:
-                    error.hint = (
-                        f"Nothing was changed, and it is held again. Force does not help here: move away what is in "
-                        f"the way, then `takeback keep {again}`; `takeback undo {again}` drops what is held."
-                    )
-                raise
-            name = short(effect.id)
-            way_on = f"`takeback keep --force {name}` captures what is there now and overwrites it"
-            if force or isinstance(error.__cause__, OSError):  # force changes nothing about the way to it
-                way_on = error.hint.removeprefix("Nothing was changed. ").rstrip(".")
-            error.hint = f"Nothing was changed. {way_on}; `takeback undo {name}` drops what is held."
+    lease = parts.leases.acquire(effect.run, me, now, lasts)
+    try:
+        (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
+        change = renewed(parts, fresh.change) if force else fresh.change
+        keep_held(parts, lease, fresh, change, Terms(fresh.key))
+    except Drifted as error:
+        if error.effect not in (None, effect.id):  # it got further, and is held again
+            again = short(error.effect or "")
+            if force:
+                error.hint = (
+                    f"Nothing was changed, and it is held again. Force does not help here: move away what is in "
+                    f"the way, then `takeback keep {again}`; `takeback undo {again}` drops what is held."
+                )
             raise
-        finally:
-            parts.leases.release(lease)
+        name = short(effect.id)
+        way_on = f"`takeback keep --force {name}` captures what is there now and overwrites it"
+        if force or isinstance(error.__cause__, OSError):  # force changes nothing about the way to it
+            way_on = error.hint.removeprefix("Nothing was changed. ").rstrip(".")
+        error.hint = f"Nothing was changed. {way_on}; `takeback undo {name}` drops what is held."
+        raise
+    finally:
+        parts.leases.release(lease)
 
 
 def refuse_unkept(effect: Effect) -> None:

@@ -116,6 +116,7 @@ class Watch:
         self.others = (
             ""  # a sentence, when some of it is known to be the doing of others: an effect of its own
         )
+        self.elsewhere: tuple[str, ...] = ()  # what other effects are known to have done meanwhile
         self.shared = ""  # a sentence, when it cannot be known whose changes some of them are
 
     def __enter__(self) -> "Watch":
@@ -219,9 +220,16 @@ class Watch:
         from takeback.adapters.watch.found import change_found, compared
 
         parts = self._run._parts  # pyright: ignore[reportPrivateUsage]
-        targets, residue = compared(
-            proposal.change, self._roots, lambda all: apart(parts.journal, proposal, all)
-        )
+
+        def minus(all: "tuple[Target, ...]") -> "tuple[Target, ...]":
+            left = apart(parts.journal, proposal, all)
+            names = {one.resource for one in left}
+            self.elsewhere = tuple(
+                one.resource for one in all if one.resource not in names and not _only_time(one)
+            )
+            return left
+
+        targets, residue = compared(proposal.change, self._roots, minus)
         targets = self._without_others(proposal, targets)
         change = change_found(proposal.change, parts.blobs, targets, residue)
         if change is None:

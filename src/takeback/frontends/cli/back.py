@@ -255,7 +255,9 @@ def _keep(asked: Asked) -> int:
         )
     with existing(asked) as tb:
         wanted = options.ids or [
-            one for one in tb.effects(run=options.run, state=State.DONE) if not one.is_undo
+            one
+            for one in tb.effects(run=options.run, state=(State.DONE, State.PROPOSED))
+            if not one.is_undo and (one.state is State.DONE or one.waits_for == PERSON)
         ]
         kept = tb.keep(wanted, force=options.force) if wanted else ()
         give(asked, tb, [effect_json(effect) for effect in kept])

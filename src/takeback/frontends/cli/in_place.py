@@ -103,7 +103,7 @@ def _carried_out(
         except BaseException as error:
             taken_back(tb, run, error, "nothing was changed")
             raise
-        return _settled(asked, tb, run, outcome)
+        return _settled(asked, tb, run, outcome, watch.elsewhere)
 
 
 def _not_run(hint: str) -> str:
@@ -176,18 +176,34 @@ def _finished(asked: Asked, watch: "Watch", gate: Gate, exit_code: int, mark: st
     return CommandOutcome(exit_code, b"", b"", effect, watch.changes, coverage, stopped=stopped)
 
 
-def _settled(asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome) -> tuple[CommandOutcome, int]:
+def _settled(
+    asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome, elsewhere: tuple[str, ...]
+) -> tuple[CommandOutcome, int]:
+    """`elsewhere`: what changed, and is recorded with another effect."""
     failed = outcome.exit_code != 0
     code = outcome.exit_code
     if outcome.effect is None:
+        what = _not_its_own(elsewhere) if elsewhere else "and changed nothing"
         if failed and not asked.screen.quiet and not asked.screen.json:
-            warn(f"takeback: it failed ({_why(outcome)}), and changed nothing.")
+            warn(f"takeback: it failed ({_why(outcome)}), {what}.")
+        if failed and elsewhere:
+            outcome = outcome._replace(text=f"The command ended with exit code {outcome.exit_code}, {what}.")
     elif failed and asked.options.on_failure == "undo":
         outcome, code = _taken_back(asked, tb, run, outcome)
     else:
         asked.made.append(outcome.effect.id)
         _say_done(asked, outcome)
     return outcome._replace(text=outcome.text or in_words(outcome)), code
+
+
+def _not_its_own(elsewhere: tuple[str, ...]) -> str:
+    """Who changed it cannot be known: it may have been the command."""
+    names = ", ".join(clean(display(one)) for one in elsewhere[:_NAMED])
+    more = f" and {len(elsewhere) - _NAMED:,} more" if len(elsewhere) > _NAMED else ""
+    return (
+        f"and nothing was taken back: what changed there meanwhile is recorded with other effects ({names}{more}); "
+        "`takeback log` shows them"
+    )
 
 
 def _taken_back(
