@@ -7,18 +7,16 @@ from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
 from takeback.model.remedy import Target
 from takeback.model.resource import display, overlaps
-from takeback.storage.protocols import Journal, Query
+from takeback.storage.protocols import Blobs, Journal, Query
 
 _LISTED = 5
 
 
-def apart(journal: Journal, proposal: Effect, targets: tuple[Target, ...]) -> tuple[Target, ...]:
-    """Without what other effects are known to have done since this watch began, from beginning to end. What both
-    changed is left to the other one, whose state is there now: undo of this one does not touch it, and says so."""
-    steps = _steps(journal, proposal)
-    if not steps:
-        return targets
-    return without(targets, steps)
+def apart(
+    journal: Journal, blobs: Blobs, proposal: Effect, targets: tuple[Target, ...]
+) -> tuple[Target, ...]:
+    """Without what other effects are known to have done since this watch began."""
+    return without(targets, _steps(journal, proposal), proposal.change.args.get("roots", ()), blobs)
 
 
 def _steps(journal: Journal, proposal: Effect) -> dict[str, list[Step]]:

@@ -221,8 +221,11 @@ class Watch:
 
         parts = self._run._parts  # pyright: ignore[reportPrivateUsage]
 
+        every: set[str] = set()
+
         def minus(all: "tuple[Target, ...]") -> "tuple[Target, ...]":
-            left = apart(parts.journal, proposal, all)
+            every.update(one.resource for one in all)
+            left = apart(parts.journal, parts.blobs, proposal, all)
             names = {one.resource for one in left}
             self.elsewhere = tuple(
                 one.resource for one in all if one.resource not in names and not _only_time(one)
@@ -231,7 +234,7 @@ class Watch:
 
         targets, residue = compared(proposal.change, self._roots, minus)
         targets = self._without_others(proposal, targets)
-        change = change_found(proposal.change, parts.blobs, targets, residue)
+        change = change_found(proposal.change, parts.blobs, targets, residue, every)
         if change is None:
             return None
         self.changes = changed(target for target in targets if not _only_time(target))

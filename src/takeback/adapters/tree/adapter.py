@@ -152,7 +152,8 @@ class TreeAdapter:
             return Sighting(Standing.BEFORE, "nothing was begun")
         clean = effect.id in self._clean
         found = effect.change.kind == WATCH and effect.state is State.PROPOSED
-        sighting = sight(effect.id, effect.targets, grounds_of(effect), clean=clean, found=found)
+        beside: list[str] = effect.change.args.get("beside", [])
+        sighting = sight(effect.id, effect.targets, grounds_of(effect), clean, found, beside)
         if sighting.standing is Standing.AFTER and not clean and effect.state in _IN_FLIGHT:
             self._met.add(effect.id)
         return sighting

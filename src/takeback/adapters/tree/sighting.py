@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.scratch import PREFIX, scratch
@@ -27,11 +27,13 @@ def sight(
     grounds: Sequence[Ground],
     clean: bool = False,
     found: bool = False,
+    beside: Iterable[str] = (),
 ) -> Sighting:
     """`clean`: the asking process carried it out itself, at the first attempt, so there is no scratch of it. `found`:
-    someone else carried it out, so that a directory may have become a link and what was in it be gone."""
+    someone else carried it out, so that a directory may have become a link and what was in it be gone. `beside`: what
+    others are known to have put into its directories."""
     seen: dict[int, TargetSighting] = {}
-    known = {target.resource for target in targets}
+    known = {*beside, *(target.resource for target in targets)}
     late = late_ones(targets)
     with Places(targets, unlock=True) as places:
         for index, target in in_order(targets):

@@ -1,7 +1,7 @@
 """What was changed since the baseline that a proposal names, as the change to be recorded."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from takeback.adapters.file.kernel import AT_ROOT, libc
@@ -94,11 +94,16 @@ def _staying(target: Target, moved: set[str]) -> Target:
     return target._replace(after=target.after | {"excluded": OLDER}) if target.resource in moved else target
 
 
-def change_found(change: Change, blobs: Blobs, targets: Targets, residue: Sequence[str]) -> Change | None:
-    """None if nothing changed but the times of directories."""
+def change_found(
+    change: Change, blobs: Blobs, targets: Targets, residue: Sequence[str], every: Collection[str] = ()
+) -> Change | None:
+    """None if nothing changed but the times of directories. `every` path that was found, also those of others."""
     if all(_only_time(target) for target in targets):
         return None
     args = {**change.args, "targets": put_targets(blobs, targets)}
+    ours = {target.resource for target in targets}
+    if beside := sorted(one for one in every if one not in ours and one.rpartition("/")[0] in ours):
+        args["beside"] = beside
     if residue:
         more = f" and {len(residue) - _LISTED:,} more" if len(residue) > _LISTED else ""
         args |= {"exact": False, "residue": "; ".join(residue[:_LISTED]) + more}
@@ -119,8 +124,14 @@ def found_by(change: Change, place: Place, others: Sequence[Effect] = ()) -> Cha
             root = Root(baseline.root, path_of(baseline.root))
             roots.append((WatchedRoot(root, place), baseline))
         steps = steps_of(others)
-        targets, residue = compared(change, roots, lambda all: without(all, steps))
-        return change_found(change, place.blobs, targets, residue)
+        every: set[str] = set()
+
+        def minus(all: Targets) -> Targets:
+            every.update(one.resource for one in all)
+            return without(all, steps, change.args.get("roots", ()), place.blobs)
+
+        targets, residue = compared(change, roots, minus)
+        return change_found(change, place.blobs, targets, residue, every)
     finally:
         for watched, _ in roots:
             watched.close()
