@@ -249,12 +249,14 @@ class Watch:
         is left to theirs, if takeback watches them too."""
         if self._telling is None:
             return targets
+        from takeback.adapters.watch.apart import is_mixed
         from takeback.runs.others import NOT_TOLD, left_to, record, sentence
 
         run, parts = self._run, self._run._parts  # pyright: ignore[reportPrivateUsage]
         books = {one.root: watched.authors() for watched, one in self._roots}
         others = beside(parts.journal, proposal.change.args["roots"], proposal.id)
-        told = self._telling.told(targets, books, others)
+        # What effects are known to have changed too is no stranger's.
+        told = self._telling.told([one for one in targets if not is_mixed(one)], books, others)
         self._own = told.own
         said = [NOT_TOLD] if targets and self._telling.is_lost(books) else []
         gone: set[str] = set()

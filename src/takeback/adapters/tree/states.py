@@ -75,7 +75,7 @@ def is_excluded(before: State, after: State) -> bool:
 
 def signed_alike(status: os.stat_result, state: State) -> bool:
     """Whether a file is certainly what it was, without reading it."""
-    if state["type"] != "file" or "ctime" not in state or not stat.S_ISREG(status.st_mode):
+    if state["type"] != "file" or not {"ctime", "size"} <= state.keys() or not stat.S_ISREG(status.st_mode):
         return False
     return (
         state["ino"], state["dev"], state["ctime"], state["size"], state["mtime"],

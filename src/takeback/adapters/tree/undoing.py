@@ -115,6 +115,11 @@ class Undoing:
                 return _told(target, Outcome.UNDONE, f"its time is put back{_ownerless(target, now)}", change)
             return _told(target, Outcome.ALREADY, "it is as it was before")
         if same(as_closed(now, after), after):
+            if (
+                by := after.get("mixed") or before.get("mixed")
+            ) and self._on_conflict is not OnConflict.FORCE:
+                why = f"was changed by effect {by} too; only force goes back to how it was before both"
+                return _told(target, Outcome.EXCLUDED, why)
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
         if same(now, before):
             return _told(target, Outcome.ALREADY, "it is as it was before")
@@ -167,7 +172,7 @@ class Undoing:
             if above is not None and above.target is not None:
                 there = is_dir(above.target.after)
             else:
-                there = places.if_there(resource) is not None
+                there = places.within_reach(resource) is not None
             if not there:
                 why = "cannot come back: the directory it was in is gone"
                 self._steps[resource] = _told(step.target, Outcome.CONFLICT, why)
@@ -178,7 +183,12 @@ class Undoing:
             change = step.target
             if change is None or is_dir(change.after) or not is_dir(change.before):
                 continue
-            place = places.at(resource)
+            place = places.within_reach(resource)
+            if place is None:
+                self._steps[resource] = _told(
+                    Target(resource, change.after, change.before), Outcome.CONFLICT, BY_A_LINK
+                )
+                continue
             with translated(resource):
                 foreign = strangers(place, self._known, self._of.id, places)
             staying = [one for one in self._inside(resource) if self._stays(one, places)]
@@ -249,6 +259,7 @@ def _aim(target: Target, now: State) -> State:
     if "meta" in before:
         return {"type": now["type"], "meta": True, "mode": before["mode"]}
     aim = lasting(before)
+    aim.pop("mixed", None)
     if is_dir(before) and is_dir(now) and now.get("mtime") != after.get("mtime"):
         # Names came or went since: a time from before that would hide it.
         aim["mtime"] = now["mtime"]

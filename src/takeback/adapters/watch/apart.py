@@ -1,17 +1,34 @@
 """What other effects are known to have done to a watched tree, taken out of what was found there."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from takeback.adapters.file.manifest import DIGEST, MODE, PATH, TYPE, Row, read_manifest
+from takeback.adapters.file.manifest import (
+    DIGEST,
+    GID,
+    MODE,
+    MTIME,
+    PATH,
+    TYPE,
+    UID,
+    WHAT,
+    Row,
+    read_manifest,
+)
 from takeback.adapters.file.states import ABSENT, State, same
+from takeback.adapters.file.tree import Scope
+from takeback.adapters.file.trouble import CannotCapture
+from takeback.adapters.tree.places import Places
+from takeback.adapters.tree.states import see
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.remedy import Target, from_json
-from takeback.model.resource import ancestors, path_of
+from takeback.model.resource import SCHEME, ancestors, file_resource, path_of
 from takeback.storage.protocols import Blobs
+
+NOT_CAPTURED = "it came here while the command ran, and was not captured before it was removed"
 
 
 class Step(NamedTuple):
@@ -42,52 +59,99 @@ def without(
     targets: Sequence[Target], steps: Steps, roots: Sequence[str], blobs: Blobs
 ) -> tuple[Target, ...]:
     """What is left when the others' part is taken out. Where the change went on from what another had left, it is told
-    from there; what cannot be told apart is left to the other one."""
+    from there; where both changed it in turns, it is told whole, and only force takes it back."""
+    steps = {one: here for one, here in steps.items() if one.startswith(SCHEME) and "#" not in one}
     if not steps:
         return tuple(targets)
-    others = _Others(steps, blobs)
+    others = _Others(steps, blobs, roots)
     found = [others.rest(target) for target in _followed(targets, steps)]
-    left = [target for target in found if target is not None]
-    return (*left, *others.taken_away({one.resource for one in targets}, roots))
+    left = {target.resource: target for target in found if target is not None}
+    told = {target.resource for target in targets}
+    for target in others.overturned(told):
+        left.setdefault(target.resource, target)
+    return tuple(left.values())
 
 
 class _Others:
-    def __init__(self, steps: Steps, blobs: Blobs) -> None:
+    def __init__(self, steps: Steps, blobs: Blobs, roots: Sequence[str]) -> None:
         self._steps = steps
         self._blobs = blobs
+        self._roots = roots
         self._rows = lru_cache(maxsize=8)(self._read)
 
     def rest(self, target: Target) -> Target | None:
         """None: others did all of it."""
         if _explained(target, self._steps) or self._came_with_a_directory(target):
             return None
+        if _removed_around(target.resource, self._steps):
+            return target._replace(before=ABSENT)  # removed by another, and made anew
         here = self._steps.get(target.resource)
         if not here:
             return target
         left, by = here[-1].target.after, here[-1].effect
-        if _alike(left, target.after):
-            if target.after["type"] == "absent":
-                return target
-            return _left_out(target, f"effect {short(by)} changed it after this one did")
-        if left["type"] == "dir" or target.after["type"] == "dir":
+        if left["type"] == "absent" and target.before["type"] == target.after["type"] == "dir":
+            return target._replace(before=ABSENT)
+        if "dir" in (left["type"], target.before["type"], target.after["type"]):
             return target
-        if not self._is_kept(left):
-            return _left_out(target, f"effect {short(by)} changed it too")
-        return target._replace(before=left)
+        went_on = _alike(target.before, here[0].target.before) and not _alike(left, target.after)
+        if went_on and self._is_kept(left):
+            return target._replace(before=left)
+        return _mixed(target, by)
 
-    def taken_away(self, told: set[str], roots: Sequence[str]) -> Iterator[Target]:
-        """What others made meanwhile and is gone again, by the hand that is watched."""
-        for resource, here in self._steps.items():
-            left = here[-1].target.after
-            if (
-                here[0].target.before["type"] == "absent"
-                and left["type"] in ("file", "symlink")
-                and resource not in told
-                and any(resource.startswith(f"{root.rstrip('/')}/") for root in roots)
-                and not os.path.lexists(path_of(resource))
-                and self._is_kept(left)
-            ):
-                yield Target(resource, left, ABSENT)
+    def overturned(self, told: Collection[str]) -> Iterator[Target]:
+        """What others made, brought or changed meanwhile, and is as it was at the beginning again, by the hand that is
+        watched: a comparison with the beginning shows nothing of it."""
+        with Places() as places:
+            for resource, here in self._steps.items():
+                if self._is_watched(resource):
+                    yield from self._overturned(resource, here, told, places)
+
+    def _overturned(
+        self, resource: str, here: list[Step], told: Collection[str], places: Places
+    ) -> Iterator[Target]:
+        before, left = here[0].target.before, here[-1].target.after
+        now = _seen(places, resource, left, self._blobs)
+        if "manifest" in left and self._blobs.has(left["manifest"]):
+            yield from self._entries_gone(resource, left["manifest"])
+        if now is None or self._moved_back(before, now) or self._moved_back(left, now):
+            return
+        if left["type"] == "dir":
+            if now["type"] == "absent" and before["type"] == "absent":
+                yield Target(
+                    resource, _shell(left, "" if self._is_known(resource, left) else NOT_CAPTURED), ABSENT
+                )
+        elif before["type"] == "dir":
+            if left["type"] == "absent" and now["type"] == "dir":
+                yield Target(resource, ABSENT, now)
+                yield from self._all_in(resource, told, places)
+        elif resource not in told and not _alike(left, now):
+            kept = left if self._is_kept(left) else left | {"excluded": NOT_CAPTURED}
+            yield Target(resource, kept, now)
+
+    def _moved_back(self, state: State, now: State) -> bool:
+        """A directory that is still the same, or is again at some place where it was."""
+        if "identity" not in state:
+            return False
+        inode = (state["dev"], state["ino"])
+        return any(_inode(one) == inode for one in self._steps)
+
+    def _is_known(self, resource: str, left: State) -> bool:
+        """Whether what is in a directory is known: not if it was moved here from elsewhere."""
+        return "identity" not in left or any(
+            to == resource and self._is_watched(start) for start, to in _moves(self._steps).items()
+        )
+
+    def _all_in(self, resource: str, told: Collection[str], places: Places) -> Iterator[Target]:
+        """Everything in a directory that is there again is new."""
+        for directory, folders, names in os.walk(path_of(resource)):
+            for name in (*folders, *names):
+                inside = file_resource(os.path.join(directory, name))
+                now = _seen(places, inside, ABSENT, self._blobs) if inside not in told else None
+                if now is not None:
+                    yield Target(inside, ABSENT, now)
+
+    def _is_watched(self, resource: str) -> bool:
+        return any(resource.startswith(f"{root.rstrip('/')}/") for root in self._roots)
 
     def _is_kept(self, state: State) -> bool:
         return "digest" not in state or self._blobs.has(state["digest"])
@@ -103,8 +167,50 @@ class _Others:
                 return row is not None and _is_row(row, target.after)
         return False
 
+    def _entries_gone(self, around: str, digest: str) -> Iterator[Target]:
+        for path, row in self._rows(digest).items():
+            resource = f"{around}/{path}"
+            if row[TYPE] in ("dir", "file") and not os.path.lexists(path_of(resource)):
+                state = {
+                    "type": row[TYPE],
+                    "mode": row[MODE],
+                    "uid": row[UID],
+                    "gid": row[GID],
+                    "mtime": row[MTIME],
+                }
+                if row[TYPE] == "dir":
+                    yield Target(resource, _shell(state), ABSENT)
+                elif self._blobs.has(row[DIGEST]):
+                    yield Target(resource, state | {"size": row[WHAT], "digest": row[DIGEST]}, ABSENT)
+
     def _read(self, digest: str) -> dict[str, Row]:
         return {row[PATH]: row for row in read_manifest(self._blobs, digest)}
+
+
+def _seen(places: Places, resource: str, manner: State, blobs: Blobs) -> State | None:
+    """None where nobody can look."""
+    try:
+        place = places.within_reach(resource)
+        if place is None:
+            return ABSENT
+        manner = {"type": "dir"} if manner["type"] == "dir" else manner
+        return see(place, manner, Scope(blobs))
+    except (OSError, CannotCapture):
+        return None
+
+
+def _inode(resource: str) -> tuple[int, int] | None:
+    try:
+        status = os.lstat(path_of(resource))
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _shell(state: State, excluded: str = "") -> State:
+    """Of a directory only what it is itself."""
+    kept = {name: state[name] for name in ("mode", "uid", "gid", "mtime")}
+    return {"type": "dir", "shell": True, **kept} | ({"excluded": excluded} if excluded else {})
 
 
 def _is_row(row: Row, state: State) -> bool:
@@ -157,14 +263,20 @@ def _moves(steps: Steps) -> dict[str, str]:
     return moves
 
 
-def _left_out(target: Target, why: str) -> Target:
-    return target._replace(after=target.after | {"excluded": why})
+def _mixed(target: Target, by: str) -> Target:
+    """Whoever takes it back takes what the other did with it."""
+    note = {"mixed": short(by)}
+    if target.after["type"] == "absent":
+        return target._replace(before=target.before | note)
+    return target._replace(after=target.after | note)
+
+
+def is_mixed(target: Target) -> bool:
+    return "mixed" in target.after or "mixed" in target.before
 
 
 def _explained(target: Target, steps: Steps) -> bool:
-    if target.after["type"] == "absent" and any(
-        _removed(steps.get(one)) for one in ancestors(target.resource)
-    ):
+    if target.after["type"] == "absent" and _removed_around(target.resource, steps):
         return True
     here = steps.get(target.resource)
     if not here:
@@ -175,6 +287,11 @@ def _explained(target: Target, steps: Steps) -> bool:
             return False
         state = step.target.after
     return _alike(state, target.after)
+
+
+def _removed_around(resource: str, steps: Steps) -> bool:
+    """With a directory that was removed whole."""
+    return any(_removed(steps.get(one)) for one in ancestors(resource))
 
 
 def _removed(steps: list[Step] | None) -> bool:
