@@ -221,3 +221,28 @@ def test_steps_of_a_box_beside_a_watch_are_nothing_to_it(tb, tree):
         (tree / "y").write_text("y")
         box.commit()
     assert [Path(one.path).name for one in watched.changes] == ["y"]
+
+
+def test_what_was_changed_before_another_removed_the_directory_is_in_an_effect(tb, tree):
+    with tb.run("other") as other, tb.run("watching") as run, run.watch(tree) as watched:
+        (tree / "dir" / "a").unlink()
+        (tree / "dir" / "sub" / "b").write_text("over")
+        other.delete(tree / "dir")
+    assert watched.effect
+    told = {Path(one.path).name for one in watched.changes}
+    assert told == {"a", "b"}
+    with pytest.raises(Refused, match="too; only force"):
+        tb.undo(watched.effect)
+    (tree / "dir" / "sub").mkdir(parents=True)
+    tb.undo(watched.effect, on_conflict="force")
+    assert contents(tree / "dir") == {"a": "a\n", "sub/b": "b\n"}
+
+
+def test_a_directory_that_another_moved_to_where_a_file_was_is_recorded(tb, tree):
+    with tb.run("other") as other, tb.run("watching") as run, run.watch(tree) as watched:
+        (tree / "file").unlink()
+        other.move(tree / "dir", tree / "file")
+        (tree / "file" / "a").write_text("changed\n")
+    assert watched.effect
+    before = {one.resource.rpartition("/")[2]: one.before for one in watched.effect.targets}
+    assert tb.store.blobs.has(before["file"]["digest"])

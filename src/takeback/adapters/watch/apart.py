@@ -1,7 +1,7 @@
 """What other effects are known to have done to a watched tree, taken out of what was found there."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -29,6 +29,8 @@ from takeback.model.resource import SCHEME, ancestors, file_resource, path_of
 from takeback.storage.protocols import Blobs
 
 NOT_CAPTURED = "it came here while the command ran, and was not captured before it was removed"
+
+NO_PLACE = "another effect changed the directory it was in meanwhile"
 
 
 class Step(NamedTuple):
@@ -69,7 +71,16 @@ def without(
     told = {target.resource for target in targets}
     for target in others.overturned(told):
         left.setdefault(target.resource, target)
-    return tuple(left.values())
+    return tuple(_possible(target, left) for target in left.values())
+
+
+def _possible(target: Target, all: Mapping[str, Target]) -> Target:
+    """What lies in something that is told to be no directory cannot be put back in it."""
+    around = all.get(target.resource.rpartition("/")[0])
+    for state, outer in ((target.before, "before"), (target.after, "after")):
+        if around and state["type"] != "absent" and getattr(around, outer)["type"] != "dir":
+            return target._replace(after=target.after | {"excluded": NO_PLACE})
+    return target
 
 
 class _Others:
@@ -81,11 +92,14 @@ class _Others:
 
     def rest(self, target: Target) -> Target | None:
         """None: others did all of it."""
-        if _explained(target, self._steps) or self._came_with_a_directory(target):
-            return None
-        if _removed_around(target.resource, self._steps):
-            return target._replace(before=ABSENT)  # removed by another, and made anew
         here = self._steps.get(target.resource)
+        if _explained(target, here) or self._came_with_a_directory(target):
+            return None
+        around = next((one for one in ancestors(target.resource) if _removed(self._steps.get(one))), "")
+        if around and target.after["type"] != "absent":
+            return target._replace(before=ABSENT)  # removed by another, and made anew
+        if around:
+            return None if self._went_with(target, around) else _mixed(target, self._steps[around][-1].effect)
         if not here:
             return target
         left, by = here[-1].target.after, here[-1].effect
@@ -166,6 +180,12 @@ class _Others:
                 row = self._rows(digest).get(target.resource[len(around) + 1 :])
                 return row is not None and _is_row(row, target.after)
         return False
+
+    def _went_with(self, target: Target, around: str) -> bool:
+        """With a directory that was removed whole, just as it was at the beginning."""
+        digest = self._steps[around][0].target.before["manifest"]
+        row = self._rows(digest).get(target.resource[len(around) + 1 :]) if self._blobs.has(digest) else None
+        return row is not None and _is_row(row, target.before)
 
     def _entries_gone(self, around: str, digest: str) -> Iterator[Target]:
         for path, row in self._rows(digest).items():
@@ -275,10 +295,7 @@ def is_mixed(target: Target) -> bool:
     return "mixed" in target.after or "mixed" in target.before
 
 
-def _explained(target: Target, steps: Steps) -> bool:
-    if target.after["type"] == "absent" and _removed_around(target.resource, steps):
-        return True
-    here = steps.get(target.resource)
+def _explained(target: Target, here: list[Step] | None) -> bool:
     if not here:
         return False
     state = target.before
@@ -287,11 +304,6 @@ def _explained(target: Target, steps: Steps) -> bool:
             return False
         state = step.target.after
     return _alike(state, target.after)
-
-
-def _removed_around(resource: str, steps: Steps) -> bool:
-    """With a directory that was removed whole."""
-    return any(_removed(steps.get(one)) for one in ancestors(resource))
 
 
 def _removed(steps: list[Step] | None) -> bool:

@@ -215,9 +215,13 @@ def _taken_back(
         result = run.undo(effect)
     except TakebackError as error:
         asked.made.append(effect.id)
+        mixed = any("mixed" in state for one in effect.targets for state in (one.before, one.after))
+        way_on = (
+            f"undo {short(effect.id)} --force` does it" if mixed else f"undo {short(effect.id)}` tries again"
+        )
         warn(
             f"takeback: it failed ({_why(outcome)}), but what it changed could not be taken back: {clean(str(error))} "
-            f"`takeback undo {short(effect.id)}` tries again."
+            f"`takeback {way_on}."
         )
         return outcome, OURS
     # Told is what was seen to be back: what others changed after the command stays with them.
