@@ -284,3 +284,26 @@ def test_a_first_look_at_much_reads_all_of_it(scene):
 
     for path, content in wanted.items():
         assert scene.content(changes[str(path.relative_to(scene.tree))][0]) == content
+
+
+def test_what_changes_while_the_first_look_reads_is_known_as_it_is_at_the_beginning(scene, monkeypatch):
+    scene.write("a", "first")
+    scene.settle()
+    written = scene.watched._written
+    edits = iter(("second", "third"))
+
+    def meanwhile(*given):
+        done = written(*given)
+        for text in edits:
+            scene.write("a", text)
+            break
+        return done
+
+    monkeypatch.setattr("takeback.adapters.watch.watched._BRIEF", 0.0)
+    monkeypatch.setattr(scene.watched, "_written", meanwhile)
+    baseline = scene.begin()
+    monkeypatch.undo()
+    scene.write("a", "by the command")
+
+    (before, _) = scene.changes(baseline)["a"]
+    assert scene.content(before) == b"third"

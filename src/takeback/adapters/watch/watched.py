@@ -58,6 +58,10 @@ class Baseline(NamedTuple):
     token: str
 
 
+_LOOKS = 4
+_BRIEF = 0.2  # seconds; a look at a large tree takes as long even if nothing has to be read
+
+
 class Looked(NamedTuple):
     """What one look did."""
 
@@ -100,7 +104,16 @@ class WatchedRoot:
         with self.index.looking():
             others = self.index.watches() if self.index.exists() else ()
             token = new_id()
-            looked = self._look(bounds, bool(others), (token, owner))
+            looked = self.last
+            sticky: bool = bool(others)
+            register: Register = (token, owner)
+            for _ in range(_LOOKS):
+                begun = time.monotonic()
+                looked = self._look(bounds, sticky, register)
+                if not looked.read or time.monotonic() - begun < _BRIEF:
+                    break
+                # What was changed while all that was read must be known as it is when the command starts.
+                sticky, register = True, None
         if self.feed:
             self.feed.begin_anew()
         return Baseline(self.root.resource, self.index.name, looked.generation, token)
