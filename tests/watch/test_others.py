@@ -247,5 +247,7 @@ def test_a_failing_command_takes_back_only_what_was_its_own(own_filesystem, tmp_
         (theirs,) = [
             one for one in tb.store.journal.effects(Query()) if one.change.summary.startswith("others")
         ]
+        with pytest.raises(takeback.Refused, match="nothing left to undo"):
+            tb.undo(theirs.run)
         tb.undo(theirs)
     assert (tree / "theirs").read_text() == "before\n" and not (tree / "dir" / "new").exists()

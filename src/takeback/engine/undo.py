@@ -142,7 +142,7 @@ def _why_untouched(
     left = outcomes[0]
     return Refused(
         f"Nothing of it can be taken back: {display(left.resource)} {left.detail.removeprefix('it ')}.",
-        hint=f"`takeback show {short(left.effect)}` tells what was not captured, and why.",
+        hint=f"`takeback show {short(left.effect)}` tells more.",
         effect=left.effect,
     )
 
