@@ -16,7 +16,8 @@ SAYS = "is out of reach here: this runs inside `takeback run` or `takeback shell
 
 
 def inner(words: str) -> str:
-    return f"{' '.join(COMMAND)} {words} < /dev/null; echo code $?"
+    # In a clean checkout it would be the first to compile some module, and that would be a change of its own.
+    return f"PYTHONDONTWRITEBYTECODE=1 {' '.join(COMMAND)} {words} < /dev/null; echo code $?"
 
 
 @pytest.mark.parametrize(
