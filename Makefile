@@ -26,6 +26,10 @@ help: ## this list
 demo: run-ready ## the story, for real, in a temporary directory (under 30 s)
 	@$(BIN)/python examples/demo.py $(ARGS)
 
+.PHONY: demo-sql
+demo-sql: sql-ready ## the story of a database: an agent wrecks it, people keep working, one command (under a minute)
+	@$(BIN)/python -m examples.demo_sql $(ARGS)
+
 .PHONY: test
 test: dev-ready ## every test but the long sweeps (under 15 minutes on 2 cores)
 	@$(PYTEST) $(ARGS)
@@ -96,9 +100,11 @@ clean: ## remove what the other targets made
 	@rm -rf .venv .venv.lock dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: run-ready dev-ready bench-ready long-ready
+.PHONY: run-ready sql-ready dev-ready bench-ready long-ready
 run-ready:
 	@tools/set-up run
+sql-ready:
+	@tools/set-up sql
 dev-ready:
 	@tools/set-up dev
 bench-ready:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.servers import fixtures
 from tests.within import Within, over
 from tests.world import World
 
@@ -36,7 +37,7 @@ def private_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     before, umask, cwd = dict(os.environ), os.umask(0o022), os.getcwd()
     private = tmp_path_factory.mktemp("private")
     (private / "home").mkdir()
-    for name in [name for name in os.environ if name.startswith(("TAKEBACK_", "XDG_", "GIT_"))]:
+    for name in [name for name in os.environ if name.startswith(("TAKEBACK_", "XDG_", "GIT_", "PG"))]:
         del os.environ[name]
     os.environ |= {
         "HOME": str(private / "home"),
@@ -98,6 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SkipList(), "skip-list")
     config.pluginmanager.register(Counts(), "counts")
     config.pluginmanager.register(Within(), "within")
+    config.pluginmanager.register(fixtures, "servers")
 
 
 class Counts:

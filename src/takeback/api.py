@@ -2,36 +2,45 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
-from takeback.errors import LeaseHeld, Misuse, Refused, TakebackError
+from takeback.errors import LeaseHeld, Misuse, Refused, TakebackError, Unavailable
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
 from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.resource import file_resource
-from takeback.model.run import Checkpoint, OnDeath, RunInfo, RunState
+from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
-from takeback.runs.names import name_of, names_of, run_of
+from takeback.runs.names import latest_first, name_of, names_of, run_of
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
 from takeback.upkeep import Upkeep, now
 
 if TYPE_CHECKING:
+    from takeback.adapters.database.protocol import RowChange
     from takeback.engine.parts import Parts
     from takeback.engine.recover import Settled
     from takeback.runs.run import Run
     from takeback.runs.verbs import Path
+
+_ALL = 1 << 40
 
 
 class Takeback(Upkeep):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.recovered: tuple[Settled, ...] = ()
+        self.tell: Callable[[str], None] = lambda words: None  # what it waits for, while it waits
+        self.unrecovered = ""  # why what a crash left could not be settled yet, in a sentence
         self._parts: Parts | None = None
+        self._open_here: WeakValueDictionary[str, Run] = WeakValueDictionary()
 
     @property
     def path(self) -> str:
@@ -41,14 +50,20 @@ class Takeback(Upkeep):
     def parts(self) -> "Parts":
         """Made when first needed: looking at the journal needs no adapter."""
         if self._parts is None:
-            self._parts = _wire(self.store)
+            self._parts = _wire(self.store, self._tell)
         return self._parts
+
+    def _tell(self, words: str) -> None:
+        self.tell(words)
 
     # Runs.
 
-    def run(self, name: str, agent: str = "") -> "Run":
-        """A new run; use it as a context manager."""
-        return self._open(name, agent, OnDeath.UNDO)
+    def run(self, name: str, agent: str = "", *, on_death: str = "undo") -> "Run":
+        """A new run; use it as a context manager. What it did is taken back if it fails or its process dies, unless
+        `on_death` says "keep"."""
+        if on_death not in (OnDeath.UNDO, OnDeath.KEEP):
+            raise Misuse(f"A run cannot end with {on_death!r}.", hint='Say on_death="undo" or "keep".')
+        return self._open(name, agent, OnDeath(on_death))
 
     def session(self, name: str, agent: str = "", wait: float = 10) -> "Run":
         """The open run of that name, or a new one: for commands that each are a process of their own. It is left
@@ -76,15 +91,18 @@ class Takeback(Upkeep):
             raise Refused(f"Run {short(info.id)} has ended ({info.state.value}).", hint="Start another one.")
         if info.state is RunState.SUSPENDED:
             self.store.journal.append(lease, [Draft(Kind.OPEN, info.id, "", {"resumed": True})])
+        return self._run(info, lease)
+
+    def _run(self, info: RunInfo, lease: Lease) -> "Run":
         from takeback.runs.run import Run
 
-        return Run(self.parts, info, lease, self.store.settings, now, self._keep_up)
+        run = Run(self.parts, info, lease, self.store.settings, now, self._keep_up)
+        self._open_here[info.id] = run
+        return run
 
     def _open(
         self, name: str, agent: str, on_death: OnDeath, undoing: Sequence[str] = (), on_conflict: str = ""
     ) -> "Run":
-        from takeback.runs.run import Run
-
         _refuse_unnamed(name, agent)
         self.store.refuse_if_suspect()
         id = new_id()
@@ -95,8 +113,7 @@ class Takeback(Upkeep):
         with self.store.database.write():
             lease = self._acquire(id, 0)
             (record,) = self.store.journal.append(lease, [Draft(Kind.OPEN, id, "", body)])
-        info = RunInfo(id, name, agent, RunState.OPEN, on_death, record.at)
-        return Run(self.parts, info, lease, self.store.settings, now, self._keep_up)
+        return self._run(RunInfo(id, name, agent, RunState.OPEN, on_death, record.at), lease)
 
     def _acquire(self, run: str, wait: float) -> Any:
         until = time.monotonic() + wait
@@ -107,6 +124,21 @@ class Takeback(Upkeep):
                 if time.monotonic() >= until:
                     raise
                 time.sleep(0.02)
+
+    @contextmanager
+    def _leased(self, run: str) -> "Generator[Lease, None, None]":
+        """To decide on what it holds. One that is open here lends its own."""
+        here = self._open_here.get(run)
+        if here:
+            with here.lent() as its_own:
+                if its_own:
+                    yield its_own
+                    return
+        lease = self._acquire(run, 0)
+        try:
+            yield lease
+        finally:
+            self.store.leases.release(lease)
 
     # Undo, redo, keep.
 
@@ -130,7 +162,7 @@ class Takeback(Upkeep):
         if held:
             from takeback.runs.held import drop_all
 
-            dropped = drop_all(self.parts, held, dry_run, myself(), now(), self._lease_lasts)
+            dropped = drop_all(self.parts, held, dry_run, self._leased)
             if not made:
                 return dropped
             result = result._replace(
@@ -220,7 +252,7 @@ class Takeback(Upkeep):
                 refuse_unkept(effect)
         for place, effect in enumerate(held):
             try:
-                make_held(self.parts, effect, force, myself(), now(), self._lease_lasts)
+                make_held(self.parts, effect, force, self._leased)
             except TakebackError as error:
                 if made := held[:place]:
                     names = ", ".join(short(one.id) for one in self._say_kept(made))
@@ -250,7 +282,7 @@ class Takeback(Upkeep):
         limit: int = 0,
         newest: bool = False,
     ) -> tuple[Effect, ...]:
-        """Oldest first, unless `newest`."""
+        """Oldest first, as they were begun; with `newest` what took hold last comes first, as `@` counts."""
         if not isinstance(limit, int) or limit < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Misuse(f"The limit cannot be {limit!r}.", hint="Give a number; 0 is for all.")
         canonical(agent)  # refuses what no journal could hold
@@ -259,10 +291,19 @@ class Takeback(Upkeep):
             agent=agent,
             states=tuple(state_named(one) for one in ((state,) if isinstance(state, str) else state or ())),
             resource=resource_of(path) if path is not None else "",
-            limit=limit,
-            newest=newest,
+            limit=0 if newest else limit,
         )
-        return tuple(self.store.journal.effects(query))
+        if not newest:
+            return tuple(self.store.journal.effects(query))
+        return tuple(islice(latest_first(self.store.journal, query, limit or _ALL), limit or None))
+
+    def rows(self, effect: "Effect | str", table: str = "", limit: int = 1_000) -> "tuple[RowChange, ...]":
+        """What an effect changed in its database, row by row: `.table`, `.key`, `.before` and `.after`, each column as
+        text. Of one that is held, too."""
+        from takeback.audit.rows import changed_rows
+
+        found = self.effect(effect) if isinstance(effect, str) else effect
+        return changed_rows(self.parts, found, table, limit).rows
 
     def runs(self) -> tuple[RunInfo, ...]:
         return tuple(self.store.journal.runs())
@@ -291,14 +332,18 @@ class Takeback(Upkeep):
 
 def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True) -> Takeback:
     """The store at that path, made if it is not there. What a crashed process left behind is settled first, unless
-    `recover` is False; `tb.recovered` tells what that was."""
+    `recover` is False; `tb.recovered` tells what that was. Where that cannot be done now (the disk is full) it is left,
+    `tb.unrecovered` says why, and looking works; the next one to open the store tries again."""
     if path is not None and not os.fspath(path):
         raise Misuse(
             "An empty path names no store.", hint="Give a directory, or nothing for the usual store."
         )
     tb = Takeback(open_store(os.fspath(path) if path is not None else default_path(), now))
     if recover and tb.needs_recovery():
-        tb.recovered = tb._recover(stuck_too=False)  # pyright: ignore[reportPrivateUsage]
+        try:
+            tb.recovered = tb._recover(stuck_too=False)  # pyright: ignore[reportPrivateUsage]
+        except Unavailable as error:
+            tb.unrecovered = str(error)
     return tb
 
 
@@ -318,14 +363,18 @@ def resource_of(path: "Path") -> str:
     return file_resource(os.path.join(os.path.realpath(parent), name) if name else whole)
 
 
-def _wire(store: Store) -> "Parts":
+def _wire(store: Store, tell: Callable[[str], None]) -> "Parts":
+    from takeback.adapters.database.keyring import Keyring
+    from takeback.adapters.database.waiting import Waiting
     from takeback.adapters.file.adapter import FileAdapter
     from takeback.adapters.registry import Registry
     from takeback.engine.parts import Parts
 
     held = os.path.join(store.path, "held")
     files = FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
-    adapters = Registry(files, store.blobs, held, store.layers)
+    keyring = Keyring()
+    waiting = Waiting(store.settings.lock_seconds, tell)
+    adapters = Registry(files, store.blobs, held, store.layers, keyring, waiting)
     return Parts(
         store.journal,
         store.blobs,
@@ -333,5 +382,6 @@ def _wire(store: Store) -> "Parts":
         adapters,
         store.refuse_if_suspect,
         store.refuse_without_room,
+        keyring.named,
         file_resource(os.path.realpath(store.path)),
     )

@@ -26,6 +26,10 @@ class UndoFailed(Failed):
     """An undo could not be carried out; what it touched is back where it was."""
 
 
+class StatementFailed(Failed):
+    """The database said no to a statement; its transaction was rolled back."""
+
+
 class VerifyFailed(Failed):
     """The change was made, did not pass its check, and was taken back."""
 
@@ -116,6 +120,10 @@ class Unavailable(TakebackError):
     exit_code = 5
 
 
+class InDoubt(Unavailable):
+    """The answer was lost: whether it happened is found out by looking, not by trying again."""
+
+
 class LeaseHeld(Unavailable):
     """Another process is working on this run."""
 
@@ -128,8 +136,16 @@ class StoreBusy(Unavailable):
     """Another process is in the middle of a change to the same thing, or of a long write to the store."""
 
 
+class RowsHeld(StoreBusy):
+    """Someone has rows of a database, and did not let go of them in time; nothing of the change was made."""
+
+
 class ResourceUnreachable(Unavailable):
     """The target, or the place for the way back, cannot be reached (disk full, read-only, no rights)."""
+
+
+class ServerUnreachable(ResourceUnreachable):
+    """Nobody answers at the address of a database, or it does not let us in."""
 
 
 class Corrupt(TakebackError):

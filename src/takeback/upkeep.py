@@ -98,7 +98,7 @@ class Upkeep(ABC):
             found = list(self.store.journal.effects(Query(ids=tuple(ids), damaged_too=True)))
             decisions = named(self.parts, found)
         if not dry_run:
-            forget(self.parts, decisions)
+            forget(self.parts, decisions, self._held)
         return decisions
 
     def sweep(self, grace: int | None = None) -> int:
@@ -112,10 +112,14 @@ class Upkeep(ABC):
             raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
         self.store.refuse_if_suspect()
         self._clear()
-        release_forgotten(self.parts, os.path.join(self.store.path, "held"))
+        release_forgotten(self.parts, self._held)
         grace = self.store.settings.grace_seconds if grace is None else grace
         dropped = drop_unused(self.parts, now() / 1e6 - UNUSED)
         return dropped + sweep_layers(self.parts, self.store.layers(), grace) + sweep(self.parts, grace)
+
+    @property
+    def _held(self) -> str:
+        return os.path.join(self.store.path, "held")
 
     def _clear(self) -> None:
         """Layers of commands, and of boxes put together, whose takeback was killed."""
@@ -133,7 +137,7 @@ class Upkeep(ABC):
 
         ended = tuple(self.store.journal.effects(Query(run=run, limit=50)))
         size = self.store.bytes_on_disk(layers=False)  # forgetting files would not make boxes smaller
-        if keep_up(self.parts, self.store.settings, now(), size, ended):
+        if keep_up(self.parts, self.store.settings, now(), size, ended, self._held):
             self.sweep()
 
     def size(self) -> int:

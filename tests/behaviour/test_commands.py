@@ -64,14 +64,30 @@ def test_what_is_held_and_dropped_never_happened(tb: takeback.Takeback, world: W
     with tb.run("careful") as run:
         held = run.command("echo x > a", cwd=world.root, hold=True).effect
         assert held
-        with pytest.raises(takeback.LeaseHeld):
-            tb.undo(held)
         assert run.undo(held, dry_run=True).outcome == "done"
         assert run.undo(held).outcome == "done"
     with pytest.raises(takeback.Refused):
         tb.undo(held)
     assert tb.effect(held.id).state is takeback.State.ABORTED
     assert tb.sweep(grace=0) >= 0
+
+
+def test_what_an_open_run_holds_is_decided_on_by_the_store_as_well(
+    tb: takeback.Takeback, store: Path, world: World
+) -> None:
+    with tb.run("careful") as run:
+        first, second, third = (
+            run.command(f"echo {name} > {name}", cwd=world.root, hold=True).effect for name in "abc"
+        )
+        assert first and second and third
+        (kept,) = tb.keep(first)
+        assert tb.undo(second).outcome == "done"
+        with takeback.open(store) as elsewhere, pytest.raises(takeback.LeaseHeld):
+            elsewhere.keep(third)
+        run.write(world / "d", "the run goes on")
+    assert kept.state is takeback.State.DONE and kept.kept_by == "person"
+    tb.keep(third)
+    assert sorted(os.listdir(world.root)) == ["a", "c", "d"]
 
 
 def test_what_is_held_keeps_its_contents_until_it_is_decided(tb: takeback.Takeback, world: World) -> None:

@@ -98,6 +98,8 @@ def _verdict(line: Line) -> str:
 
 def amount(value: float, unit: str) -> str:
     if unit == "s":
+        if value < 1e-4:
+            return f"{value * 1e6:,.2f} µs"
         return f"{value * 1000:,.2f} ms" if value < 10 else f"{value:,.1f} s"
     if unit == "B":
         for size, name in ((1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "KB")):

@@ -1,6 +1,8 @@
 """A box as an agent uses it: one command after another, each with a way back."""
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from tests.boxes.rootfs import make_rootfs
 from tests.world import World
 
 pytestmark = pytest.mark.root
+LIMIT = 240
 
 
 def names(box: Box, directory: object = ".") -> list[str]:
@@ -83,17 +86,102 @@ def test_variables_given_for_one_command_are_not_kept(box: Box) -> None:
     assert box.run("echo ${ONCE-gone}").stdout == b"gone\n"
 
 
-def test_a_directory_that_was_removed_is_left_for_its_parent_and_that_is_said(box: Box, world: World) -> None:
-    (world.root / "d" / "e").mkdir(parents=True)
-    box.run("cd d/e")
-    (world.root / "d" / "e").rmdir()
-    (world.root / "d").rmdir()
+WIPE = "rm -rf * .[!.]* ../* ../../*; find . .. ../.. ../../.. -mindepth 1; touch x ../x && echo made; cd ..; ls -A"
 
-    outcome = box.run("pwd")
 
-    assert outcome.stdout.decode() == f"{world.root}\n"
-    assert "does not exist any more" in outcome.text
-    assert box.cwd == str(world.root)
+@pytest.mark.parametrize("how", ["removed", "moved", "a file", "a loop"])
+@pytest.mark.parametrize("program", ["sh", "bash"])
+def test_a_command_whose_directory_is_gone_has_an_empty_one(
+    box: Box, world: World, how: str, program: str
+) -> None:
+    place = world / "d" / "e"
+    place.mkdir(parents=True)
+    (world / "precious").write_text("x")
+    box.run(f"cd {place}")
+    if how == "moved":
+        place.rename(world / "aside")
+    else:
+        place.rmdir()
+        if how == "a file":
+            place.write_text("")
+        elif how == "a loop":
+            place.symlink_to("e")
+
+    outcome = box.run([program, "-c", WIPE], on_failure="keep")
+
+    assert outcome.stdout == b"", outcome
+    assert outcome.gone == box.cwd == str(place)
+    assert "cannot be entered any more" in outcome.text and "`cd`" in outcome.text
+    assert [one for one in box.changes() if "precious" in one.path] == []
+    assert box.run(f"cd {world.root}; pwd").stdout.decode() == f"{world.root}\n"
+    assert "precious" in names(box) and box.cwd == str(world.root)
+
+
+@pytest.mark.parametrize("program", ["sh", "bash"])
+def test_a_command_that_removes_its_own_directory_leads_to_no_other(
+    box: Box, world: World, program: str
+) -> None:
+    (world / "precious").write_text("x")
+    box.run(
+        [
+            program,
+            "-c",
+            'mkdir t; cd t; touch y; rm -r ../t; export LEFT=over; [ -z "$BASH_VERSION" ] || set -o posix',
+        ]
+    )
+
+    outcome = box.run("rm -rf *; echo $LEFT")
+
+    assert outcome.stdout == b"over\n" and box.cwd == outcome.gone == str(world / "t")
+    assert box.changes() == ()
+    box.run(f"mkdir {world / 't'}")
+    assert box.run("pwd; touch made").stdout.decode() == f"{world / 't'}\n"
+    assert names(box, world / "t") == ["made"]
+
+
+def test_a_directory_that_is_gone_from_another_base_is_no_other_place(
+    run: Run, world: World, tmp_path: Path
+) -> None:
+    base = make_rootfs(tmp_path / "root")
+    with run.sandbox(base) as box:
+        box.run("mkdir /t; cd /t; rm -r /t; touch /precious")
+
+        outcome = box.run("rm -rf *; rm -rf ../*")
+
+        assert outcome.gone == "/t" and [one.path for one in box.changes()] == [
+            str(tmp_path / "root/precious")
+        ]
+
+
+FORKS = """
+import os, sys, takeback
+with takeback.open(sys.argv[1]) as tb, tb.run("parent") as run, run.sandbox(cwd=sys.argv[2]) as box:
+    box.run("touch a")
+    if not (child := os.fork()):
+        try:
+            box.run("touch never")
+        except takeback.Misuse as error:
+            sys.exit(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    print(box.run("ls").stdout)
+    with tb.store.layers().alone(box.id) as mine:
+        print(mine)
+    box.run("touch b")
+    box.commit()
+"""
+
+
+def test_a_forked_child_ends_nothing_of_its_parent(store: Path, world: World) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", FORKS, store, world.root],
+        timeout=LIMIT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert (said.returncode, said.stdout, said.stderr) == (0, "7\nb'a\\n'\nFalse\n", "")
+    assert sorted(os.listdir(world.root)) == ["a", "b"]
 
 
 def test_steps_are_taken_back_and_brought_back(box: Box, tb: Takeback) -> None:

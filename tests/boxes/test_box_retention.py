@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,24 @@ def test_a_box_that_was_discarded_goes_with_its_layers_when_it_is_forgotten(
         tb.forget([one.id for one in tb.effects()])
         tb.sweep(grace=0)
         assert not (store / "layers" / box).exists()
+
+
+def test_branches_of_a_run_that_failed_go_in_one_sweep_when_they_are_forgotten(
+    store: Path, world: World
+) -> None:
+    with takeback.open(store) as tb:
+        with pytest.raises(RuntimeError), tb.run("fails") as run, ExitStack() as boxes:
+            box = boxes.enter_context(run.sandbox(cwd=world.root))
+            for number in range(3):
+                assert box.run(f"echo {number} > a").effect
+                box = boxes.enter_context(box.branch())
+            raise RuntimeError
+        tb.sweep(grace=0)
+        tb.redo()
+        tb.undo([one for one in tb.effects(state="done") if not one.is_undo])
+        tb.forget([one.id for one in tb.effects()])
+        tb.sweep(grace=0)
+    assert os.listdir(store / "layers") == []
 
 
 def test_a_box_that_is_open_is_left_alone(store: Path, world: World) -> None:

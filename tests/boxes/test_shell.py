@@ -113,6 +113,63 @@ def test_a_box_is_gone_on_with_committed_and_exported(world: World, tmp_path: Pa
 
 
 @pytest.mark.root
+def test_a_script_whose_directory_is_gone_wipes_no_other(world: World) -> None:
+    (world / "precious").write_text("x")
+    said = shell(world, "--commit", script="mkdir t && cd t && echo x > x\nrm -rf ../t\nrm -rf *\n")
+
+    assert said.returncode == 0, said.stderr
+    assert f"{world / 't'} cannot be entered any more, so it ran in an empty directory; `cd`" in said.stderr
+    assert os.listdir(world.root) == ["precious"]
+
+
+def takeback(*words: str) -> str:
+    said = subprocess.run(
+        [sys.executable, "-m", "takeback", *words], check=False, capture_output=True, text=True, timeout=LIMIT
+    )
+    assert said.returncode == 0, said.stderr
+    return said.stdout
+
+
+@pytest.mark.root
+def test_undo_after_a_commit_takes_back_the_commit_and_leaves_the_box_its_steps(world: World) -> None:
+    told = json.loads(shell(world, "--json", "-c", "echo 1 > a", "-c", "echo 2 > b").stdout)
+    shell(world, "--box", told["box"], "-c", ":commit")
+    assert sorted(os.listdir(world.root)) == ["a", "b"]
+
+    takeback("undo")
+
+    assert os.listdir(world.root) == []
+    (listed,) = json.loads(shell(world, "--list", "--json").stdout)
+    assert listed["layers"] == 2
+    takeback("redo")
+    assert sorted(os.listdir(world.root)) == ["a", "b"]
+    takeback("undo")
+    said = shell(world, "--box", told["box"], "-c", "cat a b; echo 3 > b", "-c", ":commit")
+    assert (said.returncode, said.stdout) == (0, "1\n2\n"), said.stderr
+    assert (world / "b").read_text() == "3\n"
+
+
+@pytest.mark.root
+def test_the_run_of_a_killed_session_is_ended_and_its_steps_stay(world: World) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "takeback", "shell"],
+        cwd=world.root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdin and process.stdout
+            process.stdin.write("echo 1 > a\necho told\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "told\n"
+        finally:
+            process.kill()
+
+    (run,) = json.loads(takeback("runs", "--json"))
+    assert (run["state"], run["on_death"]) == ("kept", "keep")
+    (box,) = json.loads(shell(world, "--list", "--json").stdout)
+    assert shell(world, "--box", box["box"], "-c", "cat a").stdout == "1\n"
+
+
+@pytest.mark.root
 def test_on_a_terminal_it_asks_and_a_failing_command_ends_nothing(world: World) -> None:
     leader, follower = pty.openpty()
     process = subprocess.Popen(
@@ -170,21 +227,28 @@ def test_comments_and_empty_lines_are_no_commands() -> None:
 def test_show_and_diff_tell_what_a_step_changed(world: World) -> None:
     shell(world, "-c", "echo 1 > a; export SECRET=hidden; cd /", "-c", f"rm {world.root}/a")
 
-    def told(*words: str) -> str:
-        said = subprocess.run(
-            [sys.executable, "-m", "takeback", *words],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-        )
-        assert said.returncode == 0, said.stderr
-        return said.stdout
-
-    assert told("diff", "@") == f"{world.root}/a: deleted\n"
-    first = told("diff", "@~1")
+    assert takeback("diff", "@") == f"{world.root}/a: deleted\n"
+    first = takeback("diff", "@~1")
     assert f"{world.root}/a: added" in first and "variable SECRET set" in first and "hidden" not in first
     assert f"current directory {world.root} → /" in first
-    assert "box://" in told("show", "@") and "→" in told("show", "@")
-    assert told("undo", "@").startswith("Took back")
-    assert "Sound" in told("verify")
+    assert "box://" in takeback("show", "@") and "→" in takeback("show", "@")
+    assert takeback("undo", "@").startswith("Took back")
+    assert "Sound" in takeback("verify")
+
+
+@pytest.mark.root
+def test_what_is_listed_comes_before_what_later_commands_print(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nobody watches, and Python would rather print at the end."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    printed = tmp_path / "printed"
+    script = "echo x > new\n:changes\necho three\n:undo\n:history\necho four\n"
+    with open(printed, "wb") as file:
+        subprocess.run(
+            [sys.executable, "-m", "takeback", "shell"],
+            cwd=world.root, input=script.encode(), stdout=file, stderr=subprocess.STDOUT, timeout=300, check=True,
+        )  # fmt: skip
+    lines = printed.read_text().splitlines()
+    shown = [line for line in lines if not line.startswith("takeback:")]
+    assert [line.split()[-1] for line in shown] == [str(world / "new"), "three", "(undone)", "four"], lines

@@ -122,7 +122,7 @@ def sweep(scene: Scene, case: Case, sample: int) -> int:
     chosen = [point for place, point in enumerate(found) if place % step == 0 or place == len(found) - 1]
     deaths = 0
     for point in chosen:
-        for _ in range(3):
+        for _ in range(12):
             known = case.prepare(scene)
             if not known.exact:
                 known = known._replace(after=after)

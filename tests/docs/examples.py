@@ -28,8 +28,9 @@ class Reader:
         shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m takeback "$@"\n')
         shim.chmod(0o755)
         (programs / "python").symlink_to(sys.executable)
-        # The fixture `private_surroundings` puts all of this back. A reader has the default store.
-        for name in ("TAKEBACK_STORE", "XDG_STATE_HOME"):
+        # The fixture `private_surroundings` puts all of this back. A reader has the default store, and Python's usual
+        # compiled files beside the sources.
+        for name in ("TAKEBACK_STORE", "XDG_STATE_HOME", "PYTHONDONTWRITEBYTECODE"):
             os.environ.pop(name, None)
         os.environ["HOME"] = str(home)
         os.environ["PATH"] = f"{programs}:{os.environ['PATH']}"

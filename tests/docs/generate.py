@@ -8,16 +8,11 @@ import re
 from argparse import SUPPRESS, Action, ArgumentParser
 from collections.abc import Callable, Iterable
 
-from tests.docs.pages import ROOT, generated, name_of, pages, with_generated
+from tests.docs import databases
+from tests.docs.pages import ROOT, generated, name_of, pages, rows, with_generated
 
 SOURCE = ROOT / "src" / "takeback"
 INTERNAL = ("parts", "lease")  # for our own front ends
-
-
-def rows(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:
-    names = list(head)
-    lines = [names, ["---"] * len(names), *body]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
 # -- the life of an effect
@@ -188,6 +183,14 @@ def regenerable() -> str:
     return ", ".join(f"`{name}`" for name in REGENERABLE_NAMES) + "\n"
 
 
+def python_databases() -> str:
+    return _methods("runs/querying.py", "Querying")
+
+
+def python_sql() -> str:
+    return _methods("runs/sql.py", "Sql")
+
+
 def outcome_fields() -> str:
     return _fields("runs/outcome.py", "CommandOutcome")
 
@@ -285,12 +288,21 @@ PARTS: dict[str, Callable[[], str]] = {
     "python-takeback": python_takeback,
     "python-run": python_run,
     "python-commands": python_commands,
+    "python-databases": python_databases,
+    "python-sql": python_sql,
     "python-outcome": outcome_fields,
     "python-box": python_box,
     "python-box-outcome": box_outcome_fields,
     "regenerable": regenerable,
     "python-checks": python_checks,
     "python-names": public_names,
+    "database-cases": databases.how_many,
+    "postgres-cases": databases.postgres_cases,
+    "sqlite-cases": databases.sqlite_cases,
+    "mariadb-cases": databases.mariadb_cases,
+    "mariadb-definitions": databases.mariadb_definitions,
+    "redis-commands": databases.redis_commands,
+    "redis-refusals": databases.redis_refusals,
 }
 
 

@@ -1,7 +1,7 @@
 """The documents as the tests see them: pages, their code blocks, their tables, their links, their generated parts."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,6 +62,13 @@ def table(page: Path, heading: str) -> list[list[str]]:
         elif rows:
             break
     return rows[2:]
+
+
+def rows(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:
+    """A table."""
+    names = list(head)
+    lines = [names, ["---"] * len(names), *body]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
 def generated(page: Path) -> Iterator[tuple[str, str]]:

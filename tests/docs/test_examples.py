@@ -1,5 +1,6 @@
 """Every Python and console example in the documents runs, and prints what the page says."""
 
+import os
 import re
 from pathlib import Path
 
@@ -9,12 +10,17 @@ from tests.docs.examples import Reader
 from tests.docs.pages import DOCS, ROOT, blocks, name_of, pages
 
 RUNNABLE = ("python", "console")
+DATABASE = "APP_DB"  # where a page names it, the reader has an empty database in a PostgreSQL of the tests
 WITH_EXAMPLES = [page for page in pages() if any(block.language in RUNNABLE for block in blocks(page))]
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=name_of)
-def test_the_examples_of_a_page_work_one_after_the_other(page: Path, tmp_path: Path) -> None:
+def test_the_examples_of_a_page_work_one_after_the_other(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     reader = Reader(tmp_path / "you")
+    if any(DATABASE in block.text for block in blocks(page) if block.language in RUNNABLE):
+        os.environ[DATABASE] = request.getfixturevalue("pg_database").url
 
     for block in blocks(page):
         reader.read(page, block)

@@ -25,6 +25,7 @@ COMMANDS = {
     "chmod": "chmod 600 file",
     "mv": "mv file moved",
     "rm": "rm moved",
+    "sql": "sql doctor sqlite:///d.db",
     "log": "log",
     "show": "show @",
     "diff": "diff @",
@@ -75,6 +76,7 @@ def test_each_command_gives_the_fields_the_page_lists(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.json").write_text('{"a": 1}\n')
+    (tmp_path / "d.db").touch()
     effect = [name.strip() for row in table(PAGE, "An effect") for name in row[0].split(",")]
     checkpoint = re.findall(r"`(\w+)`", written()["checkpoint"])
     undo = ["outcome", "effects", "targets", "undo"]

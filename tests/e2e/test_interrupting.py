@@ -1,6 +1,7 @@
 """A signal while a command waits: told in a line, and nothing it started lives on."""
 
 import os
+import pty
 import signal
 import subprocess
 
@@ -26,6 +27,95 @@ def test_a_signal_while_standard_input_is_awaited_is_told(
         told = child.stderr.read()
 
     assert (child.returncode, told) == (128 + number, "Interrupted; nothing was changed.\n")
+    assert not (world / "a").exists()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_instead_of_an_answer_leaves_it_held_and_tells_how_to_go_on(
+    takeback: CommandLine, world: World, number: signal.Signals
+) -> None:
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, "run", "--ask", "--", "touch", "a"], cwd=world.root, env=surroundings(), stdin=follower,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        os.close(follower)
+        try:
+            assert child.stderr
+            told = ""
+            while not told.endswith("[k/d/s] "):
+                piece = child.stderr.read(1)
+                assert piece, told
+                told += piece
+            child.send_signal(number)
+            told = child.stderr.read()
+        finally:
+            child.kill()
+            os.close(leader)
+
+    name = takeback.effect()["id"][:8]
+    ways = f"`takeback keep {name}` makes it, `takeback undo {name}` drops it"
+    assert told == f"Interrupted; nothing was changed, and what it did is held: {ways}.\n"
+    assert child.returncode == 128 + number and not (world / "a").exists()
+    (run,) = takeback.done("runs", "--json").json
+    assert run["state"] == "kept"
+    takeback.done("keep", name)
+    assert (world / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "script", "code"),
+    [
+        ((), "trap 'heard=1' INT; echo ready; until [ $heard ]; do sleep .1; done; echo mine > a", 0),
+        (("--on-failure", "keep"), "echo mine > a; echo ready; exec sleep 1000", 130),
+    ],
+    ids=["it goes on", "it ends and is kept"],
+)
+def test_ctrl_c_at_a_terminal_is_the_commands_own_affair(
+    takeback: CommandLine, world: World, options: tuple[str, ...], script: str, code: int
+) -> None:
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        ["setsid", "--ctty", "--wait", *COMMAND, "run", *options, "--", "sh", "-c", script],
+        cwd=world.root, env=surroundings(), stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        os.close(follower)
+        try:
+            assert child.stdout and child.stderr
+            assert child.stdout.readline() == "ready\n"
+            os.write(leader, b"\x03")
+            told = child.stdout.read(), child.stderr.read()
+        finally:
+            child.kill()
+            os.close(leader)
+
+    assert child.returncode == code, told
+    assert (world / "a").read_text() == "mine\n"
+    takeback.done("undo")
+    assert not (world / "a").exists()
+
+
+def test_a_signal_that_is_not_the_terminals_is_for_us(takeback: CommandLine, world: World) -> None:
+    leader, follower = pty.openpty()
+    script = "trap '' INT; echo mine > a; echo $PPID; sleep 100"
+    with subprocess.Popen(
+        ["setsid", "--ctty", "--wait", "sh", "-c", '"$@" & echo $!; fg 2>/dev/null; wait', "-",
+         *COMMAND, "run", "--", "sh", "-c", script],
+        cwd=world.root, env=surroundings(), stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        os.close(follower)
+        try:
+            assert child.stdout and child.stderr
+            pid = int(child.stdout.readline())
+            child.stdout.readline()
+            os.kill(pid, signal.SIGINT)
+            told = child.stderr.read()
+        finally:
+            child.kill()
+            os.close(leader)
+
+    assert "dropped; nothing was changed" in told
     assert not (world / "a").exists()
 
 

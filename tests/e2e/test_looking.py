@@ -54,6 +54,23 @@ def test_log_n_takes_the_newest_and_tells_that_there_are_more(takeback: CommandL
     assert takeback("show", "@~" + "9" * 30).code == 2
 
 
+def test_log_goes_by_when_effects_took_hold_as_the_newest_does(takeback: CommandLine) -> None:
+    """What was held first and kept last comes first, whatever page it would be on."""
+    held = takeback("run", "--hold", "--json", "--", "touch", "new").json["effect"]["id"]
+    written = [takeback.write(f"f{n}", "1")["id"] for n in range(3)]
+    assert [one["id"] for one in takeback.done("log", "--json").json] == [*written[::-1], held]
+    takeback.done("keep", held)
+
+    for number in (0, 1, 2, 3, 4, 9):
+        listed = [one["id"] for one in takeback.done("log", "--json", "-n", str(number)).json]
+        assert listed == [held, *written[::-1]][: number or None]
+    assert takeback.effect("@")["id"] == held
+    assert takeback.effect("@~1")["id"] == written[-1]
+    times = [one["at"] for one in takeback.done("log", "--json").json]
+    assert times == sorted(times, reverse=True)
+    assert takeback.done("log").out.startswith(held[:8])
+
+
 def test_log_can_be_narrowed_by_path_run_and_agent(takeback: CommandLine, world: World) -> None:
     (world / "d").mkdir()
     inside = takeback.write("d/a", "1", "--run", "deploy")

@@ -314,6 +314,12 @@ def test_commands_of_one_user_run_at_the_same_time(takeback: CommandLine, world:
     assert sorted(os.listdir(world.root)) == ["one", "three", "two"]
 
 
+def test_what_it_leaves_in_the_background_is_ended_and_told(takeback: CommandLine, world: World) -> None:
+    said = takeback.done("run", *shell("sleep 1000 & echo mine > a"))
+    assert "1 process that it had left in the background was ended with it." in said.err
+    assert (world / "a").read_text() == "mine\n"
+
+
 def test_the_input_of_the_command_is_ours(takeback: CommandLine, world: World) -> None:
     takeback.done("run", *shell("cat > a"), input=b"\0bytes\n" * 100_000)
     assert (world / "a").read_bytes() == b"\0bytes\n" * 100_000
@@ -338,6 +344,22 @@ def test_explain_tells_before_anything_runs(takeback: CommandLine, world: World)
     assert answer["engine"] == "in place"
     assert str(world.root) in answer["coverage"]
     assert takeback("explain").code == 2
+
+
+@pytest.mark.parametrize("command", ["run", "explain"])
+def test_roots_are_refused_where_everything_is_covered(takeback: CommandLine, command: str) -> None:
+    said = takeback(command, "--root", ".", "--", "make")
+    assert said.code == (2 if command == "explain" else 125)
+    assert "--root is for --in-place" in said.err
+
+
+def test_explain_refuses_roots_that_would_not_be_watched(takeback: CommandLine, world: World) -> None:
+    for root, code, said in (("/", 3, "the whole filesystem"), ("nosuch", 2, "is not a directory")):
+        told = takeback("explain", "--in-place", "--root", root, "--", "make")
+        assert (told.code, said in told.err) == (code, True), told
+        assert takeback("run", "--in-place", "--root", root, "--", "make").err.splitlines()[0] in told.err
+    forced = takeback.done("explain", "--in-place", "--force", "--root", "/", "--json", "--", "make").json
+    assert "covered below /," in forced["coverage"]
 
 
 # A signal comes when what the command changed is being put in place.

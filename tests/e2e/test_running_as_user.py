@@ -1,5 +1,6 @@
 """`takeback run` of an ordinary user, who may close his own files to himself, and open them again inside."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -78,6 +79,30 @@ def test_what_he_cannot_read_is_refused_and_not_dropped_in_silence(person: Perso
         assert "nothing of it was made" in said.stderr, (line, said)
         assert sorted(os.listdir(person.work)) == ["cl", "z"], line
     assert ((person.work / "z").read_text(), (person.work / "cl" / "i").read_text()) == ("secret", "inside")
+
+
+def test_that_what_is_of_others_cannot_be_changed_inside_is_told_before_and_after(person: Person) -> None:
+    """The kernel says "Value too large for defined data type" to whoever writes there."""
+    theirs = person.work / "theirs"
+    theirs.write_text("old\n")
+    os.chown(theirs, USER + 1, USER)
+    theirs.chmod(0o664)
+
+    told = person.takeback("explain", "--", "make").stdout
+    assert "files and directories of other users or groups" in told
+    assert f"{theirs}: belongs to user {USER + 1}, group {USER}" in told
+
+    words = ("--", "sh", "-c", "echo new >> theirs")
+    failed = person.takeback("run", *words)
+    assert failed.returncode != 0
+    assert f"theirs belongs to user {USER + 1}" in failed.stderr
+    assert "`takeback run --in-place` can" in failed.stderr
+    answer = json.loads(person.takeback("run", "--json", *words).stdout)
+    assert "run it in place" in answer["text"]
+    assert theirs.read_text() == "old\n"
+
+    assert person.takeback("run", "--in-place", *words).returncode == 0
+    assert theirs.read_text() == "old\nnew\n"
 
 
 @pytest.mark.parametrize(

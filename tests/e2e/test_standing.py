@@ -80,6 +80,31 @@ def test_a_killed_undo_and_a_killed_redo_are_told_as_finished(takeback: CommandL
     assert "with its run" not in undone + redone
 
 
+def test_a_killed_undo_asked_for_again_is_told_as_done(takeback: CommandLine, world: World) -> None:
+    first, _, _ = three_files(takeback)
+    python(world, KILLED_UNDO, "undo", "refuse")
+
+    said = takeback.done("undo", first)
+
+    assert f"Took back {first}" in said.out and "error" not in said.err
+    assert takeback.effect(first)["state"] == "undone" and not (world / "a").exists()
+
+
+def test_after_a_killed_undo_the_same_words_take_back_nothing_else(
+    takeback: CommandLine, world: World
+) -> None:
+    three_files(takeback)
+    python(world, KILLED_UNDO, "undo", "refuse")
+    again = takeback.done("undo", "--json").json
+    left = [one["id"] for one in takeback.done("log", "--json").json if one["state"] == "done"]
+    assert again["outcome"] == "done" and again["recovered"]
+
+    python(world, KILLED_UNDO, "redo")
+    takeback.done("redo")
+
+    assert len(left) == 3 and len(again["undo"]) == 2  # two undos, and the effect that was not asked for
+
+
 @pytest.mark.parametrize("on_conflict", ["refuse", "skip"])
 def test_a_killed_undo_that_cannot_be_finished_tells_why(
     takeback: CommandLine, world: World, on_conflict: str

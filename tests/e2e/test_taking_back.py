@@ -365,6 +365,17 @@ def test_keep_marks_effects_and_undo_of_the_run_leaves_them(takeback: CommandLin
     assert ((world / "a").exists(), (world / "b").exists()) == (True, False)
 
 
+def test_keep_takes_runs_by_name_beside_effects_as_undo_does(takeback: CommandLine) -> None:
+    ours = [takeback.write(name, "1", "--run", "deploy")["id"] for name in ("a", "b")]
+    other, left = (takeback.write(name, "1", "--run", "other")["id"] for name in ("c", "d"))
+
+    kept = takeback.done("keep", "deploy", ours[1], other, "--json").json
+
+    assert [one["id"] for one in kept] == [*ours, other]
+    assert not takeback.effect(left)["kept"]
+    assert takeback("keep", "nobody").code == 2
+
+
 def test_keep_of_a_run_keeps_everything_it_did(takeback: CommandLine) -> None:
     for name in "ab":
         takeback.write(name, "1", "--run", "deploy")

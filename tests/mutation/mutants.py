@@ -52,7 +52,7 @@ MUTANTS = (
     Mutant(
         "a key is done once",
         "engine/do.py",
-        (("    if earlier := _recorded(parts, change, terms.key):\n        return earlier\n", ""),),
+        (("    if earlier := recorded(parts, change, terms.key):\n        return earlier\n", ""),),
         ("tests/behaviour/test_runs.py", "-k", "key"),
     ),
     Mutant(
@@ -220,5 +220,28 @@ MUTANTS = (
         "adapters/tree/carrying.py",
         (("            self._withdraw(pending, swapped, adjusted, trouble)\n", ""),),
         ("tests/trees/test_full_disk.py", "tests/trees/unit/test_tree_faults.py"),
+    ),
+    Mutant(
+        "the mark in PostgreSQL tells whether it happened",
+        "adapters/postgres/sighting.py",
+        (
+            (
+                "    return None if number is None or undone_by else told or {}\n",
+                "    return told or {}\n",
+            ),
+        ),
+        ("tests/sql/test_killed.py", "-k", "one_of_each and postgres"),
+    ),
+    Mutant(
+        "the mark in Redis tells whether it happened",
+        "adapters/redis/adapter.py",
+        (("            there = op is not None and not op.undone_by\n", "            there = True\n"),),
+        ("tests/sql/test_killed.py", "-k", "one_of_each and redis"),
+    ),
+    Mutant(
+        "an effect that made no difference passes its past on",
+        "adapters/postgres/rebasing.py",
+        (('        f"and {_differs(net, log)} "\n', ""),),
+        ("tests/sql/test_histories.py", "-k", "wrong_once and postgres"),
     ),
 )

@@ -1,7 +1,9 @@
 """No room in the store, or none where the tree is: nothing is lost or half-made, and the work is not dropped."""
 
 import os
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -144,3 +146,43 @@ def test_a_watch_for_which_the_store_has_no_room_refuses_before_anything_runs(tm
         assert full.value.hint
         assert not began, "a watch began without a complete before"
     assert not same(before, tree)
+
+
+KILLED = """
+import os, signal, sys, takeback
+with takeback.open().run("watched") as run, run.watch(sys.argv[1]):
+    open(os.path.join(sys.argv[1], "new"), "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("words", [["log"], ["status"], ["show", "@"], ["runs"], ["diff", "@", "--json"]])
+def test_what_a_crash_left_does_not_keep_anyone_from_looking_at_a_full_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """Its write-ahead file is there, so the store is not only read, and settling is tried."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+
+    def told(*words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=tree,
+            capture_output=True,
+            text=True,
+            timeout=2 * ENOUGH,
+            check=False,
+        )
+
+    with tmpfs(tmp_path / "small", "size=24m") as place:
+        monkeypatch.setenv("TAKEBACK_STORE", str(place / "store"))
+        assert told("-c", KILLED, str(tree)).returncode == -signal.SIGKILL
+        filler = fill(place, leave=0)
+        looked = told("-m", "takeback", *words)
+        assert looked.returncode == 0, looked
+        assert "could not be settled yet: The disk under the store" in looked.stderr
+        assert len(looked.stderr.splitlines()) == 1, looked.stderr
+        filler.unlink()
+        assert "is recorded and stays" in told("-m", "takeback", "log").stderr
+        assert told("-m", "takeback", "undo").returncode == 0
+    assert not list(tree.iterdir())

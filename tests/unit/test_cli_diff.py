@@ -155,3 +155,15 @@ def test_a_name_with_a_line_end_does_not_break_the_patch(tmp_path: Path) -> None
 
     with open(path, "rb") as file:
         assert file.read() == b"new\n"
+
+
+def test_an_empty_file_that_came_or_went_is_told_in_words(tmp_path: Path) -> None:
+    import takeback
+
+    path = tmp_path / "empty"
+    with takeback.open(tmp_path / "store") as tb, tb.run("r") as run:
+        made = run.write(path, "")
+        gone = run.delete(path)
+        assert made and gone
+        words = [difference(tb.store.blobs, effect)[0].words for effect in (made, gone)]
+    assert words == [("nothing → 0 bytes",), ("0 bytes → nothing",)]

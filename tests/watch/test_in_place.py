@@ -260,6 +260,9 @@ def test_when_takeback_is_killed_the_command_goes_on_and_is_named_until_it_ends(
         assert f"process {pid}" in told and "still running" in told
         assert "proposed" in desk.takeback("log").stdout
         assert desk.takeback("status").returncode == 0
+        forgotten = desk.takeback("forget", "@")
+        assert forgotten.returncode == 3
+        assert "held" not in forgotten.stderr and "`takeback recover`" in forgotten.stderr
     finally:
         (desk.tree.parent / "stop").touch()
         until(lambda: ended(pid))

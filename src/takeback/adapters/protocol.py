@@ -17,6 +17,9 @@ class Traits(NamedTuple):
     stages: bool = False  # has stage()
     atomic: bool = False  # readers never see a mixture, even of several targets
     exact: bool = True  # there and back is equal in every property
+    marks: bool = (
+        False  # a marker made in the same step as the change tells whether it happened, whatever came later
+    )
     watches: bool = False  # has found(): someone else makes the change, and it is told by comparing
     holds: bool = (
         False  # has release(): it holds things outside the blobs for as long as an effect can be undone
@@ -76,6 +79,16 @@ class Rester(Protocol):
     def rest(self, effect: Effect) -> None:
         """Whoever carried it out died, and someone else came between: scratch goes or is given back, and nothing stays
         half-changed. Then each target is before, after, or someone else's."""
+        ...
+
+
+@runtime_checkable
+class Relating(Protocol):
+    """An adapter that knows itself which effects changed the same things: the journal names no rows."""
+
+    def standing_on(self, effect: Effect) -> Sequence[str]:
+        """Ids of later effects that changed the same, or that stand on it, newest first. Which of them are still in
+        force the journal knows."""
         ...
 
 

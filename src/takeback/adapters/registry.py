@@ -3,25 +3,36 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from takeback.adapters.database.waiting import USUAL, Waiting
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.adapters.protocol import Adapter
 from takeback.storage.protocols import Blobs
 
 if TYPE_CHECKING:
     from takeback.adapters.box.adapter import Heads
+    from takeback.adapters.database.keyring import Keyring
 
-NAMES = ("file", "config", "command", "tree", "box")
+DATABASES = ("postgres", "sqlite", "mariadb", "redis")
+NAMES = ("file", "config", "command", "tree", "box", *DATABASES)
 
 
 class Registry(Mapping[str, Adapter]):
     def __init__(
-        self, files: FileAdapter, blobs: Blobs, held: str = "", heads: "Callable[[], Heads] | None" = None
+        self,
+        files: FileAdapter,
+        blobs: Blobs,
+        held: str = "",
+        heads: "Callable[[], Heads] | None" = None,
+        keyring: "Keyring | None" = None,
+        waiting: Waiting = USUAL,
     ) -> None:
         """`held` is the directory in the store where inodes with several names wait for their undo."""
         self._files = files
         self._blobs = blobs
         self._held = held
         self._heads = heads
+        self._keyring = keyring
+        self._waiting = waiting
         self._loaded: dict[str, Adapter] = {"file": files}
 
     def __getitem__(self, name: str) -> Adapter:
@@ -46,6 +57,8 @@ class Registry(Mapping[str, Adapter]):
             from takeback.adapters.box.adapter import BoxAdapter
 
             return BoxAdapter(self._heads())
+        if name in DATABASES and self._keyring:
+            return _for_database(name, self._blobs, self._keyring, self._waiting)
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -53,3 +66,23 @@ class Registry(Mapping[str, Adapter]):
 
     def __len__(self) -> int:
         return len(NAMES)
+
+
+def _for_database(name: str, blobs: Blobs, keyring: "Keyring", waiting: Waiting) -> Adapter:
+    if name == "postgres":
+        from takeback.adapters.postgres.adapter import PostgresAdapter
+
+        return PostgresAdapter(blobs, keyring, waiting)
+    if name == "sqlite":
+        from takeback.adapters.sqlite.adapter import SqliteAdapter
+
+        return SqliteAdapter(blobs, keyring, waiting)
+    if name == "redis":
+        from takeback.adapters.redis.adapter import RedisAdapter
+
+        return RedisAdapter(blobs, keyring)
+    if name == "mariadb":
+        from takeback.adapters.mariadb.adapter import MariaAdapter
+
+        return MariaAdapter(blobs, keyring, waiting)
+    raise KeyError(name)

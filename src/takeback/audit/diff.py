@@ -121,6 +121,8 @@ def _content(blobs: Blobs, resource: str, before: State, after: State, words: li
         return Part(resource, (*words, f"{sizes}; {why}"))
     if b"\0" in old.data[:8000] or b"\0" in new.data[:8000]:
         return Part(resource, (*words, f"binary, {sizes}"))
+    if old.data == new.data:  # an empty file that came or went has no lines to show
+        return Part(resource, (*words, sizes))
     names = [
         b"/dev/null" if state["type"] == "absent" else quoted(prefix + path_of(resource))
         for prefix, state in ((b"a", before), (b"b", after))

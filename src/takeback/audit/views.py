@@ -3,6 +3,7 @@
 import time
 from typing import TYPE_CHECKING, Any
 
+from takeback.model.database import from_json, resource_of
 from takeback.model.effect import Effect
 from takeback.model.record import Record
 from takeback.model.run import Checkpoint
@@ -22,6 +23,7 @@ def iso(at: int) -> str | None:
 
 def effect_json(effect: Effect) -> dict[str, Any]:
     remedy = effect.remedy
+    gone: list[str] = effect.receipt.get("lost", []) if "database" in effect.change.args else []
     return {
         "id": effect.id,
         "run": effect.run,
@@ -37,18 +39,28 @@ def effect_json(effect: Effect) -> dict[str, Any]:
         "forgotten": effect.forgotten,
         "strategy": remedy.strategy.value if remedy else None,
         "reason": effect.reason,
-        "exact": remedy.exact if remedy else None,
-        "residue": remedy.residue if remedy else "",
+        "exact": remedy.exact and not gone if remedy else None,
+        "residue": "; ".join(gone) or (remedy.residue if remedy else ""),
         "undoes": effect.undoes or None,
         "undone_by": effect.undone_by or None,
         "needs": list(effect.needs),
         "key": effect.key,
         "note": effect.note,
         "at": iso(effect.at),
-        "targets": [
-            {"resource": one.resource, "before": one.before, "after": one.after} for one in effect.targets
-        ],
+        "targets": _targets(effect),
     }
+
+
+def _targets(effect: Effect) -> list[dict[str, Any]]:
+    """Of an effect on a database its tables, with how many rows; the rows themselves only the database has."""
+    tables: dict[str, Any] = effect.receipt.get("tables", {}) if "database" in effect.change.args else {}
+    if tables:
+        database = from_json(effect.change.args["database"])
+        return [
+            {"resource": resource_of(database, name), "before": {}, "after": counts}
+            for name, counts in tables.items()
+        ]
+    return [{"resource": one.resource, "before": one.before, "after": one.after} for one in effect.targets]
 
 
 def record_json(record: Record) -> dict[str, Any]:
@@ -111,6 +123,8 @@ def undo_json(result: "UndoResult") -> dict[str, Any]:
         ],
         "undo": [one.id for one in result.undo],
     }
+    if receipts := {one.id: one.receipt for one in result.undo if "tables" in one.receipt}:
+        told["changed"] = receipts  # in databases
     if result.settled:
         told["settled"] = list(result.settled)
     if result.state is not None:

@@ -6,21 +6,24 @@ from typing import NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment
 from takeback.engine.parts import Parts, adapter_of
-from takeback.engine.settle import finish, take_back, withdraw
+from takeback.engine.settle import abort, finish, take_back, withdraw
 from takeback.errors import (
     ApplyFailed,
     Corrupt,
     Drifted,
+    InDoubt,
     KeyReused,
     NoRemedy,
     PreconditionFailed,
     Refused,
+    RowsHeld,
     StoreBusy,
     TakebackError,
     UndoFailed,
     VerifyFailed,
 )
 from takeback.model.change import Change, intent
+from takeback.model.database import file_of
 from takeback.model.effect import Effect, State, intent_body
 from takeback.model.ids import new_id, short
 from takeback.model.plan import Outcome
@@ -55,7 +58,7 @@ class Terms(NamedTuple):
 def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
     """The effect, done and verified; None if the change would change nothing."""
     parts.refuse_if_suspect()
-    if earlier := _recorded(parts, change, terms.key):
+    if earlier := recorded(parts, change, terms.key):
         return earlier
     adapter = adapter_of(parts, change.adapter)
     assessment = terms.assessed or adapter.assess(change, terms.undoes)
@@ -72,7 +75,7 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
         return carry_out(parts, lease, adapter, effect, staged, terms.checks)
 
 
-def _recorded(parts: Parts, change: Change, key: str) -> Effect | None:
+def recorded(parts: Parts, change: Change, key: str) -> Effect | None:
     """The effect that already has this key, if it is the same change."""
     earlier = next(parts.journal.effects(Query(key=key)), None) if key else None
     if earlier is None:
@@ -98,11 +101,15 @@ def _recorded(parts: Parts, change: Change, key: str) -> Effect | None:
 
 def refuse_own_store(parts: Parts, assessment: Assessment) -> None:
     for resource in assessment.resources:
-        if parts.off_limits and overlaps(parts.off_limits, resource):
-            raise Refused(
-                f"{display(resource)} is, holds or lies in takeback's own store.",
-                hint="Nothing was changed. The way back must not go with what it is for.",
-            )
+        refuse_own(parts, resource)
+
+
+def refuse_own(parts: Parts, resource: str) -> None:
+    if parts.off_limits and overlaps(parts.off_limits, file_of(resource)):
+        raise Refused(
+            f"{display(resource)} is, holds or lies in takeback's own store.",
+            hint="Nothing was changed. The way back must not go with what it is for.",
+        )
 
 
 def refuse_loss(change: Change, assessment: Assessment) -> None:
@@ -151,7 +158,8 @@ def _prepare(
             proposed = True
         staged = adapter.stage(effect, named) if adapter.traits.stages else ()
         remedy, why = _capture(adapter, effect, assessment.offers)
-        _refuse_other_targets(effect, assessment, remedy)
+        if not adapter.traits.marks:  # one that marks looks again while it holds the locks
+            _refuse_other_targets(effect, assessment, remedy)
         effect = effect._replace(remedy=remedy, reason=why)
         for one in staged:
             run_checks(terms.checks, one)
@@ -256,6 +264,7 @@ def carry_out(
     checks: tuple[Check, ...] = (),
 ) -> Effect:
     """From the intent to the outcome."""
+    receipt = None
     try:
         receipt = adapter.apply(effect)
         sighting = adapter.verify(effect)
@@ -266,10 +275,16 @@ def carry_out(
             )
         for one in staged:
             run_checks(checks, one, AFTER)
+    except InDoubt as error:
+        return found_out(parts, lease, adapter, effect, error)
     except Drifted as error:
         withdraw(parts, lease, adapter, effect, _sentence(error))
         raise
     except BaseException as error:
+        if receipt is None and isinstance(error, RowsHeld):
+            # Known without asking; and whoever has the rows could keep us from asking, too.
+            abort(parts, lease, adapter, effect, _sentence(error))
+            raise
         take_back(parts, lease, adapter, effect, _sentence(error))
         if isinstance(error, OSError):
             kind = UndoFailed if effect.is_undo else ApplyFailed
@@ -287,6 +302,20 @@ def carry_out(
         adapter.undo(effect)
         adapter.tidy(effect)
         raise
+
+
+def found_out(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, error: InDoubt) -> Effect:
+    """The answer was lost, so the world is asked. If it cannot be asked either, the effect stays open, and whoever
+    opens the store next asks again."""
+    sighting = adapter.verify(effect)
+    if sighting.standing is Standing.AFTER:
+        return finish(parts, lease, adapter, effect, sighting.receipt)
+    abort(parts, lease, adapter, effect, f"{_sentence(error)} It did not happen.")
+    raise ApplyFailed(
+        f"{effect.change.summary}: {_sentence(error)}",
+        hint="It did not happen, as was found by asking again; trying again is safe.",
+        effect=effect.id,
+    ) from error
 
 
 def _sentence(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from takeback.adapters.protocol import Adapter
 from takeback.errors import Corrupt
+from takeback.model.database import Database
 from takeback.model.effect import Effect
 from takeback.storage.protocols import Blobs, Journal, Leases, Query
 
@@ -16,6 +17,9 @@ class Parts(NamedTuple):
     adapters: Mapping[str, Adapter]
     refuse_if_suspect: Callable[[], None]  # raises while the store may not be trusted
     refuse_without_room: Callable[[int], None]  # raises when that many bytes more would fill the store's disk
+    named: Callable[
+        [str], Database
+    ]  # which database an address means; the address itself is kept out of the journal
     off_limits: str = ""  # the store itself, as a resource: no change may touch it
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from takeback.adapters.protocol import Assessment
+from takeback.adapters.protocol import Adapter, Assessment, Relating
+from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.errors import Forgotten, RecordInvalid, Refused, StoreBusy
 from takeback.model.change import UNDO, Change
@@ -14,6 +15,7 @@ from takeback.model.life import overtaken
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import ancestors, overlaps
+from takeback.model.turns import in_turn, went_over
 from takeback.storage.protocols import Query
 
 _FEW = 64
@@ -40,13 +42,19 @@ def undo_change(effect: Effect, on_conflict: OnConflict, partial: bool = False, 
 
 
 def plan_undo(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
+    with holders_named(parts, wanted):
+        return _planned(parts, wanted, wishes)
+
+
+def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
     for effect in wanted:
         refuse_impossible(effect)
+    _refuse_being_undone(parts, wanted)
     chosen = {effect.id: effect for effect in wanted}
     if wishes.with_needs:
         _add_needs(parts, chosen)
     blockers = _add_dependents(parts, chosen, wishes.cascade)
-    newest_first = sorted((whole(parts, effect) for effect in chosen.values()), key=lambda e: -e.order)
+    newest_first = in_turn([whole(parts, effect) for effect in chosen.values()])
     named = {effect.id for effect in wanted}
     targets = tuple(_outcomes(parts, newest_first, wishes.on_conflict))
     if len(newest_first) == 1:  # of several, what one finds depends on the others; then the journal is asked
@@ -89,6 +97,20 @@ def refuse_impossible(effect: Effect) -> None:
             f"Effect {name} is {effect.state.value}.",
             hint="Run `takeback recover` first, or wait until it is done.",
         )
+
+
+def _refuse_being_undone(parts: Parts, wanted: Sequence[Effect]) -> None:
+    """By someone who was quicker, and has not ended yet."""
+    ids = {effect.id for effect in wanted}
+    for undo in parts.journal.effects(Query(states=(State.INTENDED,), undos=True)):
+        if undo.undoes in ids:
+            who = f" of {undo.agent}" if undo.agent else ""
+            raise StoreBusy(
+                f"Effect {short(undo.undoes)} is already being undone, by effect {short(undo.id)}{who}.",
+                hint="Nothing was changed. Wait until that has ended; "
+                f"`takeback show {short(undo.undoes)}` tells how it stands.",
+                effect=undo.undoes,
+            )
 
 
 def _refuse_overtaken(parts: Parts, effect: Effect, outcomes: Sequence[Outcome]) -> None:
@@ -135,7 +157,10 @@ def _add_dependents(parts: Parts, chosen: dict[str, Effect], cascade: bool) -> l
     unseen = sorted(chosen.values(), key=lambda one: -one.order)  # the oldest is taken first
     while unseen:
         effect = unseen.pop()
-        for dependent in dependents(parts, effect, asked):
+        over = tuple(went_over(effect)) if cascade else ()
+        later = parts.journal.effects(Query(ids=over, states=(State.DONE,))) if over else ()
+        rows = _related(parts, effect) if cascade else ()
+        for dependent in (*dependents(parts, effect, asked), *later, *rows):
             if dependent.id in chosen or dependent.id in blockers:
                 continue
             if not cascade:
@@ -156,6 +181,16 @@ def dependents(parts: Parts, effect: Effect, asked: dict[str, int] | None = None
     for later in (*_later_on_the_same(parts, effect, asked), *_needing(parts, effect)):
         if not later.is_undo and later.id not in (effect.id, effect.undoes):
             yield later
+
+
+def _related(parts: Parts, effect: Effect) -> Iterable[Effect]:
+    """By rows, which only the database knows. Asked for a cascade alone: without one a row that a later effect changed
+    is a conflict, which names that effect, and the others of the same effect need not wait for it."""
+    adapter = parts.adapters.get(effect.change.adapter)
+    if not isinstance(adapter, Relating):
+        return ()
+    ids = tuple(adapter.standing_on(effect))
+    return parts.journal.effects(Query(ids=ids, states=(State.DONE,), made=True)) if ids else ()
 
 
 def _needing(parts: Parts, effect: Effect) -> Iterable[Effect]:
@@ -185,6 +220,7 @@ class _Reach:
     they touched."""
 
     def __init__(self, effect: Effect) -> None:
+        self._effect = effect.id
         self._targets = {target.resource: target for target in effect.targets}
         self._ground = Ground()
         self._ground.add(self._targets, effect.id)
@@ -193,6 +229,8 @@ class _Reach:
         return not other.targets or any(self._meets(target) for target in other.targets)
 
     def _meets(self, target: Target) -> bool:
+        if any(self._effect in state.get("over", ()) for state in (target.before, target.after)):
+            return False  # it was changed before
         if target.resource in self._targets:
             return True
         around = (self._targets.get(one) for one in ancestors(target.resource))
@@ -213,7 +251,13 @@ def _outcomes(
     what this one will find; the rest is asked of the world."""
     undone_before: list[Target] = []
     ground = Ground()
-    for effect in newest_first:
+    for place, effect in enumerate(newest_first):
+        adapter = adapter_of(parts, effect.change.adapter)
+        if isinstance(adapter, Relating):
+            before = {one.id for one in newest_first[:place]}
+            over = before.intersection(adapter.standing_on(effect)) if before else before
+            yield from _of_rows(adapter, effect, on_conflict, over)
+            continue
         assessment: Assessment | None = None
         found: dict[str, TargetOutcome] = {}
         touched_later = bool(ground.touched_by(target.resource for target in effect.targets))
@@ -224,7 +268,7 @@ def _outcomes(
                 continue
             if assessment is None:
                 change = undo_change(effect, on_conflict)
-                assessment = adapter_of(parts, effect.change.adapter).assess(change, effect)
+                assessment = adapter.assess(change, effect)
                 found = {one.resource: one for one in assessment.outcomes}
             if assessment.together and touched_later:
                 yield TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
@@ -235,9 +279,22 @@ def _outcomes(
         ground.add((target.resource for target in effect.targets), effect.id)
 
 
+def _of_rows(
+    adapter: Adapter, effect: Effect, on_conflict: OnConflict, undone_before: set[str]
+) -> Iterable[TargetOutcome]:
+    """Every conflict is a target of its own, that the effect does not list."""
+    if undone_before:
+        for target in effect.targets:
+            yield TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
+        return
+    for one in adapter.assess(undo_change(effect, on_conflict), effect).outcomes:
+        yield one._replace(effect=effect.id)
+
+
 def _after_later(target: Target, later: Target, effect: Effect) -> TargetOutcome:
     """What the later effect found is what this one left, or someone came between."""
-    if later.resource == target.resource and _plainly_differ(later.before, target.after):
+    left = target.after.get("then") or target.before.get("then") or target.after
+    if later.resource == target.resource and _plainly_differ(later.before, left):
         if not _plainly_differ(later.before, target.before):
             return TargetOutcome(
                 target.resource, Outcome.ALREADY, "what it did was taken back before", effect.id

@@ -1,22 +1,24 @@
 """After a crash: settle every open effect, then let dead runs follow their own policy."""
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes
 from takeback.engine.settle import abort, finish, take_back
+from takeback.engine.silent import AskedOnce
 from takeback.engine.stuck import GIVEN_UP
 from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_kept, roll_back
 from takeback.errors import Corrupt, Failed, LeaseHeld, Refused, Stuck, TakebackError, Unavailable
-from takeback.model.effect import COMMAND, PERSON, WAS_HELD, Effect, State
+from takeback.model.effect import COMMAND, PERSON, REVIEWED, WAS_HELD, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome, UndoResult
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import display
 from takeback.model.run import Lease, OnDeath, Owner, RunInfo, RunState
-from takeback.model.standing import Standing
+from takeback.model.standing import Sighting, Standing
+from takeback.model.turns import in_turn
 from takeback.storage.protocols import Query
 
 TIDY, APPLY, UNDO = "tidy", "apply", "undo"
@@ -41,6 +43,12 @@ RECOVERY: dict[tuple[str, Standing], Step] = {
     ("do", Standing.AFTER): Step(TIDY, DONE),
     ("do", Standing.FOREIGN): Step("", STICK),
     ("do", Standing.UNKNOWN): Step("", STICK),
+    # A transaction that was held, and a person has kept: that is decided.
+    ("kept", Standing.BEFORE): Step(TIDY, ABORT),
+    ("kept", Standing.BETWEEN): Step(APPLY, DONE),
+    ("kept", Standing.AFTER): Step(TIDY, DONE),
+    ("kept", Standing.FOREIGN): Step("", STICK),
+    ("kept", Standing.UNKNOWN): Step("", STICK),
     ("undo", Standing.BEFORE): Step(APPLY, DONE),
     ("undo", Standing.BETWEEN): Step(APPLY, DONE),
     ("undo", Standing.AFTER): Step(TIDY, DONE),
@@ -54,6 +62,9 @@ RECOVERY: dict[tuple[str, Standing], Step] = {
 
 
 RECORDED = "what was changed there until now is recorded and stays; `takeback undo` takes it back"
+
+
+IN_DOUBT = "is in doubt: "
 
 
 class Settled(NamedTuple):
@@ -70,12 +81,13 @@ def recover(
     parts: Parts, me: Owner, now: int, lasts: int, *, stuck_too: bool = False, only: str = ""
 ) -> tuple[Settled, ...]:
     """Settle what dead processes left. What a living process is working on is left alone."""
+    parts = parts._replace(adapters=AskedOnce(parts.adapters))
     settled: list[Settled] = []
     for info in list(parts.journal.runs(unfinished=True)):
         if only and info.id != only:
             continue
         states = (State.PROPOSED, State.INTENDED) + ((State.STUCK,) if stuck_too else ())
-        in_flight = _open_in(parts, info.id, states)
+        in_flight = _open_in(parts, info.id, states) or _held_open(parts, info.id)
         if not in_flight and (info.on_death is OnDeath.LEAVE or info.state is RunState.SUSPENDED):
             continue
         try:
@@ -87,6 +99,8 @@ def recover(
             (info,) = parts.journal.runs((info.id,))
             open_ones = settle_open(parts, lease, states)
             settled += open_ones
+            if info.state is RunState.OPEN:
+                settled += _settle_reviewed(parts, lease)
             if info.state is RunState.OPEN and not _cannot_end(parts, info.id):
                 # Who changed what after its watcher died nobody knows: it is recorded, and a person decides.
                 unwatched = {one.effect for one in open_ones if one.detail == RECORDED}
@@ -104,7 +118,7 @@ def recover(
 def _cannot_end(parts: Parts, run: str) -> bool:
     """While one of its effects is stuck the run stays open: what it did before may be needed to put that right. So it
     does while a command that it watches goes on."""
-    found = parts.journal.effects(Query(run=run, states=(State.STUCK, State.PROPOSED)))
+    found = parts.journal.effects(Query(run=run, states=(State.STUCK, State.PROPOSED, State.INTENDED)))
     return any(effect.waits_for != PERSON for effect in found)
 
 
@@ -121,6 +135,12 @@ def _open_in(parts: Parts, run: str, states: tuple[State, ...]) -> tuple[Effect,
     return tuple(effect for effect in found if effect.waits_for != PERSON)
 
 
+def _held_open(parts: Parts, run: str) -> bool:
+    """Whether a session of the run holds a transaction open; it cannot outlive its process."""
+    found = parts.journal.effects(Query(run=run, states=(State.PROPOSED,)))
+    return any(effect.change.args.get(REVIEWED, {}).get("how") == "open" for effect in found)
+
+
 def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
     odd = ""
     try:
@@ -132,6 +152,9 @@ def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
             return _held_again(parts, lease, effect)
     except Stuck:
         outcome = "stuck"
+    except Unavailable as error:
+        # What tells whether it happened cannot be asked now; nothing is decided until it can.
+        return Settled(effect.id, effect.run, effect.change.summary, "left", f"{IN_DOUBT}{error}")
     except Corrupt as damage:
         # One damaged record must not keep every other run from being settled.
         outcome = _stuck(parts, lease, effect, str(damage))
@@ -147,6 +170,15 @@ def _held_again(parts: Parts, lease: Lease, effect: Effect) -> Settled:
     again = hold_again(parts, lease, effect)
     detail = f"had not been completed; taken back, and held again as {short(again.id)}"
     return Settled(effect.id, effect.run, effect.change.summary, "aborted", detail)
+
+
+def _settle_reviewed(parts: Parts, lease: Lease) -> list[Settled]:
+    from takeback.engine.review import settle_reviewed
+
+    return [
+        Settled(one.id, one.run, one.change.summary, "aborted", "was held by a session that has ended")
+        for one in settle_reviewed(parts, lease)
+    ]
 
 
 def _settle_watched(parts: Parts, lease: Lease, effect: Effect) -> Settled:
@@ -172,7 +204,8 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
     sighting = adapter.verify(effect) if effect.remedy else None
     standing = sighting.standing if sighting else Standing.BEFORE
     row = {State.PROPOSED: "proposed", State.STUCK: "stuck"}.get(effect.state)
-    step = RECOVERY.get((row or ("undo" if effect.is_undo else "do"), standing))
+    making = "undo" if effect.is_undo else "kept" if REVIEWED in effect.change.args else "do"
+    step = RECOVERY.get((row or making, standing))
     detail = sighting.detail if sighting else ""
     if step is None:
         return "stuck", detail
@@ -190,12 +223,21 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
                     parts, lease, effect, f"{why} It could not be completed: {seen.detail}"
                 ), seen.detail
         except (OSError, TakebackError) as error:
+            if adapter.traits.marks and isinstance(error, Unavailable):
+                raise
             return _stuck(parts, lease, effect, f"{why} It could not be completed: {error}"), str(error)
     if step.record == DONE:
-        finish(parts, lease, adapter, effect, {})
+        finish(parts, lease, adapter, effect, _receipt(adapter, effect, sighting))
         return "done", ""
     abort(parts, lease, adapter, effect, why)
     return "aborted", ""
+
+
+def _receipt(adapter: Adapter, effect: Effect, first: Sighting | None) -> dict[str, Any]:
+    """What its process did not live to tell; it may have come about only now."""
+    if first and first.standing is Standing.AFTER:
+        return first.receipt
+    return adapter.verify(effect).receipt if adapter.traits.marks else {}
 
 
 def _stuck(parts: Parts, lease: Lease, effect: Effect, why: str) -> str:
@@ -207,6 +249,9 @@ def _stuck(parts: Parts, lease: Lease, effect: Effect, why: str) -> str:
 def _end(parts: Parts, lease: Lease, info: RunInfo, unwatched: Collection[str] = ()) -> list[Settled]:
     """A dead run follows its own policy."""
     if info.on_death is OnDeath.LEAVE:
+        return []
+    if info.on_death is OnDeath.KEEP:
+        parts.journal.append(lease, [Draft(Kind.CLOSE, lease.run, "", {"outcome": RunState.KEPT.value})])
         return []
     if info.on_death is OnDeath.FINISH:
         return _finish_undo(parts, lease, info)
@@ -244,9 +289,9 @@ def _finish_undo(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
     wishes = Wishes(on_conflict=OnConflict(opened.body.get("on_conflict", OnConflict.SKIP)))
     found = parts.journal.effects(Query(ids=wanted, newest=True)) if wanted else ()
     over = _decided(parts, info.id)
-    left = tuple(whole(parts, one) for one in found if one.state is State.DONE and one.id not in over)
+    left = in_turn(whole(parts, one) for one in found if one.state is State.DONE and one.id not in over)
     try:
-        result = carry_out(parts, lease, Plan(left, ()), wishes, info.agent)
+        result = carry_out(parts, lease, Plan(tuple(left), ()), wishes, info.agent)
     except (Refused, Failed, Corrupt) as error:
         # All or nothing was asked for, and by now it cannot be all.
         return _bring_all_back(parts, lease, info, wanted, str(error))

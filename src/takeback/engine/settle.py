@@ -4,7 +4,7 @@ from typing import Any
 
 from takeback.adapters.protocol import Adapter
 from takeback.engine.parts import Parts
-from takeback.errors import Stuck, TakebackError
+from takeback.errors import Stuck, TakebackError, Unavailable
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
@@ -47,6 +47,8 @@ def take_back(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why:
             adapter.undo(effect)
             standing = adapter.verify(effect).standing
     except (OSError, TakebackError) as trouble:
+        if adapter.traits.marks and isinstance(trouble, Unavailable):
+            raise  # it stays open: the marker will tell when it can be asked
         raise stick(parts, lease, effect, f"{why} Taking it back failed too: {trouble}") from trouble
     if standing is not Standing.BEFORE:
         raise stick(

@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from takeback.engine.do import Terms, do
+from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes, plan_undo, undo_change
 from takeback.errors import Blocked, Conflict, LeaseLost, Refused, Stuck, TakebackError, Unavailable
+from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome, UndoResult
@@ -13,6 +15,7 @@ from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Remedy
 from takeback.model.resource import display
 from takeback.model.run import Lease
+from takeback.model.turns import in_turn, way_to_both
 from takeback.storage.protocols import Query
 
 # In an undo's run: it could not be done whole, so what was taken back is brought back.
@@ -55,7 +58,9 @@ def _conflict(effects: Sequence[Effect], targets: Sequence[TargetOutcome], wishe
     verb = "redo" if any(one.id == conflicts[0].effect and one.is_undo for one in effects) else "undo"
     return Conflict(
         f"Changed since, so {verb} would destroy someone's work: {names}{more}.",
-        hint=_way_out(wishes.on_conflict),
+        hint=_way_out_of_rows(wishes.on_conflict)
+        if all(is_of_database(one.resource) for one in conflicts)
+        else _way_out(wishes.on_conflict),
         effect=conflicts[0].effect,
         resources=tuple(one.resource for one in conflicts),
     )
@@ -82,6 +87,17 @@ def _way_out(tried: OnConflict) -> str:
     )
 
 
+def _way_out_of_rows(tried: OnConflict) -> str:
+    if tried is OnConflict.FORCE:
+        return "Nothing was touched. Force does not help here: put right what is named, then undo again."
+    if tried is OnConflict.SKIP:
+        return "Nothing was touched: that is all there is to undo. Force keeps what is in a row now and overwrites it."
+    return (
+        "Nothing was touched. Cascade undoes the later effects too, skip leaves these rows and does the rest, force "
+        "overwrites them and keeps what is in them now, so that redo brings it back."
+    )
+
+
 def carry_out(
     parts: Parts,
     lease: Lease,
@@ -100,7 +116,8 @@ def carry_out(
     for effect in plan.effects:
         try:
             terms = Terms(undoes=effect, agent=agent, taken=(taken or {}).get(effect.id))
-            undo, found = _take_back(parts, lease, terms, wishes, together)
+            with holders_named(parts, (effect,)):
+                undo, found = _take_back(parts, lease, terms, wishes, together)
         except Stuck as error:
             stuck = True
             outcomes += _each(effect, Outcome.FAILED, error)
@@ -142,7 +159,8 @@ def _why_untouched(
     left = outcomes[0]
     return Refused(
         f"Nothing of it can be taken back: {display(left.resource)} {left.detail.removeprefix('it ')}.",
-        hint=f"`takeback show {short(left.effect)}` tells more.",
+        hint=next((way_to_both(one, (left.resource,)) for one in effects if one.id == left.effect), "")
+        or f"`takeback show {short(left.effect)}` tells more.",
         effect=left.effect,
     )
 
@@ -207,7 +225,7 @@ def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: st
     made: list[Effect] = []
     stuck = postponed = False
     wishes = Wishes(on_conflict=OnConflict.SKIP)
-    for effect in sorted(effects, key=lambda one: -one.order):
+    for effect in in_turn(effects):
         try:
             plan = plan_undo(parts, [effect], wishes)
             refuse_blocked(plan)

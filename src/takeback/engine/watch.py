@@ -1,6 +1,7 @@
 """A change that someone else makes while we watch: proposed with what was there before, recorded when it has ended."""
 
 from collections.abc import Callable
+from typing import Any
 
 from takeback.adapters.protocol import Watcher
 from takeback.engine.do import Terms, draft, prepared, proposed, refuse_loss, refuse_own_store
@@ -17,6 +18,7 @@ from takeback.storage.protocols import Query
 
 _LOOKS = 5
 NOTHING = "Nothing was changed."
+RECEIPT = "receipt"  # in what is found: told with the outcome, not with the intent
 
 
 def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
@@ -37,7 +39,8 @@ def finish(parts: Parts, lease: Lease, effect: Effect, found: Callable[[], Chang
         if change is None:
             abort(parts, lease, adapter, effect, NOTHING)
             return None
-        args = {name: value for name, value in change.args.items() if name != "waits"}
+        args = {name: value for name, value in change.args.items() if name not in ("waits", RECEIPT)}
+        receipt: dict[str, Any] = change.args.get(RECEIPT, {})
         made = effect._replace(change=change._replace(args=args))
         assessment = adapter.assess(made.change)
         refuse_own_store(parts, assessment)
@@ -45,10 +48,10 @@ def finish(parts: Parts, lease: Lease, effect: Effect, found: Callable[[], Chang
         made = prepared(adapter, made, assessment)
         if adapter.verify(made).standing is Standing.AFTER:
             # The world is there already, so intent and outcome are one step: nothing can come between them.
-            done = Draft(Kind.DONE, made.run, made.id)
+            done = Draft(Kind.DONE, made.run, made.id, {"receipt": receipt} if receipt else {})
             intent, _ = parts.journal.append(lease, [draft(Kind.INTENT, made), done])
             adapter.tidy(made)
-            return made._replace(state=State.DONE, told=intent.seq)
+            return made._replace(state=State.DONE, told=intent.seq, receipt=receipt)
     raise StoreBusy(
         f"What effect {short(effect.id)} watches is still being changed, so it cannot be recorded yet.",
         hint="End what is writing there, then run `takeback recover`.",

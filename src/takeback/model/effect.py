@@ -27,6 +27,7 @@ def state_named(name: str) -> State:
 
 
 WAS_HELD = "was_held"  # in the arguments of a change that waited for a person first
+REVIEWED = "reviewed"  # in those of a transaction that waits, or waited, for a person
 PERSON = "person"
 COMMAND = "command"
 

@@ -19,6 +19,7 @@ class OnDeath(StrEnum):
     """What recovery does with the run of a dead process, after its open effects are settled."""
 
     UNDO = "undo"  # take back everything not kept
+    KEEP = "keep"  # what it did stays; only the run is ended
     LEAVE = "leave"  # leave it open for the next command that joins it
     FINISH = "finish"  # it was an undo of several effects: carry out the rest
 

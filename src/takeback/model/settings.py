@@ -15,6 +15,8 @@ class Settings(NamedTuple):
     versions_per_file: int = 50
     store_bytes: int = 500 * MB
     max_capture_bytes: int = 0  # a change that needs more than this is refused; 0: no cap
+    max_rows: int = 1_000_000  # a statement that changes more rows must say so first; 0: no cap
+    lock_seconds: int = 10  # for rows that are held for a decision, and of an undo for anybody's; 0: no limit
     watch_entries: int = 250_000  # a tree of more is watched only when forced
     watch_bytes: int = 10 * 1024 * MB  # one that needs more to be read first, too
     reserve_bytes: int = 8 * MB  # free space that must remain after a capture

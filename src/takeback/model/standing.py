@@ -23,6 +23,9 @@ class Sighting(NamedTuple):
     standing: Standing
     detail: str = ""
     targets: tuple[TargetSighting, ...] = ()
+    receipt: dict[
+        str, Any
+    ] = {}  # when AFTER: what apply learned, found again, where the world still knows it
 
 
 def together(targets: tuple[TargetSighting, ...]) -> Sighting:

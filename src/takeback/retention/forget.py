@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import cast
 
 from takeback.adapters.protocol import Holder
 from takeback.engine.parts import Parts, adapter_of
-from takeback.errors import Refused
-from takeback.model.effect import Effect, State
+from takeback.errors import Refused, Unavailable
+from takeback.model.database import is_of_database
+from takeback.model.effect import COMMAND, PERSON, Effect, State
 from takeback.model.ids import LENGTH, short
 from takeback.model.record import Draft, Kind
 from takeback.model.settings import Settings
@@ -16,6 +18,11 @@ from takeback.retention.tiers import Decision, Weighed, decide
 from takeback.storage.protocols import Query
 
 BATCH = 500
+
+_WAITING = {
+    PERSON: "`takeback undo {}` drops what is held.",
+    COMMAND: "Its command has not ended, or what it changed is not recorded yet: `takeback recover` tells which.",
+}
 
 
 def by_policy(parts: Parts, settings: Settings, now: int) -> tuple[Decision, ...]:
@@ -33,9 +40,7 @@ def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Decision, ...]:
         if effect.state not in (State.DONE, State.UNDONE):
             raise Refused(
                 f"Effect {short(effect.id)} is {effect.state.value}; only what is settled can be forgotten.",
-                hint=f"`takeback undo {short(effect.id)}` drops what is held."
-                if effect.waits_for
-                else "Run `takeback recover` first.",
+                hint=_WAITING.get(effect.waits_for, "Run `takeback recover` first.").format(short(effect.id)),
             )
     going = {effect.id for effect in effects}
     return tuple(Decision(effect, True, _by_name(parts, effect, going)) for effect in effects)
@@ -46,22 +51,51 @@ def _by_name(parts: Parts, effect: Effect, going: set[str]) -> str:
     return "goes: someone asked for it by name" + (f"; {barred}" if barred else "")
 
 
-def forget(parts: Parts, decisions: Sequence[Decision]) -> None:
+def forget(parts: Parts, decisions: Sequence[Decision], held: str) -> None:
     going = [one for one in decisions if one.forget]
     for start in range(0, len(going), BATCH):
         batch = going[start : start + BATCH]
+        for one in batch:
+            if is_of_database(one.effect.change.resource):
+                _owe(held, one.effect)
         drafts = [Draft(Kind.FORGET, one.effect.run, one.effect.id, {"why": one.why}) for one in batch]
         parts.journal.append(None, drafts)
-        release(parts, [one.effect for one in batch])
+        release(parts, [one.effect for one in batch], held)
 
 
-def release(parts: Parts, effects: Iterable[Effect]) -> None:
+def release(parts: Parts, effects: Iterable[Effect], held: str) -> None:
+    """A database that does not answer is asked again at the next sweep."""
+    silent: set[str] = set()
     for effect in effects:
         if not effect.remedy:
             continue
-        adapter = adapter_of(parts, effect.change.adapter)
-        if adapter.traits.holds:
+        adapter, resource = adapter_of(parts, effect.change.adapter), effect.change.resource
+        if not adapter.traits.holds or resource in silent:
+            continue
+        try:
             cast(Holder, adapter).release(effect)
+        except (Unavailable, Refused):  # or another database answers there
+            if not is_of_database(resource):
+                raise
+            silent.add(resource)
+        else:
+            _settle_debt(held, effect)
+
+
+def _owe(held: str, effect: Effect) -> None:
+    """What lies in a database is let go of later, whatever becomes of this process."""
+    with open(_debt(held, effect), "wb"):
+        pass
+
+
+def _settle_debt(held: str, effect: Effect) -> None:
+    if is_of_database(effect.change.resource):
+        with suppress(FileNotFoundError):
+            os.unlink(_debt(held, effect))
+
+
+def _debt(held: str, effect: Effect) -> str:
+    return os.path.join(held, f"{effect.id}.database")
 
 
 def weighed(parts: Parts, effects: Iterable[Effect]) -> tuple[Weighed, ...]:
@@ -96,4 +130,4 @@ def release_forgotten(parts: Parts, held: str) -> None:
         return
     ids = tuple({name[:LENGTH] for name in names})
     found = parts.journal.effects(Query(ids=ids)) if ids else ()
-    release(parts, [one for one in found if one.forgotten or one.state is State.ABORTED])
+    release(parts, [one for one in found if one.forgotten or one.state is State.ABORTED], held)

@@ -46,14 +46,16 @@ def overflow(parts: Parts, settings: Settings, now: int, total: int) -> list[Dec
     return decisions
 
 
-def keep_up(parts: Parts, settings: Settings, now: int, total: int, ended: Sequence[Effect]) -> bool:
+def keep_up(
+    parts: Parts, settings: Settings, now: int, total: int, ended: Sequence[Effect], held: str
+) -> bool:
     """Whether something was forgotten, so that sweeping is worth it."""
     decisions = crowding(parts, settings, now, ended)
     if total > settings.store_bytes:
         chosen = {one.effect.id for one in decisions}
         decisions += [one for one in overflow(parts, settings, now, total) if one.effect.id not in chosen]
     unique = {one.effect.id: one for one in decisions}
-    forget(parts, list(unique.values()))
+    forget(parts, list(unique.values()), held)
     return bool(unique)
 
 

@@ -1,22 +1,54 @@
 """Several at work in one directory: whose change is whose, as far as the journal knows."""
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from takeback.adapters.watch.apart import Step, steps_of, without
+from takeback.adapters.watch.apart import brought_back, without
+from takeback.adapters.watch.moves import is_watched
+from takeback.adapters.watch.steps import Step, steps_of
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
 from takeback.model.remedy import Target
-from takeback.model.resource import display, overlaps
+from takeback.model.resource import ancestors, display, overlaps, path_of
 from takeback.storage.protocols import Blobs, Journal, Query
 
 _LISTED = 5
 
 
-def apart(
-    journal: Journal, blobs: Blobs, proposal: Effect, targets: tuple[Target, ...]
-) -> tuple[Target, ...]:
-    """Without what other effects are known to have done since this watch began."""
-    return without(targets, _steps(journal, proposal), proposal.change.args.get("roots", ()), blobs)
+class Apart(NamedTuple):
+    """What is left without what other effects are known to have done since a watch began."""
+
+    targets: tuple[Target, ...]
+    brought_back: frozenset[str]  # of these, what the others brought back just as they had found it
+    turned_back: str  # a sentence, if what others did does not stand any more, and no target tells of it
+
+
+def apart(journal: Journal, blobs: Blobs, proposal: Effect, targets: tuple[Target, ...]) -> Apart:
+    steps, roots = _steps(journal, proposal), proposal.change.args.get("roots", ())
+    left = without(targets, steps, roots, blobs)
+    told = {one.resource for one in left if not one.before["type"] == one.after["type"] == "dir"}
+    return Apart(left, brought_back(left, steps, blobs), _turned_back(steps, roots, told))
+
+
+def _turned_back(steps: Mapping[str, list[Step]], roots: Sequence[str], told: Collection[str]) -> str:
+    """Such as a directory that another moved, and that is where it was again."""
+    found = {
+        resource: here[-1].effect
+        for resource, here in steps.items()
+        if resource not in told
+        and "#" not in resource
+        and is_watched(resource, roots)
+        and not any(one in steps or one in told for one in ancestors(resource))
+        and (here[-1].target.after.get("type") == "absent") == os.path.lexists(path_of(resource))
+    }
+    if not found:
+        return ""
+    names = ", ".join(display(one) for one in list(found)[:_LISTED])
+    more = f" and {len(found) - _LISTED:,} more" if len(found) > _LISTED else ""
+    effects = ", ".join(short(one) for one in list(dict.fromkeys(found.values()))[:_LISTED])
+    verb, it = ("is", "it") if len(found) == 1 else ("are", "them")
+    return f"{names}{more} {verb} not as effect {effects} left {it} meanwhile, but as before; no effect tells of that."
 
 
 def _steps(journal: Journal, proposal: Effect) -> dict[str, list[Step]]:

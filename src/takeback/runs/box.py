@@ -34,8 +34,8 @@ from takeback.runs.box_running import (
 )
 from takeback.runs.box_setting import Hand, Limits, Setting, begin
 from takeback.runs.captured import Captured
+from takeback.runs.command_line import shown, told
 from takeback.runs.coverage import of_sandbox
-from takeback.runs.merging import shown, told
 from takeback.runs.outcome import Changed, CommandOutcome
 from takeback.runs.request import Request, refuse_odd, refuse_unfit, words_of
 from takeback.runs.verbs import Options
@@ -165,10 +165,10 @@ class Box:
     ) -> BoxOutcome:
         """Kept as a step, or dropped."""
         ended, layers = ran.ended, self._hand.layers
-        moved_from = point.cwd if ran.begun_in != point.cwd else ""
+        gone = point.cwd if ended.gone else ""
         outcome = BoxOutcome(
             ended.exit_code, *printed, None, point.cwd, self.coverage, "", ended.stopped, False, ended.leftover,
-            moved_from, untold=not_kept(ended.untold, ended.too_long), unstarted=ended.unstarted,
+            gone, untold=not_kept(ended.untold, ended.too_long), unstarted=ended.unstarted,
         )  # fmt: skip
         changed = changed_files(layers, self._setting, ran, point.layer)
         exported = self._exported(point)

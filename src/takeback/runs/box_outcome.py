@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.resource import file_resource
-from takeback.runs.outcome import Changed
+from takeback.runs.outcome import Changed, left_behind
+from takeback.sandbox.unmapped import in_words as unmapped
 
 if TYPE_CHECKING:
     from takeback.sandbox.differences import Left
@@ -29,7 +30,7 @@ class BoxOutcome(NamedTuple):
     stopped: str = ""  # "time" or "memory": why it was ended
     dropped: bool = False  # it failed, and all it had changed is gone
     leftover: int = 0  # processes that were still there at its end, and were ended with it
-    moved_from: str = ""  # the directory it should have begun in, which was not there any more
+    gone: str = ""  # the directory it should have begun in, which it could not enter: it ran in an empty one
     # False: it is told, no kill can take it away any more, but it is not yet on the disk (`Box.settle` waits for that).
     durable: bool = True
     untold: str = ""  # a sentence: what of its directory and variables could not be kept, and why
@@ -54,13 +55,12 @@ def not_kept(untold: str, too_long: Sequence[str]) -> str:
 def in_words(outcome: BoxOutcome) -> str:
     """One short paragraph."""
     told = [_ended(outcome)]
-    if outcome.moved_from:
-        told.append(
-            f"Its directory {outcome.moved_from} does not exist any more, so it ran in a parent of it."
-        )
+    if outcome.gone:
+        told.append(f"Its directory {outcome.gone} cannot be entered any more, so it ran in an empty one.")
+        if outcome.cwd == outcome.gone:
+            told.append("`cd` with a whole path leads to another.")
     if outcome.leftover:
-        what = "process" if outcome.leftover == 1 else "processes"
-        told.append(f"{outcome.leftover} {what} that it had left in the background were ended with it.")
+        told.append(left_behind(outcome.leftover))
     if outcome.dropped:
         told.append(
             "Everything it had changed was dropped: files, current directory and variables are exactly as they were "
@@ -72,6 +72,8 @@ def in_words(outcome: BoxOutcome) -> str:
         told.append("It changed nothing.")
     if outcome.untold and not outcome.dropped:
         told.append(outcome.untold)
+    if outcome.exit_code and (why := unmapped(outcome.stderr)):
+        told.append(why)
     return " ".join(told)
 
 

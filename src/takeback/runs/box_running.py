@@ -28,7 +28,6 @@ class Ran(NamedTuple):
     running: "Running"  # until it is gone the layer is not to be mounted
     ended: "Ended"
     layer: str  # `box/name`, whether or not it holds anything
-    begun_in: str  # the directory it ran in
     since: int = 0  # the first over the base: when it began to look at it
 
 
@@ -77,7 +76,7 @@ def run_in(
     except BaseException:
         running.gone()
         raise
-    return Ran(running, ended, f"{setting.id}/{name}", ended.began or point.cwd, since)
+    return Ran(running, ended, f"{setting.id}/{name}", since)
 
 
 def expect(sandbox: "Sandbox", layers: Layers, setting: Setting) -> None:
@@ -108,7 +107,7 @@ def standing_after(
         env[name] = after.get(name)
         if env[name] == setting.env.get(name):
             del env[name]
-    return Standing(ran.layer if changed else point.layer, ran.ended.cwd or ran.begun_in, env)
+    return Standing(ran.layer if changed else point.layer, ran.ended.cwd or point.cwd, env)
 
 
 def point_at(blobs: Blobs, standing: Standing, point: Point, exported: Variables) -> Point:

@@ -13,8 +13,9 @@ from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.resource import file_resource
 from takeback.runs.captured import Captured
+from takeback.runs.command_line import shown, told
 from takeback.runs.coverage import of_sandbox
-from takeback.runs.merging import ADAPTER, Merge, read_changes, read_merge, shown, told
+from takeback.runs.merging import ADAPTER, Merge, read_changes, read_merge
 from takeback.runs.outcome import CommandOutcome, in_words
 from takeback.runs.request import Request, directory_of, refuse_odd, refuse_unfit, words_of
 from takeback.runs.room import room_of
@@ -91,7 +92,9 @@ class Commands(ABC):
             layer = os.path.join(mine, "layer")
             ended = self._sandbox(able.layers_at).run(order, Stack(), layer, printed)
             coverage = of_sandbox(able, request.network)
-            outcome = CommandOutcome(ended.exit_code, coverage=coverage, stopped=ended.stopped)
+            outcome = CommandOutcome(
+                ended.exit_code, coverage=coverage, stopped=ended.stopped, leftover=ended.leftover
+            )
             if not ended.layer:
                 return outcome  # nothing was changed
             return self._merged(request, outcome, layer, Stack(), started, options)

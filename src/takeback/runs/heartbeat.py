@@ -1,5 +1,6 @@
 """A lease stays ours as long as we live: renewed in the background, for those who cannot see our process."""
 
+import signal
 import threading
 from collections.abc import Callable
 
@@ -22,6 +23,8 @@ class Heartbeat:
         self._stopped.set()
 
     def _beat(self) -> None:
+        # Signals are for the main thread, which may have asked not to be told of them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         while not self._stopped.wait(self._lasts / 3_000_000):
             try:
                 self._lease = self._leases.renew(self._lease, self._now(), self._lasts)

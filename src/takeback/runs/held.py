@@ -1,17 +1,21 @@
 """Decide on what is held: make it or drop it, whoever's run it came from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from takeback.engine.do import Terms
 from takeback.engine.held import drop_held, keep_held
 from takeback.engine.parts import Parts
 from takeback.errors import Drifted, Refused
 from takeback.model.change import Change
-from takeback.model.effect import Effect, State
+from takeback.model.effect import REVIEWED, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
-from takeback.model.run import Lease, Owner
+from takeback.model.run import Lease
 from takeback.storage.protocols import Query
+
+# Of a run, by its id: so that two who decide at once do not both.
+Leased = Callable[[str], AbstractContextManager[Lease]]
 
 
 def renewed(parts: Parts, change: Change) -> Change:
@@ -24,13 +28,14 @@ def renewed(parts: Parts, change: Change) -> Change:
     return change._replace(args={**args, "targets": put_targets(parts.blobs, targets)})
 
 
-def make_held(parts: Parts, effect: Effect, force: bool, me: Owner, now: int, lasts: int) -> None:
-    """Under the lease of its own run, so that two who decide at once do not both."""
-    lease = parts.leases.acquire(effect.run, me, now, lasts)
+def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased) -> None:
     try:
-        (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
-        change = renewed(parts, fresh.change) if force else fresh.change
-        keep_held(parts, lease, fresh, change, Terms(fresh.key))
+        with leased(effect.run) as lease:
+            (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
+            change = (
+                renewed(parts, fresh.change) if force and REVIEWED not in fresh.change.args else fresh.change
+            )
+            keep_held(parts, lease, fresh, change, Terms(fresh.key))
     except Drifted as error:
         if error.effect not in (None, effect.id):  # it got further, and is held again
             again = short(error.effect or "")
@@ -46,8 +51,6 @@ def make_held(parts: Parts, effect: Effect, force: bool, me: Owner, now: int, la
             way_on = error.hint.removeprefix("Nothing was changed. ").rstrip(".")
         error.hint = f"Nothing was changed. {way_on}; `takeback undo {name}` drops what is held."
         raise
-    finally:
-        parts.leases.release(lease)
 
 
 def refuse_unkept(effect: Effect) -> None:
@@ -65,17 +68,12 @@ def refuse_unkept(effect: Effect) -> None:
     )
 
 
-def drop_all(
-    parts: Parts, effects: Sequence[Effect], dry_run: bool, me: Owner, now: int, lasts: int
-) -> UndoResult:
+def drop_all(parts: Parts, effects: Sequence[Effect], dry_run: bool, leased: Leased) -> UndoResult:
     gone = list(effects)
     for place, effect in enumerate(() if dry_run else effects):
-        lease = parts.leases.acquire(effect.run, me, now, lasts)
-        try:
+        with leased(effect.run) as lease:
             (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
             gone[place] = drop_held(parts, lease, fresh)
-        finally:
-            parts.leases.release(lease)
     return _as_undo(gone)
 
 

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shlex
 import stat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from takeback.storage.protocols import Blobs
 
 ADAPTER = "command"
-_SHOWN = 60
 _LISTED = 5
 
 
@@ -83,7 +81,8 @@ def cannot_be_kept(lost: list[str]) -> NoRemedy:
     more = f" (and {len(lost) - _LISTED:,} more)" if len(lost) > _LISTED else ""
     return NoRemedy(
         f"What the command did could not be taken back, so nothing of it was made: {'; '.join(lost[:_LISTED])}{more}.",
-        hint="Nothing was changed. Make that readable first (chmod u+rwX), or run it as a user who may read it.",
+        hint="Nothing was changed. Make what cannot be read readable first (chmod u+rwX); what belongs to others takes "
+        "root, or `takeback run --in-place`, whose undo leaves the owner behind.",
     )
 
 
@@ -120,15 +119,3 @@ def _size(path: bytes) -> int:
     except OSError:
         return 0
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
-
-
-def shown(argv: tuple[str, ...]) -> str:
-    """The command line, short enough for a list. What `sh -c` was given is shown as it was typed."""
-    line = argv[2] if argv[:2] == ("/bin/sh", "-c") and len(argv) == 3 else shlex.join(argv)
-    line = line.encode("utf-8", "replace").decode()  # a record holds no half characters
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
-
-
-def told(argv: tuple[str, ...]) -> list[str]:
-    """For the record: bytes that are no UTF-8 are escaped."""
-    return [word.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for word in argv]

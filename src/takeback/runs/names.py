@@ -69,7 +69,7 @@ def _counted_back(journal: Journal, name: str) -> str:
         back.lstrip("0")[:9] or "0"
     )  # nobody has a thousand million effects, and SQLite cannot count for ever
     so_far = 0
-    for effect in latest_first(journal, _HAPPENED, 2 * wanted + 20):
+    for effect in latest_first(journal, Query(states=_HAPPENED), 2 * wanted + 20):
         if not effect.is_undo:
             if so_far == wanted:
                 return effect.id
@@ -77,13 +77,13 @@ def _counted_back(journal: Journal, name: str) -> str:
     raise Misuse(f"There is no effect {name!r}: only {so_far} so far.", hint="`takeback log` lists them.")
 
 
-def latest_first(journal: Journal, states: tuple[State, ...], few: int = 20) -> Iterator[Effect]:
+def latest_first(journal: Journal, which: Query, few: int = 20) -> Iterator[Effect]:
     """By when they took hold: what was held or watched for long, and made last, comes first."""
     given: set[str] = set()
     while True:
-        newest = tuple(journal.effects(Query(states=states, newest=True, limit=few)))
+        newest = tuple(journal.effects(which._replace(newest=True, limit=few)))
         floor = newest[-1].seq if len(newest) == few else 0
-        late = journal.effects(Query(states=states, before=floor, told_after=floor)) if floor else ()
+        late = journal.effects(which._replace(before=floor, told_after=floor)) if floor else ()
         for effect in sorted((*newest, *late), key=lambda one: -one.order):
             if effect.id not in given and effect.order >= floor:
                 given.add(effect.id)

@@ -8,6 +8,7 @@ from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import display
+from takeback.sandbox.unmapped import in_words as unmapped
 
 _LISTED = 10
 
@@ -34,6 +35,7 @@ class CommandOutcome(NamedTuple):
     text: str = ""  # what an agent should read
     conflicts: tuple[TargetOutcome, ...] = ()  # what others changed while it ran: then it is held
     stopped: str = ""  # "time" or "memory": why it was ended
+    leftover: int = 0  # processes that were still there at its end, and were ended with it
 
     @property
     def held(self) -> bool:
@@ -63,8 +65,23 @@ def in_numbers(changes: Iterable[Changed]) -> str:
     return ", ".join(f"{count:,} {kind}" for count, kind in counts if count)
 
 
+def left_behind(count: int) -> str:
+    """Of what it had started."""
+    what = (
+        "process that it had left in the background was"
+        if count == 1
+        else "processes that it had left in the background were"
+    )
+    return f"{count} {what} ended with it."
+
+
 def in_words(outcome: CommandOutcome) -> str:
     """One short paragraph."""
+    told = _in_words(outcome)
+    return f"{told} {left_behind(outcome.leftover)}" if outcome.leftover else told
+
+
+def _in_words(outcome: CommandOutcome) -> str:
     ended = f"The command ended with exit code {outcome.exit_code}."
     if outcome.stopped == "time":
         ended = "The command took longer than it was given and was ended."
@@ -87,5 +104,7 @@ def in_words(outcome: CommandOutcome) -> str:
     if outcome.changes:
         paths = ", ".join(one.path for one in outcome.changes[:_LISTED])
         more = f" and {len(outcome.changes) - _LISTED:,} more" if len(outcome.changes) > _LISTED else ""
-        return f"{ended} What it had changed was dropped, so all files are as before: {paths}{more}."
-    return f"{ended} It changed no files."
+        dropped = f"What it had changed was dropped, so all files are as before: {paths}{more}."
+    else:
+        dropped = "It changed no files."
+    return " ".join(filter(None, (ended, dropped, unmapped(outcome.stderr) if outcome.exit_code else "")))

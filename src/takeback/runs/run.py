@@ -5,7 +5,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -22,18 +23,19 @@ from takeback.engine.undo import (
 )
 from takeback.errors import Drifted, Misuse, ResourceUnreachable, StoreBusy
 from takeback.model.change import EDIT, Change, intent
-from takeback.model.effect import Effect, State
-from takeback.model.ids import short
+from takeback.model.effect import Effect
+from takeback.model.ids import new_id, short
 from takeback.model.plan import UndoResult, on_conflict_named
 from takeback.model.record import Draft, Kind, canonical
-from takeback.model.resource import display
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.runs import checkpoints
+from takeback.runs.boxing import Boxing
 from takeback.runs.commands import Commands
 from takeback.runs.heartbeat import Heartbeat
 from takeback.runs.held import dropped, refuse_unkept
 from takeback.runs.names import name_of
+from takeback.runs.querying import Querying
 from takeback.runs.signals import Interruptions, shared
 from takeback.runs.verbs import Options, Verbs
 from takeback.runs.watch import Watching
@@ -41,13 +43,13 @@ from takeback.storage.process import myself
 from takeback.storage.protocols import Blobs, Query
 
 if TYPE_CHECKING:
-    from takeback.runs.box import Box
+    from takeback.runs.sql import Hand, Sql
     from takeback.sandbox.sandbox import Sandbox
 
 TURN_SECONDS = 10
 
 
-class Run(Verbs, Commands, Watching):
+class Run(Verbs, Boxing, Commands, Watching, Querying):
     """Use it as a context manager: an exception takes back everything not kept, a normal end keeps it."""
 
     def __init__(
@@ -72,6 +74,7 @@ class Run(Verbs, Commands, Watching):
         self._keep_up = keep_up
         self._ended = False
         self._rooms: Sandbox | None = None
+        self._databases: list[Sql] = []
 
     @property
     def id(self) -> str:
@@ -130,49 +133,26 @@ class Run(Verbs, Commands, Watching):
                 self._position += 1
             return effect
 
-    def sandbox(
-        self,
-        base: "str | os.PathLike[str]" = "/",
-        *,
-        box: str = "",
-        cwd: "str | os.PathLike[str] | None" = None,
-        env: Mapping[str, str] | None = None,
-        network: bool = True,
-        timeout: float = 0,
-        memory: int = 0,
-        processes: int = 0,
-    ) -> "Box":
-        """A session over the machine's own files or over a directory with a root filesystem: every command is a step
-        with a way back, and nothing is seen outside until it is committed. `box` goes on with an earlier one."""
-        from takeback.runs.box import Box
-        from takeback.runs.box_setting import Hand, Limits, begin, reopen
-        from takeback.runs.request import refuse_odd
+    def _hand(self) -> "Hand":
+        from takeback.runs.sql import Hand
 
-        refuse_odd(timeout=timeout, memory=memory, processes=processes, env=env)
-        with self._lock:
-            self._refuse_ended()
-            hand = Hand(self._parts, self._change, self._sandbox, self._undo_all)
-            setting = reopen(hand, box, env) if box else begin(hand, base, cwd, env)
-            return Box(hand, setting, Limits(network, timeout, memory, processes), self.id)
+        self._refuse_ended()
+        return Hand(
+            self._parts,
+            self._lease,
+            self.agent,
+            self._next_key,
+            self._took_hold,
+            self.uninterrupted,
+            self._lock,
+            self._refuse_ended,
+            self._settings.max_rows,
+        )
 
     def _took_hold(self, effect: Effect) -> None:
         with self._lock:
             self._position += 1
             self._count()
-
-    def _sandbox(self, place: str) -> "Sandbox":
-        """The one small process that starts this run's commands."""
-        from takeback.sandbox.sandbox import Sandbox
-        from takeback.storage.disk import reachable
-
-        with self._lock:
-            self._refuse_ended()
-            if self._rooms is None:
-                rooms = os.path.join(place, "rooms")
-                with reachable(rooms, "written"):
-                    os.makedirs(rooms, mode=0o700, exist_ok=True)
-                self._rooms = Sandbox(rooms)
-            return self._rooms
 
     def _do_in_turn(self, change: Change, terms: Terms) -> Effect | None:
         """While another process is changing the same thing we wait for it; what a dead one left is settled."""
@@ -197,6 +177,10 @@ class Run(Verbs, Commands, Watching):
 
     def _next_key(self, change: Change) -> str:
         """From run, position and intent: asked again at the same place, the same change has the same key."""
+        if any(database.in_transaction for database in self._databases):
+            return (
+                new_id()
+            )  # which of the two takes hold first is not known, so there is no place to be asked at again
         told = canonical(intent(change))
         return hashlib.sha256(f"{self.id} {self._position + 1} ".encode() + told).hexdigest()[:16]
 
@@ -284,6 +268,12 @@ class Run(Verbs, Commands, Watching):
                 refuse_unkept(found)
             self._append(Draft(Kind.KEEP, self.id, found.id))
 
+    @contextmanager
+    def lent(self) -> Generator[Lease | None, None, None]:
+        """To whoever decides on what it holds; None once it has ended."""
+        with self._lock:
+            yield None if self._ended else self._lease
+
     def effects(self) -> tuple[Effect, ...]:
         return tuple(self._parts.journal.effects(Query(run=self.id)))
 
@@ -298,11 +288,11 @@ class Run(Verbs, Commands, Watching):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if self._ended:
+            if self._ended or self._is_a_childs_copy():
                 return
             if self._info.on_death is OnDeath.LEAVE:
                 self.leave()
-            elif error is None:
+            elif error is None or self._info.on_death is OnDeath.KEEP:
                 with self.uninterrupted():
                     self.close()
             elif self._info.on_death is OnDeath.FINISH:
@@ -333,10 +323,11 @@ class Run(Verbs, Commands, Watching):
         """Let go of the lease and leave the run open for whoever joins it next."""
         with self._lock:
             self._ended = True
-            if self._rooms is not None:
-                self._rooms.close()
-                self._rooms = None
+            self._close_rooms()
+            if self._is_a_childs_copy():
+                return
             self._stop_watching()
+            self._close_databases()
             self._heartbeat.stop()
             self._parts.leases.release(self._lease)
 
@@ -347,6 +338,8 @@ class Run(Verbs, Commands, Watching):
         with self._lock, self.uninterrupted():
             self._refuse_ended()
             settle_open(self._parts, self._lease)
+            self._drop_reviewed()
+            self._close_databases()  # a file that goes back must not be open in a session of ours
             result = roll_back(self._parts, self._lease, not_kept(self._parts, self.id), self.agent)
             close_rolled_back(self._parts, self._lease, result, RunState.UNDONE.value)
             self.leave()
@@ -362,7 +355,9 @@ class Run(Verbs, Commands, Watching):
     def _fail(self, error: BaseException) -> None:
         result = self.take_back()
         if result.targets:
-            error.add_note(_note(self.name, result))
+            from takeback.runs.failing import note
+
+            error.add_note(note(self.name, result))
 
     def _end(self, state: RunState) -> None:
         with self._lock:
@@ -388,14 +383,10 @@ class Run(Verbs, Commands, Watching):
         """A signal that arrives in the block is raised when it is left."""
         return (self._signals or Interruptions()).held_back()
 
+    def _is_a_childs_copy(self) -> bool:
+        """After a fork: the run is the parent's, and goes on there."""
+        return os.getpid() != self._lease.owner.pid
+
     def _refuse_ended(self) -> None:
         if self._ended:
             raise Misuse(f"Run {short(self.id)} has ended.", hint="Start another one with tb.run(…).")
-
-
-def _note(name: str, result: UndoResult) -> str:
-    back = len({one.id for one in result.effects if one.state is State.UNDONE})
-    left = [one for one in result.targets if one.outcome in ("conflict", "failed", "excluded")]
-    text = f"takeback: run {name!r} failed and took back {back} of its effects"
-    stay = "; ".join(f"{display(one.resource)} {one.detail}".strip() for one in left)
-    return text + (f"; {len(left)} target{'s stay' if len(left) > 1 else ' stays'}: {stay}" if left else ".")

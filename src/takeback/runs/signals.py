@@ -21,6 +21,7 @@ class Interruptions:
         self.arrived = 0
         self._waiting = False
         self._busy = 0
+        self._meant = 0
         self._users = 0
         self._before: dict[int, Any] = {}
 
@@ -51,8 +52,15 @@ class Interruptions:
             if self._waiting and not self._busy:
                 self._raise()
 
+    def hear(self, number: int) -> None:
+        """Another thread was told of it; the main one, which may be waiting for something, is to know."""
+        self._meant = number
+        main = threading.main_thread().ident
+        if main is not None:
+            signal.pthread_kill(main, signal.SIGTERM)
+
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.arrived = number
+        self.arrived, self._meant = self._meant or number, 0
         self._waiting = True
         if not self._busy:
             self._raise()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from takeback.adapters.watch.watched import Baseline, Place, WatchedRoot
     from takeback.engine.parts import Parts
     from takeback.runs.others import Telling
+    from takeback.runs.sql import Hand
 
 ADAPTER, KIND = "tree", "watch"
 _LISTED = 20
@@ -48,6 +49,9 @@ class Watching(ABC):
 
     @abstractmethod
     def uninterrupted(self) -> Any: ...
+
+    @abstractmethod
+    def _hand(self) -> "Hand": ...
 
     @abstractmethod
     def _next_key(self, change: Change) -> str: ...
@@ -112,11 +116,16 @@ class Watch:
         self.coverage = ""
         self._telling: Telling | None = None
         self._own: frozenset[str] = frozenset()  # what certainly only the command changed
+        self._brought_back: frozenset[str] = frozenset()  # by other effects, so no stranger changed it last
         self._recorded: list[str] = []  # sentences for what others changed
         self.others = (
             ""  # a sentence, when some of it is known to be the doing of others: an effect of its own
         )
         self.elsewhere: tuple[str, ...] = ()  # what other effects are known to have done meanwhile
+        self.turned_back = ""  # a sentence, when some of that does not stand any more
+        self.databases: tuple[Effect, ...] = ()  # what changed in databases that someone has open
+        self.told_of_databases = ""
+        self._as_databases: frozenset[str] = frozenset()  # their files
         self.shared = ""  # a sentence, when it cannot be known whose changes some of them are
 
     def __enter__(self) -> "Watch":
@@ -218,6 +227,7 @@ class Watch:
 
     def _found(self, proposal: Effect) -> Change | None:
         from takeback.adapters.watch.found import change_found, compared
+        from takeback.adapters.watch.steps import is_around
 
         parts = self._run._parts  # pyright: ignore[reportPrivateUsage]
 
@@ -225,38 +235,57 @@ class Watch:
 
         def minus(all: "tuple[Target, ...]") -> "tuple[Target, ...]":
             every.update(one.resource for one in all)
-            left = apart(parts.journal, parts.blobs, proposal, all)
-            names = {one.resource for one in left}
+            found = apart(parts.journal, parts.blobs, proposal, all)
+            self.turned_back, self._brought_back = found.turned_back, found.brought_back
+            names = {one.resource for one in found.targets}
             self.elsewhere = tuple(
                 one.resource for one in all if one.resource not in names and not _only_time(one)
             )
-            return left
+            return found.targets
 
         targets, residue = compared(proposal.change, self._roots, minus)
-        targets = self._without_others(proposal, targets)
+        targets = self._without_databases(proposal, self._without_others(proposal, targets))
         change = change_found(proposal.change, parts.blobs, targets, residue, every)
         if change is None:
             return None
-        self.changes = changed(target for target in targets if not _only_time(target))
+        self.changes = changed(one for one in targets if not _only_time(one) and not is_around(one))
         unsure = [one for one in targets if one.resource not in self._own and not _only_time(one)]
         self.shared = open_beside(parts.journal, proposal, unsure, self._since)
         if self.shared:
             change = change._replace(args={**change.args, "shared": self.shared})
         return change
 
+    def _without_databases(self, proposal: Effect, targets: "tuple[Target, ...]") -> "tuple[Target, ...]":
+        """Once: what is asked for again has the same databases in it, with what was written there to record them."""
+        from takeback.adapters.file.in_use import in_use, may_be_database
+
+        rest = tuple(one for one in targets if one.resource not in self._as_databases)
+        maybe = (one for one in rest if one.after["type"] == "file" and "size" in one.after)
+        used = in_use(one.resource for one in maybe if may_be_database(one.resource, one.after["size"]))
+        if not used:
+            return rest
+        from takeback.runs.open_databases import record
+
+        found = record(self._run._hand(), proposal.change.summary, rest, used)  # pyright: ignore[reportPrivateUsage]
+        self._as_databases |= found.resources
+        self.databases += found.effects
+        self.told_of_databases = " ".join(filter(None, (self.told_of_databases, found.sentence)))
+        return tuple(one for one in rest if one.resource not in self._as_databases)
+
     def _without_others(self, proposal: Effect, targets: "tuple[Target, ...]") -> "tuple[Target, ...]":
         """What others are known to have changed becomes an effect of its own, which a failure does not take back; or
         is left to theirs, if takeback watches them too."""
         if self._telling is None:
             return targets
-        from takeback.adapters.watch.apart import is_mixed
+        from takeback.adapters.watch.steps import is_mixed
         from takeback.runs.others import NOT_TOLD, left_to, record, sentence
 
         run, parts = self._run, self._run._parts  # pyright: ignore[reportPrivateUsage]
         books = {one.root: watched.authors() for watched, one in self._roots}
         others = beside(parts.journal, proposal.change.args["roots"], proposal.id)
         # What effects are known to have changed too is no stranger's.
-        told = self._telling.told([one for one in targets if not is_mixed(one)], books, others)
+        unsure = [one for one in targets if not is_mixed(one) and one.resource not in self._brought_back]
+        told = self._telling.told(unsure, books, others)
         self._own = told.own
         said = [NOT_TOLD] if targets and self._telling.is_lost(books) else []
         gone: set[str] = set()

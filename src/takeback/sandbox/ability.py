@@ -9,6 +9,7 @@ from takeback.errors import TakebackError
 from takeback.sandbox.landlock import version
 from takeback.sandbox.mounts import OVERLAY, mounted, points_for_root, visible
 from takeback.sandbox.order import ROOT, USER, Order, Stack
+from takeback.sandbox.unmapped import WHOSE, WHY
 
 _TRY = ".takeback-try"
 _LAYER = "layer-"
@@ -177,6 +178,7 @@ def _not_covered(engine: str, bound: str) -> tuple[tuple[str, str], ...]:
                 (os.fsdecode(point.point), "mounted by itself, and no directory of files: read-only inside")
             )
     if engine == USER:
+        found.append((WHOSE, WHY))
         found.append(
             (
                 "your directories inside those of others",

@@ -16,7 +16,8 @@ _OPTIONS = re.compile(r"-[a-zA-Z]*c")
 # than most commands, and fails if a variable is too long. (`command`: a failure must not end the shell; after `||`
 # nothing does. All before the script is one line, since some shells tell the number of the line with an error.)
 _WRAP = (
-    "__takeback_tell() {{ pwd -P >|{place}/cwd || :; command export -p >|{place}/exports || :; "
+    "__takeback_tell() {{ printf '%s\\n' \"${{PWD-}}\" >|{place}/called || :; pwd -P >|{place}/cwd || :; "
+    "command export -p >|{place}/exports || :; "
     "IFS= command read -r __takeback_line <{place}/exports || :; "
     'case ${{BASH_VERSION-}}${{ZSH_VERSION-}}${{KSH_VERSION-}}${{__takeback_line-}} in "export "*=\\\'*) ;; '
     "*) command -p cat /proc/self/environ >|{place}/env || :;; esac; }} 2>/dev/null; "
@@ -73,17 +74,23 @@ def wrapped(argv: list[str]) -> list[str]:
 def answer(env: Mapping[str, str]) -> dict[str, Any]:
     """What the shell told, if anything: it may have been replaced by `exec`, or killed. `too_long` are variables that
     no program could be given."""
-    told = _read("cwd")
-    if not told:
+    cwd, left, exports = _read("cwd"), _read("env"), _read("exports")
+    if not (cwd or left or exports):
         return {"untold": _UNTOLD if can_tell() else _NO_PLACE}
-    where = os.fsdecode(told.removesuffix(b"\n"))
-    found = _environ(_read("env")) or _exports(_read("exports"))
+    # One that is removed has only the name by which the shell came there, or none.
+    where = next(filter(_is_a_place, (cwd, _read("called"))), b"")
+    told: dict[str, Any] = {"cwd": os.fsdecode(where.removesuffix(b"\n"))} if where else {}
+    found = _environ(left) or _exports(exports)
     if not found:
-        return {"cwd": where, "env": dict(env), "untold": _UNREAD}
+        return told | {"untold": _UNREAD}
     found = {one: value for one, value in found.items() if one not in _NOT_KEPT and not one.startswith(_OURS)}
     found |= {name: env[name] for name in _NOT_KEPT if name in env}
     too_long = _taken_out(found)
-    return {"cwd": where, "env": found, "too_long": too_long}
+    return told | {"env": found, "too_long": too_long}
+
+
+def _is_a_place(told: bytes) -> bool:
+    return told.startswith(b"/") and b"/../" not in told.replace(b"\n", b"/")
 
 
 def _environ(raw: bytes) -> dict[str, str]:

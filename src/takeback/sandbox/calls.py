@@ -23,7 +23,8 @@ PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH, RESOLVE_IN_ROOT = 2, 4, 8, 16
 
 # The same numbers on every architecture.
-_OPENAT2, _CLONE3, _MOUNT_SETATTR = 437, 435, 442
+_FSOPEN, _FSCONFIG, _FSMOUNT, _OPENAT2, _CLONE3, _MOUNT_SETATTR = 430, 431, 432, 437, 435, 442
+_FSCONFIG_CREATE = 6
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
 _CAPSET = {"x86_64": 126, "aarch64": 91, "riscv64": 91, "ppc64le": 184, "s390x": 185}
@@ -78,6 +79,15 @@ class Kernel:
         self.call(
             _MOUNT_SETATTR, -100, target, _AT_RECURSIVE if recursive else 0, wanted, len(wanted), about=target
         )
+
+    def new_tmpfs(self, attributes: int) -> int:
+        """An empty one that is mounted nowhere, as a descriptor; gone with the last who is in it."""
+        made = self.call(_FSOPEN, b"tmpfs", 1, about="tmpfs")  # 1: closed on exec
+        try:
+            self.call(_FSCONFIG, made, _FSCONFIG_CREATE, None, None, 0, about="tmpfs")
+            return self.call(_FSMOUNT, made, 1, attributes, about="tmpfs")
+        finally:
+            os.close(made)
 
     def open_inside(self, root: int, path: bytes, flags: int) -> int:
         """Open a path as it is seen from a root; a symbolic link on the way is ELOOP."""

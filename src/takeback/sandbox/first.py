@@ -137,7 +137,7 @@ def _carried_out(
     if not order["network"]:
         limits.raise_loopback()
     wait_past(order["after"])  # most often it is by now, and costs nothing
-    cwd = _enter(order["cwd"], order["ask"])
+    gone = _enter(order["cwd"], order["ask"])
     argv, env = list(order["argv"]), dict(order["env"])
     asked = order["ask"] and asking.is_asked(argv)
     if asked and asking.can_tell():
@@ -153,7 +153,7 @@ def _carried_out(
     cgroups.go(doors.outer)
     told: dict[str, Any] = {"bound": [os.fsdecode(point) for point in bound]}
     if order["ask"]:
-        told |= {"cwd": cwd, "env": dict(order["env"]), "began": cwd, "too_long": []}
+        told |= {"cwd": order["cwd"], "env": dict(order["env"]), "gone": gone, "too_long": []}
     if not pid:
         return told | {"code": code, "stopped": "", "leftover": 0, "unstarted": why}
     if not order["group"]:
@@ -166,16 +166,17 @@ def _carried_out(
     return told
 
 
-def _enter(cwd: str, forgiving: bool) -> str:
-    """A box goes on in the nearest directory that is left when an earlier command took its own away."""
-    while True:
-        try:
-            os.chdir(cwd)
-            return cwd
-        except OSError as error:
-            if not forgiving or cwd == "/":
-                raise NotThere(f"{cwd}: {os.strerror(error.errno or 0)}") from None
-        cwd = os.path.dirname(cwd)
+def _enter(cwd: str, forgiving: bool) -> bool:
+    """Whether it is gone. A box goes on as a shell does whose directory was removed: in an empty one, never in a
+    parent, where `rm -rf *` means something else."""
+    try:
+        os.chdir(cwd)
+        return False
+    except OSError as error:
+        if not forgiving:
+            raise NotThere(f"{cwd}: {os.strerror(error.errno or 0)}") from None
+    rootfs.enter_nothing()
+    return True
 
 
 def _start(

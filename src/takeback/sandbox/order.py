@@ -32,9 +32,7 @@ class Ended(NamedTuple):
     cwd: str = ""  # only with `ask`
     env: Mapping[str, str] = {}  # only with `ask`: the exported variables afterwards
     layer: bool = True  # whether there is one
-    began: str = (
-        ""  # only with `ask`: the directory it began in, a parent when its own was not there any more
-    )
+    gone: bool = False  # only with `ask`: its directory could not be entered, so it ran in an empty one
     untold: str = ""  # only with `ask`: what a shell has not told, and why; a sentence
     too_long: tuple[str, ...] = ()  # only with `ask`: exported variables that no program could be given
     unstarted: str = ""  # why the command was never there

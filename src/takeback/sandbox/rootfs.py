@@ -28,6 +28,7 @@ from takeback.sandbox.calls import (
 from takeback.sandbox.names import put_names
 from takeback.sandbox.overlay import Overlay, have_aside, mount_overlay
 
+_GONE = "/".join(["gone"] * 32)  # more than anyone goes up
 ASKED = "/dev/.takeback"  # where the wrapper shell tells what it left behind
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "kvm", "dri")
 # Through these root can change the machine itself.
@@ -92,6 +93,24 @@ def build(scene: Scene) -> list[bytes]:
     calls.umount(b".", MNT_DETACH)
     os.chdir("/")
     return bound
+
+
+def enter_nothing() -> None:
+    """What a shell has left whose directory was removed: an empty one in which nothing can be made, with no way up to
+    where anything is."""
+    fd = kernel().new_tmpfs(ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC)
+    try:
+        os.fchdir(fd)
+        os.makedirs(_GONE)
+        inner = os.open(_GONE, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.removedirs(_GONE)
+            kernel().set_attributes(b".", ATTR_RDONLY)
+            os.fchdir(inner)
+        finally:
+            os.close(inner)
+    finally:
+        os.close(fd)
 
 
 def _put(scene: Scene, point: bytes, overlay: Overlay) -> None:

@@ -77,7 +77,7 @@ class Running:
         if "problem" in told:
             raise _problem(told)
         self.bound = tuple(told["bound"])
-        kept: dict[str, Any] = {name: told[name] for name in ("cwd", "env", "began")} if self._ask else {}
+        kept: dict[str, Any] = {name: told[name] for name in ("cwd", "env", "gone")} if self._ask else {}
         if self._ask:
             kept |= {"untold": told.get("untold", ""), "too_long": tuple(told["too_long"])}
         why = told.get("unstarted", "")
@@ -122,6 +122,7 @@ class Sandbox:
         self._place = os.path.realpath(place)
         self._servants: dict[str, tuple[socket, int]] = {}  # by engine: how to talk to it, and its process id
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def __enter__(self) -> Self:
         return self
@@ -137,6 +138,11 @@ class Sandbox:
 
     def start(self, order: Order, stack: Stack, layer: str) -> Running:
         _check(order)
+        if os.getpid() != self._process:
+            raise Misuse(
+                "This run was begun before a fork and is used in the child.",
+                hint="Open the store again in the child process.",
+            )
         request = order._asdict() | {
             "env": dict(order.env),
             "root": os.path.realpath(stack.root),
@@ -177,12 +183,17 @@ class Sandbox:
                     servant[0].send(told, MSG_DONTWAIT)
 
     def close(self) -> None:
-        """Ends what still runs; nothing is left behind."""
+        """Ends what still runs; nothing is left behind. In a child after a fork only its own copies are closed."""
+        from socket import SHUT_RDWR
+
         with self._lock:
             servants, self._servants = self._servants, {}
+        mine = os.getpid() == self._process
         for control, _ in servants.values():
-            control.close()
-        for _, pid in servants.values():
+            with control, suppress(OSError):  # it is gone already
+                if mine:
+                    control.shutdown(SHUT_RDWR)  # a child that still has a copy keeps nobody waiting
+        for _, pid in servants.values() if mine else ():
             _wait_for(pid)
 
     def _begin(self, engine: str) -> "tuple[socket, int]":

@@ -71,10 +71,11 @@ def _narrowed(query: Query) -> tuple[list[str], list[Any]]:
         ("e.seq IN (SELECT effect FROM needs WHERE needed = ?)", query.needing),
         ("e.seq > ?", query.after),
         ("e.seq < ?", query.before),
-        ("e.told > ?", query.told_after),
+        # By the records since, which are few: `told` has no index, and nearly all effects are older.
+        ("e.id IN (SELECT effect FROM records WHERE seq > ?) AND e.told > ?", query.told_after),
     ):
         if value:
-            narrow(sql, value)
+            narrow(sql, *[value] * sql.count("?"))
     if query.states:
         narrow(_in_states(query.states))
     if query.resource:

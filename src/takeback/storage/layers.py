@@ -287,20 +287,16 @@ class Layers:
         import fcntl
 
         handle = self._lock_file(box, "open")
-        try:
+        with _let_go(handle):
             fcntl.flock(handle, fcntl.LOCK_SH)
             yield
-        finally:
-            _let_go(handle)
 
     @contextmanager
     def alone(self, box: str, name: str = "open") -> Generator[bool, None, None]:
         """Whether nobody else has it; if so, nobody gets it meanwhile."""
         handle = self._lock_file(box, name)
-        try:
+        with _let_go(handle):
             yield disk.try_lock(handle)
-        finally:
-            _let_go(handle)
 
     @contextmanager
     def working(self, box: str) -> Generator[None, None, None]:
@@ -316,11 +312,9 @@ class Layers:
     @contextmanager
     def _locked(self, box: str, name: str) -> Generator[None, None, None]:
         handle = self._lock_file(box, name)
-        try:
+        with _let_go(handle):
             disk.lock(handle)
             yield
-        finally:
-            _let_go(handle)
 
     def _lock_file(self, box: str, name: str) -> int:
         path = self._in(box, name)
@@ -344,10 +338,17 @@ class Layers:
         return os.path.join(self.path, box, *names)
 
 
-def _let_go(handle: int) -> None:
-    """Not by closing alone: a process that is just being started has a copy of the descriptor for a moment."""
-    disk.unlock(handle)
-    os.close(handle)
+@contextmanager
+def _let_go(handle: int) -> Generator[None, None, None]:
+    """At the end; not by closing alone: a process that is just being started has a copy of the descriptor for a moment.
+    A child that was forked meanwhile has one too, and does not let go of what is its parent's."""
+    mine = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() == mine:
+            disk.unlock(handle)
+        os.close(handle)
 
 
 def _told(link: Link) -> bytes:

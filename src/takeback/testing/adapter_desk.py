@@ -9,7 +9,7 @@ from takeback.adapters.protocol import Adapter
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id
-from takeback.model.plan import OnConflict
+from takeback.model.plan import OnConflict, Outcome
 from takeback.model.record import canonical
 from takeback.model.remedy import from_json, to_json
 from takeback.model.standing import Standing
@@ -73,7 +73,12 @@ class Desk:
 
     def undo(self, effect: Effect, on_conflict: OnConflict = OnConflict.REFUSE) -> Effect:
         """Take a done effect back; what comes back is the effect that did it, and taking that back is redo."""
-        return self.do(undo_of(effect, on_conflict), of=effect)
+        change = undo_of(effect, on_conflict)
+        if self.adapter.traits.marks and on_conflict is OnConflict.SKIP:
+            outcomes = self.adapter.assess(change, effect).outcomes
+            if any(one.outcome not in (Outcome.UNDONE, Outcome.ALREADY) for one in outcomes):
+                change = change._replace(args=change.args | {"partial": True})
+        return self.do(change, of=effect)
 
 
 def undo_of(effect: Effect, on_conflict: OnConflict = OnConflict.REFUSE) -> Change:

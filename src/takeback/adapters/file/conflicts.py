@@ -7,11 +7,21 @@ from takeback.adapters.file.across import goes_across
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.content import file_bytes
 from takeback.adapters.file.hold import name_to_hold, stays_apart
-from takeback.adapters.file.look import look_closely
+from takeback.adapters.file.in_use import in_use, may_be_database
+from takeback.adapters.file.look import Sight, look_closely
+from takeback.adapters.file.manifest import PATH, TYPE, WHAT
 from takeback.adapters.file.merge import Merged, merge
 from takeback.adapters.file.moving import Move, move_of, move_targets
 from takeback.adapters.file.paths import Place, open_place
-from takeback.adapters.file.states import ABSENT, State, difference, lasting, same, words
+from takeback.adapters.file.states import (
+    ABSENT,
+    State,
+    difference,
+    lasting,
+    same,
+    same_inode_will_do,
+    words,
+)
 from takeback.adapters.file.tree import Scope, Seen
 from takeback.adapters.file.trouble import CannotCapture, translated
 from takeback.model.effect import Effect
@@ -47,7 +57,30 @@ def plan_undo(of: Effect, on_conflict: OnConflict, tools: Tools, scope: Scope) -
         )
         for index, target in enumerate(of.targets)
     ]
+    steps = [_unless_in_use(each) for each in steps]
     return _all_or_none(steps) if goes_across(of) else steps
+
+
+def _unless_in_use(step: Step) -> Step:
+    """Not even by force: the process that has it open would go on writing to what is no longer there."""
+    change = step.target
+    if change is None or same_inode_will_do(change.before, change.after):
+        return step
+    why = _open_in(change.resource, change.before, step.seen)
+    return Step(TargetOutcome(change.resource, Outcome.CONFLICT, why)) if why else step
+
+
+def _open_in(resource: str, now: State, seen: Seen | None) -> str:
+    """What can be said of something that is, or holds, a database which someone has open; empty if it does not."""
+    paths: list[str] = []
+    if now["type"] == "file" and may_be_database(resource, now.get("size", 0)):
+        paths.append(resource)
+    for row in seen.rows if seen else ():
+        if row[TYPE] == "file" and may_be_database(row[PATH], row[WHAT]):
+            paths.append(f"{resource}/{row[PATH]}")
+    for path, why in in_use(paths).items():
+        return why if path == resource else f"holds {display(path)}, which {why}"
+    return ""
 
 
 def _all_or_none(steps: list[Step]) -> list[Step]:
@@ -175,8 +208,15 @@ def _undo_move(move: Move, on_conflict: OnConflict) -> list[Step]:
             return _in_the_way(targets, here, "is no longer there")
         if on_conflict is not OnConflict.FORCE:
             return _in_the_way(targets, here, "is another file now")
-    if not same(_full(there, waiting), waiting):
+    sight = _sight_at(there, waiting) or Sight(ABSENT)
+    if not same(sight.state, waiting):
         return _in_the_way(targets, there, "is taken by something else now")
+    # A directory brings along what is open in it.
+    found = in_use((here,)) if now_here["type"] == "file" else {}
+    if why := found.get(here, ""):
+        return _in_the_way(targets, here, why)
+    if why := _open_in(there, sight.state, sight.seen):
+        return _in_the_way(targets, there, why)
     goal = move._replace(what=now_here, replaced=lasting(move.replaced), back=not move.back)
     again = "again" if move.back else "back"
     left = f"moved {again} to {display(there)}"
@@ -209,15 +249,15 @@ def _both(targets: tuple[Target, Target], outcome: Outcome, detail: str) -> list
 
 
 def _seen_at(resource: str, manner: State) -> State | None:
+    sight = _sight_at(resource, manner)
+    return sight.state if sight else None
+
+
+def _sight_at(resource: str, manner: State) -> Sight | None:
     with translated(resource):
         try:
             place = open_place(resource)
         except (FileNotFoundError, NotADirectoryError):
             return None
         with place:
-            return look_closely(place, manner, Scope()).state
-
-
-def _full(resource: str, manner: State) -> State:
-    state = _seen_at(resource, manner)
-    return ABSENT if state is None else state
+            return look_closely(place, manner, Scope())

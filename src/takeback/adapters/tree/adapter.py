@@ -5,8 +5,8 @@ from contextlib import contextmanager, suppress
 
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.hold import release_held, release_returned
+from takeback.adapters.file.in_use import refuse_in_use
 from takeback.adapters.file.scratch import scratch
-from takeback.adapters.file.states import State as FileState
 from takeback.adapters.file.trouble import translated
 from takeback.adapters.protocol import Assessment, Receipt, Traits
 from takeback.adapters.tree.capturing import (
@@ -19,12 +19,11 @@ from takeback.adapters.tree.capturing import (
 )
 from takeback.adapters.tree.carrying import Carrier
 from takeback.adapters.tree.change import WATCH, read_targets
-from takeback.adapters.tree.in_use import refuse_in_use
 from takeback.adapters.tree.lending import Lent
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sighting import sight
 from takeback.adapters.tree.swapping import Swap
-from takeback.adapters.tree.undoing import Undoing
+from takeback.adapters.tree.undoing import Seen, Undoing
 from takeback.adapters.tree.units import in_order, units_of
 from takeback.errors import Drifted, Misuse, NoRemedy, TakebackError
 from takeback.model.change import UNDO, Change
@@ -56,7 +55,7 @@ class TreeAdapter:
             set()
         )  # captured and applied here, at the first attempt: no scratch can be left
         # By whoever asked last what an undo would do; most ask twice, and then do it.
-        self._seen: tuple[str, Mapping[str, FileState]] = ("", {})
+        self._seen: tuple[str, Mapping[str, Seen]] = ("", {})
         self._lent: dict[str, Lent] = {}  # by the digest of the targets
         self._met: set[str] = (
             set()
@@ -71,7 +70,7 @@ class TreeAdapter:
                 for _, target in in_order(targets):
                     demand_before(target, places)
         if change.args.get(WAS_HELD):  # who merges at once has just looked
-            refuse_in_use(targets)
+            refuse_in_use(target.resource for target in targets if target.before["type"] == "file")
         lost: list[str] = list(change.args.get("lost", ()))
         why = "what was there is in the store, path by path"
         return Assessment(
@@ -102,7 +101,7 @@ class TreeAdapter:
         )
 
     def _undoing(
-        self, change: Change, of: Effect, keep: bool, lately: Mapping[str, FileState] | None = None
+        self, change: Change, of: Effect, keep: bool, lately: Mapping[str, Seen] | None = None
     ) -> Undoing:
         return Undoing(of, OnConflict(change.args.get("on_conflict", "refuse")), self._tools, keep, lately)
 

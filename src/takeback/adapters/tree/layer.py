@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from takeback.adapters.file.assessing import may_own
+from takeback.adapters.file.in_use import HAD_OPEN, in_use
 from takeback.adapters.file.kernel import born
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.states import ABSENT, State, lasting, same
 from takeback.adapters.file.tree import Scope
 from takeback.adapters.file.trouble import CannotCapture, in_our_words
-from takeback.adapters.tree.in_use import in_use
 from takeback.adapters.tree.linked import Linked
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sparse import by_handle, moved_sparse, still_sparse
@@ -222,7 +222,7 @@ class _Reading:
         targets = [target._replace(after=lasting(target.after)) for target in linked.joined(rows)]
         self._residue += linked.residue
         changed = [target.resource for target in targets if target.before["type"] == "file"]
-        for resource, why in in_use(changed).items():
+        for resource, why in in_use(changed, HAD_OPEN).items():
             self._conflicts.append(TargetOutcome(resource, Outcome.CONFLICT, why))
         return LayerTargets(
             targets=tuple(target for target in targets if not is_unchanged(target)),

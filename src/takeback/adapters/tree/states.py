@@ -82,9 +82,11 @@ def signed_alike(status: os.stat_result, state: State) -> bool:
     ) == (status.st_ino, status.st_dev, status.st_ctime_ns, status.st_size, status.st_mtime_ns)  # fmt: skip
 
 
-def seems_alike(status: os.stat_result, state: State) -> bool:
+def seems_alike(status: os.stat_result, state: State, ctime: int) -> bool:
     """The same for one that was read a moment ago, by someone who will read it once more."""
-    return signed_alike(status, {"ctime": status.st_ctime_ns} | state)
+    return state.get("mode") == stat.S_IMODE(status.st_mode) and signed_alike(
+        status, state | {"ctime": ctime}
+    )
 
 
 def only_time(one: State, other: State) -> bool:

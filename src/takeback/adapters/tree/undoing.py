@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.conflicts import back_to, merge_step, merged_with
+from takeback.adapters.file.in_use import in_use
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.states import ABSENT, State, difference, lasting, same, words
 from takeback.adapters.file.tree import Scope
 from takeback.adapters.file.trouble import CannotCapture, translated
-from takeback.adapters.tree.in_use import in_use
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sighting import manner_of, strangers
 from takeback.adapters.tree.states import (
@@ -39,6 +39,11 @@ class Step(NamedTuple):
     target: Target | None = None
 
 
+class Seen(NamedTuple):
+    state: State
+    ctime: int  # also where it was too young to tell by it that nobody writes on
+
+
 class Undoing:
     """One look at the world for one undo."""
 
@@ -48,7 +53,7 @@ class Undoing:
         on_conflict: OnConflict,
         tools: Tools,
         keep: bool,
-        lately: Mapping[str, State] | None = None,
+        lately: Mapping[str, Seen] | None = None,
     ) -> None:
         """`lately` is what was seen a moment ago: files that were not touched since need not be read again."""
         self._of = of
@@ -58,7 +63,7 @@ class Undoing:
         self._known = {target.resource for target in of.targets}
         self._leaders = {target.before["twin"] for target in of.targets if "twin" in target.before}
         self._lately = lately or {}
-        self.seen: dict[str, State] = {}
+        self.seen: dict[str, Seen] = {}
         self._steps: dict[str, Step] = {}  # by resource; a directory before what is in it
 
     def plan(self) -> list[Step]:
@@ -100,12 +105,12 @@ class Undoing:
 
     def _now(self, target: Target, place: Place) -> State:
         known = self._lately.get(target.resource)
-        status = place.stat() if known else None
+        status = place.stat()
         # Also where it is too young to be sure: it is read again when it is captured, and then it must be the same.
-        if known is None or status is None or not seems_alike(status, known):
-            known = see(place, manner_of(target), self._scope)
+        if known is None or status is None or not seems_alike(status, *known):
+            known = Seen(see(place, manner_of(target), self._scope), status.st_ctime_ns if status else 0)
         self.seen[target.resource] = known
-        return known
+        return known.state
 
     def _judged(self, target: Target, now: State, place: Place | None, places: Places) -> Step:
         before, after = target.before, target.after
@@ -115,14 +120,16 @@ class Undoing:
                 return _told(target, Outcome.UNDONE, f"its time is put back{_ownerless(target, now)}", change)
             return _told(target, Outcome.ALREADY, "it is as it was before")
         if same(as_closed(now, after), after):
-            if (
-                by := after.get("mixed") or before.get("mixed")
-            ) and self._on_conflict is not OnConflict.FORCE:
-                why = f"was changed by effect {by} too; only force goes back to how it was before both"
-                return _told(target, Outcome.EXCLUDED, why)
+            if self._on_conflict is not OnConflict.FORCE and not (
+                _is_then(target, now) and (place or self._has_room(target.resource))
+            ):
+                if why := _why_mixed(target):
+                    return _told(target, Outcome.EXCLUDED, why)
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
         if same(now, before):
             return _told(target, Outcome.ALREADY, "it is as it was before")
+        if place and _is_then(target, now):
+            return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
         found = difference(after, now, effect=self._of.id[:8])
         if self._on_conflict is OnConflict.FORCE:
             detail = f"{self._back(target)}; {words(now)} that was there is kept for redo"
@@ -134,6 +141,11 @@ class Undoing:
                 return Step(step.outcome, step.target)
             found = f"{found}; {three_way.detail}"
         return _told(target, Outcome.CONFLICT, found)
+
+    def _has_room(self, resource: str) -> bool:
+        """Its directory comes back too."""
+        above = self._steps.get(resource.rpartition("/")[0])
+        return above is not None and above.target is not None and is_dir(above.target.after)
 
     def _back(self, target: Target) -> str:
         before = target.before
@@ -244,6 +256,24 @@ def _told(target: Target, outcome: Outcome, detail: str, change: Target | None =
     return Step(TargetOutcome(target.resource, outcome, detail), change)
 
 
+def _why_mixed(target: Target) -> str:
+    """Empty if no other effect had a part in it."""
+    for state in (target.after, target.before):
+        if "then" in state:
+            return f"was changed by effect {state['mixed']} after that: undo both together, or force"
+        if "mixed" in state:
+            return (
+                f"was changed by effect {state['mixed']} too; only force goes back to how it was before both"
+            )
+    return ""
+
+
+def _is_then(target: Target, now: State) -> bool:
+    """Whether it is as another effect found it, which changed it after this one, and was taken back since."""
+    then = target.after.get("then") or target.before.get("then")
+    return then is not None and all(now.get(key) == then[key] for key in then)
+
+
 def _ownerless(target: Target, now: State) -> str:
     """What to say where it belonged to someone else, and will be ours."""
     before = target.before
@@ -259,7 +289,8 @@ def _aim(target: Target, now: State) -> State:
     if "meta" in before:
         return {"type": now["type"], "meta": True, "mode": before["mode"]}
     aim = lasting(before)
-    aim.pop("mixed", None)
+    for note in ("mixed", "then", "over"):
+        aim.pop(note, None)
     if is_dir(before) and is_dir(now) and now.get("mtime") != after.get("mtime"):
         # Names came or went since: a time from before that would hide it.
         aim["mtime"] = now["mtime"]

@@ -1,9 +1,8 @@
 """What other effects are known to have done to a watched tree, taken out of what was found there."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from takeback.adapters.file.manifest import (
     DIGEST,
@@ -17,14 +16,22 @@ from takeback.adapters.file.manifest import (
     Row,
     read_manifest,
 )
-from takeback.adapters.file.states import ABSENT, State, same
-from takeback.adapters.file.tree import Scope
-from takeback.adapters.file.trouble import CannotCapture
+from takeback.adapters.file.states import ABSENT, State
 from takeback.adapters.tree.places import Places
-from takeback.adapters.tree.states import see
-from takeback.model.effect import Effect
-from takeback.model.ids import short
-from takeback.model.remedy import Target, from_json
+from takeback.adapters.tree.states import shell_of
+from takeback.adapters.watch.moves import followed, is_watched, seen
+from takeback.adapters.watch.steps import (
+    Step,
+    Steps,
+    alike,
+    explained,
+    left_by,
+    mixed,
+    moves_in,
+    note_of,
+    noted,
+)
+from takeback.model.remedy import Target
 from takeback.model.resource import SCHEME, ancestors, file_resource, path_of
 from takeback.storage.protocols import Blobs
 
@@ -33,45 +40,65 @@ NOT_CAPTURED = "it came here while the command ran, and was not captured before 
 NO_PLACE = "another effect changed the directory it was in meanwhile"
 
 
-class Step(NamedTuple):
-    """What another effect did to a path."""
-
-    effect: str
-    target: Target
-
-
-Steps = dict[str, list[Step]]  # by resource, oldest first
-
-
-def steps_of(others: Iterable[Effect]) -> Steps:
-    steps: Steps = {}
-    for effect in sorted(others, key=lambda one: one.order):
-        for target in _targets(effect):
-            steps.setdefault(target.resource, []).append(Step(effect.id, target))
-    return steps
-
-
-def _targets(effect: Effect) -> tuple[Target, ...]:
-    """One that changed something inside a file holds the change of the file as well."""
-    inner = effect.remedy.payload.get("file", {}).get("remedy") if effect.remedy else None
-    return from_json(inner).targets if inner else effect.targets
-
-
 def without(
     targets: Sequence[Target], steps: Steps, roots: Sequence[str], blobs: Blobs
 ) -> tuple[Target, ...]:
     """What is left when the others' part is taken out. Where the change went on from what another had left, it is told
-    from there; where both changed it in turns, it is told whole, and only force takes it back."""
+    from there; where both changed it in turns, it is told whole, and only force takes it back, or the undo of both."""
     steps = {one: here for one, here in steps.items() if one.startswith(SCHEME) and "#" not in one}
     if not steps:
         return tuple(targets)
     others = _Others(steps, blobs, roots)
-    found = [others.rest(target) for target in _followed(targets, steps)]
+    found = [others.rest(target) for target in followed(targets, steps, roots, blobs)]
     left = {target.resource: target for target in found if target is not None}
     told = {target.resource for target in targets}
     for target in others.overturned(told):
         left.setdefault(target.resource, target)
+    _add_directories(left, {target.resource: target for target in targets}, roots)
+    _name_those_inside(left, steps)
     return tuple(_possible(target, left) for target in left.values())
+
+
+def brought_back(targets: Sequence[Target], steps: Steps, blobs: Blobs) -> frozenset[str]:
+    """What is now just as others brought it back, with a directory that they had removed: so it was changed before."""
+    others = _Others(steps, blobs, ()) if steps else None
+    return frozenset(one.resource for one in targets if others and others.is_brought_back(one))
+
+
+def _add_directories(left: dict[str, Target], all: Mapping[str, Target], roots: Sequence[str]) -> None:
+    """What is to come back needs the directories around it, also those that another removed."""
+    for target in list(left.values()):
+        if target.after["type"] != "absent" or "excluded" in target.before:
+            continue
+        note = note_of(target)
+        for around in ancestors(target.resource):
+            inside = around in roots or is_watched(around, roots)
+            if around in left or not inside or os.path.lexists(path_of(around)):
+                break
+            known = all[around].before if around in all else ABSENT
+            before = known if known["type"] == "dir" else _like_the_one_around(around)
+            then = {"then": {"type": "dir"}} if "then" in note else {}
+            left[around] = noted(Target(around, before, ABSENT), note | then)
+
+
+def _name_those_inside(left: dict[str, Target], steps: Steps) -> None:
+    """Who put something into a directory that was made here goes back before it."""
+    for resource, here in steps.items():
+        for around in ancestors(resource) if here[-1].target.after["type"] != "absent" else ():
+            target = left.get(around)
+            if target and target.after["type"] == "dir" and target.before["type"] != "dir":
+                over = [*target.after.get("over", ()), *(step.effect for step in here)]
+                left[around] = target._replace(after=target.after | {"over": list(dict.fromkeys(over))})
+
+
+def _like_the_one_around(resource: str) -> State:
+    """For a directory of which nobody knows how it was."""
+    for around in ancestors(resource):
+        try:
+            return shell_of(os.lstat(path_of(around)), {})
+        except OSError:
+            continue
+    return shell_of(os.lstat("/"), {})
 
 
 def _possible(target: Target, all: Mapping[str, Target]) -> Target:
@@ -88,29 +115,76 @@ class _Others:
         self._steps = steps
         self._blobs = blobs
         self._roots = roots
+        self._moves = moves_in(steps)
+        self._origins = {to: start for start, to in self._moves.items()}
         self._rows = lru_cache(maxsize=8)(self._read)
 
     def rest(self, target: Target) -> Target | None:
         """None: others did all of it."""
-        here = self._steps.get(target.resource)
-        if _explained(target, here) or self._came_with_a_directory(target):
+        here, moved = self._here(target.resource)
+        if explained(target, here) or self._came_with_a_directory(target):
             return None
         around = next((one for one in ancestors(target.resource) if _removed(self._steps.get(one))), "")
         if around and target.after["type"] != "absent":
             return target._replace(before=ABSENT)  # removed by another, and made anew
-        if around:
-            return None if self._went_with(target, around) else _mixed(target, self._steps[around][-1].effect)
+        if around and self._went_with(target, around):
+            return None
+        if target.after["type"] == "absent" and (around := around or self._gone_around(target.resource)):
+            then = here[0].target.before if here else self._was(target, around)
+            return mixed(target, (*here, *self._steps[around]), None if moved else then)
         if not here:
             return target
-        left, by = here[-1].target.after, here[-1].effect
-        if left["type"] == "absent" and target.before["type"] == target.after["type"] == "dir":
+        return self._apart_from(target, here, moved)
+
+    def _apart_from(self, target: Target, here: Sequence[Step], moved: bool) -> Target:
+        first, left = here[0].target.before, left_by(here, target.before)
+        types = (left["type"], target.before["type"], target.after["type"])
+        if types[1] == types[2] != "dir" and all("meta" in step.target.after for step in here):
+            return target._replace(before=left)  # they changed nothing but the mode
+        last = alike(left, target.after)  # nobody changed it after them
+        if last and alike(left, first):
+            return target  # theirs was taken back
+        if left["type"] == "absent" and types[1] == types[2] == "dir":
             return target._replace(before=ABSENT)
-        if "dir" in (left["type"], target.before["type"], target.after["type"]):
+        if last:
+            then = target.after | {"mode": first["mode"]} if "meta" in first else first
+            return mixed(target, here, None if moved else then)
+        if "dir" in types:
             return target
-        went_on = _alike(target.before, here[0].target.before) and not _alike(left, target.after)
-        if went_on and self._is_kept(left):
+        if alike(target.before, first) and self._is_kept(left):
             return target._replace(before=left)
-        return _mixed(target, by)
+        return mixed(target, here)
+
+    def _here(self, resource: str) -> tuple[Sequence[Step], bool]:
+        """What others did to it, also where it was before they moved the directory around it; and whether they did."""
+        here = self._steps.get(resource, [])
+        for around in ancestors(resource):
+            if start := self._origins.get(around):
+                earlier = self._steps.get(start + resource[len(around) :], [])
+                return (*earlier, *here), bool(earlier)
+        return here, False
+
+    def _gone_around(self, resource: str) -> str:
+        """A directory around it that another removed, path by path; empty if none did."""
+        for around in ancestors(resource):
+            here = self._steps.get(around)
+            if here and here[-1].target.after["type"] == "absent" and here[0].target.before["type"] == "dir":
+                return around if around not in self._moves else ""
+        return ""
+
+    def _was(self, target: Target, around: str) -> State | None:
+        """How the other found it, in a directory that it removed whole."""
+        digest = self._steps[around][0].target.before.get("manifest")
+        if digest is None:
+            return ABSENT  # what was there the other tells path by path
+        if not self._blobs.has(digest):
+            return None
+        row = self._rows(digest).get(target.resource[len(around) + 1 :])
+        if row is None:
+            return ABSENT
+        if row[TYPE] == "file":
+            return {"type": "file", "mode": row[MODE], "digest": row[DIGEST]}
+        return {"type": "dir"} if row[TYPE] == "dir" else None
 
     def overturned(self, told: Collection[str]) -> Iterator[Target]:
         """What others made, brought or changed meanwhile, and is as it was at the beginning again, by the hand that is
@@ -123,8 +197,11 @@ class _Others:
     def _overturned(
         self, resource: str, here: list[Step], told: Collection[str], places: Places
     ) -> Iterator[Target]:
-        before, left = here[0].target.before, here[-1].target.after
-        now = _seen(places, resource, left, self._blobs)
+        if self._went_later(resource, here[-1].order):
+            return
+        before = here[0].target.before
+        left = left_by(here, before)
+        now = seen(places, resource, left, self._blobs)
         if "manifest" in left and self._blobs.has(left["manifest"]):
             yield from self._entries_gone(resource, left["manifest"])
         if now is None or self._moved_back(before, now) or self._moved_back(left, now):
@@ -138,9 +215,18 @@ class _Others:
             if left["type"] == "absent" and now["type"] == "dir":
                 yield Target(resource, ABSENT, now)
                 yield from self._all_in(resource, told, places)
-        elif resource not in told and not _alike(left, now):
+        elif "meta" in left and now["type"] == "absent":
+            return  # it was not theirs
+        elif resource not in told and not alike(left, now):
             kept = left if self._is_kept(left) else left | {"excluded": NOT_CAPTURED}
             yield Target(resource, kept, now)
+
+    def _went_later(self, resource: str, order: int) -> bool:
+        """With a directory that another moved away or removed after that."""
+        around = (self._steps.get(one) for one in ancestors(resource))
+        return any(
+            here[-1].order > order and here[-1].target.after["type"] == "absent" for here in around if here
+        )
 
     def _moved_back(self, state: State, now: State) -> bool:
         """A directory that is still the same, or is again at some place where it was."""
@@ -152,7 +238,7 @@ class _Others:
     def _is_known(self, resource: str, left: State) -> bool:
         """Whether what is in a directory is known: not if it was moved here from elsewhere."""
         return "identity" not in left or any(
-            to == resource and self._is_watched(start) for start, to in _moves(self._steps).items()
+            to == resource and self._is_watched(start) for start, to in self._moves.items()
         )
 
     def _all_in(self, resource: str, told: Collection[str], places: Places) -> Iterator[Target]:
@@ -160,19 +246,21 @@ class _Others:
         for directory, folders, names in os.walk(path_of(resource)):
             for name in (*folders, *names):
                 inside = file_resource(os.path.join(directory, name))
-                now = _seen(places, inside, ABSENT, self._blobs) if inside not in told else None
+                now = seen(places, inside, ABSENT, self._blobs) if inside not in told else None
                 if now is not None:
                     yield Target(inside, ABSENT, now)
 
     def _is_watched(self, resource: str) -> bool:
-        return any(resource.startswith(f"{root.rstrip('/')}/") for root in self._roots)
+        return is_watched(resource, self._roots)
 
     def _is_kept(self, state: State) -> bool:
         return "digest" not in state or self._blobs.has(state["digest"])
 
     def _came_with_a_directory(self, target: Target) -> bool:
-        if target.before["type"] != "absent":
-            return False
+        return target.before["type"] == "absent" and self.is_brought_back(target)
+
+    def is_brought_back(self, target: Target) -> bool:
+        """It is as it was in a directory that others made whole."""
         for around in ancestors(target.resource):
             here = self._steps.get(around)
             digest = here[-1].target.after.get("manifest") if here else None
@@ -207,18 +295,6 @@ class _Others:
         return {row[PATH]: row for row in read_manifest(self._blobs, digest)}
 
 
-def _seen(places: Places, resource: str, manner: State, blobs: Blobs) -> State | None:
-    """None where nobody can look."""
-    try:
-        place = places.within_reach(resource)
-        if place is None:
-            return ABSENT
-        manner = {"type": "dir"} if manner["type"] == "dir" else manner
-        return see(place, manner, Scope(blobs))
-    except (OSError, CannotCapture):
-        return None
-
-
 def _inode(resource: str) -> tuple[int, int] | None:
     try:
         status = os.lstat(path_of(resource))
@@ -241,79 +317,5 @@ def _is_row(row: Row, state: State) -> bool:
     return row[TYPE] != "file" or row[DIGEST] == state.get("digest")
 
 
-def _followed(targets: Sequence[Target], steps: Steps) -> list[Target]:
-    """What is in a directory that another moved: told where it is now, if it was changed at all."""
-    moves = _moves(steps)
-    if not moves:
-        return list(targets)
-    there = {target.resource: target for target in targets}
-    gone: set[str] = set()
-    found: list[Target] = []
-    for target in targets:
-        around = next((one for one in ancestors(target.resource) if one in moves), "")
-        if not around or target.after["type"] != "absent":
-            continue
-        name = moves[around] + target.resource[len(around) :]
-        now = there.get(name)
-        if now and now.before["type"] != "absent":
-            continue
-        if now is None and os.path.lexists(path_of(name)):
-            gone.add(target.resource)  # outside of what is watched
-            continue
-        gone |= {target.resource, name}
-        after = now.after if now else ABSENT
-        if not _alike(target.before, after):
-            found.append(Target(name, target.before, after))
-    return [target for target in targets if target.resource not in gone] + found
-
-
-def _moves(steps: Steps) -> dict[str, str]:
-    """From where to where directories were moved whole."""
-    came: dict[tuple[int, int], str] = {}
-    for resource, here in steps.items():
-        state = here[-1].target.after
-        if "identity" in state:
-            came[state["dev"], state["ino"]] = resource
-    moves: dict[str, str] = {}
-    for resource, here in steps.items():
-        state = here[0].target.before
-        if "identity" in state and here[-1].target.after["type"] == "absent":
-            if to := came.get((state["dev"], state["ino"])):
-                moves[resource] = to
-    return moves
-
-
-def _mixed(target: Target, by: str) -> Target:
-    """Whoever takes it back takes what the other did with it."""
-    note = {"mixed": short(by)}
-    if target.after["type"] == "absent":
-        return target._replace(before=target.before | note)
-    return target._replace(after=target.after | note)
-
-
-def is_mixed(target: Target) -> bool:
-    return "mixed" in target.after or "mixed" in target.before
-
-
-def _explained(target: Target, here: list[Step] | None) -> bool:
-    if not here:
-        return False
-    state = target.before
-    for step in here:
-        if not _alike(state, step.target.before):
-            return False
-        state = step.target.after
-    return _alike(state, target.after)
-
-
 def _removed(steps: list[Step] | None) -> bool:
     return bool(steps) and steps[-1].target.after["type"] == "absent" and "manifest" in steps[0].target.before
-
-
-def _alike(one: State, other: State) -> bool:
-    """A directory may be told as a whole by one and as a shell by the other."""
-    if one["type"] == other["type"] == "dir":
-        return one.get("mode") == other.get("mode")
-    if "meta" in one or "meta" in other:
-        return one["type"] == other["type"] and one.get("mode") == other.get("mode")
-    return same(one, other)

@@ -6,9 +6,10 @@ from typing import Any
 
 from takeback.adapters.file.kernel import AT_ROOT, libc
 from takeback.adapters.tree.change import put_targets
-from takeback.adapters.watch.apart import steps_of, without
+from takeback.adapters.watch.apart import without
 from takeback.adapters.watch.processes import at_work
 from takeback.adapters.watch.roots import Root
+from takeback.adapters.watch.steps import steps_of
 from takeback.adapters.watch.watched import Baseline, Place, WatchedRoot
 from takeback.errors import StoreBusy
 from takeback.model.change import Change

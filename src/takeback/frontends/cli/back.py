@@ -11,6 +11,7 @@ from takeback.api import now
 from takeback.audit.views import effect_json
 from takeback.errors import Blocked, Misuse, Refused, StoreBusy, Stuck, TakebackError
 from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.finished import finished_just_now, tell_finished
 from takeback.frontends.cli.opening import (
     agent_of,
     existing,
@@ -32,6 +33,7 @@ from takeback.model.effect import OPEN_STATES, PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, nothing_to_do
 from takeback.model.run import RunInfo
+from takeback.runs.box_history import with_commits
 from takeback.runs.names import latest_first
 from takeback.storage.protocols import Query
 
@@ -87,6 +89,8 @@ def _undo(asked: Asked) -> int:
         "agent": agent_of(asked),
     }
     with existing(asked) as tb:
+        if done := finished_just_now(tb, "undo", options.ids, bool(options.run or options.to)):
+            return tell_finished(asked, tb, "undo", done)
         try:
             if not (options.ids or options.run or options.to):
                 return _newest_taken_back(asked, tb, wishes)
@@ -105,10 +109,10 @@ def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> 
     """What was done last and still holds: an effect that someone took back by hand must not bar the way."""
     passed: list[Effect] = []
     for newest in _done_last(tb, passed):
-        if newest.change.args.get("merged"):  # the commit of a box: what it merged goes with it
-            wishes = {**wishes, "with_needs": True}
-        carry_out = partial(_undo_past, tb, newest, passed)
-        wanted = Wanted("undo", f"{short(newest.id)}{_how(asked.options)}", carry_out, newest=newest)
+        whole = with_commits(tb.store.journal, [newest])  # what the commit of a box has merged goes with it
+        carry_out = partial(_undo_past, tb, whole, passed)
+        words = " ".join(short(one.id) for one in whole) + _how(asked.options)
+        wanted = Wanted("undo", words, carry_out, newest=newest)
         result, started = _taken_back(asked, tb, wanted, wishes)
         if not nothing_to_do(result.targets):
             return tell_result(asked, tb, wanted._replace(passed=tuple(passed)), result, started)
@@ -119,15 +123,17 @@ def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> 
     raise Refused(f"There is nothing to undo{already}.", hint="`takeback log` shows what happened.")
 
 
-def _undo_past(tb: "Takeback", effect: Effect, passed: Sequence[Effect], **wishes: Any) -> UndoResult:
-    """Those that were passed over may stand on it; they are taken back with it, which changes nothing more."""
+def _undo_past(
+    tb: "Takeback", effects: Sequence[Effect], passed: Sequence[Effect], **wishes: Any
+) -> UndoResult:
+    """Those that were passed over may stand on these; they are taken back with them, which changes nothing more."""
     try:
-        return tb.undo([effect], **wishes)
+        return tb.undo(effects, **wishes)
     except Blocked as error:
         ids = {one.id for one in passed}
         if not ids.issuperset(error.blockers):
             raise
-    result = tb.undo([effect, *passed], **wishes)
+    result = tb.undo([*effects, *passed], **wishes)
     return result._replace(
         effects=tuple(one for one in result.effects if one.id not in ids),
         targets=tuple(one for one in result.targets if one.effect not in ids),
@@ -199,7 +205,7 @@ def _named(tb: "Takeback", name: str) -> "str | RunInfo":
 
 def _done_last(tb: "Takeback", passed: Sequence[Effect]) -> Iterator[Effect]:
     """Newest first. One that is still being made, or stuck, must not be passed over."""
-    for effect in latest_first(tb.store.journal, (State.DONE, *OPEN_STATES)):
+    for effect in latest_first(tb.store.journal, Query(states=(State.DONE, *OPEN_STATES))):
         if effect.waits_for == PERSON:
             yield effect
             continue
@@ -231,6 +237,8 @@ def _redo(asked: Asked) -> int:
         "agent": agent_of(asked),
     }
     with existing(asked) as tb:
+        if done := finished_just_now(tb, "redo", [options.id] if options.id else []):
+            return tell_finished(asked, tb, "redo", done)
         words = typed(options.id) if options.id else ""
         wanted = Wanted("redo", words, partial(tb.redo, options.id))
         try:
@@ -240,11 +248,21 @@ def _redo(asked: Asked) -> int:
 
 
 def _keep_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("ids", nargs="*", metavar="ID", help="effects")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="effects, or runs by id or name")
     parser.add_argument("--run", metavar="R", help="everything this run did")
     parser.add_argument(
         "--force", action="store_true", help="make what is held even over what others changed since"
     )
+
+
+def _to_keep(tb: "Takeback", what: "str | RunInfo") -> list[str]:
+    """An effect, or everything a run did and holds."""
+    if isinstance(what, str):
+        return [tb.effect(what).id]
+    found = tb.effects(run=what, state=(State.DONE, State.PROPOSED))
+    return [
+        one.id for one in found if not one.is_undo and (one.state is State.DONE or one.waits_for == PERSON)
+    ]
 
 
 def _keep(asked: Asked) -> int:
@@ -254,12 +272,10 @@ def _keep(asked: Asked) -> int:
             "Name the effects to keep, or a run with --run.", hint="`takeback keep @` keeps the newest."
         )
     with existing(asked) as tb:
-        wanted = options.ids or [
-            one
-            for one in tb.effects(run=options.run, state=(State.DONE, State.PROPOSED))
-            if not one.is_undo and (one.state is State.DONE or one.waits_for == PERSON)
-        ]
-        kept = tb.keep(wanted, force=options.force) if wanted else ()
+        named = [tb.find_run(options.run)] if options.run else [_named(tb, name) for name in options.ids]
+        # Each once: a run may be named beside one of its effects.
+        wanted = dict.fromkeys(name for one in named for name in _to_keep(tb, one))
+        kept = tb.keep(tuple(wanted), force=options.force) if wanted else ()
         give(asked, tb, [effect_json(effect) for effect in kept])
         for effect in kept[:_MOST_LISTED]:
             asked.screen.say(

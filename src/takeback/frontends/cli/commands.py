@@ -47,6 +47,7 @@ class Command(NamedTuple):
 
     arguments: Callable[[ArgumentParser], None]
     carry_out: Callable[[Asked], int]
+    mixed: bool = False  # options may stand between its words
 
 
 COMMANDS: dict[str, Entry] = {
@@ -85,7 +86,15 @@ COMMANDS: dict[str, Entry] = {
     "mkdir": Entry("Change", "files", "make a directory", "takeback mkdir -p conf.d/sites"),
     "ln": Entry("Change", "files", "make a symbolic link", "takeback ln releases/42 current"),
     "chmod": Entry("Change", "files", "set the mode of a file", "takeback chmod 755 run.sh"),
-    "log": Entry("Look", "look", "list effects, newest first", "takeback log -n 5 --path src/"),
+    "sql": Entry(
+        "Change",
+        "sql",
+        "protect a database, see what is covered, run a statement as an effect",
+        "takeback sql protect postgresql:///app",
+    ),
+    "log": Entry(
+        "Look", "look", "list effects, newest first: what took hold last", "takeback log -n 5 --path src/"
+    ),
     "show": Entry("Look", "show", "everything that is known of one effect", "takeback show @"),
     "diff": Entry("Look", "show", "what an effect changed, before to after", "takeback diff @~1"),
     "status": Entry(
@@ -235,7 +244,7 @@ def _run(words: list[str], made: list[str]) -> int:
         raise Misuse(f"There is no command {name!r}.", hint=_suggestion(name))
     command = command_named(name)
     parser = parser_of(name, command)
-    options = parser.parse_args(words)
+    options = parser.parse_intermixed_args(words) if command.mixed else parser.parse_args(words)
     _refuse_nameless(options)
     gc.enable()
     screen = screen_for(options.json, options.quiet, options.no_color, options.store)

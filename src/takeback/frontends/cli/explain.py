@@ -7,8 +7,8 @@ from takeback.audit.explain import Explained, beyond, explained_json, in_words, 
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import nothing_yet, opened, store_path
 from takeback.frontends.cli.output import clean
-from takeback.frontends.cli.running import command_in
-from takeback.model.resource import file_resource
+from takeback.frontends.cli.running import command_in, refuse_stray_root
+from takeback.model.resource import display, file_resource
 from takeback.runs.coverage import of_roots, of_sandbox
 from takeback.runs.request import directory_of, words_of
 
@@ -21,6 +21,7 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--root", metavar="DIR", action="append", default=[], help="what would be watched in place"
     )
+    parser.add_argument("--force", action="store_true", help="as `run --in-place --force` would do it")
     parser.add_argument("--no-network", action="store_true", help="as `run --no-network` would do it")
     parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND", help="the command, after --")
 
@@ -28,6 +29,7 @@ def _arguments(parser: ArgumentParser) -> None:
 def _explain(asked: Asked) -> int:
     options, screen = asked.options, asked.screen
     argv = words_of(command_in(options.command))
+    refuse_stray_root(options)
     cwd = directory_of(None)
     explained = _explained(asked, argv, cwd)
     screen.give(explained_json(explained))
@@ -54,6 +56,7 @@ def _explain(asked: Asked) -> int:
 
 def _explained(asked: Asked, argv: tuple[str, ...], cwd: str) -> Explained:
     from takeback.sandbox.ability import ability
+    from takeback.sandbox.unmapped import unmapped
 
     options = asked.options
     others = ()
@@ -62,11 +65,16 @@ def _explained(asked: Asked, argv: tuple[str, ...], cwd: str) -> Explained:
             others = others_at_work(tb.store.journal, file_resource(cwd))
     able = ability(store_path(asked))
     if options.in_place or not able.engine:
-        roots = tuple(os.path.abspath(root) for root in options.root) or (cwd,)
-        why = "" if options.in_place else able.why
-        return Explained("in place", why, of_roots(roots), (), beyond(argv), others)
+        from takeback.adapters.watch.roots import refuse_dangerous, roots_of
+
+        roots = roots_of(options.root or (cwd,))
+        refuse_dangerous(roots, os.fsencode(os.path.realpath(store_path(asked))), options.force)
+        coverage = of_roots(tuple(display(root.resource) for root in roots))
+        return Explained("in place", "" if options.in_place else able.why, coverage, (), beyond(argv), others)
     coverage = of_sandbox(able, not options.no_network)
-    return Explained("sandbox", "", coverage, able.not_covered, beyond(argv), others)
+    path, whose = unmapped(cwd)
+    here = ((path, f"{whose}: cannot be changed inside"),) if path else ()
+    return Explained("sandbox", "", coverage, (*here, *able.not_covered), beyond(argv), others)
 
 
 COMMANDS = {"explain": Command(_arguments, _explain)}

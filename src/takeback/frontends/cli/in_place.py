@@ -4,7 +4,7 @@ import os
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from takeback.errors import Misuse, TakebackError
+from takeback.errors import Conflict, Misuse, TakebackError
 from takeback.frontends.cli.commands import OURS, Asked
 from takeback.frontends.cli.gate import Gate
 from takeback.frontends.cli.interrupted import taken_back
@@ -13,8 +13,9 @@ from takeback.frontends.cli.output import bytes_in_words, clean, counted, warn
 from takeback.model.ids import new_id, short
 from takeback.model.plan import Outcome
 from takeback.model.resource import display, file_resource
+from takeback.model.turns import way_to_both
 from takeback.runs.captured import Captured
-from takeback.runs.merging import shown, told
+from takeback.runs.command_line import shown, told
 from takeback.runs.outcome import CommandOutcome, in_numbers, in_words
 from takeback.runs.request import directory_of, words_of
 
@@ -103,7 +104,7 @@ def _carried_out(
         except BaseException as error:
             taken_back(tb, run, error, "nothing was changed")
             raise
-        return _settled(asked, tb, run, outcome, watch.elsewhere)
+        return _settled(asked, tb, run, outcome, watch)
 
 
 def _not_run(hint: str) -> str:
@@ -170,23 +171,27 @@ def _finished(asked: Asked, watch: "Watch", gate: Gate, exit_code: int, mark: st
         warn(f"takeback: {clean(names)} {still} from now on is not part of this.")
     effect = watch.finish(more)
     stopped = "time" if gate.timed_out else ""
-    if watch.others and not asked.screen.quiet and not asked.screen.json:
-        warn(f"takeback: {clean(watch.others)}")
-    coverage = " ".join(filter(None, (watch.coverage, watch.shared, watch.others)))
+    for sentence in filter(None, (watch.told_of_databases, watch.others, watch.turned_back)):
+        if not asked.screen.quiet and not asked.screen.json:
+            warn(f"takeback: {clean(sentence)}")
+    asked.made.extend(one.id for one in watch.databases)
+    told = (watch.coverage, watch.shared, watch.told_of_databases, watch.others, watch.turned_back)
+    coverage = " ".join(filter(None, told))
     return CommandOutcome(exit_code, b"", b"", effect, watch.changes, coverage, stopped=stopped)
 
 
 def _settled(
-    asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome, elsewhere: tuple[str, ...]
+    asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome, watch: "Watch"
 ) -> tuple[CommandOutcome, int]:
-    """`elsewhere`: what changed, and is recorded with another effect."""
     failed = outcome.exit_code != 0
     code = outcome.exit_code
     if outcome.effect is None:
-        what = _not_its_own(elsewhere) if elsewhere else "and changed nothing"
+        what = _not_its_own(watch.elsewhere) if watch.elsewhere else "and changed nothing"
+        if watch.turned_back or watch.databases:
+            what = "and nothing was taken back"
         if failed and not asked.screen.quiet and not asked.screen.json:
             warn(f"takeback: it failed ({_why(outcome)}), {what}.")
-        if failed and elsewhere:
+        if failed and (watch.elsewhere or watch.turned_back):
             outcome = outcome._replace(text=f"The command ended with exit code {outcome.exit_code}, {what}.")
     elif failed and asked.options.on_failure == "undo":
         outcome, code = _taken_back(asked, tb, run, outcome)
@@ -215,13 +220,12 @@ def _taken_back(
         result = run.undo(effect)
     except TakebackError as error:
         asked.made.append(effect.id)
-        mixed = any("mixed" in state for one in effect.targets for state in (one.before, one.after))
-        way_on = (
-            f"undo {short(effect.id)} --force` does it" if mixed else f"undo {short(effect.id)}` tries again"
-        )
+        both = way_to_both(effect, {one.resource for one in effect.targets})
+        again = f"`takeback undo {short(effect.id)}` tries again, or tells how."
+        way_on = again if isinstance(error, Conflict) else both or again
         warn(
             f"takeback: it failed ({_why(outcome)}), but what it changed could not be taken back: {clean(str(error))} "
-            f"`takeback {way_on}."
+            f"{way_on}"
         )
         return outcome, OURS
     # Told is what was seen to be back: what others changed after the command stays with them.
@@ -237,6 +241,8 @@ def _taken_back(
             warn(f"takeback: {display(resource)} stays: {clean(why)}")
         if len(stay) > _LISTED:
             warn(f"takeback: and {counted(len(stay) - _LISTED, 'path')} more stay")
+        if both := way_to_both(effect, stay):
+            warn(f"takeback: {both}")
         undo = result.undo[0].id if result.undo else effect.id
         warn(f"takeback: `takeback redo {short(undo)}` brings it back, if it was not all the command's.")
         if effect.remedy and effect.remedy.residue:

@@ -1,5 +1,10 @@
 """A signal came while a command was at work: what became of its changes goes with the interruption, to be told."""
 
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from takeback.frontends.cli.output import clean, counted
@@ -7,6 +12,7 @@ from takeback.model.effect import PERSON, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, UndoResult
 from takeback.model.resource import display
+from takeback.runs.signals import shared
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
@@ -15,6 +21,49 @@ if TYPE_CHECKING:
 
 _LISTED = 5
 _BACK = (Outcome.UNDONE, Outcome.ALREADY)
+
+
+@contextmanager
+def ctrl_c_is_for_the_command() -> Iterator[None]:
+    """While it runs. A terminal sends ^C to the command as well, and what it does about it is its own affair: an
+    interpreter goes on, others end, and then it is seen how. Sent by somebody to us alone, it is for us."""
+    if not _in_front():
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    over = threading.Event()
+    listener = threading.Thread(target=_listen, args=(over,), name="takeback-signals", daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        over.set()
+        signal.pthread_kill(listener.ident or 0, signal.SIGINT)
+        listener.join()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _listen(over: threading.Event) -> None:
+    signals = shared()
+    while True:
+        heard = signal.sigwaitinfo((signal.SIGINT,))
+        if over.is_set():
+            return
+        if heard.si_code <= 0:  # not the kernel's, so not the terminal's
+            signals.hear(signal.SIGINT)
+
+
+def _in_front() -> bool:
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def taken_back(tb: "Takeback", run: "Run", error: BaseException, nothing: str) -> None:
@@ -28,6 +77,30 @@ def taken_back(tb: "Takeback", run: "Run", error: BaseException, nothing: str) -
         error.add_note(_in_words(tb, run.id, result, nothing))
 
 
+def unanswered(tb: "Takeback", run: "Run", effect: str, error: BaseException) -> None:
+    """A signal instead of an answer to the question what to do with it: it stays held. If it came after the answer, it
+    was heard when that was carried out."""
+    state = tb.effect(effect).state
+    told = "it was discarded; nothing was changed"
+    if state is State.PROPOSED:
+        told = _held(effect)
+    elif state is State.DONE:
+        told = f"it was kept: `takeback undo {short(effect)}` takes it back"
+    try:
+        with run.uninterrupted():
+            run.close()
+    except (KeyboardInterrupt, SystemExit) as again:
+        again.add_note(told)
+        raise
+    error.add_note(told)
+
+
+def _held(effect: str) -> str:
+    name = short(effect)
+    ways = f"`takeback keep {name}` makes it, `takeback undo {name}` drops it"
+    return f"nothing was changed, and what it did is held: {ways}"
+
+
 def _in_words(tb: "Takeback", run: str, result: UndoResult | None, nothing: str) -> str:
     held = [
         one
@@ -35,9 +108,7 @@ def _in_words(tb: "Takeback", run: str, result: UndoResult | None, nothing: str)
         if one.waits_for == PERSON
     ]
     if held:
-        name = short(held[-1].id)
-        ways = f"`takeback keep {name}` makes it, `takeback undo {name}` drops it"
-        return f"nothing was changed, and what it did is held: {ways}"
+        return _held(held[-1].id)
     if result is None:
         of_run = tb.store.journal.effects(Query(run=run, states=(State.DONE, State.STUCK)))
         left = [one for one in of_run if not one.is_undo]

@@ -94,6 +94,7 @@ def _marks(effect: Effect) -> str:
     marks = [
         "kept" if effect.kept else "",
         "forgotten" if effect.forgotten else "",
+        "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
         f"by {short(effect.undone_by)}" if effect.undone_by else "",
         clean(effect.note) if effect.state in (State.STUCK, State.ABORTED) else "",
     ]

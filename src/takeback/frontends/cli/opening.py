@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SESSION = "command line"
 AGENT = "cli"
+_MOST_NAMED = 5
 WAIT_SECONDS = 10  # for another command that is at work in the same run
 
 
@@ -43,6 +44,7 @@ def opened(asked: Asked) -> Iterator[Takeback]:
     """The store, with what a crash left settled and told."""
     with takeback.api.open(store_path(asked)) as tb:
         tell_recovered(tb)
+        tb.tell = lambda words: warn(f"takeback: {clean(words)}")
         yield tb
 
 
@@ -56,12 +58,32 @@ def existing(asked: Asked) -> Iterator[Takeback]:
 
 
 def tell_recovered(tb: Takeback) -> None:
+    if tb.unrecovered:
+        warn(f"What a crash left could not be settled yet: {clean(tb.unrecovered)}")
     if tb.recovered:
-        from takeback.engine.recover import in_words
+        from takeback.engine.recover import IN_DOUBT, in_words
 
+        said: set[str] = set()
         for one in tb.recovered:
+            if one.detail.startswith(IN_DOUBT):
+                if one.detail not in said:
+                    _tell_doubt(tb, one.detail)
+                said.add(one.detail)
+                continue
             open_still = tb.effect(one.effect).waits_for == COMMAND
             warn(f"{'Not recorded yet' if open_still else 'Recovered from a crash'}: {clean(in_words(one))}")
+
+
+def _tell_doubt(tb: Takeback, why: str) -> None:
+    """Once, however many effects wait for the same server."""
+    same = [one for one in tb.recovered if one.detail == why]
+    if len(same) == 1:
+        what = f"{short(same[0].effect)} {same[0].summary} {why}"
+    else:
+        names = ", ".join(short(one.effect) for one in same[:_MOST_NAMED])
+        more = f" and {len(same) - _MOST_NAMED:,} more" if len(same) > _MOST_NAMED else ""
+        what = f"{names}{more} are in doubt:{why.partition(':')[2]}"
+    warn(f"Not settled yet: {clean(what)}")
 
 
 def give(asked: Asked, tb: Takeback, data: "dict[str, Any] | list[dict[str, Any]]") -> None:

@@ -2,23 +2,24 @@
 
 import os
 import sys
-from argparse import REMAINDER, ArgumentParser
+from argparse import REMAINDER, ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import OURS, Asked, Command
-from takeback.frontends.cli.interrupted import taken_back
+from takeback.frontends.cli.interrupted import ctrl_c_is_for_the_command, taken_back, unanswered
 from takeback.frontends.cli.opening import agent_of, opened
 from takeback.frontends.cli.output import bytes_in_words, clean, counted, warn
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
 from takeback.model.resource import display
-from takeback.runs.merging import shown
-from takeback.runs.outcome import CommandOutcome, in_numbers
+from takeback.runs.command_line import shown
+from takeback.runs.outcome import CommandOutcome, in_numbers, left_behind
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
+    from takeback.model.effect import Effect
     from takeback.runs.run import Run
 
 _LISTED = 10
@@ -43,6 +44,13 @@ def _arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--no-network", action="store_true", help="without network")
     parser.add_argument("--timeout", metavar="S", help="end it after this many seconds")
+    parser.add_argument(
+        "--sql",
+        metavar="URL",
+        action="append",
+        default=[],
+        help="a database that it changes by a driver of its own: all that is one effect (env:NAME hides the address)",
+    )
     group = parser.add_argument_group("without a sandbox")
     group.add_argument(
         "--in-place", action="store_true", help="let it change the files themselves, and watch"
@@ -68,6 +76,11 @@ def command_in(words: list[str]) -> list[str]:
     return command
 
 
+def refuse_stray_root(options: Namespace) -> None:
+    if options.root and not options.in_place:
+        raise Misuse("--root is for --in-place.", hint="In a sandbox everything is covered.")
+
+
 def seconds(text: str | None) -> float:
     if text is None:
         return 0
@@ -84,12 +97,13 @@ def _run(asked: Asked) -> int:
     options = asked.options
     argv = command_in(options.command)
     limit = seconds(options.timeout)
-    if options.root and not options.in_place:
-        raise Misuse("--root is for --in-place.", hint="In a sandbox everything is covered.")
+    refuse_stray_root(options)
     if options.ask and not (sys.stdin and sys.stdin.isatty()):
         raise Misuse(
             "--ask needs a terminal to ask at.", hint="Use --hold, then `takeback keep` or `takeback undo`."
         )
+    if options.sql:
+        return _with_databases(asked, argv, limit)
     if options.in_place:
         return _in_place(asked, argv)
     with opened(asked) as tb:
@@ -104,6 +118,21 @@ def _run(asked: Asked) -> int:
             return _in_place(asked, argv)
         outcome = _carried_out(asked, tb, argv, limit)
         return _told(asked, tb, outcome)
+
+
+def _with_databases(asked: Asked, argv: list[str], limit: float) -> int:
+    from takeback.frontends.cli.with_databases import carried_out, refuse_unfit, refuse_unknown, say_effects
+
+    options = asked.options
+    refuse_unfit(asked)
+    refuse_unknown(options.sql)
+    with opened(asked) as tb:
+        with tb.run(options.name or shown(tuple(argv)) or "command", agent_of(asked)) as run:
+            outcome, effects = carried_out(asked, tb, run, argv, limit)
+        asked.made.extend(effect.id for effect in effects)
+        if not (asked.screen.json or asked.screen.quiet):
+            say_effects(tb, effects, outcome)
+        return _told(asked, tb, outcome, tuple(tb.effect(effect.id) for effect in effects))
 
 
 def _here() -> str:
@@ -123,20 +152,25 @@ def _carried_out(asked: Asked, tb: "Takeback", argv: list[str], limit: float) ->
     options = asked.options
     with tb.run(options.name or shown(tuple(argv)) or "command", agent_of(asked)) as run:
         try:
-            outcome = run.command(
-                argv,
-                network=not options.no_network,
-                timeout=limit,
-                hold=options.hold or options.ask,
-                on_failure=options.on_failure,
-                capture=asked.screen.json,
-                dry_run=options.dry_run,
-            )
+            with ctrl_c_is_for_the_command():
+                outcome = run.command(
+                    argv,
+                    network=not options.no_network,
+                    timeout=limit,
+                    hold=options.hold or options.ask,
+                    on_failure=options.on_failure,
+                    capture=asked.screen.json,
+                    dry_run=options.dry_run,
+                )
         except BaseException as error:
             taken_back(tb, run, error, "what the command had changed is dropped; nothing was changed")
             raise
         if options.ask and outcome.held and outcome.effect:
-            outcome = _asked_for(asked, tb, run, outcome)
+            try:
+                outcome = _asked_for(asked, tb, run, outcome)
+            except (KeyboardInterrupt, SystemExit) as error:
+                unanswered(tb, run, outcome.effect.id, error)
+                raise
     return outcome
 
 
@@ -166,14 +200,16 @@ def _answer(question: str) -> str:
     return sys.stdin.readline().strip().lower()
 
 
-def _told(asked: Asked, tb: "Takeback", outcome: CommandOutcome) -> int:
+def _told(asked: Asked, tb: "Takeback", outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ()) -> int:
+    """`rows`: the effects in databases."""
     if outcome.effect:
         asked.made.append(outcome.effect.id)
     if asked.screen.json:
-        asked.screen.give(outcome_json(tb, outcome))
+        databases = {"databases": [effect_json(one) for one in rows]} if asked.options.sql else {}
+        asked.screen.give(outcome_json(tb, outcome) | databases)
     elif not asked.screen.quiet:
-        _say(asked, outcome)
-    if outcome.conflicts:
+        _say(asked, outcome, rows)
+    if outcome.conflicts or any(one.receipt.get("lost") or one.receipt.get("one_way") for one in rows):
         return OURS
     return outcome.exit_code
 
@@ -195,9 +231,11 @@ def outcome_json(tb: "Takeback", outcome: CommandOutcome) -> dict[str, Any]:
     }
 
 
-def _say(asked: Asked, outcome: CommandOutcome) -> None:
+def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ()) -> None:
     """On standard error: standard output is the command's own."""
     failed = _why(asked, outcome)
+    if outcome.leftover:
+        warn(f"takeback: {left_behind(outcome.leftover)}")
     if outcome.conflicts:
         _say_conflicts(outcome.conflicts)
     if asked.options.dry_run:
@@ -215,11 +253,28 @@ def _say(asked: Asked, outcome: CommandOutcome) -> None:
              + (f", though it failed ({failed})" if outcome.exit_code else ""))  # fmt: skip
         if outcome.effect.remedy and outcome.effect.remedy.residue:
             warn(f"takeback: not exact: {clean(outcome.effect.remedy.residue)}.")
+    elif outcome.exit_code and asked.options.sql:
+        from takeback.frontends.cli.with_databases import after_failure
+
+        warn(f"takeback: {after_failure(failed, rows, outcome)}")
     elif outcome.exit_code:
         dropped = f"; dropped: {in_numbers(outcome.changes)}" if outcome.changes else ""
         warn(f"takeback: it failed ({failed}), so nothing was changed{dropped}.")
+        _hint_at_owners()
     elif asked.options.ask and outcome.changes:
         warn("takeback: discarded; nothing was changed.")
+
+
+def _hint_at_owners() -> None:
+    """What it printed went to the terminal and is not known; so this is told wherever it may be the reason."""
+    from takeback.sandbox.unmapped import OVERFLOW, unmapped
+
+    path, whose = unmapped(".")
+    if path:
+        warn(
+            f'hint: If it said "{OVERFLOW}": what is of other users or groups cannot be changed in a sandbox by an '
+            f"ordinary user ({clean(os.path.normpath(path))} {whose}). `takeback run --in-place` can."
+        )
 
 
 def _why(asked: Asked, outcome: CommandOutcome) -> str:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse, ResourceUnreachable, TakebackError
 from takeback.frontends.cli.commands import OURS, Asked, Command
+from takeback.frontends.cli.interrupted import ctrl_c_is_for_the_command
 from takeback.frontends.cli.opening import agent_of, existing, nothing_yet, opened
-from takeback.frontends.cli.output import clean, complain, counted, local_time, put, warn
+from takeback.frontends.cli.output import clean, complain, counted, local_time, printing, put, warn
 from takeback.frontends.cli.running import seconds
 from takeback.frontends.cli.shell_lines import commands, from_list, from_script, from_terminal
 from takeback.model.ids import short
@@ -61,17 +62,16 @@ def _shell(asked: Asked) -> int:
     if options.box and options.base != "/":
         raise Misuse("A box knows what it is over.", hint="Give either --box or --base.")
     limit = seconds(options.timeout)
-    with opened(asked) as tb, tb.session(f"shell {os.getpid()}", agent_of(asked)) as run:
-        try:
-            with run.sandbox(
-                options.base, box=options.box, network=not options.no_network, timeout=limit
-            ) as box:
-                session = Session(asked, tb, box)
-                code = session.go_on()
-                box.settle()
-                session.tell_end(code)
-        finally:
-            run.close()  # however it ended: what was done stays in the box, and nobody goes on with this run
+    # However it ends, what was done stays in the box.
+    with (
+        opened(asked) as tb,
+        tb.run(f"shell {os.getpid()}", agent_of(asked), on_death="keep") as run,
+        run.sandbox(options.base, box=options.box, network=not options.no_network, timeout=limit) as box,
+    ):
+        session = Session(asked, tb, box)
+        code = session.go_on()
+        box.settle()
+        session.tell_end(code)
     return code
 
 
@@ -104,6 +104,9 @@ class Session:
         try:
             for line in commands(lines):
                 self._carry_out(line)
+                if sys.stdout:
+                    with printing():
+                        sys.stdout.flush()  # before what the next command prints itself
                 if self._ends or (options.stop and self._code):
                     break
             if options.commit and not self._code:
@@ -146,7 +149,8 @@ class Session:
     def _run(self, line: str) -> None:
         capture = self._asked.screen.json
         # A script is read from our standard input, which is not that of its commands.
-        outcome = self._box.run(line, capture=capture, stdin=None if self._terminal else b"")
+        with ctrl_c_is_for_the_command():
+            outcome = self._box.run(line, capture=capture, stdin=None if self._terminal else b"")
         if outcome.unstarted:
             raise ResourceUnreachable(
                 f"No line can be run here: /bin/sh of {self._box.base} could not be started ({outcome.unstarted}).",
@@ -282,9 +286,11 @@ def _interruptible(terminal: bool) -> Iterator[None]:
 
 def _say(outcome: "BoxOutcome") -> None:
     """On standard error: standard output is the command's own."""
-    if outcome.moved_from:
+    if outcome.gone:
+        lost = outcome.cwd == outcome.gone
+        now = "`cd` with a whole path leads to another" if lost else f"you are in {clean(outcome.cwd)}"
         warn(
-            f"takeback: {clean(outcome.moved_from)} does not exist any more; you are in {clean(outcome.cwd)}."
+            f"takeback: {clean(outcome.gone)} cannot be entered any more, so it ran in an empty directory; {now}."
         )
     if outcome.leftover:
         what = "process" if outcome.leftover == 1 else "processes"

@@ -106,16 +106,32 @@ def _way_back(effect: Effect) -> str:
         return ""
     if effect.forgotten:
         return "none any more"
+    if effect.receipt.get("lost") and "database" in effect.change.args:
+        return "none: not all that it did was captured"
     exact = "exact" if effect.remedy.exact else "not exact"
     return f"{clean(effect.reason) or effect.remedy.strategy.value} ({exact})"
 
 
 def _say_targets(screen: Screen, effect: Effect) -> None:
+    if "database" in effect.change.args:
+        _say_tables(screen, effect)
+        return
     for target in effect.targets[:_MOST_TARGETS]:
         before, after = in_words(effect, target.before), in_words(effect, target.after)
         screen.say(f"Target   {display(target.resource)}: {clean(before)} → {clean(after)}")
     if len(effect.targets) > _MOST_TARGETS:
         screen.say(f"         and {counted(len(effect.targets) - _MOST_TARGETS, 'target')} more")
+
+
+def _say_tables(screen: Screen, effect: Effect) -> None:
+    from takeback.audit.rows import counts_of, no_way_back
+
+    for table, counts in counts_of(effect)[:_MOST_TARGETS]:
+        screen.say(f"Table    {clean(table)}: {counts}")
+    for sentence in effect.receipt.get("schema", []):
+        screen.say(f"Schema   {clean(sentence)}")
+    for sentence in no_way_back(effect):
+        screen.say(f"Lost     {clean(sentence)}")
 
 
 def _record(record: Record) -> str:
@@ -125,7 +141,7 @@ def _record(record: Record) -> str:
 
 def _diff_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", help="an effect: its id, the beginning of it, @, @~2")
-    parser.add_argument("path", nargs="?", metavar="PATH", help="only this path")
+    parser.add_argument("path", nargs="?", metavar="PATH", help="only this path, or this table of a database")
 
 
 def _diff(asked: Asked) -> int:
@@ -134,6 +150,8 @@ def _diff(asked: Asked) -> int:
     options, screen = asked.options, asked.screen
     with existing(asked) as tb:
         effect = tb.effect(options.id)
+        if "database" in effect.change.args:
+            return _diff_rows(asked, tb, effect)
         parts = _parts(tb, effect, resource_of(options.path) if options.path else "")
         give(
             asked,
@@ -154,6 +172,32 @@ def _diff(asked: Asked) -> int:
         )
         _say_parts(screen, parts)
     return 0
+
+
+def _diff_rows(asked: Asked, tb: "Takeback", effect: Effect) -> int:
+    from takeback.audit.rows import as_parts, changed_rows, no_way_back, receipt_of, row_json
+
+    changed = changed_rows(tb.parts, effect, asked.options.path or "")
+    rows = [row_json(row) for row in changed.rows]
+    give(
+        asked,
+        tb,
+        {
+            "id": effect.id,
+            "rows": rows,
+            "more": changed.more,
+            "schema": receipt_of(effect).get("schema", []),
+            "no_way_back": list(no_way_back(effect)),
+        },
+    )
+    _say_parts(asked.screen, as_parts(effect, changed))
+    return 0
+
+
+def say_rows(screen: Screen, tb: "Takeback", effect: Effect) -> None:
+    from takeback.audit.rows import as_parts, changed_rows
+
+    _say_parts(screen, as_parts(effect, changed_rows(tb.parts, effect)))
 
 
 def _parts(tb: "Takeback", effect: Effect, only: str) -> tuple[Part, ...]:

@@ -3,12 +3,13 @@
 from argparse import ArgumentParser
 
 from takeback.api import now
+from takeback.audit.rows import counts_of
 from takeback.audit.status import Status, look, status_json
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.look import done_in
 from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened, store_path
 from takeback.frontends.cli.output import Screen, bytes_in_words, clean, counted, local_time, seconds_in_words
-from takeback.model.effect import State
+from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.run import RunState
 
@@ -60,10 +61,15 @@ def _tell(screen: Screen, status: Status) -> None:
     _tell_troubles(screen, status)
 
 
+def _amount(effect: Effect) -> str:
+    rows = "; ".join(f"{table}: {words}" for table, words in counts_of(effect))
+    return rows or counted(len(effect.targets), "path")
+
+
 def _tell_held(screen: Screen, status: Status) -> None:
     for effect in status.held[-_MOST_RUNS:]:
         name = screen.paint(short(effect.id), "cyan")
-        screen.say(f"Held     {name} {clean(effect.change.summary)}: {counted(len(effect.targets), 'path')}")
+        screen.say(f"Held     {name} {clean(effect.change.summary)}: {_amount(effect)}")
     if len(status.held) > _MOST_RUNS:
         screen.say(f"         and {len(status.held) - _MOST_RUNS:,} more")
     if status.held:

@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.audit.views import undo_json
 from takeback.errors import Blocked, Conflict, Failed, Refused, Stuck, TakebackError
+from takeback.frontends.cli import of_databases
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.opening import give
 from takeback.frontends.cli.output import clean, counted, took
 from takeback.frontends.cli.way_out import Wanted, by_hand, earlier, unsettled_error, ways_out
+from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult, nothing_to_do
-from takeback.model.resource import display
+from takeback.model.turns import way_to_both
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ def _say_passed(asked: Asked, passed: Sequence[Effect]) -> None:
 
 
 def _named(targets: Sequence[TargetOutcome]) -> str:
-    first = display(targets[0].resource)
+    first = of_databases.named(targets[0])
     return f"{first} is" if len(targets) == 1 else f"{first} and {len(targets) - 1:,} more are"
 
 
@@ -128,7 +130,7 @@ def _troubles(tb: "Takeback", wanted: Wanted, result: UndoResult) -> list[Takeba
 
 def _not_all(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[TargetOutcome]) -> TakebackError:
     names = "; ".join(
-        f"{display(one.resource)} {one.detail.removeprefix('it ')}".rstrip(" .") for one in bad[:5]
+        f"{of_databases.named(one)} {one.detail.removeprefix('it ')}".rstrip(" .") for one in bad[:5]
     )
     more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
     some = any(one.outcome in _GOOD for one in result.targets)
@@ -151,10 +153,15 @@ def _what_now(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targ
     if Outcome.FAILED in found and not result.postponed:
         hints.append("`takeback verify --read-data` tells whether the store is sound.")
     if Outcome.EXCLUDED in found:
-        hints.append("What was not captured cannot come back.")
+        hints.append(_what_others_changed_too(result, bad) or "What was not captured cannot come back.")
     if wanted.newest and not result.undo:
         hints.append(earlier(tb, wanted.newest))
     return " ".join(hint for hint in hints if hint) or "`takeback log` shows how things stand."
+
+
+def _what_others_changed_too(result: UndoResult, bad: list[TargetOutcome]) -> str:
+    left = {one.resource for one in bad if one.outcome is Outcome.EXCLUDED}
+    return next((way for effect in result.effects if (way := way_to_both(effect, left))), "")
 
 
 def _way_on(result: UndoResult, verb: str) -> str:
@@ -176,13 +183,19 @@ def _way_on(result: UndoResult, verb: str) -> str:
 
 def _amount(result: UndoResult) -> str:
     """Of what was changed; what was as it should be already is not counted."""
-    changed = sum(1 for one in result.targets if one.outcome is Outcome.UNDONE)
-    wanted = changed + sum(1 for one in result.targets if one.outcome not in _GOOD)
-    kind = "key" if all("#" in one.resource for one in result.targets) else "path"
-    if kind == "path" and all(_is_file(target) for effect in result.effects for target in effect.targets):
+    told = of_databases.amount_of(result)
+    paths = [one for one in result.targets if not is_of_database(one.resource)]
+    if told and not any(one.outcome is Outcome.UNDONE for one in paths):
+        return told
+    changed = sum(1 for one in paths if one.outcome is Outcome.UNDONE)
+    wanted = changed + sum(1 for one in paths if one.outcome not in _GOOD)
+    kind = "key" if all("#" in one.resource for one in paths) else "path"
+    files = [effect for effect in result.effects if not is_of_database(effect.change.resource)]
+    if kind == "path" and all(_is_file(target) for effect in files for target in effect.targets):
         kind = "file"
     all_of_it = "" if changed == wanted else f" of {wanted:,}"
-    return f"{changed:,}{all_of_it} {kind}{'' if changed == 1 and not all_of_it else 's'}"
+    amount = f"{changed:,}{all_of_it} {kind}{'' if changed == 1 and not all_of_it else 's'}"
+    return f"{amount} and {told}" if told else amount
 
 
 def _is_file(target: Any) -> bool:
@@ -197,8 +210,11 @@ def _list_targets(asked: Asked, result: UndoResult, word: str) -> None:
         undone = [one for one in listed if one.outcome is Outcome.UNDONE]
         listed = (*undone[:_FIRST_LISTED], *(one for one in listed if one.outcome is not Outcome.UNDONE))
     for one in listed:
-        detail = f"  {clean(one.detail)}" if one.detail else ""
+        detail = of_databases.detail_of(one, result)
+        detail = f"  {clean(detail)}" if detail else ""
         outcome = word if one.outcome is Outcome.UNDONE else one.outcome.value
-        screen.say(f"  {screen.paint(f'{outcome:<8}', styles[one.outcome])}  {display(one.resource)}{detail}")
+        screen.say(
+            f"  {screen.paint(f'{outcome:<8}', styles[one.outcome])}  {of_databases.named(one)}{detail}"
+        )
     if len(listed) < len(result.targets):
         screen.say(f"  and {len(result.targets) - len(listed):,} more, all {word}")

@@ -7,16 +7,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Conflict, Refused, StoreBusy, Stuck, TakebackError
+from takeback.model.database import is_of_database
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, UndoResult
+from takeback.model.turns import went_over
 from takeback.runs.names import latest_first
-from takeback.storage.protocols import Blobs
+from takeback.storage.protocols import Blobs, Query
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
 
 _MOST_TRIED = 20
+_MOST_NAMED = 5
 _MOST_READ = 64 << 20  # bytes
 _MANY = 5_000  # paths; trying every way takes longer than a hint is worth, so one that works must do
 _OFFERS = (
@@ -58,10 +61,38 @@ def with_a_way_out(
     ways = ""
     if isinstance(error, Conflict):
         ways = ways_out(tb, wanted, wishes)
-        error.hint = f"Nothing was touched. {ways or by_hand(wanted)}"
+        both = _with_those_after(tb, wanted, wishes, error.effect)
+        later = _with_later(tb, wanted, wishes, error)
+        found = both or " ".join(one for one in (later, ways) if one)
+        error.hint = f"Nothing was touched. {found or by_hand(wanted)}"
     if wanted.newest and not ways:
         error.hint = f"{error.hint} {earlier(tb, wanted.newest)}".strip()
     return error
+
+
+def _with_those_after(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any], effect: str | None) -> str:
+    """Where others changed the same after it, and were recorded before it."""
+    if not effect or wanted.verb != "undo" or wishes.get("cascade") or not went_over(tb.effect(effect)):
+        return ""
+    works = _works(tb, wanted.carry_out, {**wishes, "cascade": True})
+    return (
+        f"`{wanted.command} --cascade` takes back first what others changed there after it." if works else ""
+    )
+
+
+def _with_later(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any], error: Conflict) -> str:
+    """Where later effects changed the same rows: which they are, the database has told."""
+    of_rows = any(is_of_database(one) for one in error.resources)
+    if not of_rows or wanted.verb != "undo" or wishes.get("cascade"):
+        return ""
+    result = _tried(tb, wanted.carry_out, {**wishes, "cascade": True})
+    later = [short(one.id) for one in result.effects if one.id != error.effect] if result else []
+    if not later:
+        return ""
+    names = ", ".join(later[:_MOST_NAMED]) + (
+        f" and {len(later) - _MOST_NAMED} more" if later[_MOST_NAMED:] else ""
+    )
+    return f"`{wanted.command} --cascade` first takes back {names}, which changed the same rows later."
 
 
 def ways_out(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any]) -> str:
@@ -125,7 +156,7 @@ def by_hand(wanted: Wanted) -> str:
 def earlier(tb: "Takeback", than: Effect) -> str:
     """The newest effect before it that can be undone alone."""
     tried = 0
-    for effect in latest_first(tb.store.journal, (State.DONE,)):
+    for effect in latest_first(tb.store.journal, Query(states=(State.DONE,))):
         if effect.order >= than.order or effect.is_undo:
             continue
         if _works(tb, partial(tb.undo, [effect]), {"on_conflict": "refuse"}):

@@ -5,16 +5,25 @@ import os
 from collections.abc import Iterable, Iterator
 
 from takeback.errors import Conflict
-from takeback.model.remedy import Target
 from takeback.model.resource import display, path_of
 
 _HEADER = b"SQLite format 3\0"
 _BESIDE = (b"-wal", b"-shm", b"-journal")
+_BESIDE_NAMES = tuple(end.decode() for end in _BESIDE)
+_PAGES = 512  # a database is made of pages of this size or a multiple of it
+HAS_OPEN = "is part of a database that process {} has open"
+# For what is read later, when that process may have ended.
+HAD_OPEN = "was part of a database that process {} had open"
 
 Inode = tuple[int, int]
 
 
-def in_use(resources: Iterable[str]) -> dict[str, str]:
+def may_be_database(name: str, size: int) -> bool:
+    """Told without a look into it, so that ordinary files cost nothing."""
+    return (size > 0 and size % _PAGES == 0) or name.endswith(_BESIDE_NAMES)
+
+
+def in_use(resources: Iterable[str], words: str = HAS_OPEN) -> dict[str, str]:
     """Of these paths, those that belong to a database which someone has open; with words for who it is."""
     found: dict[Inode, list[str]] = {}
     for resource in resources:
@@ -25,12 +34,12 @@ def in_use(resources: Iterable[str]) -> dict[str, str]:
     told: dict[str, str] = {}
     for pid, inode in _open_files():
         for resource in found.get(inode, ()):
-            told.setdefault(resource, f"is part of a database that process {pid} has open")
+            told.setdefault(resource, words.format(pid))
     return told
 
 
-def refuse_in_use(targets: Iterable[Target]) -> None:
-    found = in_use(target.resource for target in targets if target.before["type"] == "file")
+def refuse_in_use(resources: Iterable[str]) -> None:
+    found = in_use(resources)
     for resource, why in found.items():
         raise Conflict(
             f"{display(resource)} {why}.",
@@ -53,12 +62,13 @@ def _database(path: bytes) -> Iterator[Inode]:
 
 
 def _is_database(path: bytes) -> bool:
+    """By its first bytes; an encrypted one by the index of its write-ahead log, which is there while it is open."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        return os.read(fd, len(_HEADER)) == _HEADER
+        return os.read(fd, len(_HEADER)) == _HEADER or os.path.lexists(path + b"-shm")
     except OSError:
         return False
     finally:
@@ -73,8 +83,12 @@ def _open_files() -> Iterator[tuple[int, Inode]]:
             continue
         try:
             with os.scandir(f"/proc/{name}/fd") as entries:
-                for entry in entries:
-                    status = os.stat(entry.path)
-                    yield int(name), (status.st_dev, status.st_ino)
+                paths = [entry.path for entry in entries]
         except OSError:
             continue  # it ended, or is someone else's
+        for path in paths:
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue  # closed meanwhile
+            yield int(name), (status.st_dev, status.st_ino)

@@ -1,0 +1,140 @@
+"""What the code for one kind of database can do beyond an `Adapter`: make statements effects, show rows, protect."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from takeback.model.database import Database
+from takeback.model.effect import Effect
+
+Tell = Callable[[str, str], None]  # what happened, and what to do about it; by any thread
+
+
+def quiet(sentence: str, hint: str) -> None:
+    """Nobody listens."""
+
+
+class Rows(NamedTuple):
+    """What a statement answered."""
+
+    rows: tuple[tuple[Any, ...], ...] = ()
+    columns: tuple[str, ...] = ()
+    rowcount: int = -1
+
+
+class RowChange(NamedTuple):
+    """One row of an effect, for people: what it was and what it became. None: it was not there."""
+
+    table: str  # "public.users"; for Redis the type of the key
+    key: str  # "id=42"; "" for a table without a key
+    before: dict[str, str | None] | None  # column to text; None in it is NULL
+    after: dict[str, str | None] | None
+
+
+class Cover(NamedTuple):
+    """How a database is protected, as `takeback sql doctor` tells it."""
+
+    tier: str  # full | owner | guest; "" where an engine knows no tiers
+    protected: tuple[str, ...]
+    unprotected: tuple[tuple[str, str], ...]  # name, and why
+    says: tuple[str, ...] = ()  # what is and is not covered, one sentence each
+
+
+class Session(Protocol):
+    """One connection, on which whatever is changed belongs to an effect. Not thread-safe; the run has a lock."""
+
+    database: Database  # as found: with identity
+    answers: tuple[Rows, ...]  # of each execute, where an engine tells only when it commits; else empty
+
+    def summary(self, statement: str, parameters: Any) -> str:
+        """In one line, with nobody's data in it."""
+        ...
+
+    def read(self, statement: str, parameters: Any) -> Rows | None:
+        """Run it where nothing can be changed. None: it would change something, and nothing has happened."""
+        ...
+
+    def begin(self, effect: Effect) -> None:
+        """A transaction, the marker of the effect first in it."""
+        ...
+
+    def execute(self, statement: str, parameters: Any, many: bool = False) -> Rows:
+        """Inside the transaction; `many`: once for each of the parameters. An error of the database is raised as
+        `StatementFailed` and leaves the transaction to be rolled back."""
+        ...
+
+    def commit(self) -> dict[str, Any] | None:
+        """Checked first that everything was captured; else rolled back and `NoRemedy`. The receipt: what was changed,
+        in numbers. None: nothing was, and the marker went with the rollback. Raises `InDoubt` when the answer of the
+        database was lost."""
+        ...
+
+    def rollback(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+PREPARED = "prepared"
+OPEN = "open"
+
+
+class Reviewed(NamedTuple):
+    """What a transaction has changed so far, before anybody else sees it."""
+
+    receipt: (
+        dict[str, Any] | None
+    )  # what `commit` would tell; None: nothing was changed, and it was rolled back
+    rows: Iterable[RowChange] = ()  # nobody can read them later, until it is kept
+    how: str = OPEN  # "prepared": the database holds it, whoever ends; "open": only this session does
+
+
+@runtime_checkable
+class Reviewing(Protocol):
+    """A session whose transactions can wait for a person. For an effect that waits so, the adapter's `verify` says
+    between, `apply` commits it, and `tidy` (as long as it is proposed) and `undo` roll it back."""
+
+    def review(self) -> Reviewed:
+        """Instead of `commit`, and with the same checks."""
+        ...
+
+    def hold(self, effect: Effect, seconds: float) -> None:
+        """Let it wait; an open one is rolled back after so many seconds, whatever becomes of this process."""
+        ...
+
+
+@runtime_checkable
+class Databases(Protocol):
+    """An adapter for databases; it is `Relating` too."""
+
+    def connect(self, database: Database) -> Session:
+        """`Refused` if what is changed there could not be captured, `ResourceUnreachable` if nobody answers."""
+        ...
+
+    def rows(self, effect: Effect) -> Iterator[RowChange]:
+        """What the effect changed, row by row."""
+        ...
+
+    def cover(self, database: Database) -> Cover: ...
+
+    def protect(self, database: Database, tables: Sequence[str]) -> Cover:
+        """Install the capture for these tables, or for all when none is named. Twice is once."""
+        ...
+
+    def unprotect(self, database: Database, tables: Sequence[str]) -> Cover:
+        """Remove it. What was logged goes with it only if all of it goes."""
+        ...
+
+
+@runtime_checkable
+class Programs(Protocol):
+    """An adapter that can tell what a program with a driver of its own does. It is a `Watcher` too: `found` of an
+    effect of kind "program" is `leave` for whoever comes after a crash."""
+
+    def enter(self, effect: Effect, tell: Tell = quiet) -> Mapping[str, str]:
+        """From now on, durably, what the program changes belongs to this effect. The variables that the program must
+        be started with; without them it is not told apart from others. What it is kept from is told while it runs."""
+        ...
+
+    def leave(self, effect: Effect) -> dict[str, Any] | None:
+        """The program has ended: none of its sessions lives any more, nor can one begin. The receipt; None if nothing
+        was changed. Twice is once. `Unavailable` while it is still at work."""
+        ...

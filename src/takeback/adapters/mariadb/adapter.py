@@ -1,0 +1,406 @@
+"""A MariaDB or MySQL database: its own triggers log what is changed, and a marker in the same transaction tells."""
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+
+from takeback.adapters.database.keyring import Keyring
+from takeback.adapters.database.protocol import Cover, RowChange, Session, Tell, quiet
+from takeback.adapters.database.waiting import USUAL, Waiting
+from takeback.adapters.mariadb import definitions, ops, programs, protecting, relating, undoing, waiting
+from takeback.adapters.mariadb.logs import OPS
+from takeback.adapters.mariadb.reaching import refuse_reaching
+from takeback.adapters.mariadb.registry import identity_of, op_number, read, refuse_unprotected
+from takeback.adapters.mariadb.session import MariaSession, refuse_other
+from takeback.adapters.mariadb.wire import OVERDUE, Wire, code_of, connected, is_locked, words
+from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.errors import Misuse, Refused, TakebackError
+from takeback.model.change import UNDO, Change
+from takeback.model.database import Database, from_json, resource_of, target_of, to_json
+from takeback.model.effect import REVIEWED, Effect, State
+from takeback.model.holder import Holder, busy
+from takeback.model.ids import new_id, short
+from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.remedy import Offer, Remedy, Strategy, Target
+from takeback.model.staged import Staged
+from takeback.model.standing import Sighting, Standing, TargetSighting, together
+from takeback.storage.protocols import Blobs
+
+_WHY = "the database logs every row before and after, in the transaction that changes it"
+_TRIES = 5
+STATEMENTS, SCRIPT, PROGRAM = "sql", "script", "program"
+_Found = TypeVar("_Found")
+
+
+class MariaAdapter:
+    name = "mariadb"
+    version = 1
+    traits = Traits(atomic=True, exact=True, marks=True, holds=True, watches=True)
+
+    def __init__(self, blobs: Blobs, keyring: Keyring, waiting: Waiting = USUAL) -> None:
+        self.blobs = blobs
+        self.keyring = keyring
+        self._waiting = waiting
+
+    def connect(self, database: Database) -> Session:
+        wire = connected(database, self.keyring.url(database))
+        try:
+            session = MariaSession(wire, self._waiting.seconds, lambda: self._holder(database))
+            refuse_other(database, session.database.identity)
+        except BaseException:
+            wire.close()
+            raise
+        return session
+
+    def cover(self, database: Database) -> Cover:
+        with self._wire(database) as wire:
+            return protecting.cover(wire)
+
+    def protect(self, database: Database, tables: Sequence[str]) -> Cover:
+        with self._wire(database) as wire:
+            return protecting.protect(wire, tables)
+
+    def unprotect(self, database: Database, tables: Sequence[str]) -> Cover:
+        with self._wire(database) as wire:
+            return protecting.unprotect(wire, tables)
+
+    def assess(self, change: Change, of: Effect | None = None) -> Assessment:
+        offers = (Offer(Strategy.SNAPSHOT, why=_WHY),)
+        if change.kind == UNDO:
+            database = _database(_needed(of))
+            outcomes = self._outcomes(database, _policy(change), _needed(of))
+            return Assessment((resource_of(database),), offers, outcomes=outcomes)
+        if change.kind in (SCRIPT, PROGRAM):
+            with self._wire(from_json(change.args["database"])) as wire:
+                registry = read(wire)
+                refuse_unprotected(registry)
+                refuse_reaching(wire, registry, [statement for statement, _ in self._script(change)])
+        elif change.kind != STATEMENTS:
+            raise Misuse(
+                f"A database knows no change of kind {change.kind!r}.", hint='It is "sql" or "script".'
+            )
+        return Assessment((change.resource,), offers)
+
+    def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
+        return ()
+
+    def capture(self, effect: Effect, offer: Offer) -> Remedy:
+        database = _database(effect)
+        script = effect.change.args.get("script")
+        return Remedy(
+            self.name,
+            self.version,
+            offer.strategy,
+            (Target(target_of(database, effect.id), {"there": False}, {"there": True}),),
+            payload={"database": to_json(database)},
+            blobs=(script,) if script else (),
+        )
+
+    def apply(self, effect: Effect) -> Receipt:
+        if effect.change.kind == UNDO:
+            if self._plan_of(_needed(effect.of)):
+                return Receipt(self._move_back(effect))
+            return Receipt(self._retried(_database(effect), lambda wire: _take_back(wire, effect)))
+        if REVIEWED in effect.change.args:
+            return Receipt(self._keep(effect))
+        if effect.change.kind != SCRIPT:
+            raise Misuse(
+                "What this effect changed came from a session that has ended.",
+                hint="It cannot be made again.",
+            )
+        return Receipt(self._run_script(effect))
+
+    def verify(self, effect: Effect) -> Sighting:
+        """The marker alone tells. Whoever may still be making it is ended first: nothing can come after the answer."""
+        with self._wire(_database(effect)) as wire:
+            refuse_other(wire.database, identity_of(wire))
+            ops.hold_alone(wire, effect.id)
+            definitions.settle(wire, effect.id)
+            found = op_number(wire, effect.id)
+            receipt = ops.receipt_of(wire, effect.id) if found else {}
+            held = REVIEWED in effect.change.args and not found and ops.is_held(wire, effect.id)
+            ops.let_go(wire, effect.id)
+        there = found is not None and not found[2]
+        standing = Standing.AFTER if there else Standing.BETWEEN if held else Standing.BEFORE
+        seen = tuple(TargetSighting(target.resource, standing, {"there": there}) for target in effect.targets)
+        return together(seen)._replace(receipt=receipt)
+
+    def undo(self, effect: Effect) -> None:
+        """As if it had never been: its marker and its images go too."""
+        if REVIEWED in effect.change.args and self._dropped(effect):
+            return
+
+        def work(wire: Wire) -> dict[str, Any]:
+            found = op_number(wire, effect.id, lock=True)
+            if found is None or found[2]:
+                return {}
+            database = _database(effect)
+            taking = undoing.take_back(wire, read(wire), database, found[0], OnConflict.REFUSE)
+            undoing.refuse_conflicts(taking, OnConflict.REFUSE, False)
+            undoing.swap(wire, effect.id, effect.id)
+            undoing.forget(wire, found[0])
+            wire.run(f"DELETE FROM {OPS} WHERE no = {found[0]}")
+            return {}
+
+        plan = self._plan_of(effect)
+        if plan is None:
+            self._retried(_database(effect), work)
+            return
+        with self._wire(_database(effect)) as wire:
+            ops.hold(wire, effect.id)
+            found = op_number(wire, effect.id)
+            if found and not found[2]:
+                definitions.take_out(wire, effect.id, plan)
+
+    def tidy(self, effect: Effect) -> None:
+        """Nothing is held outside the database; and in it only what waits for a decision."""
+        if REVIEWED in effect.change.args and effect.state is State.PROPOSED:
+            self._dropped(effect)
+
+    def release(self, effect: Effect) -> None:
+        with self._wire(_database(effect)) as wire:
+            found = op_number(wire, effect.id) if identity_of(wire) else None
+            if found:
+                plan = definitions.plan_of(wire, effect.id)
+                if plan:
+                    definitions.throw_away(wire, plan, bool(found[2]))
+                undoing.forget(wire, found[0])
+
+    def standing_on(self, effect: Effect) -> Sequence[str]:
+        with self._wire(_database(effect)) as wire:
+            found = op_number(wire, effect.id) if identity_of(wire) else None
+            if found is None:
+                return ()
+            registry = read(wire)
+            if plan := definitions.plan_of(wire, effect.id):
+                return relating.later_on(wire, registry, definitions.tables_of(plan), found[0])
+            parts, _ = undoing.touched(wire, registry, wire.database, found[0])
+            return relating.standing_on(wire, registry, parts, found[0])
+
+    def rows(self, effect: Effect) -> Iterator[RowChange]:
+        with self._wire(_database(effect)) as wire:
+            refuse_other(wire.database, identity_of(wire))
+            found = op_number(wire, effect.id)
+            if found is None:
+                return
+            undoing.settle_session(wire)
+            parts, _ = undoing.touched(wire, read(wire), wire.database, found[0])
+            yield from relating.changes(wire, parts, found[0])
+
+    def enter(self, effect: Effect, tell: Tell = quiet) -> Mapping[str, str]:
+        database = _database(effect)
+        with self._wire(database) as wire:
+            refuse_other(database, identity_of(wire))
+            return programs.enter(wire, effect, database, self.keyring.url(database))
+
+    def leave(self, effect: Effect) -> dict[str, Any] | None:
+        with self._wire(_database(effect)) as wire:
+            refuse_other(wire.database, identity_of(wire))
+            return programs.leave(wire, effect)
+
+    def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
+        """Of a program whose watcher died."""
+        receipt = self.leave(effect)
+        change = effect.change
+        return None if receipt is None else change._replace(args={**change.args, "receipt": receipt})
+
+    @contextmanager
+    def _wire(self, database: Database) -> Iterator[Wire]:
+        wire = connected(database, self.keyring.url(database))
+        try:
+            with words(database):
+                yield wire
+        finally:
+            wire.close()
+
+    def _outcomes(self, database: Database, policy: OnConflict, of: Effect) -> tuple[TargetOutcome, ...]:
+        """By trying, in a transaction that is rolled back."""
+
+        def work(wire: Wire) -> undoing.Taking:
+            found = _found(wire, of)
+            return undoing.take_back(wire, read(wire), database, found[0], policy, dry=True)
+
+        own = target_of(database, of.id)
+        if plan := self._plan_of(of):
+            with self._wire(database) as wire:
+                back = definitions.inverse(plan, "assessed")
+                bad = definitions.obstacles(wire, read(wire), back, policy is OnConflict.FORCE)
+            if not bad:
+                return (TargetOutcome(own, Outcome.UNDONE),)
+            return tuple(
+                TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail) for name, detail in bad
+            )
+        taking = self._retried(database, work, dry=True)
+        if taking.applied:
+            return (TargetOutcome(own, Outcome.UNDONE), *taking.refused)
+        if taking.refused:
+            return taking.refused
+        return (TargetOutcome(own, Outcome.ALREADY, "every row is as it was before"),)
+
+    def _made_before(self, effect: Effect) -> dict[str, Any] | None:
+        """Its receipt. Whoever died in the middle may have left the tables in the middle too."""
+        with self._wire(_database(effect)) as wire:
+            if not identity_of(wire):
+                return None
+            ops.hold_alone(wire, effect.id)
+            definitions.settle(wire, effect.id)
+            found = ops.receipt_of(wire, effect.id) if op_number(wire, effect.id) else None
+            ops.let_go(wire, effect.id)
+            return found
+
+    def _keep(self, effect: Effect) -> dict[str, Any]:
+        with self._wire(_database(effect)) as wire:
+            refuse_other(wire.database, identity_of(wire))
+            if not op_number(wire, effect.id):
+                ops.decide(wire, effect.id, keep=True)
+            if not op_number(wire, effect.id):
+                raise Refused(
+                    f"Effect {short(effect.id)} is not held any more: someone has rolled it back.",
+                    hint="Nothing was changed.",
+                )
+            return ops.receipt_of(wire, effect.id)
+
+    def _dropped(self, effect: Effect) -> bool:
+        with self._wire(_database(effect)) as wire:
+            refuse_other(wire.database, identity_of(wire))
+            return not op_number(wire, effect.id) and ops.decide(wire, effect.id, keep=False)
+
+    def _plan_of(self, effect: Effect) -> definitions.Plan | None:
+        """If it was one that renames tables."""
+        with self._wire(_database(effect)) as wire:
+            refuse_other(wire.database, identity_of(wire))
+            definitions.settle(wire, effect.id)
+            return definitions.plan_of(wire, effect.id)
+
+    def _move_back(self, effect: Effect) -> dict[str, Any]:
+        of = _needed(effect.of)
+        with self._wire(_database(effect)) as wire:
+            ops.hold(wire, effect.id)
+            ops.hold(wire, f"{of.id}:names")
+            definitions.settle(wire, effect.id)
+            if op_number(wire, effect.id):
+                return ops.receipt_of(wire, effect.id)
+            _refuse_taken_back(_found(wire, of), of)
+            plan = definitions.plan_of(wire, of.id)
+            assert plan
+            back, force = definitions.inverse(plan, effect.id), _policy(effect.change) is OnConflict.FORCE
+            return definitions.carry_out(wire, effect.id, of.id, back, force)
+
+    def _run_script(self, effect: Effect) -> dict[str, Any]:
+        if (before := self._made_before(effect)) is not None:
+            return before
+        session = self.connect(_database(effect))
+        assert isinstance(session, MariaSession)
+        try:
+            session.begin(effect)
+            for statement, parameters in self._script(effect.change):
+                session.execute(statement, _bound(parameters))
+            return session.commit(empty=True) or {}
+        finally:
+            session.close()
+
+    def _holder(self, database: Database) -> Holder:
+        with self._wire(database) as wire:
+            return waiting.holder(wire)
+
+    def _waits_on(self, database: Database, limits: tuple[int, ...]) -> tuple[int, ...]:
+        holder = self._holder(database)
+        if not limits[1:]:
+            raise busy(holder)
+        self._waiting.tell(f"waiting for {holder.words}")
+        return limits[1:]
+
+    def _script(self, change: Change) -> list[tuple[str, Any]]:
+        script = change.args.get("script")
+        return json.loads(b"".join(self.blobs.read(script))) if script else []
+
+    def _retried(self, database: Database, work: Callable[[Wire], _Found], dry: bool = False) -> _Found:
+        """In a transaction of its own; again when it met another. Of one that has to wait it is told soon for whom."""
+        from pymysql import err
+
+        limits = waiting.in_turn(self._waiting.seconds)
+        for tried in range(1, _TRIES + 1):
+            with self._wire(database) as wire:
+                refuse_other(database, identity_of(wire))
+                undoing.settle_session(wire, limits[0])
+                name = new_id()
+                try:
+                    ops.start(wire, name)
+                    found = work(wire)
+                    if dry:
+                        ops.roll_back(wire, name)
+                    else:
+                        ops.unmark(wire)
+                        ops.commit(wire, name)
+                    return found
+                except err.Error as error:
+                    if not is_locked(error) or tried == _TRIES:
+                        raise
+                    if code_of(error) == OVERDUE:
+                        wire.close()
+                        limits = self._waits_on(database, limits)
+                except TakebackError:
+                    ops.roll_back(wire, name)
+                    raise
+        raise AssertionError("unreachable")
+
+
+def _take_back(wire: Wire, effect: Effect) -> dict[str, Any]:
+    of = _needed(effect.of)
+    ops.hold(wire, effect.id)
+    if op_number(wire, effect.id):
+        return ops.receipt_of(wire, effect.id)
+    found = _found(wire, of, lock=True)
+    _refuse_taken_back(found, of)
+    partly = bool(effect.change.args.get("partial"))
+    return undoing.carry_out(
+        wire, read(wire), _database(effect), (found[0], of.id), effect.id, _policy(effect.change), partly
+    )
+
+
+def _bound(value: Any) -> Any:
+    """Bytes cannot stand in JSON: they are `{"base64": …}`."""
+    if isinstance(value, list):
+        return [_bound(one) for one in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        found = cast("dict[str, Any]", value)
+        return base64.b64decode(found["base64"]) if set(found) == {"base64"} else found
+    return value
+
+
+def _refuse_taken_back(found: tuple[int, str, str], of: Effect) -> None:
+    if found[2]:
+        raise Refused(
+            f"Effect {short(of.id)} was taken back meanwhile (by {short(found[2])}).",
+            hint="There is nothing left to undo.",
+        )
+
+
+def _found(wire: Wire, of: Effect, lock: bool = False) -> tuple[int, str, str]:
+    found = op_number(wire, of.id, lock)
+    if found is None:
+        raise Refused(
+            f"The database knows nothing of effect {short(of.id)}.",
+            hint="Was it restored from a copy that is older than the effect?",
+        )
+    return found
+
+
+def _needed(of: Effect | None) -> Effect:
+    if of is None or of.remedy is None:
+        raise Misuse("There is nothing to take back.", hint="Name an effect that was done.")
+    return of
+
+
+def _database(effect: Effect) -> Database:
+    if effect.remedy and "database" in effect.remedy.payload:
+        return from_json(effect.remedy.payload["database"])
+    if "database" in effect.change.args:
+        return from_json(effect.change.args["database"])
+    return _database(_needed(effect.of))
+
+
+def _policy(change: Change) -> OnConflict:
+    return OnConflict(change.args.get("on_conflict", OnConflict.REFUSE.value))

@@ -1,0 +1,175 @@
+"""Conflicts as sentences for people. What is in the rows is shown and never recorded."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from takeback.adapters.mariadb.images import (
+    live_image,
+    logged_image,
+    logged_name,
+    logged_names,
+    same_key,
+    same_logged_key,
+    shown,
+)
+from takeback.adapters.mariadb.logs import OPS
+from takeback.adapters.mariadb.net import CONFLICTS, NEEDED, Part
+from takeback.adapters.mariadb.shapes import Shape
+from takeback.adapters.mariadb.wire import Wire, listed, quoted
+from takeback.model.database import Database, resource_of
+from takeback.model.ids import short
+from takeback.model.plan import Outcome, TargetOutcome
+
+MOST = 100
+_LONGEST = 40
+_FEW = 3
+
+
+def conflicts(wire: Wire, database: Database, parts: Sequence[Part], op: int) -> list[TargetOutcome]:
+    """One for each line that stands in a conflict, as the rows are now."""
+    found: list[TargetOutcome] = []
+    total = 0
+    states = ", ".join(f"'{state}'" for state in CONFLICTS)
+    for part in parts:
+        total += int(wire.one(f"SELECT COUNT(*) FROM {part.net} WHERE state IN ({states})") or 0)
+        if len(found) < MOST:
+            found += _of_part(wire, database, part, op, states, MOST - len(found))
+    if total > len(found):
+        found.append(
+            TargetOutcome(resource_of(database), Outcome.CONFLICT, f"and {total - len(found)} more rows")
+        )
+    return found
+
+
+def _of_part(
+    wire: Wire, database: Database, part: Part, op: int, states: str, most: int
+) -> list[TargetOutcome]:
+    shape = part.shape
+    width = len(shape.stored)
+    sides = [_shown(shape, "p", True), _shown(shape, "q", True)]
+    join = ""
+    if shape.key:
+        sides.append(_shown(shape, "r", False))
+        join = f" LEFT JOIN {part.table} r ON {same_key(shape, 'a', 'r')}"
+        there = f"r.{quoted(shape.key[0])} IS NOT NULL"
+    else:
+        sides.append(", ".join(["NULL"] * width))
+        there = "FALSE"
+    rows = wire.rows(
+        f"SELECT s.state, s.pre IS NOT NULL, s.post IS NOT NULL, {there}, {_shown(shape, 'a', True)},"
+        f" {', '.join(sides)}, s.id FROM {part.net} s STRAIGHT_JOIN {part.log} a ON a.tb_no = s.some"
+        f" LEFT JOIN {part.log} p ON p.tb_no = s.pre LEFT JOIN {part.log} q ON q.tb_no = s.post{join}"
+        f" WHERE s.state IN ({states}) ORDER BY s.id LIMIT {most}"
+    )
+    found: list[TargetOutcome] = []
+    for state, pre, post, present, *values, line in rows:
+        some, before, left, now = (values[at * width : (at + 1) * width] for at in range(4))
+        key = key_text(shape, some)
+        detail = _sentence(
+            shape, state, before if pre else None, left if post else None, now if present else None
+        )
+        who = _who(wire, part, op, line) if shape.key else ""
+        if state == NEEDED:
+            who = _referring(wire, part, line)
+        resource = resource_of(database, shape.name, *([key] if key else []))
+        found.append(TargetOutcome(resource, Outcome.CONFLICT, detail + who))
+    return found
+
+
+def key_text(shape: Shape, values: Sequence[Any]) -> str:
+    at = [column.name for column in shape.stored]
+    return ",".join(f"{name}={text(values[at.index(name)])}" for name in shape.key)
+
+
+def text(value: Any) -> str | None:
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return None if value is None else str(value)
+
+
+def _shown(shape: Shape, alias: str, logged: bool) -> str:
+    names = logged_names(shape) if logged else [quoted(column.name) for column in shape.stored]
+    return ", ".join(
+        shown(column, f"{alias}.{name}") for column, name in zip(shape.stored, names, strict=True)
+    )
+
+
+def _sentence(
+    shape: Shape, state: str, before: list[Any] | None, left: list[Any] | None, now: list[Any] | None
+) -> str:
+    sides = [side for side in (before, left, now) if side is not None]
+    differ = [at for at in range(len(shape.stored)) if len({repr(side[at]) for side in sides}) > 1]
+    shown = differ or list(range(len(shape.stored)))
+    told = [
+        f"{name} {_row(shape, side, shown)}"
+        for name, side in (("expected", left), ("found", now), ("undo would leave", before))
+    ]
+    return f"{CONFLICTS[state]}: {', '.join(told)}"
+
+
+def _row(shape: Shape, values: list[Any] | None, which: list[int]) -> str:
+    if values is None:
+        return "no row"
+    pairs = [f"{shape.stored[at].name}={_short(values[at])}" for at in which[:6]]
+    return f"({', '.join(pairs)}{', …' if len(which) > 6 else ''})"
+
+
+def _short(value: Any) -> str:
+    shown = text(value)
+    if shown is None:
+        return "NULL"
+    return repr(shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…")
+
+
+def _referring(wire: Wire, part: Part, line: int) -> str:
+    """Which rows refer to it: their table, and a few of their keys."""
+    links: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for name, child, column, refers in wire.rows(
+        "SELECT CONSTRAINT_NAME, TABLE_NAME, COLUMN_NAME, REFERENCED_COLUMN_NAME"
+        " FROM information_schema.KEY_COLUMN_USAGE"
+        " WHERE TABLE_SCHEMA = DATABASE() AND REFERENCED_TABLE_SCHEMA = DATABASE()"
+        f" AND REFERENCED_TABLE_NAME = {wire.text(part.shape.name)} ORDER BY 1, ORDINAL_POSITION"
+    ):
+        links.setdefault((str(name), str(child)), []).append((str(column), str(refers)))
+    stored = {column.name for column in part.shape.stored}
+    told: list[str] = []
+    for (_, child), pairs in links.items():
+        if not stored.issuperset(refers for _, refers in pairs):
+            continue
+        on = " AND ".join(
+            f"y.{quoted(column)} = q.{logged_name(part.shape, refers)}" for column, refers in pairs
+        )
+        logged = f"{part.net} s JOIN {part.log} q ON q.tb_no = s.post"
+        source = f"{logged} JOIN {quoted(child)} y ON {on} WHERE s.id = {line}"
+        key = [
+            str(name)
+            for (name,) in wire.rows(
+                "SELECT COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA = DATABASE() AND"
+                f" CONSTRAINT_NAME = 'PRIMARY' AND TABLE_NAME = {wire.text(child)} ORDER BY ORDINAL_POSITION"
+            )
+        ]
+        if many := int(wire.one(f"SELECT COUNT(*) FROM {source}") or 0):
+            rows = wire.rows(f"SELECT {listed(key, 'y')} FROM {source} LIMIT {_FEW}") if key else []
+            some = [
+                ",".join(f"{name}={text(value)}" for name, value in zip(key, row, strict=True))
+                for row in rows
+            ]
+            more = f" and {many - len(some)} more" if many > len(some) else ""
+            told.append(f"{child} {', '.join(some)}{more}" if some else f"{many} of {child}")
+    return f"; these do: {'; '.join(told)}" if told else ""
+
+
+def _who(wire: Wire, part: Part, op: int, line: int) -> str:
+    """The last effect that left the row as it is now."""
+    shape = part.shape
+    rows = wire.rows(
+        f"SELECT o.op, l.tb_sign, IF(l.tb_sign > 0, {live_image(shape, 'r')} <=> {logged_image(shape, 'l')},"
+        f" {live_image(shape, 'r')} IS NULL)"
+        f" FROM {part.net} s JOIN {part.log} a ON a.tb_no = s.some"
+        f" JOIN {part.log} l ON {same_logged_key(shape, 'l', 'a')}"
+        f" LEFT JOIN {part.table} r ON {same_key(shape, 'a', 'r')} LEFT JOIN {OPS} o ON o.no = l.tb_op"
+        f" WHERE s.id = {line} AND l.tb_op <> {op} AND l.tb_no > a.tb_no ORDER BY l.tb_no DESC LIMIT 1"
+    )
+    if rows and rows[0][0] and rows[0][2]:
+        return f"; changed by effect {short(str(rows[0][0]))}"
+    return "; changed by someone who is not recorded"

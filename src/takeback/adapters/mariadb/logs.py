@@ -1,0 +1,121 @@
+"""What is made in a database that is protected: tables for markers and for images, and triggers that fill them."""
+
+from collections.abc import Sequence
+
+from takeback.adapters.mariadb.images import logged_name, logged_names
+from takeback.adapters.mariadb.shapes import Column, Shape
+from takeback.adapters.mariadb.wire import quoted
+
+META, TABLES, OPS, TOUCHED, PLANS = "_tb_meta", "_tb_table", "_tb_op", "_tb_touched", "_tb_plan"
+_OPTIONS = "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin ROW_FORMAT=DYNAMIC"
+GATE = "@takeback_op"
+PROGRAM = (
+    "_tb_p"  # how the name of an account begins that a program was given; its number is that of the operation
+)
+# Whatever the program itself has set there.
+_WHOSE = (
+    f"IF LEFT(USER(), {len(PROGRAM)}) = '{PROGRAM}' THEN SET {GATE} ="
+    f" CAST(SUBSTRING_INDEX(SUBSTR(USER(), {len(PROGRAM) + 1}), '_', 1) AS UNSIGNED); END IF;"
+)
+# So that no value is refused or changed on its way to a log, and none is cut silently.
+LOG_MODE = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION"
+
+BASE = (
+    f"CREATE TABLE IF NOT EXISTS {META} (name VARCHAR(32) PRIMARY KEY, value VARCHAR(255) NOT NULL) {_OPTIONS}",
+    f"CREATE TABLE IF NOT EXISTS {TABLES} (n INT UNSIGNED AUTO_INCREMENT PRIMARY KEY, name VARCHAR(64) NOT NULL,"
+    f" shape CHAR(64) NOT NULL, described LONGTEXT NOT NULL, captured TINYINT NOT NULL) {_OPTIONS}",
+    f"CREATE TABLE IF NOT EXISTS {OPS} (no BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, op VARCHAR(64) NOT NULL UNIQUE,"
+    " undoes VARCHAR(64) NOT NULL DEFAULT '', undone_by VARCHAR(64) NOT NULL DEFAULT '',"
+    " partly TINYINT NOT NULL DEFAULT 0, receipt LONGTEXT NOT NULL DEFAULT '', plan LONGTEXT NOT NULL DEFAULT '',"
+    f" at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6), KEY (undoes)) {_OPTIONS}",
+    f"CREATE TABLE IF NOT EXISTS {TOUCHED} (op BIGINT UNSIGNED NOT NULL, n INT UNSIGNED NOT NULL,"
+    " inserted BIGINT UNSIGNED NOT NULL, updated BIGINT UNSIGNED NOT NULL, deleted BIGINT UNSIGNED NOT NULL,"
+    f" PRIMARY KEY (op, n)) {_OPTIONS}",
+    f"CREATE TABLE IF NOT EXISTS {PLANS} (op VARCHAR(64) PRIMARY KEY, undoes VARCHAR(64) NOT NULL,"
+    f" plan LONGTEXT NOT NULL) {_OPTIONS}",
+)
+
+
+def log_of(n: int) -> str:
+    return f"_tb_log_{n}"
+
+
+def trigger_name(event: str, n: int) -> str:
+    return f"_tb_{event}_{n}"
+
+
+def log_table(n: int, shape: Shape) -> str:
+    """Typed, so that a value is the same bits there and back. `tb_sign` -1 and 1: deleted, inserted; -2 and 2: what an
+    update found and left; `tb_c` counts the rows whose foreign keys took others with them."""
+    key = f", KEY tb_op (tb_op, tb_c, tb_sign){_key(shape)}"
+    return f"CREATE TABLE IF NOT EXISTS {log_of(n)} ({_image_columns(shape)}{key}) {_OPTIONS}"
+
+
+def images_table(name: str, shape: Shape, by_key: bool) -> str:
+    """Of the session: images of one undo."""
+    return (
+        f"CREATE TEMPORARY TABLE {name} ({_image_columns(shape)}{_key(shape) if by_key else ''}) {_OPTIONS}"
+    )
+
+
+def _image_columns(shape: Shape) -> str:
+    columns = "".join(
+        f", {name} {typed(column)}" for name, column in zip(logged_names(shape), shape.stored, strict=True)
+    )
+    return (
+        "tb_no BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, tb_op BIGINT UNSIGNED NOT NULL,"
+        f" tb_c BIGINT UNSIGNED NOT NULL, tb_sign TINYINT NOT NULL{columns}"
+    )
+
+
+def _key(shape: Shape) -> str:
+    return f", KEY tb_key ({', '.join(logged_name(shape, name) for name in shape.key)})" if shape.key else ""
+
+
+def typed(column: Column) -> str:
+    charset = f" CHARACTER SET {column.charset} COLLATE {column.collation}" if column.charset else ""
+    return f"{column.type}{charset} NULL DEFAULT NULL"
+
+
+def logging(n: int, shape: Shape, images: Sequence[tuple[int, str]]) -> str:
+    """The statement in a trigger: `images` are signs, and OLD or NEW."""
+    names = ", ".join(logged_names(shape))
+    rows = ", ".join(
+        f"({GATE}, 0, {sign}, {', '.join(f'{row}.{quoted(column.name)}' for column in shape.stored)})"
+        for sign, row in images
+    )
+    return f"INSERT INTO {log_of(n)} (tb_op, tb_c, tb_sign, {names}) VALUES {rows};"
+
+
+def capture_triggers(n: int, shape: Shape, walks: dict[str, str]) -> dict[str, str]:
+    """By event. `walks`: what is to be done about rows that go with a row of this table, by event."""
+    events = {
+        "ai": ("AFTER INSERT", logging(n, shape, [(1, "NEW")])),
+        "au": ("AFTER UPDATE", logging(n, shape, [(-2, "OLD"), (2, "NEW")])),
+        "ad": ("AFTER DELETE", logging(n, shape, [(-1, "OLD")])),
+        "bu": ("BEFORE UPDATE", ""),
+        "bd": ("BEFORE DELETE", ""),
+    }
+    found: dict[str, str] = {}
+    for event, (when, statement) in events.items():
+        body = statement + walks.get(event, "")
+        if body:
+            found[event] = _trigger(event, n, when, shape.name, body)
+    return found
+
+
+def refusing_triggers(n: int, name: str) -> dict[str, str]:
+    """On a table that is not captured: a change of it must not pass as if it were."""
+    signal = (
+        "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT ="
+        " 'takeback: a change of a table that is not protected cannot be taken back';"
+    )
+    events = {"bi": "BEFORE INSERT", "bu": "BEFORE UPDATE", "bd": "BEFORE DELETE"}
+    return {event: _trigger(event, n, when, name, signal) for event, when in events.items()}
+
+
+def _trigger(event: str, n: int, when: str, table: str, body: str) -> str:
+    return (
+        f"CREATE TRIGGER {trigger_name(event, n)} {when} ON {quoted(table)} FOR EACH ROW"
+        f" BEGIN {_WHOSE} IF {GATE} IS NOT NULL THEN {body} END IF; END"
+    )

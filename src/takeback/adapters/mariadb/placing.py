@@ -1,0 +1,179 @@
+"""Put the rows back, and make sure by reading them again."""
+
+from takeback.adapters.mariadb.images import (
+    WHOLE,
+    live_image,
+    logged_image,
+    logged_name,
+    logged_names,
+    same_key,
+)
+from takeback.adapters.mariadb.logs import GATE
+from takeback.adapters.mariadb.net import APPLY, OVERWRITE, Part, names_of
+from takeback.adapters.mariadb.shapes import Shape
+from takeback.adapters.mariadb.wire import Wire, quoted
+
+_ACTED = f"state IN ('{APPLY}', '{OVERWRITE}')"
+
+
+def gather(wire: Wire, part: Part) -> None:
+    """The images at hand, apart from the log: no statement may read a table that its own triggers write to.
+    `tb_op` is the line, `tb_sign` -1 what is put back and 1 what is removed."""
+    logged, _ = names_of(part)
+    wire.run(f"DELETE FROM {part.put}")
+    for column, sign in (("pre", -1), ("post", 1)):
+        wire.run(
+            f"INSERT INTO {part.put} (tb_op, tb_c, tb_sign, {logged})"
+            f" SELECT s.id, 0, {sign}, {', '.join(f'l.{name}' for name in logged_names(part.shape))}"
+            f" FROM {part.net} s STRAIGHT_JOIN {part.log} l ON l.tb_no = s.{column} WHERE s.{_ACTED}"
+        )
+    if part.shape.key:
+        wire.run(
+            f"INSERT INTO {part.put} (tb_op, tb_c, tb_sign, {logged}) SELECT s.id, 0, 1,"
+            f" {', '.join(f'r.{quoted(column.name)}' for column in part.shape.stored)} FROM {part.net} s"
+            f" STRAIGHT_JOIN {part.log} a ON a.tb_no = s.some STRAIGHT_JOIN {part.table} r ON"
+            f" {same_key(part.shape, 'a', 'r')} WHERE s.state = '{OVERWRITE}'"
+        )
+
+
+def taken(wire: Wire, part: Part) -> set[int]:
+    """Lines whose row cannot come back because another, which stays, has a value that must be unique."""
+    shape = part.shape
+    stored = {column.name for column in shape.stored}
+    found: set[int] = set()
+    if not shape.key:
+        return found
+    for unique in shape.uniques:
+        if not unique or not stored.issuperset(unique):
+            continue  # told by the server, when the row is put back
+        same = " AND ".join(f"x.{quoted(name)} = p.{logged_name(shape, name)}" for name in unique)
+        rows = wire.rows(
+            f"SELECT DISTINCT p.tb_op FROM {part.put} p STRAIGHT_JOIN {part.table} x ON {same}"
+            f" LEFT JOIN {part.put} k ON {same_key(shape, 'k', 'x')} WHERE p.tb_sign < 0 AND k.tb_no IS NULL"
+        )
+        found |= {int(line) for (line,) in rows}
+    return found
+
+
+def place(wire: Wire, part: Part, has_triggers: bool) -> None:
+    """`has_triggers`: of the application, which must see no more than is done, and whose doing is captured as well."""
+    if not part.shape.key:
+        _place_keyless(wire, part)
+    elif has_triggers or wire.rows(f"SELECT 1 FROM {part.net} WHERE state = '{OVERWRITE}' LIMIT 1"):
+        _place_one_by_one(wire, part)
+    else:
+        _place_at_once(wire, part)
+
+
+def _place_at_once(wire: Wire, part: Part) -> None:
+    """What is removed is what was judged, and what comes back is at hand: so our triggers need not write it down row by
+    row, which takes longer than all the rest."""
+    op = wire.one(f"SELECT {GATE}")
+    wire.run(f"SET {GATE} = NULL")
+    try:
+        _remove(wire, part)
+        _put_back(wire, part)
+    finally:
+        wire.run(f"SET {GATE} = {'NULL' if op is None else int(op)}")
+    if op is not None:
+        logged = ", ".join(f"p.{name}" for name in logged_names(part.shape))
+        wire.run(
+            f"INSERT INTO {part.log} (tb_op, tb_c, tb_sign, {names_of(part)[0]})"
+            f" SELECT {int(op)}, 0, IF(s.pre IS NULL OR s.post IS NULL, -1, -2) * p.tb_sign, {logged}"
+            f" FROM {part.put} p STRAIGHT_JOIN {part.net} s ON s.id = p.tb_op ORDER BY p.tb_op, p.tb_sign DESC"
+        )
+
+
+def _put_back(wire: Wire, part: Part) -> None:
+    _, live = names_of(part)
+    logged = ", ".join(f"p.{name}" for name in logged_names(part.shape))
+    put = (
+        f"INSERT INTO {part.table} ({live}) SELECT {logged} FROM {part.put} p STRAIGHT_JOIN {part.net} s"
+        " ON s.id = p.tb_op WHERE p.tb_sign < 0"
+    )
+    if part.shape.uniques:
+        wire.run(put)
+        return
+    wire.run(f"{put} AND s.post IS NULL")  # if someone made such a row since, the server says no
+    # These are there, and locked. An UPDATE of a join would gather all of them once more before it changes one.
+    values = ", ".join(f"{name} = VALUES({name})" for name in map(quoted, _changing(part.shape)))
+    wire.run(f"{put} AND s.post IS NOT NULL ON DUPLICATE KEY UPDATE {values}")
+
+
+def _remove(wire: Wire, part: Part) -> None:
+    """What only goes; and if another row may be in the way, what comes back differently too: two of them may have to
+    change places."""
+    only = "" if part.shape.uniques else " AND s.pre IS NULL"
+    wire.run(
+        f"DELETE r FROM {part.put} p STRAIGHT_JOIN {part.net} s ON s.id = p.tb_op"
+        f" STRAIGHT_JOIN {part.table} r ON {same_key(part.shape, 'p', 'r')} WHERE p.tb_sign > 0{only}"
+    )
+
+
+def _place_one_by_one(wire: Wire, part: Part) -> None:
+    shape = part.shape
+    _, live = names_of(part)
+    same = same_key(shape, "p", "r")
+    _remove(wire, part)
+    if not shape.uniques:
+        values = ", ".join(
+            f"r.{quoted(column.name)} = p.{name}"
+            for column, name in zip(shape.stored, logged_names(shape), strict=True)
+        )
+        wire.run(
+            f"UPDATE {part.put} p STRAIGHT_JOIN {part.table} r ON {same} SET {values} WHERE p.tb_sign < 0"
+        )
+    wire.run(
+        f"INSERT INTO {part.table} ({live}) SELECT {', '.join(f'p.{name}' for name in logged_names(shape))}"
+        f" FROM {part.put} p LEFT JOIN {part.table} r ON {same}"
+        f" WHERE p.tb_sign < 0 AND r.{quoted(shape.key[0])} IS NULL"
+    )
+
+
+def _changing(shape: Shape) -> list[str]:
+    """A number in a key that is found by it is what it was; letters may be others that are taken for the same."""
+    found = [
+        column.name for column in shape.stored if column.name not in shape.key or column.kind not in WHOLE
+    ]
+    return found or list(shape.key)
+
+
+def _place_keyless(wire: Wire, part: Part) -> None:
+    """Rows that cannot be told apart are interchangeable: all of a kind go, and as many come back as must be there."""
+    shape = part.shape
+    _, live = names_of(part)
+    values = ", ".join(f"p.{name}" for name in logged_names(shape))
+    wire.run(
+        f"DELETE r FROM {part.table} r JOIN (SELECT {logged_image(shape, 'p')} AS i FROM {part.put} p"
+        f" WHERE p.tb_sign > 0) x ON x.i = {live_image(shape, 'r')}"
+    )
+    for sign, copies in ((1, "GREATEST(CAST(s.c AS SIGNED) - s.m, 0)"), (-1, "s.m")):
+        source = f"{part.put} p JOIN {part.net} s ON s.id = p.tb_op WHERE p.tb_sign = {sign}"
+        most = wire.one(f"SELECT MAX({copies}) FROM {source}") or 0
+        for copy in range(1, int(most) + 1):
+            wire.run(
+                f"INSERT INTO {part.table} ({live}) SELECT {values} FROM {source} AND {copies} >= {copy}"
+            )
+
+
+def differing(wire: Wire, part: Part) -> int:
+    """How many lines are not as they must be now."""
+    shape = part.shape
+    if not shape.key:
+        return int(
+            wire.one(
+                f"SELECT COUNT(*) FROM {part.net} s LEFT JOIN"
+                f" (SELECT {live_image(shape, 'r')} AS i, COUNT(*) AS c FROM {part.table} r GROUP BY i) x"
+                f" ON x.i = IFNULL(s.was, s.became) WHERE s.{_ACTED}"
+                " AND IFNULL(x.c, 0) <> IF(s.pre IS NULL, GREATEST(CAST(s.c AS SIGNED) - s.m, 0), s.c + s.m)"
+            )
+            or 0
+        )
+    return int(
+        wire.one(
+            f"SELECT COUNT(*) FROM {part.net} s STRAIGHT_JOIN {part.log} a ON a.tb_no = s.some"
+            f" LEFT JOIN {part.table} r ON {same_key(shape, 'a', 'r')}"
+            f" WHERE s.{_ACTED} AND NOT ({live_image(shape, 'r')} <=> s.was)"
+        )
+        or 0
+    )

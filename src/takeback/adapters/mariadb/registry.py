@@ -1,0 +1,164 @@
+"""Which table of a database has which log, and whether its triggers are as they must be."""
+
+import json
+from typing import Any, NamedTuple
+
+from takeback.adapters.mariadb.cascades import Walked, walks
+from takeback.adapters.mariadb.logs import (
+    META,
+    OPS,
+    TABLES,
+    capture_triggers,
+    refusing_triggers,
+    trigger_name,
+)
+from takeback.adapters.mariadb.shapes import OURS, Column, Schema, Shape, fingerprint, survey
+from takeback.adapters.mariadb.wire import Wire, code_of
+from takeback.errors import NoRemedy
+
+_NO_TABLE = 1146
+
+
+class Trigger(NamedTuple):
+    name: str
+    table: str
+    event: str  # "BEFORE UPDATE"
+    order: int
+    body: str
+
+
+class Entry(NamedTuple):
+    """A table that once got a number; the newest of its name counts."""
+
+    n: int
+    name: str  # as it was then
+    shape: str
+    captured: bool
+    described: Shape
+
+
+class Registry(NamedTuple):
+    identity: str
+    schema: Schema
+    entries: dict[int, Entry]
+    triggers: tuple[Trigger, ...]
+    numbers: dict[str, int]  # of the tables that have triggers of ours
+
+    def current(self, n: int) -> Shape | None:
+        """The table as it is now, whatever it is called now; None if it is gone, or is another."""
+        for name, number in self.numbers.items():
+            if number == n:
+                return self.schema.shapes.get(name)
+        return None
+
+    def walked(self) -> dict[str, Walked]:
+        return {
+            name: Walked(n, self.schema.shapes[name])
+            for name, n in self.numbers.items()
+            if n in self.entries and self.entries[n].captured and name in self.schema.shapes
+        }
+
+
+def identity_of(wire: Wire) -> str:
+    """What protect made up for this database; "" if it never was protected."""
+    from pymysql import err
+
+    try:
+        return wire.one(f"SELECT value FROM {META} WHERE name = 'identity'") or ""
+    except err.Error as error:
+        if code_of(error) == _NO_TABLE:
+            return ""
+        raise
+
+
+def read(wire: Wire) -> Registry:
+    identity = identity_of(wire)
+    entries: dict[int, Entry] = {}
+    if identity:
+        for n, name, shape, captured, described in wire.rows(
+            f"SELECT n, name, shape, captured, described FROM {TABLES}"
+        ):
+            entries[n] = Entry(n, name, shape, bool(captured), shape_from(json.loads(described)))
+    triggers = tuple(Trigger(*row) for row in wire.rows(_TRIGGERS))
+    numbers: dict[str, int] = {}
+    for trigger in triggers:
+        if trigger.name.startswith(OURS) and trigger.event in ("AFTER INSERT", "BEFORE INSERT"):
+            numbers[trigger.table] = int(trigger.name.rpartition("_")[2])
+    return Registry(identity, survey(wire), entries, triggers, numbers)
+
+
+_TRIGGERS = (
+    "SELECT TRIGGER_NAME, EVENT_OBJECT_TABLE, CONCAT(ACTION_TIMING, ' ', EVENT_MANIPULATION), ACTION_ORDER,"
+    " ACTION_STATEMENT FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = DATABASE()"
+)
+
+
+def described(shape: Shape) -> str:
+    return json.dumps(shape)
+
+
+def shape_from(data: list[Any]) -> Shape:
+    name, engine, kind, columns, key, uniques = data
+    found = tuple(Column(*column) for column in columns)
+    return Shape(name, engine, kind, found, tuple(key), tuple(tuple(one) for one in uniques))
+
+
+def wanted_triggers(registry: Registry, name: str) -> dict[str, str]:
+    """The statements that make the triggers which this table must have."""
+    n = registry.numbers[name]
+    if not registry.entries[n].captured:
+        return refusing_triggers(n, name)
+    tables = registry.walked()
+    return capture_triggers(n, tables[name].shape, walks(tables[name], tables, registry.schema.links))
+
+
+def trouble_with(registry: Registry, name: str) -> str:
+    """Why what is changed in this table would not be captured as it must; "" if it would."""
+    n = registry.numbers.get(name)
+    if n is None or n not in registry.entries:
+        return "it is new"
+    if (
+        registry.entries[n].captured
+        and fingerprint(registry.schema.shapes[name]) != registry.entries[n].shape
+    ):
+        return "its columns were changed since"
+    try:
+        wanted = wanted_triggers(registry, name)
+    except KeyError:
+        return "a table whose rows go with its rows is not protected"
+    here = {one.name: one for one in registry.triggers if one.table == name}
+    for event, statement in wanted.items():
+        found = here.get(trigger_name(event, n))
+        if found is None:
+            return "a trigger of takeback is gone"
+        if found.body.strip() != statement.partition(" FOR EACH ROW ")[2].strip():
+            return "its triggers or foreign keys were changed since"
+        last = max(one.order for one in here.values() if one.event == found.event)
+        if found.event.startswith("BEFORE") and found.order != last:
+            return "another trigger was added, which comes after ours"
+    return ""
+
+
+def app_triggers(registry: Registry, name: str) -> list[Trigger]:
+    return [one for one in registry.triggers if one.table == name and not one.name.startswith(OURS)]
+
+
+def refuse_unprotected(registry: Registry) -> None:
+    if not registry.identity:
+        raise NoRemedy(
+            "The database is not protected: nothing that is changed in it could be taken back.",
+            hint="`takeback sql protect URL` installs the capture.",
+        )
+
+
+def troubles(registry: Registry) -> dict[str, str]:
+    """The tables of which what is changed would be neither captured nor refused by a trigger, and why."""
+    return {name: why for name in registry.schema.shapes if (why := trouble_with(registry, name))}
+
+
+def op_number(wire: Wire, effect: str, lock: bool = False) -> tuple[int, str, str] | None:
+    """Its number, what it undoes, and what has undone it; None: it never happened, or it was taken back whole."""
+    rows = wire.rows(
+        f"SELECT no, undoes, undone_by FROM {OPS} WHERE op = {wire.text(effect)}{' FOR UPDATE' if lock else ''}"
+    )
+    return (int(rows[0][0]), str(rows[0][1]), str(rows[0][2])) if rows else None

@@ -1,0 +1,372 @@
+"""A connection on which whatever is changed belongs to an effect."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from takeback.adapters.database.limit import most_of, refuse_too_many
+from takeback.adapters.database.protocol import PREPARED, Reviewed, Rows
+from takeback.adapters.database.summary import summary
+from takeback.adapters.mariadb import definitions, moving, ops, waiting
+from takeback.adapters.mariadb.asking import TRUNCATE, Asked, asked
+from takeback.adapters.mariadb.cascades import reached
+from takeback.adapters.mariadb.counting import Numbers, cancels_out, count, counted, recording
+from takeback.adapters.mariadb.counting import asked as asked_numbers
+from takeback.adapters.mariadb.ddl_watch import ASKED, defined
+from takeback.adapters.mariadb.ddl_watch import told as counters
+from takeback.adapters.mariadb.logs import GATE, log_of
+from takeback.adapters.mariadb.moving import Moves
+from takeback.adapters.mariadb.parameters import fit_many, misfits, written_out
+from takeback.adapters.mariadb.reaching import refuse_reaching
+from takeback.adapters.mariadb.registry import Registry, app_triggers, read, refuse_unprotected, troubles
+from takeback.adapters.mariadb.relating import changes_so_far
+from takeback.adapters.mariadb.reshaping import Trial
+from takeback.adapters.mariadb.statements import (
+    refuse_elsewhere,
+    refuse_unfit,
+    surely_writes,
+    unfit_definition,
+)
+from takeback.adapters.mariadb.undoing import touched
+from takeback.adapters.mariadb.wire import (
+    COMMITS_IMPLICITLY,
+    OVERDUE,
+    READ_ONLY_TRANSACTION,
+    SIGNALLED,
+    Wire,
+    code_of,
+    is_lost,
+    quoted,
+    told,
+    words,
+)
+from takeback.errors import InDoubt, KeyReused, Misuse, NoRemedy, Refused, ResourceUnreachable, StoreBusy
+from takeback.model.database import Database
+from takeback.model.effect import Effect
+from takeback.model.holder import Holder, busy
+
+
+class MariaSession:
+    def __init__(self, wire: Wire, patience: int, holder: Callable[[], Holder]) -> None:
+        """`patience`: seconds to wait for what takeback holds; `holder` finds out who has what it waited for."""
+        self._wire = wire
+        self._patience = patience
+        self._holder = holder
+        self._limited = False
+        with words(wire.database):
+            self._seen: tuple[tuple[str, str], ...] = defined(wire)
+            self._known(read(wire))
+            refuse_unprotected(self._registry)
+            self._others = _others(wire)
+            self._name: str = wire.one("SELECT DATABASE()")
+            self.connection_id = int(wire.one("SELECT CONNECTION_ID()"))
+        self.database: Database = wire.database._replace(identity=self._registry.identity)
+        self.answers: tuple[Rows, ...] = ()
+        self._effect = ""
+        self._op = 0
+        self._most = 0
+        self._made: list[str] = []  # statements of the transaction that is open
+        self._plan: definitions.Plan | Trial | None = None
+
+    def summary(self, statement: str, parameters: Any) -> str:
+        return summary(statement)
+
+    def read(self, statement: str, parameters: Any) -> Rows | None:
+        if asked(statement):
+            return None
+        refuse_unfit(statement)
+        if surely_writes(statement):
+            return None
+        from pymysql import err
+
+        wire = self._wire
+        with words(self.database):
+            ops.start_reading(wire)
+        try:
+            return self._run(statement, parameters, False)
+        except (err.Error, OSError) as error:
+            if code_of(error) in (READ_ONLY_TRANSACTION, COMMITS_IMPLICITLY):
+                return None
+            raise told(error, self.database) from error
+        finally:
+            ops.end_reading(wire)
+
+    def begin(self, effect: Effect) -> None:
+        if self._effect:
+            raise Misuse(
+                "There is an effect open on this connection already.", hint="Commit it, or roll it back."
+            )
+        from pymysql import err
+
+        self._effect, self._made, self._plan = effect.id, [], None
+        self._most = most_of(effect)
+        try:
+            self._op, held = ops.begin(self._wire, effect.id, effect.undoes)
+            self._wait_for_held(held)
+        except StoreBusy:
+            self.rollback()
+            raise
+        except (err.Error, OSError) as error:
+            self.rollback()
+            if code_of(error) == 1062:
+                raise KeyReused(
+                    "The database has the marker of this effect already: it was made before."
+                ) from error
+            raise told(error, self.database) from error
+
+    def _wait_for_held(self, held: bool) -> None:
+        """Else as long as any client: what an application holds ends by itself."""
+        if held and self._patience:
+            waiting.limit(self._wire, self._patience)
+        elif self._limited:
+            waiting.no_limit(self._wire)
+        self._limited = held
+
+    def execute(self, statement: str, parameters: Any, many: bool = False) -> Rows:
+        if self._plan:
+            raise definitions.refuse_mixed()
+        wanted = asked(statement)
+        if not wanted:
+            self._made.append(statement)
+            refuse_unfit(statement)
+        refuse_elsewhere(statement, self._others)
+        self._refuse_reaching(statement)
+        if wanted:
+            return self._define(wanted, parameters)
+        from pymysql import err
+
+        try:
+            return self._run(statement, parameters, many)
+        except (err.Error, OSError) as error:
+            self._refused(error)
+
+    def _refuse_reaching(self, statement: str) -> None:
+        if not self._uncovered:
+            return
+        with words(self.database):
+            self._known(read(self._wire))  # someone may have protected it meanwhile
+            refuse_reaching(self._wire, self._registry, [statement])
+
+    def _define(self, wanted: Asked, parameters: Any) -> Rows:
+        """TRUNCATE is made as a DELETE, which is part of the transaction. Others are made at the end, alone."""
+        with words(self.database):
+            registry = read(self._wire)
+        if wanted.what != TRUNCATE:
+            if self._made:
+                raise definitions.refuse_mixed()
+            if parameters:
+                with self._wire.connection.cursor() as cursor:
+                    wanted = wanted._replace(tail=written_out(cursor, wanted.tail, parameters))
+            self._plan = definitions.planned(registry, wanted, self._effect)
+            return Rows(rowcount=0)
+        (name,) = wanted.names
+        moving.refuse_referred(registry, wanted.names)
+        if any(one.event.endswith("DELETE") for one in app_triggers(registry, name)):
+            raise NoRemedy(
+                f"TRUNCATE of {name} would be made as a DELETE, and the triggers of the table would fire.",
+                hint="Nothing was changed. Use DELETE, if that is meant.",
+            )
+        return self.execute(f"DELETE FROM {quoted(name)}", None)
+
+    def _refused(self, error: Exception) -> NoReturn:
+        says = str(error.args[1]) if len(error.args) > 1 else ""
+        if code_of(error) == OVERDUE:
+            raise busy(self._holder()) from error
+        if code_of(error) == COMMITS_IMPLICITLY:
+            raise unfit_definition("That") from error
+        if code_of(error) == SIGNALLED and says.startswith("takeback: "):
+            raise NoRemedy(
+                f"{says.removeprefix('takeback: ').capitalize()}.",
+                hint="`takeback sql doctor URL` says which tables are protected.",
+            ) from error
+        raise told(error, self.database) from error
+
+    def _run(self, statement: str, parameters: Any, many: bool) -> Rows:
+        with self._wire.connection.cursor() as cursor:
+            if many:
+                rows = fit_many(statement, parameters)
+                self._made += [statement] if len(rows) > 1 else []  # it may write to a row more than once
+                with misfits():
+                    count = cursor.executemany(statement, rows)
+                return Rows(rowcount=count or 0)
+            cursor.execute(written_out(cursor, statement, parameters))
+            found = Rows(rowcount=cursor.rowcount)
+            while True:
+                if cursor.description:
+                    columns = tuple(str(one[0]) for one in cursor.description)
+                    found = Rows(tuple(cursor.fetchall()), columns, cursor.rowcount)
+                if not cursor.nextset():
+                    return found
+
+    def commit(self, empty: bool = False) -> dict[str, Any] | None:
+        """`empty`: also when nothing was changed."""
+        from pymysql import err
+
+        wire, effect = self._wire, self._effect
+        if isinstance(self._plan, Moves) and not self._plan.tables:
+            self._plan = None  # IF EXISTS, IF NOT EXISTS
+        if self._plan:
+            return self._commit_plan(self._plan)
+        receipt = self._receipt(empty, (f"XA END {ops.xid(effect)}",))
+        if receipt is None:
+            return None
+        try:
+            wire.together([f"XA COMMIT {ops.xid(effect)} ONE PHASE", ops.letting_go(wire, effect)])
+        except (err.Error, OSError) as error:
+            if is_lost(error):
+                self._end()
+                raise InDoubt(
+                    "The connection was lost before the database said whether it has committed.",
+                    hint="It is found out by looking for the marker.",
+                ) from error
+            self.rollback()
+            raise told(error, self.database) from error
+        self._effect, self._op = "", 0
+        return receipt
+
+    def _receipt(self, empty: bool = False, then: Sequence[str] = ()) -> dict[str, Any] | None:
+        """Everything was captured, and counted. None: nothing was changed, and it is rolled back."""
+        from pymysql import err
+
+        wire = self._wire
+        try:
+            found = self._counted()
+            if (not found or cancels_out(wire, self._registry, self._op, found)) and not empty:
+                self.rollback()
+                return None
+            receipt, statements = recording(wire, self._registry, self._op, found, once=len(self._made) == 1)
+            refuse_too_many(self._most, receipt["tables"])
+            wire.together([*statements, f"SET {GATE} = NULL", *then])
+            return receipt
+        except (err.Error, OSError) as error:
+            self.rollback()
+            raise told(error, self.database) from error
+        except Refused:
+            self.rollback()
+            raise
+
+    def review(self) -> Reviewed:
+        if self._plan:
+            self.rollback()
+            raise NoRemedy(
+                "A definition cannot be shown before it is made: MariaDB commits it by itself.",
+                hint="Nothing was changed. Made at once (without --dry-run or --review), it can be taken back.",
+            )
+        receipt = self._receipt()
+        if receipt is None:
+            return Reviewed(None)
+        with words(self.database):
+            parts, _ = touched(self._wire, self._registry, self.database, self._op)
+        return Reviewed(receipt, changes_so_far(self._wire, parts, self._op), PREPARED)
+
+    def hold(self, effect: Effect, seconds: float) -> None:
+        """Prepared: the server holds it for as long as nobody decides, and this session is free."""
+        with words(self.database):
+            ops.prepare(self._wire, effect.id)
+            self.connection_id = int(self._wire.one("SELECT CONNECTION_ID()"))
+        self._effect, self._op = "", 0
+
+    def _commit_plan(self, plan: definitions.Plan | Trial) -> dict[str, Any]:
+        from pymysql import err
+
+        wire, effect = self._wire, self._effect
+        ops.unmark(wire)
+        ops.roll_back(wire, effect)
+        try:
+            return definitions.carry_out(wire, effect, "", plan)
+        except (err.Error, OSError) as error:
+            why = "The connection was lost before the database said whether it has made the definition."
+            if code_of(error) == OVERDUE:
+                why = str(busy(self._holder()))
+            raise InDoubt(why, hint="It is found out by looking at the tables.") from error
+        finally:
+            _quietly(wire, "SET SESSION foreign_key_checks = DEFAULT")
+            self._end()
+
+    def _counted(self) -> dict[str, Numbers]:
+        """What was captured is all that was changed: the gate was open, and every table has had its triggers. Whoever
+        would change those of a table that this transaction has touched has to wait for it."""
+        wire = self._wire
+        ((op, name, *pending),), seen, numbers = wire.together(
+            [
+                f"SELECT {', '.join([GATE, 'DATABASE()', *self._pending])}",
+                ASKED,
+                asked_numbers(self._registry, self._op),
+            ]
+        )
+        if op != self._op or name != self._name:
+            raise NoRemedy(
+                "The capture was switched off while the effect was being made, so it was rolled back.",
+                hint="Statements must leave @takeback_op and the database of the session alone.",
+            )
+        defined_now = counters(seen)
+        if defined_now != self._seen:
+            self._known(read(wire))
+            refuse_unprotected(self._registry)
+            refuse_reaching(wire, self._registry, self._made)
+            self._seen = defined_now
+        elif not any(one is not None for one in pending):
+            return counted(self._registry, numbers)
+        self._drop_what_stayed()
+        return count(wire, self._registry, self._op)
+
+    def _known(self, registry: Registry) -> None:
+        self._registry = registry
+        self._uncovered = bool(troubles(registry))
+        links = registry.schema.links
+        self._pending = [
+            f"@takeback_d{one.n}" for name, one in registry.walked().items() if reached(name, links)
+        ]
+
+    def _drop_what_stayed(self) -> None:
+        """What was logged for rows that were to go with others, which then were not deleted (DELETE IGNORE)."""
+        links = self._registry.schema.links
+        walked = self._registry.walked()
+        for name, parent in walked.items():
+            children = reached(name, links)
+            if not children:
+                continue
+            pending = self._wire.one(f"SELECT @takeback_d{parent.n}")
+            if pending is None:
+                continue
+            for child in children:
+                self._wire.run(
+                    f"DELETE FROM {log_of(walked[child].n)} WHERE tb_op = {self._op} AND tb_c = {int(pending)}"
+                )
+            self._wire.run(f"SET @takeback_d{parent.n} = NULL")
+
+    def rollback(self) -> None:
+        if self._effect:
+            _quietly(self._wire, f"SET {GATE} = NULL")
+            ops.roll_back(self._wire, self._effect)
+            self._end()
+
+    def _end(self) -> None:
+        effect, self._effect, self._op = self._effect, "", 0
+        _quietly(self._wire, ops.letting_go(self._wire, effect))
+
+    def close(self) -> None:
+        self.rollback()
+        self._wire.close()
+
+
+def _quietly(wire: Wire, statement: str) -> None:
+    from pymysql import err
+
+    try:
+        wire.rows(statement)
+    except (err.Error, OSError):
+        pass  # the server has forgotten it with the session
+
+
+def _others(wire: Wire) -> frozenset[str]:
+    own = wire.one("SELECT DATABASE()")
+    return frozenset(str(name) for (name,) in wire.rows("SHOW DATABASES") if name != own)
+
+
+def refuse_other(database: Database, identity: str) -> None:
+    """An undo must not go to another database of the same name."""
+    if database.identity and identity != database.identity:
+        raise ResourceUnreachable(
+            "The database at this address is not the one that the effect was made in, or is not protected any more.",
+            hint="Was it made anew, or restored? Look at the address.",
+        )

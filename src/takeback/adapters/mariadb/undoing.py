@@ -1,0 +1,260 @@
+"""Take one operation back: in one transaction, all of it or, if asked for, what nobody changed since."""
+
+from typing import NamedTuple
+
+from takeback.adapters.database.waiting import SECONDS
+from takeback.adapters.mariadb import linking, net, ops, placing
+from takeback.adapters.mariadb.counting import count, record
+from takeback.adapters.mariadb.describing import conflicts
+from takeback.adapters.mariadb.logs import LOG_MODE, OPS, TABLES, TOUCHED, log_of
+from takeback.adapters.mariadb.net import (
+    APPLY,
+    CONFLICTS,
+    FORCEABLE,
+    NEEDED,
+    ORPHANED,
+    OVERWRITE,
+    TAKEN,
+    Part,
+)
+from takeback.adapters.mariadb.rebasing import rebase
+from takeback.adapters.mariadb.registry import Registry, app_triggers, trouble_with
+from takeback.adapters.mariadb.shapes import fingerprint
+from takeback.adapters.mariadb.wire import DUPLICATE, Wire, code_of
+from takeback.errors import Conflict, Drifted, UndoFailed
+from takeback.model.database import Database, resource_of
+from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+
+_FEW = 10_000  # lines: below it, whoever asks what would happen is told by trying
+_ROUNDS = 20
+
+
+class Taking(NamedTuple):
+    """What was found, and done."""
+
+    applied: int
+    already: int
+    refused: tuple[TargetOutcome, ...]  # what stands in the way, or was left out
+    parts: tuple[Part, ...]
+
+
+def settle_session(wire: Wire, patience: int = SECONDS) -> None:
+    """One way to write, read and compare, whatever the server is set to."""
+    wire.run(
+        f"SET SESSION sql_mode = '{LOG_MODE}', time_zone = '+00:00', foreign_key_checks = 0, unique_checks = 1,"
+        f" max_sort_length = 8192, innodb_lock_wait_timeout = {patience}, lock_wait_timeout = {patience},"
+        " sql_safe_updates = 0,"
+        " group_concat_max_len = 1048576"
+    )
+    wire.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+
+def touched(
+    wire: Wire, registry: Registry, database: Database, op: int
+) -> tuple[dict[str, Part], list[TargetOutcome]]:
+    """The tables of an operation as they are now, and those that are not what they were."""
+    parts: dict[str, Part] = {}
+    gone: list[TargetOutcome] = []
+    for n, name in wire.rows(
+        f"SELECT d.n, t.name FROM {TOUCHED} d JOIN {TABLES} t ON t.n = d.n WHERE d.op = {op} ORDER BY d.n"
+    ):
+        shape = registry.current(n)
+        if shape is None or fingerprint(shape) != registry.entries[n].shape:
+            detail = "has other columns since, or is gone: what it was then does not fit any more"
+            gone.append(TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail))
+        else:
+            parts[shape.name] = Part(n, shape)
+    return parts, gone
+
+
+def take_back(
+    wire: Wire,
+    registry: Registry,
+    database: Database,
+    op: int,
+    policy: OnConflict,
+    dry: bool = False,
+) -> Taking:
+    """In a transaction of the caller, under its marker if it has one. `dry`: the caller will roll it back."""
+    parts, refused = touched(wire, registry, database, op)
+    refused += _with_triggers(registry, database, parts, policy)
+    if dry and not refused and (found := _smooth(wire, parts, op)):
+        return found
+    lines = 0
+    for name, part in tuple(parts.items()):
+        net.prepare(wire, part)
+        lines += net.fill(wire, part, op)
+        if not net.is_sound(wire, part):
+            detail = "was changed in a way that was not logged whole"
+            refused.append(TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail))
+            del parts[name]
+            continue
+        if policy is OnConflict.FORCE:
+            states = ", ".join(f"'{state}'" for state in FORCEABLE)
+            wire.run(f"UPDATE {part.net} SET state = '{OVERWRITE}' WHERE state IN ({states})")
+    stop = policy in (OnConflict.REFUSE, OnConflict.MERGE)
+    if not (stop and (refused or _count(wire, parts, CONFLICTS))) and not (dry and lines > _FEW):
+        refused += _place(wire, registry, database, parts, stop or policy is OnConflict.FORCE)
+    refused += conflicts(wire, database, list(parts.values()), op)
+    applied = _count(wire, parts, (APPLY, OVERWRITE))
+    return Taking(applied, _count(wire, parts, (net.NOTHING,)), tuple(refused), tuple(parts.values()))
+
+
+def _smooth(wire: Wire, parts: dict[str, Part], op: int) -> Taking | None:
+    """Of a large operation that nothing stands in the way of, only the numbers: whoever wants to take it back has to
+    read all of it again then. None: it is to be looked at row by row."""
+    many = wire.one(f"SELECT SUM(inserted + updated + deleted) FROM {TOUCHED} WHERE op = {op}")
+    if int(many or 0) <= _FEW or not all(part.shape.key for part in parts.values()):
+        return None
+    total = {APPLY: 0, net.NOTHING: 0}
+    for part in parts.values():
+        for state, lines in net.tally(wire, part, op).items():
+            if state not in total:
+                return None
+            total[state] += lines
+    return Taking(total[APPLY], total[net.NOTHING], (), tuple(parts.values()))
+
+
+def _count(wire: Wire, parts: dict[str, Part], states: "tuple[str, ...] | dict[str, str]") -> int:
+    return sum(net.states(wire, part).get(state, 0) for part in parts.values() for state in states)
+
+
+def _with_triggers(
+    registry: Registry, database: Database, parts: dict[str, Part], policy: OnConflict
+) -> list[TargetOutcome]:
+    """Triggers cannot be switched off: those of the application would do again what they do."""
+    found: list[TargetOutcome] = []
+    for name in tuple(parts):
+        why = trouble_with(registry, name)
+        own = app_triggers(registry, name)
+        if why:
+            why = f"is not captured any more ({why}): run `takeback sql protect` first"
+        elif own and policy is not OnConflict.FORCE:
+            names = ", ".join(one.name for one in own)
+            why = f"has triggers of its own ({names}), which would fire again; force lets them"
+        if why:
+            found.append(TargetOutcome(resource_of(database, name), Outcome.CONFLICT, why))
+            del parts[name]
+    return found
+
+
+def _place(
+    wire: Wire, registry: Registry, database: Database, parts: dict[str, Part], stop: bool
+) -> list[TargetOutcome]:
+    """What cannot be put back is left out, and it is tried again without it; `stop`: it is only told."""
+    for _ in range(_ROUNDS):
+        wire.run("SAVEPOINT takeback_put")
+        bad: dict[str, dict[str, set[int]]] = {}
+        for name, part in parts.items():
+            placing.gather(wire, part)
+            if lines := placing.taken(wire, part):
+                bad.setdefault(TAKEN, {})[name] = lines
+        if not bad:
+            if duplicate := _all_in(wire, registry, database, parts):
+                return duplicate
+            bad = {
+                ORPHANED: linking.orphaned(wire, parts, registry.schema.links),
+                NEEDED: linking.needed(wire, parts, registry.schema.links),
+            }
+        if not any(bad.values()):
+            _check(wire, parts)
+            return []
+        wire.run("ROLLBACK TO SAVEPOINT takeback_put")
+        for state, tables in bad.items():
+            for name, lines in tables.items():
+                net.settle(wire, parts[name], state, lines)
+        if stop:
+            return []
+    raise UndoFailed(
+        "The foreign keys of the rows hang together in a way that finds no end.", hint="Nothing was changed."
+    )
+
+
+def _all_in(
+    wire: Wire, registry: Registry, database: Database, parts: dict[str, Part]
+) -> list[TargetOutcome]:
+    from pymysql import err
+
+    for name, part in parts.items():
+        try:
+            placing.place(wire, part, bool(app_triggers(registry, name)))
+        except err.Error as error:
+            if code_of(error) != DUPLICATE:
+                raise
+            wire.run("ROLLBACK TO SAVEPOINT takeback_put")
+            detail = "has another row with a value that must be unique: " + str(error.args[1])
+            return [TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail)]
+    return []
+
+
+def _check(wire: Wire, parts: dict[str, Part]) -> None:
+    for name, part in parts.items():
+        if many := placing.differing(wire, part):
+            raise UndoFailed(
+                f"{many} rows of {name} were not what they must be after they were put back.",
+                hint="Nothing was changed. A trigger of the table may have changed them.",
+            )
+
+
+def refuse_conflicts(found: Taking, policy: OnConflict, partly: bool) -> None:
+    """Under locks, what was found before must still hold."""
+    if not found.refused:
+        if partly:
+            raise Drifted("What stood in the way is gone.", hint="Nothing was changed. Try again.")
+        return
+    if policy is OnConflict.SKIP and partly:
+        return
+    if policy is OnConflict.SKIP:
+        raise Drifted(
+            "Someone changed a row between looking and acting.", hint="Nothing was changed. Try again."
+        )
+    first = found.refused[0]
+    more = f", and {len(found.refused) - 1} more" if len(found.refused) > 1 else ""
+    raise Conflict(
+        f"{first.resource} {first.detail}{more}.",
+        hint="Nothing was changed.",
+        resources=tuple(one.resource for one in found.refused),
+    )
+
+
+def swap(wire: Wire, op: str, by: str) -> None:
+    """It is taken back; what it had taken back is in force again, and so on."""
+    undone = True
+    taken, taker = op, by
+    while taken:
+        value = taker if undone else ""
+        wire.run(f"UPDATE {OPS} SET undone_by = {wire.text(value)} WHERE op = {wire.text(taken)}")
+        rows = wire.rows(f"SELECT undoes, partly FROM {OPS} WHERE op = {wire.text(taken)}")
+        if not rows or not rows[0][0] or rows[0][1]:
+            return
+        taker, taken, undone = taken, str(rows[0][0]), not undone
+
+
+def carry_out(
+    wire: Wire,
+    registry: Registry,
+    database: Database,
+    of: tuple[int, str],
+    effect: str,
+    policy: OnConflict,
+    partly: bool,
+) -> dict[str, object]:
+    """Mark it, take it back, count, and mark what it took back."""
+    number = ops.mark(wire, effect, of[1])
+    found = take_back(wire, registry, database, of[0], policy)
+    refuse_conflicts(found, policy, partly)
+    numbers = count(wire, registry, number)
+    receipt = record(wire, registry, number, numbers)
+    if partly:
+        wire.run(f"UPDATE {OPS} SET partly = 1 WHERE no = {number}")
+        rebase(wire, found.parts, of[0])
+    else:
+        swap(wire, of[1], effect)
+    return receipt
+
+
+def forget(wire: Wire, op: int) -> None:
+    """Its images."""
+    for (n,) in wire.rows(f"SELECT n FROM {TOUCHED} WHERE op = {op}"):
+        wire.run(f"DELETE FROM {log_of(n)} WHERE tb_op = {op}")
+    wire.run(f"DELETE FROM {TOUCHED} WHERE op = {op}")

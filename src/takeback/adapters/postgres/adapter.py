@@ -1,0 +1,298 @@
+"""Rows of PostgreSQL: changed by anybody's SQL, captured by the database itself, taken back one effect at a time."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from takeback.adapters.database.keyring import Keyring
+from takeback.adapters.database.protocol import Cover, RowChange, Tell, quiet
+from takeback.adapters.database.waiting import USUAL, Waiting
+from takeback.adapters.postgres import guests, ops, reviewing
+from takeback.adapters.postgres.connecting import (
+    ask,
+    connect,
+    opened,
+    run,
+    transaction,
+    understood,
+)
+from takeback.adapters.postgres.cover import cover
+from takeback.adapters.postgres.guarding import Guard
+from takeback.adapters.postgres.install import adapt, installed, protect, unprotect
+from takeback.adapters.postgres.links import Links
+from takeback.adapters.postgres.programs import enter, leave, sees_schema
+from takeback.adapters.postgres.relating import standing_on
+from takeback.adapters.postgres.reversing import as_planned, reverse, take_back
+from takeback.adapters.postgres.session import PostgresSession
+from takeback.adapters.postgres.sighting import happened, identity, refuse_another
+from takeback.adapters.postgres.tables import SCHEMA
+from takeback.adapters.postgres.telling import effect_rows
+from takeback.adapters.postgres.undoing import look
+from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.errors import Forgotten, Misuse, NoRemedy, ResourceUnreachable, StatementFailed
+from takeback.model.change import UNDO, Change
+from takeback.model.database import Database, from_json, resource_of, target_of, to_json
+from takeback.model.effect import REVIEWED, Effect, State
+from takeback.model.plan import OnConflict
+from takeback.model.remedy import Offer, Remedy, Strategy, Target
+from takeback.model.staged import Staged
+from takeback.model.standing import Sighting, Standing, TargetSighting
+from takeback.storage.protocols import Blobs
+
+if TYPE_CHECKING:
+    from takeback.adapters.postgres.connecting import Connection
+
+SCRIPT = "script"
+
+
+class PostgresAdapter:
+    name = "postgres"
+    version = 1
+    traits = Traits(atomic=True, exact=True, marks=True, holds=True, watches=True)
+
+    def __init__(self, blobs: Blobs, keyring: Keyring, waiting: Waiting = USUAL) -> None:
+        self._blobs = blobs
+        self._keyring = keyring
+        self._waiting = waiting
+        self._links = Links(keyring, waiting)
+        self._held: dict[
+            str, PostgresSession
+        ] = {}  # by effect: sessions whose open transaction waits for a person
+        self._guards: dict[str, Guard] = {}  # by effect: of programs that are at work
+
+    # -- a change and its way back
+
+    def assess(self, change: Change, of: Effect | None = None) -> Assessment:
+        if of is not None:
+            return self._assess_undo(change, of)
+        database = from_json(change.args["database"])
+        with understood(), self._links.to(database) as connection:
+            refuse_unprotected(connection, database)
+        offer = Offer(Strategy.SNAPSHOT, why="the database keeps the rows as they were")
+        return Assessment((change.resource,), (offer,))
+
+    def _assess_undo(self, change: Change, of: Effect) -> Assessment:
+        database = database_of(of)
+        with understood(), self._links.to(database) as connection:
+            outcomes = as_planned(connection, database, of, OnConflict(change.args["on_conflict"]))
+        offer = Offer(Strategy.SNAPSHOT, why="the database keeps the rows as they are now")
+        return Assessment((target_of(database, of.id),), (offer,), outcomes=outcomes)
+
+    def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
+        return ()
+
+    def capture(self, effect: Effect, offer: Offer) -> Remedy:
+        database = database_of(effect)
+        script = effect.change.args.get(SCRIPT)
+        target = Target(target_of(database, effect.id), {"there": False}, {"there": True})
+        return Remedy(
+            self.name,
+            self.version,
+            Strategy.SNAPSHOT,
+            (target,),
+            payload={"database": to_json(database)},
+            blobs=(script,) if script else (),
+        )
+
+    def apply(self, effect: Effect) -> Receipt:
+        database = database_of(effect)
+        if effect.change.kind == UNDO:
+            with understood(effect.change.summary), self._links.to(database) as connection:
+                return Receipt(take_back(connection, effect))
+        if REVIEWED in effect.change.args:
+            return self._keep(effect)
+        script = effect.change.args.get(SCRIPT)
+        if not script:
+            raise Misuse("The statements of this effect are not kept, so it cannot be made again.")
+        statements: list[tuple[str, Any]] = json.loads(b"".join(self._blobs.read(script)))
+        session = self.connect(database)
+        try:
+            return Receipt(_run_script(session, effect, statements))
+        finally:
+            session.close()
+
+    def _keep(self, effect: Effect) -> Receipt:
+        """Commit what waits for a person."""
+        if session := self._held.get(effect.id):
+            session.keep(effect.id)
+        else:
+            database = database_of(effect)
+            with understood(effect.change.summary), self._links.to(database) as connection:
+                reviewing.keep(connection, effect.id)
+        return Receipt(effect.change.args[REVIEWED]["receipt"])
+
+    def verify(self, effect: Effect) -> Sighting:
+        database = database_of(effect)
+        with understood(), self._links.to(database) as connection:
+            waits = REVIEWED in effect.change.args and self._waits(connection, effect.id)
+            receipt = None if waits else happened(connection, effect.id)
+        standing = Standing.BETWEEN if waits else Standing.BEFORE if receipt is None else Standing.AFTER
+        target = TargetSighting(target_of(database, effect.id), standing, {"there": receipt is not None})
+        return Sighting(standing, targets=(target,), receipt=receipt or {})
+
+    def _waits(self, connection: "Connection", effect: str) -> bool:
+        session = self._held.get(effect)
+        if session and session.holds(connection):
+            return True
+        return reviewing.prepared(connection, effect)
+
+    def _drop(self, effect: Effect) -> None:
+        """Roll back what waits for a person."""
+        if session := self._held.get(effect.id):
+            session.rollback()
+            return
+        database = database_of(effect)
+        with understood(), self._links.to(database) as connection:
+            reviewing.drop(connection, effect.id)
+
+    def undo(self, effect: Effect) -> None:
+        if REVIEWED in effect.change.args:
+            self._drop(effect)
+        database = database_of(effect)
+        with understood(effect.change.summary), self._links.to(database) as connection:
+            if installed(connection):
+                reverse(connection, effect)
+
+    def tidy(self, effect: Effect) -> None:
+        if REVIEWED in effect.change.args and effect.state is State.PROPOSED:
+            self._drop(effect)
+
+    def release(self, effect: Effect) -> None:
+        database = database_of(effect)
+        with understood(), self._links.to(database) as connection:
+            if not installed(connection):
+                return
+            with transaction(connection):
+                op = ops.find(connection, effect.id, lock=True)
+                if op is not None and not op.forgotten:
+                    ops.erase_images(connection, op)
+                    run(connection, "update takeback.op set forgotten = true where no = %s", [op.no])
+
+    # -- databases
+
+    def connect(self, database: Database) -> PostgresSession:
+        connection, found = self._connected(database)
+        return PostgresSession(connection, found, lambda: self._connected(found)[0], self._held)
+
+    def _connected(self, database: Database) -> "tuple[Connection, Database]":
+        with understood():
+            connection = connect(self._keyring.url(database), self._waiting)
+            try:
+                found = database._replace(identity=identity(connection))
+                refuse_another(found.identity, database)
+                refuse_unprotected(connection, database)
+                adapt(connection)
+            except BaseException:
+                connection.close()
+                raise
+        return connection, found
+
+    def standing_on(self, effect: Effect) -> Sequence[str]:
+        database = database_of(effect)
+        with understood(), self._links.to(database) as connection:
+            guests.refuse_guest(connection)
+            run(connection, "begin")
+            op = ops.find(connection, effect.id)
+            if op is None or op.forgotten:
+                return ()
+            return standing_on(connection, look(connection, op, OnConflict.REFUSE))
+
+    def rows(self, effect: Effect) -> Iterator[RowChange]:
+        database = database_of(effect)
+        with understood(), self._links.to(database) as connection:
+            guests.is_guest(connection)
+            run(connection, "begin")
+            op = ops.find(connection, effect.id)
+            if op is None:
+                return
+            if op.forgotten:
+                raise Forgotten("The rows of this effect were given up.", effect=effect.id)
+            yield from effect_rows(connection, op.source, op.logs, op.turned, op.wide)
+
+    def enter(self, effect: Effect, tell: Tell = quiet) -> Mapping[str, str]:
+        database = database_of(effect)
+        url = self._keyring.url(database)
+        with understood(), self._links.to(database) as connection:
+            found = enter(connection, effect, database, url, os.environ.get("PGOPTIONS", ""))
+            if not sees_schema(connection):
+                guard = Guard(url, effect.id, tell)
+                guard.start()
+                self._guards[effect.id] = guard
+        return found
+
+    def leave(self, effect: Effect) -> dict[str, Any] | None:
+        if guard := self._guards.pop(effect.id, None):
+            guard.stop()
+        database = database_of(effect)
+        with understood(), self._links.to(database) as connection:
+            return leave(connection, effect)
+
+    def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
+        """Of a program whose watcher died."""
+        receipt = self.leave(effect)
+        change = effect.change
+        return None if receipt is None else change._replace(args={**change.args, "receipt": receipt})
+
+    def cover(self, database: Database) -> Cover:
+        with understood(), opened(self._keyring.url(database), self._waiting) as connection:
+            return cover(connection)
+
+    def protect(self, database: Database, tables: Sequence[str]) -> Cover:
+        with understood(), opened(self._keyring.url(database), self._waiting) as connection:
+            protect(connection, tables)
+            return cover(connection)
+
+    def unprotect(self, database: Database, tables: Sequence[str]) -> Cover:
+        with understood(), opened(self._keyring.url(database), self._waiting) as connection:
+            unprotect(connection, tables)
+            return cover(connection)
+
+
+def database_of(effect: Effect) -> Database:
+    """An undo is about the database of what it undoes."""
+    if effect.remedy and "database" in effect.remedy.payload:
+        return from_json(effect.remedy.payload["database"])
+    if "database" in effect.change.args:
+        return from_json(effect.change.args["database"])
+    assert effect.of
+    return database_of(effect.of)
+
+
+def refuse_unprotected(connection: "Connection", database: Database) -> None:
+    standby, read_only, protected = ask(
+        connection,
+        "select pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on', "
+        f"to_regnamespace('{SCHEMA}') is not null",
+    )[0]
+    if standby or read_only:
+        raise ResourceUnreachable(
+            f"{resource_of(database)} takes no changes: it is {'a replica' if standby else 'set to read only'}.",
+            hint="Give the address of the server that does.",
+        )
+    if not protected:
+        raise NoRemedy(
+            f"{resource_of(database)} is not protected: nothing that is changed there could be taken back.",
+            hint=f"Run `takeback sql protect {database.source or database.url}` first.",
+        )
+
+
+def _run_script(
+    session: PostgresSession, effect: Effect, statements: list[tuple[str, Any]]
+) -> dict[str, Any]:
+    if session.marked(effect.id):
+        return {}
+    try:
+        session.begin(effect)
+    except StatementFailed:
+        if session.marked(effect.id):
+            return {}  # someone else made it while we waited
+        raise
+    try:
+        for statement, parameters in statements:
+            session.execute(statement, parameters)
+    except BaseException:
+        session.rollback()
+        raise
+    found = session.counted()
+    return session.finish(found)

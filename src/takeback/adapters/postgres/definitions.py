@@ -1,0 +1,126 @@
+"""What the schema is, object by object: read from the server, compared with what it was."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.adapters.postgres.connecting import ask
+from takeback.adapters.postgres.tables import quoted
+
+if TYPE_CHECKING:
+    from takeback.adapters.postgres.connecting import Connection
+
+Key = tuple[str, int, int]
+TABLES = ("r", "p")
+
+
+class Thing(NamedTuple):
+    """One object of the schema. What in its document begins with `_` is not compared."""
+
+    kind: str
+    oid: int
+    part: int
+    doc: dict[str, Any]
+
+    @property
+    def key(self) -> Key:
+        return (self.kind, self.oid, self.part)
+
+    @property
+    def of(self) -> int:
+        """The relation that it is part of, or 0."""
+        if self.kind == "column":
+            return self.oid
+        if self.kind == "relation":
+            return int((self.doc.get("_owned") or [0])[0])
+        # Statistics have a name of their own, and do not move with their table.
+        return 0 if self.kind == "statistics" else int(self.doc.get("_relation", 0))
+
+    @property
+    def is_table(self) -> bool:
+        return self.kind == "relation" and self.doc["_kind"] in TABLES
+
+    @property
+    def core(self) -> dict[str, Any]:
+        return {name: value for name, value in self.doc.items() if not name.startswith("_")}
+
+    @property
+    def shown(self) -> str:
+        return f"{self.doc['schema']}.{self.doc['name']}" if "schema" in self.doc else self.doc["name"]
+
+    @property
+    def sql(self) -> str:
+        """Of those that have a name of their own in a schema."""
+        return f"{quoted(self.doc['schema'])}.{quoted(self.doc['name'])}"
+
+
+Things = dict[Key, Thing]
+
+
+def read(connection: "Connection") -> Things:
+    rows = ask(connection, "select kind, oid, part, doc from takeback.objects()")
+    return {thing.key: thing for thing in (Thing(*row) for row in rows)}
+
+
+def from_json(data: Sequence[Any]) -> list[Thing]:
+    return [Thing(kind, oid, part, doc) for kind, oid, part, doc in data]
+
+
+def to_json(things: Iterable[Thing]) -> list[list[Any]]:
+    return [list(thing) for thing in things]
+
+
+def differing(one: Things, other: Things) -> list[Thing]:
+    """What `one` has and `other` has not, or has otherwise."""
+    return [thing for key, thing in one.items() if key not in other or thing.core != other[key].core]
+
+
+_WORDS = {
+    "r": "table",
+    "p": "table",
+    "v": "view",
+    "m": "materialized view",
+    "S": "sequence",
+    "f": "foreign table",
+}
+_ROUTINES = {"p": "procedure", "a": "aggregate"}
+
+
+def word(thing: Thing) -> str:
+    kind = thing.doc.get("_kind", "")
+    if thing.kind == "relation":
+        return _WORDS[kind]
+    if thing.kind == "function":
+        return _ROUTINES.get(kind, "function")
+    return "domain" if thing.kind == "type" and kind == "d" else thing.kind
+
+
+def sentences(before: Sequence[Thing], after: Sequence[Thing], known: Things) -> list[str]:
+    """What happened, one sentence for each object; parts of one that came or went go without saying. `known`: where the
+    names of relations are found."""
+    old, new = {one.key: one for one in before}, {one.key: one for one in after}
+    moved = {key[1] for key in old.keys() ^ new.keys() if key[0] == "relation"}
+    found: list[str] = []
+    for key in dict.fromkeys([*old, *new]):
+        was, became = old.get(key), new.get(key)
+        thing = was or became
+        assert thing
+        if thing.of in moved or thing.doc.get("inherited"):
+            continue
+        if thing.kind == "index" and thing.doc.get("_constraint"):
+            continue
+        home = known.get(("relation", thing.of, 0)) if thing.kind != "relation" else None
+        name = f"{home.shown}.{thing.doc['name']}" if home else thing.shown
+        if was and became:
+            if changes := _changes(was, became):
+                found.append(f"{word(thing)} {name} was changed ({changes})")
+        else:
+            found.append(f"{word(thing)} {name} was {'created' if became else 'dropped'}")
+    return found
+
+
+def _changes(was: Thing, became: Thing) -> str:
+    one, other = was.core, became.core
+    names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+    if names == ["name"]:
+        return f"now {became.doc['name']}"
+    return ", ".join(names)

@@ -1,0 +1,167 @@
+"""Stop a program before it loses rows through the schema, where no event trigger could save them first.
+
+A connection of ours reads every table, so nobody can drop or alter one without waiting for us. If the program waits,
+its statement is ended; if it is somebody else, we stand aside and come back. Should the guard die, what was lost is
+still told when the program has ended (`losing`)."""
+
+import threading
+from typing import TYPE_CHECKING
+
+from takeback.adapters.database.protocol import Tell
+from takeback.adapters.database.waiting import SECONDS
+from takeback.adapters.postgres.connecting import PLAINLY, ask, connect, driver, run
+from takeback.adapters.postgres.statements import first_words, split
+
+if TYPE_CHECKING:
+    from takeback.adapters.postgres.connecting import Connection
+
+NAME = "takeback guard"
+_LOOKS_AFTER = 0.05
+_COMES_BACK = 10  # looks, between two tries to have a table again that somebody else wants for himself
+# If this process is stopped or its machine is gone, the server ends the guard: nobody waits for the dead.
+_ALIVE = (
+    "set idle_in_transaction_session_timeout = '30s'; set lock_timeout = '%s'; set application_name = '%s'"
+)
+_AT_ONCE = "set local lock_timeout = '1ms'"
+# They need the table for themselves, and lose nothing: rows that are truncated were captured by then.
+_HARMLESS = ("TRUNCATE", "LOCK", "VACUUM", "CLUSTER")
+_LONGEST = 1000  # of a statement as the server tells it; longer ones are cut off
+
+_OWN = """
+select c.oid::int8, c.relkind = 'S' from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relkind in ('r', 'p', 'S') and c.relpersistence <> 't' and pg_has_role(c.relowner, 'usage')
+  and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname !~ '^takeback_[0-9]+$'
+  and (n.nspname <> 'takeback' or c.relname = 'op')
+"""
+_NAMES = """
+select c.oid::int8, format('%%I.%%I', n.nspname, c.relname)
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.oid = any (%s::int8[]) order by c.oid
+"""
+# The program's sessions are those of our role that began after us; takeback's own say who they are.
+_WAITING = """
+select l.pid, l.relation::int8, a.query,
+  a.usename = session_user and a.backend_start > %s and not starts_with(a.application_name, 'takeback')
+from pg_locks l join pg_stat_activity a on a.pid = l.pid
+where l.locktype = 'relation' and l.mode = 'AccessExclusiveLock' and not l.granted and l.relation = any (%s::int8[])
+  and l.database = (select oid from pg_database where datname = current_database())
+  and pg_backend_pid() = any (pg_blocking_pids(l.pid))
+"""
+_GOES_ON = "select 1 from takeback.find(%s) where no is not null and told is null"
+
+
+class Guard:
+    """From before the program starts until it has ended; then `stop` it."""
+
+    def __init__(self, url: str, effect: str, tell: Tell) -> None:
+        self._effect = effect
+        self._tell = tell
+        self._connection: Connection = connect(url)
+        self._told: set[int] = set()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=NAME, daemon=True)
+
+    def start(self) -> None:
+        try:
+            self._connection.execute(PLAINLY.encode())
+            self._connection.execute((_ALIVE % (f"{SECONDS}s", NAME)).encode())
+            self._role, self._since = ask(self._connection, "select session_user, clock_timestamp()")[0]
+            self._sequences = dict(ask(self._connection, _OWN))
+            self._away = set(self._sequences)  # those that we do not hold
+            if not self._away:
+                self._connection.close()
+                return
+            run(self._connection, "begin")
+            self._hold(list(self._away))
+            self._away.clear()
+            run(self._connection, _AT_ONCE)
+        except BaseException:
+            self._connection.close()
+            raise
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _hold(self, oids: list[int]) -> None:
+        """What is gone meanwhile is not there to be held."""
+        names = ask(self._connection, _NAMES, [oids])
+        tables = ", ".join(f"only {name}" for oid, name in names if not self._sequences[oid])
+        if tables:
+            run(self._connection, f"lock table {tables} in access share mode")
+        for oid, name in names:
+            if self._sequences[oid]:
+                run(self._connection, f"select from {name} limit 0")
+
+    def _watch(self) -> None:
+        psycopg = driver()
+        looks = 0
+        try:
+            while not self._end.wait(_LOOKS_AFTER):
+                looks += 1
+                try:
+                    if not ask(self._connection, _GOES_ON, [self._effect]):
+                        return
+                    self._look()
+                    if self._away and looks % _COMES_BACK == 0:
+                        self._come_back()
+                except psycopg.Error:
+                    if self._connection.closed:
+                        return
+                    self._stand_aside()
+        except psycopg.Error:
+            return  # the connection is gone
+        finally:
+            self._connection.close()
+
+    def _look(self) -> None:
+        ask(self._connection, "select pg_stat_clear_snapshot()")
+        held = [oid for oid in self._sequences if oid not in self._away]
+        for pid, oid, query, is_program in ask(self._connection, _WAITING, [self._since, held]):
+            if is_program and not _harmless(query):
+                ask(self._connection, "select pg_cancel_backend(%s)", [pid])
+                self._say(oid)
+            else:
+                self._stand_aside()
+                return
+
+    def _say(self, oid: int) -> None:
+        if oid in self._told:
+            return
+        self._told.add(oid)
+        for _, name in ask(self._connection, _NAMES, [[oid]]):
+            self._tell(
+                f"The program tried to change the schema of {name}; role {self._role} cannot have that captured, "
+                "so it was stopped.",
+                "Send it through `takeback sql exec` or run.sql, which save what is lost first, or give the address "
+                "of a superuser that protected the database (tier full).",
+            )
+
+    def _stand_aside(self) -> None:
+        """Whoever waits for us gets what he waits for; the others are held again at once, that one when it is free."""
+        run(self._connection, "rollback")
+        run(self._connection, "begin")
+        run(self._connection, _AT_ONCE)
+        self._away = set(self._sequences)
+        self._come_back()
+
+    def _come_back(self) -> None:
+        psycopg = driver()
+        for oid in sorted(self._away):
+            run(self._connection, "savepoint back")
+            try:
+                self._hold([oid])
+            except psycopg.Error:
+                run(self._connection, "rollback to savepoint back")
+            else:
+                self._away.discard(oid)
+            run(self._connection, "release savepoint back")
+
+
+def _harmless(query: str | None) -> bool:
+    if not query or len(query) > _LONGEST:
+        return False
+    statements = split(query)
+    return len(statements) == 1 and first_words(statements[0], 1)[:1] in [[word] for word in _HARMLESS]

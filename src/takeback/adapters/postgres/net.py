@@ -1,0 +1,326 @@
+"""What an effect came to, row by row, beside what is there now: one temporary table for each table it touched.
+
+Old images count -1 and new ones +1; equal images of one effect cancel out, in whatever order they were written. What
+is left on the minus side is what each row was before, on the plus side what it became.
+
+In such a table `p1 … pn` is the row before, `q1 … qn` the row after, `pre` and `post` say whether there was one, `cur`
+whether there is one now, and `status` what undo would do:
+apply · already (it is as before) · same (the effect left it as it was) · and conflicts: changed · missing ·
+reoccupied · unique · parent · child.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from takeback.adapters.postgres.connecting import Question, ask, run
+from takeback.adapters.postgres.logs import MANY, log_name, of_op
+from takeback.adapters.postgres.tables import Column, Table, quoted
+
+if TYPE_CHECKING:
+    from takeback.adapters.postgres.connecting import Connection
+
+ACTIVE = "('apply', 'force')"
+OVERWRITABLE = ("changed", "missing", "reoccupied")
+CONFLICTS = (*OVERWRITABLE, "unique", "parent", "child")
+
+
+class Stretch(NamedTuple):
+    """Part of what an effect did, by the numbers of its statements."""
+
+    since: int  # without this one
+    until: int  # with this one
+
+    @property
+    def sql(self) -> str:
+        return "true" if self == EVER else f"step > {self.since} and step <= {self.until}"
+
+
+EVER = Stretch(-1, (1 << 63) - 1)
+
+
+class Tally(NamedTuple):
+    """Rows that the effect changed, that were there before it only, and after it only."""
+
+    both: int
+    before: int
+    after: int
+
+
+class Net(NamedTuple):
+    table: Table
+    log: int
+    op: int
+    turned: bool = False  # before and after are exchanged
+    wide: bool = True
+    one_step: bool = False  # a single statement of the effect wrote to this table
+    olds: int = 0  # images of it there: of rows before the effect, and after it
+    news: int = 0
+    joined: bool = False  # the server reads all of the table at once, instead of looking up each row
+    tally: Tally | None = None  # every row can be put back as it is, so that no table of them need be made
+    stretch: Stretch = EVER
+
+    @property
+    def name(self) -> str:
+        """To read from."""
+        if self.tally:
+            # Not to be taken apart: who may take both sides for one row each would compare all with all.
+            return (
+                f"(select n.*, n.post as cur, 'apply'::text as status from ({_both(self, False)}) n offset 0)"
+            )
+        return f"pg_temp.takeback_net_{self.log}"
+
+    @property
+    def paired(self) -> bool:
+        """May the server be asked for pairs of a row before and after without being told how to find them? It takes
+        them for a few, and would compare all with all if it may."""
+        return self.joined or self.olds + self.news <= MANY
+
+    @property
+    def images(self) -> str:
+        """The condition for those of the effect, in its log."""
+        return f"{of_op(self.op, self.wide)} and {self.stretch.sql}"
+
+    @property
+    def keyed(self) -> bool:
+        return self.table.key is not None
+
+
+def images(columns: Sequence[Column], prefix: str) -> str:
+    """One side of a row, to be compared as it is stored."""
+    return f"row({', '.join(f'{prefix}{column.number}' for column in columns)})"
+
+
+def current(columns: Sequence[Column], alias: str = "t") -> str:
+    return f"row({', '.join(f'{alias}.{quoted(column.name)}' for column in columns)})"
+
+
+# Types (by their number, which never changes) whose equality is that of their bytes, which is quicker to ask for.
+_PLAIN = frozenset((16, 17, 18, 20, 21, 23, 25, 26, 1043, 1082, 1083, 1114, 1184, 2950))
+_PLAIN_COLLATIONS = frozenset((0, 100, 950, 951))
+
+
+def same(columns: Sequence[Column], one: str, other: str) -> str:
+    """That two rows are the same as they are stored: 1.0 is not 1.00. Given by what stands before their columns:
+    `t.` before a name, `n.p` before a number."""
+    sides = [(_column(one, column), _column(other, column)) for column in columns if not _plain(column)]
+    plain = [
+        f"{_column(one, column)} is not distinct from {_column(other, column)}"
+        for column in columns
+        if _plain(column)
+    ]
+    if sides or not plain:
+        left, right = (", ".join(side) for side in zip(*sides, strict=True)) if sides else ("", "")
+        plain.append(f"pg_catalog.record_image_eq(row({left}), row({right}))")
+    return f"({' and '.join(plain)})"
+
+
+def _plain(column: Column) -> bool:
+    _, kind, _, collation, _ = column.shape
+    return kind in _PLAIN and collation in _PLAIN_COLLATIONS
+
+
+def _column(prefix: str, column: Column) -> str:
+    return f"{prefix}{quoted(column.name) if prefix.endswith('.') else column.number}"
+
+
+def matches(table: Table, ours: str, alias: str = "t") -> str:
+    """That a row of the table has the key that `ours` gives, a pattern such as `n.q{}`."""
+    assert table.key
+    return " and ".join(
+        f"{alias}.{quoted(table.column(number).name)} operator({operator}) {ours.format(number)}"
+        for number, operator in zip(table.key.columns, table.key.operators, strict=True)
+    )
+
+
+def key_of(net: Net, alias: str = "n") -> str:
+    """A pattern for `matches`: the key of a row, from whichever side has it."""
+    return f"coalesce({alias}.p{{0}}, {alias}.q{{0}})"
+
+
+def build(connection: "Connection", net: Net) -> None:
+    run(connection, f"drop table if exists {net.name}")
+    made = _keyed(net, repeats(connection, net)) if net.keyed else _keyless(net)
+    run(connection, f"create temp table takeback_net_{net.log} on commit drop as {made}")
+
+
+def alone(connection: "Connection", net: Net) -> str:
+    """A query for what the effect did, whatever is there now; without a temporary table, which would stand in the way
+    of preparing the transaction."""
+    return _both(net, repeats(connection, net)) if net.keyed else _copies(net)
+
+
+# Of a table, for each row that is asked for: up to here reading all of it is quicker than looking each up.
+_READ_AT_ONCE = 3000
+
+
+def read_at_once(net: Net, size: int) -> bool:
+    """The server does not know how many images an effect that just happened has, takes them for a few, and would look
+    up each row of the table for itself."""
+    return size < _READ_AT_ONCE * (net.olds + net.news)
+
+
+def presumed(net: Net, tied: Collection[int]) -> Tally | None:
+    """What need not be asked, if each row is as the effect left it: that it only added rows, or only removed some. Or
+    that it changed each row and gave none another key; if it did, other than so many can be put back, and it is looked
+    at after all."""
+    if not net.olds or not net.news:
+        return Tally(0, net.olds, net.news)
+    return Tally(net.olds, 0, 0) if net.olds == net.news and not tied else None
+
+
+def about_plain(net: Net, tied: Collection[int], presuming: bool = False) -> Question:
+    """How many rows the effect changed, how many were there before it only and how many after it only; and how many
+    are not as it left them, or were changed by it in tied columns. `presuming`: they are as it left them."""
+    table = net.table
+    if not net.news:
+        there = f"from {side(net, '<')} p join {table.source} t on {matches(table, 'p.c{0}')}"
+        return Question(f"select 0, {net.olds}, 0, count(*) {there}")
+    if not net.olds:
+        there = f"from {side(net, '>')} q join {table.source} t on {matches(table, 'q.c{0}')}"
+        alike = f"count(*) filter (where {same(table.columns, 't.', 'q.c')})"
+        return Question(f"select 0, 0, {net.news}, {net.news} - {alike} {there}")
+    columns = [one for one in table.columns if one.number in tied]
+    moved = f"not {same(columns, 'n.p', 'n.q')}" if columns else "false"
+    wrong, now = "false", ""
+    if not presuming:
+        wrong = f"{_status(net)} <> 'apply'"
+        now = f" left join {table.source} t on {matches(table, key_of(net))}"
+    return Question(
+        f"select count(*) filter (where n.pre and n.post), count(*) filter (where not n.post), "
+        f"count(*) filter (where not n.pre), count(*) filter (where {wrong} or n.pre and n.post and {moved}) "
+        f"from ({_both(net, False)}) n{now}"
+    )
+
+
+def about_pairs(net: Net, tied: Collection[int]) -> Question:
+    """The same, quicker, where every row was changed and none came or went, as is most often so: else more than none
+    are said to be in the way."""
+    columns = [one for one in net.table.columns if one.number in tied]
+    moved = f"not {same(columns, 'p.c', 'q.c')}" if columns else "false"
+    return Question(
+        f"select count(*), 0, 0, {net.olds} + {net.news} - 2 * count(*) filter (where not {moved}) "
+        f"from {pairs(net)} join {net.table.source} t on {matches(net.table, 'q.c{0}')} "
+        f"where {same(net.table.columns, 't.', 'q.c')}"
+    )
+
+
+def pairs(net: Net) -> str:
+    """Rows `p` before and `q` after the effect, of those that were there both times."""
+    return f"{side(net, '<')} p join {side(net, '>')} q on {_same_key(net)}"
+
+
+def repeats(connection: "Connection", net: Net) -> bool:
+    """Has the effect written to some row more than once?"""
+    if net.one_step:
+        return False
+    log = log_name(net.log)
+    assert net.table.key
+    key = ", ".join(f"c{number}" for number in net.table.key.columns)
+    return bool(
+        ask(
+            connection,
+            f"select 1 from {log} where {net.images} group by sign, {key} having count(*) > 1 limit 1",
+        )
+    )
+
+
+def side(net: Net, sign: str, cancelled: bool = False) -> str:
+    """The rows before (<) or after (>) the effect, as they are in the log."""
+    log = log_name(net.log)
+    sign = {"<": ">", ">": "<"}[sign] if net.turned else sign
+    if not cancelled:
+        return f"(select * from {log} where {net.images} and sign {sign} 0)"
+    left = (
+        f"(select (array_agg(ctid))[1] as place, sum(sign) as count from {log} where {net.images} "
+        f"group by {images(net.table.columns, 'c')}::text having sum(sign) {sign} 0)"
+    )
+    return f"(select l.* from {left} k join {log} l on l.ctid = k.place)"
+
+
+def _both(net: Net, cancelled: bool) -> str:
+    sides = "".join(
+        f", p.c{one.number} as p{one.number}, q.c{one.number} as q{one.number}" for one in net.table.columns
+    )
+    return (
+        f"select p.op is not null as pre, q.op is not null as post{sides} "
+        f"from {side(net, '<', cancelled)} p full join {side(net, '>', cancelled)} q on {_same_key(net)}"
+    )
+
+
+def _same_key(net: Net) -> str:
+    assert net.table.key
+    return " and ".join(
+        f"p.c{number} operator({operator}) q.c{number}"
+        for number, operator in zip(net.table.key.columns, net.table.key.operators, strict=True)
+    )
+
+
+def _status(net: Net) -> str:
+    """What undo would do to a row `n`, beside the row `t` that is there now."""
+    table = net.table
+    is_post = same(table.columns, "t.", "n.q")
+    is_pre = same(table.columns, "t.", "n.p")
+    alike = same(table.columns, "n.p", "n.q")
+    here = "t.ctid is not null"
+    return (
+        f"case when n.post and {here} and {is_post} then 'apply' "
+        f"when n.pre and n.post and {alike} then 'same' "
+        f"when n.pre and {here} and {is_pre} then 'already' "
+        f"when not n.pre and t.ctid is null then 'already' "
+        f"when not n.post and t.ctid is null then 'apply' "
+        f"when t.ctid is null then 'missing' when not n.post then 'reoccupied' else 'changed' end"
+    )
+
+
+def _keyed(net: Net, cancelled: bool) -> str:
+    return (
+        f"select n.*, t.ctid is not null as cur, {_status(net)} as status from ({_both(net, cancelled)}) n "
+        f"left join {net.table.source} t on {matches(net.table, key_of(net))}"
+    )
+
+
+def _left(net: Net) -> str:
+    """Rows that look alike are interchangeable: what counts is how many of them there are."""
+    return (
+        f"(select (array_agg(ctid))[1] as place, {'-' if net.turned else ''}sum(sign)::int8 as count, "
+        f"{images(net.table.columns, 'c')}::text as image "
+        f"from {log_name(net.log)} where {net.images} group by 3 having sum(sign) <> 0)"
+    )
+
+
+def _copies(net: Net) -> str:
+    sides = "".join(
+        f", case when k.count < 0 then l.c{one.number} end as p{one.number}"
+        f", case when k.count > 0 then l.c{one.number} end as q{one.number}"
+        for one in net.table.columns
+    )
+    return (
+        f"select k.count < 0 as pre, k.count > 0 as post, abs(k.count) as copies, k.image{sides} "
+        f"from {_left(net)} k join {log_name(net.log)} l on l.ctid = k.place"
+    )
+
+
+def _keyless(net: Net) -> str:
+    table = net.table
+    now = (
+        f"(select {current(table.columns)}::text as image, count(*) as there from {table.source} t "
+        f"where {current(table.columns)}::text in (select image from {_left(net)} w) group by 1)"
+    )
+    return (
+        f"select n.*, coalesce(c.there, 0) as there, coalesce(c.there, 0) > 0 as cur, "
+        f"case when n.pre or c.there >= n.copies then 'apply' else 'missing' end as status "
+        f"from ({_copies(net)}) n left join {now} c on c.image = n.image"
+    )
+
+
+def counts(connection: "Connection", net: Net) -> dict[str, int]:
+    if net.tally:
+        return {"apply": sum(net.tally)} if any(net.tally) else {}
+    return dict(ask(connection, f"select status, count(*) from {net.name} group by 1"))
+
+
+def overwrite(connection: "Connection", net: Net) -> None:
+    """Force: what is there now goes, whoever made it."""
+    what = ", ".join(f"'{one}'" for one in OVERWRITABLE)
+    fewer = "" if net.keyed else ", copies = least(copies, there)"
+    run(connection, f"update {net.name} set status = 'force'{fewer} where status in ({what})")

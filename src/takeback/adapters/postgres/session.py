@@ -1,0 +1,352 @@
+"""One connection on which whatever is changed belongs to an effect."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from takeback.adapters.database.limit import most_of, refuse_too_many
+from takeback.adapters.database.protocol import OPEN, PREPARED, Reviewed, Rows
+from takeback.adapters.database.summary import summary
+from takeback.adapters.postgres import noting, reviewing, shelf
+from takeback.adapters.postgres.connecting import (
+    Question,
+    ask,
+    ask_all,
+    driver,
+    give_up,
+    run,
+    translated,
+    understood,
+    unfit,
+)
+from takeback.adapters.postgres.counting import ABOUT_WRITTEN, Counted, as_written, counted, refuse_schema
+from takeback.adapters.postgres.logs import is_wide
+from takeback.adapters.postgres.netting import Netting
+from takeback.adapters.postgres.shelf import Move
+from takeback.adapters.postgres.statements import WRITES, first_words, refuse_impossible, split
+from takeback.adapters.postgres.tallying import Tally
+from takeback.adapters.postgres.telling import effect_rows
+from takeback.adapters.postgres.trying import may_change_schema, run_it
+from takeback.errors import InDoubt, Misuse, StatementFailed
+from takeback.model.database import Database
+from takeback.model.effect import REVIEWED, Effect
+
+if TYPE_CHECKING:
+    from takeback.adapters.postgres.connecting import Connection
+
+_OPEN = "select no, set_config('takeback.op', no::text, true) from takeback.open(%s, %s, %s, %s, %s, %s) no"
+
+
+SHOWN = 1_001  # rows of one that waits, at most
+
+
+def open_op(connection: "Connection", effect: Effect) -> int:
+    """The marker, first in the transaction; what is changed from now on belongs to it."""
+    return ask(connection, *_opening(effect))[0][0]
+
+
+def _opening(effect: Effect) -> Question:
+    in_part = bool(effect.change.args.get("partial"))
+    values = [effect.id, effect.run, effect.agent, effect.change.summary, effect.undoes or None, in_part]
+    return Question(_OPEN, values)
+
+
+def close_op(op: int, logs: Sequence[int], told: dict[str, Any], moves: Sequence[Move] = ()) -> Question:
+    """The receipt stays with the marker, for whoever finds it after a crash."""
+    values = [op, list(logs), json.dumps(told), json.dumps(shelf.to_json(moves))]
+    return Question("select takeback.close(%s, %s, %s, %s)", values)
+
+
+class PostgresSession:
+    answers: tuple[Rows, ...] = ()
+
+    def __init__(
+        self,
+        connection: "Connection",
+        database: Database,
+        again: "Callable[[], Connection]",
+        held: dict[str, "PostgresSession"],
+    ) -> None:
+        """`held`: which session holds which effect, for whoever decides."""
+        self.database = database
+        self._again = again
+        self._connection = connection
+        self._op = 0
+        self._most = 0
+        self._tally: Tally | None = None
+        self._schema = False  # it may have been changed
+        self._moves: list[Move] = []
+        self._held = held
+        self._netting = Netting()
+        self._statements = 0
+
+    def read(self, statement: str, parameters: Any) -> Rows | None:
+        psycopg = driver()
+        statements = split(statement)
+        for one in statements:
+            refuse_impossible(one)
+        if any(first_words(one, 1)[:1] and first_words(one, 1)[0] in WRITES for one in statements):
+            return None
+        self._begin("begin read only")
+        try:
+            rows = self._all(statements, parameters)
+            run(self._connection, "commit")
+        except psycopg.errors.ReadOnlySqlTransaction:
+            give_up(self._connection)
+            return None
+        except psycopg.Error as error:
+            give_up(self._connection)
+            raise _failed(error) from None
+        except BaseException:
+            give_up(self._connection)
+            raise
+        return rows
+
+    def _begin(self, how: str) -> None:
+        """A connection that the server has ended meanwhile is made again: nothing was begun on it."""
+        psycopg = driver()
+        try:
+            run(self._connection, how)
+        except psycopg.OperationalError:
+            self._connection.close()
+            self._connection = self._again()
+            with understood():
+                run(self._connection, how)
+
+    def marked(self, effect: str) -> bool:
+        """Is it there already?"""
+        with understood():
+            return ask(self._connection, "select no from takeback.find(%s)", [effect])[0][0] is not None
+
+    def summary(self, statement: str, parameters: Any) -> str:
+        return summary(statement)
+
+    def begin(self, effect: Effect) -> None:
+        with understood():
+            self._begin("begin")
+            self._moves = []
+            self._schema = False
+            self._statements = 0
+            try:
+                before, opened = ask_all(self._connection, [ABOUT_WRITTEN, _opening(effect)])
+                self._tally = Tally(self._connection, as_written(before))
+                self._op = opened[0][0]
+                self._most = most_of(effect)
+            except BaseException:
+                self.rollback()
+                raise
+
+    def execute(self, statement: str, parameters: Any, many: bool = False) -> Rows:
+        psycopg = driver()
+        statements = split(statement)
+        for one in statements:
+            refuse_impossible(one)
+        try:
+            if not many:
+                return self._all(statements, parameters)
+            if len(statements) != 1:
+                raise Misuse("executemany takes one statement.", hint="Nothing was changed.")
+            self._statements += len(parameters)
+            with self._connection.cursor() as cursor, _fitting():
+                cursor.executemany(statements[0].encode(), list(parameters))
+                return Rows(rowcount=cursor.rowcount)
+        except psycopg.Error as error:
+            raise _failed(error) from None
+        finally:
+            self._refuse_left()
+
+    def _all(self, statements: list[str], parameters: Any) -> Rows:
+        """One at a time, so that none of them can bring along a COMMIT; the answer is that of the last."""
+        given = parameters if parameters else None
+        if given is not None and len(statements) > 1:
+            raise Misuse(
+                "Parameters belong to one statement, and here are several.", hint="Give them one by one."
+            )
+        rows = Rows()
+        self._statements += len(statements)
+        for one in statements:
+            words = first_words(one)
+            tally = self._tally
+            if not self._op or tally is None or not may_change_schema(words):
+                rows = self._one(one, given)
+            elif words[:2] == ["DROP", "TABLE"] and self._dropped(one, tally):
+                rows = Rows()
+            else:
+                refuse_schema(self._connection, tally.before)
+                self._schema = True
+                self._netting.forget()
+                rows = run_it(self._connection, self._op, words, partial(self._one, one, given), tally)
+        return rows
+
+    def _dropped(self, statement: str, tally: Tally) -> bool:
+        """Put aside instead. False: it is another statement, or other things hang on the table."""
+        refuse_schema(self._connection, tally.before)
+        start = tally.mark()
+        moves = shelf.drop(self._connection, statement, self._op)
+        tally.forget_since(start)
+        if moves is None:
+            return False
+        step = ask(self._connection, "select nextval('takeback.step')")[0][0]
+        self._moves += [move._replace(step=step) for move in moves]
+        return True
+
+    def _one(self, statement: str, parameters: Any) -> Rows:
+        with self._connection.cursor() as cursor, _fitting():
+            if parameters is None:
+                # In a pipeline the server takes one statement in one message, and refuses a text with more.
+                with self._connection.pipeline():
+                    cursor.execute(statement.encode())
+            else:
+                cursor.execute(statement.encode(), parameters)
+            if cursor.description is None:
+                return Rows(rowcount=cursor.rowcount)
+            columns = tuple(column.name for column in cursor.description)
+            return Rows(tuple(cursor.fetchall()), columns, cursor.rowcount)
+
+    def _refuse_left(self) -> None:
+        """Are we still where we began?"""
+        psycopg = driver()
+        status = self._connection.info.transaction_status
+        if status == psycopg.pq.TransactionStatus.IDLE:
+            self._op = 0
+            raise StatementFailed(
+                "The statement ended the transaction of its effect.",
+                hint="`takeback show` tells what became of it.",
+            )
+
+    def commit(self) -> dict[str, Any] | None:
+        found = self.counted()
+        if not found.logs and not self._moves and not self._changed_schema():
+            self.rollback()
+            return None
+        return self.finish(found)
+
+    def counted(self) -> Counted:
+        """Nothing is left of the transaction if not all of it was captured."""
+        psycopg = driver()
+        try:
+            assert self._tally
+            return counted(self._connection, self._op, self._tally.before)
+        except psycopg.Error as error:
+            self.rollback()
+            raise _failed(error) from None
+        except BaseException:
+            self.rollback()
+            raise
+
+    def finish(self, found: Counted) -> dict[str, Any]:
+        told = self._close_op(found)
+        commit(self._connection)
+        self._op = 0
+        return told
+
+    def _close_op(self, found: Counted) -> dict[str, Any]:
+        psycopg = driver()
+        with understood():
+            found = self._netting.netted(self._connection, self._op, found, self._statements)
+        told: dict[str, Any] = {"tables": found.tables, "schema": [move.sentence for move in self._moves]}
+        try:
+            refuse_too_many(self._most, found.tables)
+            moves = list(self._moves)
+            if self._schema:
+                told["schema"] += noting.told(self._connection, self._op)
+                moves += noting.settle(self._connection, self._op)
+            moves = shelf.marked(self._connection, moves)
+            run(self._connection, *close_op(self._op, found.logs, told, moves))
+        except psycopg.Error as error:
+            self.rollback()
+            raise _failed(error) from None
+        return told
+
+    # -- for a person to decide
+
+    def review(self) -> Reviewed:
+        found = self.counted()
+        if not found.logs and not self._moves and not self._changed_schema():
+            self.rollback()
+            return Reviewed(None)
+        told = self._close_op(found)
+        with understood():
+            wide = is_wide(self._connection, self._op)
+            found_rows = effect_rows(self._connection, self._op, found.logs, wide=wide)
+            rows = tuple(islice(found_rows, SHOWN))
+            found_rows.close()
+            how = PREPARED if reviewing.preparable(self._connection) else OPEN
+        return Reviewed(told, rows, how)
+
+    def hold(self, effect: Effect, seconds: float) -> None:
+        with understood():
+            if effect.change.args[REVIEWED]["how"] == PREPARED:
+                reviewing.prepare(self._connection, effect.id)
+                self._op = 0
+                return
+            limit = max(1, round(seconds * 1000))
+            run(self._connection, f"set local idle_in_transaction_session_timeout = {limit}")
+            reviewing.name_session(self._connection, effect.id)
+            self._held[effect.id] = self
+
+    def keep(self, effect: str) -> None:
+        """Commit what this session holds."""
+        psycopg = driver()
+        self._held.pop(effect, None)
+        try:
+            run(self._connection, "select 1")
+        except psycopg.Error:
+            self._connection.close()
+            raise reviewing.gone(effect) from None
+        commit(self._connection)
+        self._op = 0
+
+    def holds(self, witness: "Connection") -> bool:
+        """Has the server not ended it?"""
+        there = "select 1 from pg_stat_activity where pid = %s and state = 'idle in transaction'"
+        return bool(ask(witness, there, [self._connection.info.backend_pid]))
+
+    def _changed_schema(self) -> bool:
+        return self._schema and bool(
+            ask(self._connection, "select 1 from takeback.ddl where op = %s limit 1", [self._op])
+        )
+
+    def rollback(self) -> None:
+        give_up(self._connection)
+        self._op = 0
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for effect in [effect for effect, session in self._held.items() if session is self]:
+            del self._held[effect]
+
+    def close(self) -> None:
+        self._let_go()
+        self._connection.close()
+
+
+@contextmanager
+def _fitting() -> Iterator[None]:
+    """What is no parameter at all, or no text that can be sent, the driver tells as Python does."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:
+        raise unfit(error) from None
+
+
+def commit(connection: "Connection") -> None:
+    psycopg = driver()
+    try:
+        run(connection, "commit")
+    except psycopg.Error as error:
+        if error.sqlstate and error.sqlstate[:2] not in ("08", "57"):
+            give_up(connection)  # it said no: nothing happened
+            raise _failed(error) from None
+        connection.close()
+        raise InDoubt(
+            "The connection was lost while the transaction was being committed.",
+            hint="Whether it happened is found out by asking the database again.",
+        ) from None
+
+
+def _failed(error: Any) -> Exception:
+    return translated(error)

@@ -1,0 +1,88 @@
+"""Did it happen? The marker in the database is the only one to ask, once nobody can write it any more."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from takeback.adapters.postgres.connecting import Question, ask, ask_all, driver
+from takeback.errors import Refused, ResourceUnreachable
+from takeback.model.database import Database
+
+if TYPE_CHECKING:
+    from takeback.adapters.postgres.connecting import Connection
+
+_PATIENCE = 10.0
+
+_AT_WORK = """
+select l.pid, l.pid = pg_backend_pid() from pg_locks l
+where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.pid is not null
+  and l.database = (select oid from pg_database where datname = current_database())
+  and (l.classid::int8 << 32 | l.objid::int8) = hashtextextended(%s, 4)
+"""
+
+
+def identity(connection: "Connection") -> str:
+    """Of the server and the database in it: another one may have the same name."""
+    system, database = ask(
+        connection,
+        "select (select system_identifier from pg_control_system()), "
+        "(select oid::int8 from pg_database where datname = current_database())",
+    )[0]
+    return f"{system}/{database}"
+
+
+def refuse_another(identity: str, database: Database) -> None:
+    """`identity`: of the one that answered."""
+    if database.identity and identity != database.identity:
+        raise Refused(
+            f"{database.url} is another database than the one that was changed.",
+            hint="Nothing was changed. Give the address of the first one (the variable, the host or the port may "
+            "have changed); a copy that was restored from a dump is another database.",
+        )
+
+
+def happened(connection: "Connection", effect: str) -> dict[str, Any] | None:
+    """What it changed, in numbers, if it is there and was not taken back; else None. Whoever may still be at work on it
+    is ended first: afterwards it is there or it will never be."""
+    found = end_work(connection, effect)
+    if not found:
+        return None
+    number, undone_by, told = found[0]
+    return None if number is None or undone_by else told or {}
+
+
+def end_work(connection: "Connection", effect: str) -> list[tuple[Any, ...]]:
+    """A server process whose client died goes on until it notices, over a network for minutes. The marker, if the
+    database knows of any: looked for after it was seen that nobody is at work."""
+    deadline = time.monotonic() + _PATIENCE
+    told: set[int] = set()
+    while True:
+        at_work, found = _looked(connection, effect)
+        pids = [pid for pid, ours in at_work if not ours]
+        if not pids:
+            return found
+        for pid in pids:
+            if pid not in told:
+                told.add(pid)
+                _terminate(connection, pid)
+        if time.monotonic() > deadline:
+            raise ResourceUnreachable(
+                f"A session of the server (process {pids[0]}) is still at work on it.",
+                hint="Trying again is safe. End that session, or wait for it.",
+            )
+        time.sleep(0.01)
+
+
+def _looked(connection: "Connection", effect: str) -> list[list[tuple[Any, ...]]]:
+    errors = driver().errors
+    at_work = Question(_AT_WORK, [effect])
+    try:
+        return ask_all(connection, [at_work, Question("select * from takeback.find(%s)", [effect])])
+    except (errors.InvalidSchemaName, errors.UndefinedFunction):  # it is not protected, or no longer
+        return [*ask_all(connection, [at_work]), []]
+
+
+def _terminate(connection: "Connection", pid: int) -> None:
+    try:
+        ask(connection, "select pg_terminate_backend(%s)", [pid])
+    except driver().errors.InsufficientPrivilege:
+        return  # then it must end by itself

@@ -1,0 +1,226 @@
+"""What the catalog says of tables: columns, keys, foreign keys, who may change them."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.adapters.postgres.connecting import Question, ask, ask_all
+
+if TYPE_CHECKING:
+    from takeback.adapters.postgres.connecting import Connection
+
+SCHEMA = "takeback"
+
+
+class Column(NamedTuple):
+    number: int
+    name: str
+    type: str  # as it is written in SQL
+    collation: str  # "" for that of the type
+    generated: bool
+    identity: str  # "a" always, "d" by default, "" none
+    shape: tuple[int, int, int, int, str]  # number, type, modifier, collation, name
+
+
+class Unique(NamedTuple):
+    name: str
+    columns: tuple[int, ...]  # empty: of expressions, or of some rows only, or an exclusion constraint
+    operators: tuple[str, ...]  # that decide whether two are the same
+    primary: bool
+    never_null: bool
+
+
+class Foreign(NamedTuple):
+    """A foreign key: rows of `child` point to rows of `parent`."""
+
+    name: str
+    child: int
+    child_columns: tuple[int, ...]
+    parent: int
+    parent_columns: tuple[int, ...]
+    operators: tuple[str, ...]
+    on_delete: str
+    on_update: str
+
+
+class Table(NamedTuple):
+    oid: int
+    schema: str
+    name: str
+    kind: str  # "r" ordinary, "p" partitioned, "f" foreign
+    owned: bool  # by us, or by a role that we are a member of
+    root: int  # of a partition; itself otherwise
+    by_row: bool  # part of a tree of plain inheritance
+    columns: tuple[Column, ...]
+    uniques: tuple[Unique, ...] = ()
+    triggers: tuple[tuple[str, str], ...] = ()  # of the application: name, and whether it is enabled
+    rules: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def sql(self) -> str:
+        return f"{quoted(self.schema)}.{quoted(self.name)}"
+
+    @property
+    def source(self) -> str:
+        """To read from, or to write to: its own rows, or those of all its partitions."""
+        return self.sql if self.kind == "p" else f"only {self.sql}"
+
+    @property
+    def shown(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def key(self) -> Unique | None:
+        """What tells its rows apart: the primary key, or else a unique index of columns that are never null."""
+        whole = [one for one in self.uniques if one.columns and one.never_null]
+        return next((one for one in whole if one.primary), whole[0] if whole else None)
+
+    @property
+    def shape(self) -> list[list[int | str]]:
+        return [list(column.shape) for column in self.columns]
+
+    def column(self, number: int) -> Column:
+        return next(column for column in self.columns if column.number == number)
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    escaped = text.replace("'", "''")
+    return f" E'{escaped.replace(chr(92), chr(92) * 2)}'" if chr(92) in text else f"'{escaped}'"
+
+
+_TABLES = f"""
+select c.oid::int8, n.nspname, c.relname, c.relkind::text,
+  pg_has_role(c.relowner, 'usage'),
+  coalesce(case when c.relispartition then pg_partition_root(c.oid)::oid end, c.oid)::int8,
+  not c.relispartition and c.relkind = 'r' and exists (
+    select from pg_inherits i join pg_class k on k.oid in (i.inhparent, i.inhrelid)
+    where c.oid in (i.inhparent, i.inhrelid) and k.relkind in ('r', 'f') and not k.relispartition),
+  c.relpersistence::text
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relkind in ('r', 'p', 'f') and c.relpersistence <> 't'
+  and n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast', '{SCHEMA}')
+  and n.nspname not like 'pg\\_temp\\_%%' and n.nspname !~ '^takeback_[0-9]+$'
+  and (%(oids)s::int8[] is null or c.oid = any (%(oids)s::int8[]))
+order by n.nspname, c.relname
+"""
+
+# A virtual column is computed when it is read, so there is nothing to keep of it.
+_COLUMNS = """
+select a.attrelid::int8, a.attnum::int, a.attname, format_type(a.atttypid, a.atttypmod),
+  case when a.attcollation <> t.typcollation and a.attcollation <> 0
+    then quote_ident(cn.nspname) || '.' || quote_ident(co.collname) else '' end,
+  a.attgenerated::text, a.attidentity::text, a.atttypid::int8, a.atttypmod::int, a.attcollation::int8
+from pg_attribute a
+join pg_type t on t.oid = a.atttypid
+left join pg_collation co on co.oid = a.attcollation
+left join pg_namespace cn on cn.oid = co.collnamespace
+where a.attrelid = any (%s::int8[]) and a.attnum > 0 and not a.attisdropped and a.attgenerated <> 'v'
+order by a.attrelid, a.attnum
+"""
+
+_UNIQUES = """
+select i.indrelid::int8, c.relname,
+  i.indpred is null and i.indexprs is null and not i.indisexclusion, i.indisprimary,
+  array(select k::int from unnest(i.indkey::int2[]) with ordinality u(k, p) where p <= i.indnkeyatts order by p),
+  array(select coalesce((select quote_ident(n.nspname) || '.' || o.oprname from pg_amop m
+      join pg_operator o on o.oid = m.amopopr join pg_namespace n on n.oid = o.oprnamespace
+      where m.amopfamily = oc.opcfamily and m.amoplefttype = oc.opcintype and m.amoprighttype = oc.opcintype
+        and m.amopstrategy = 3 and m.amopmethod = (select oid from pg_am where amname = 'btree')), '')
+    from unnest(i.indclass::oid[]) with ordinality u(k, p) join pg_opclass oc on oc.oid = u.k order by p),
+  not exists (select from unnest(i.indkey::int2[]) with ordinality u(k, p)
+    join pg_attribute a on a.attrelid = i.indrelid and a.attnum = u.k
+    where p <= i.indnkeyatts and not a.attnotnull)
+from pg_index i join pg_class c on c.oid = i.indexrelid
+where i.indrelid = any (%s::int8[]) and (i.indisunique or i.indisexclusion) and i.indisvalid
+order by i.indrelid, i.indisprimary desc, i.indimmediate desc, i.indnkeyatts, c.relname
+"""
+
+_TRIGGERS = """
+select tgrelid::int8, tgname, tgenabled::text from pg_trigger
+where tgrelid = any (%s::int8[]) and not tgisinternal and tgname not like 'zz\\_takeback\\_%%'
+order by tgrelid, tgname
+"""
+
+_RULES = """
+select ev_class::int8, rulename, ev_enabled::text from pg_rewrite
+where ev_class = any (%s::int8[]) and rulename <> '_RETURN' order by ev_class, rulename
+"""
+
+_FOREIGN = """
+select k.conname, k.conrelid::int8, k.conkey::int[], k.confrelid::int8, k.confkey::int[],
+  array(select quote_ident(n.nspname) || '.' || o.oprname from unnest(k.conpfeqop) with ordinality u(op, p)
+    join pg_operator o on o.oid = u.op join pg_namespace n on n.oid = o.oprnamespace order by p),
+  k.confdeltype::text, k.confupdtype::text
+from pg_constraint k
+where k.contype = 'f' and k.conparentid = 0
+  and (k.conrelid = any (%(oids)s::int8[]) or k.confrelid = any (%(oids)s::int8[]))
+order by k.conname
+"""
+
+
+def tables(connection: "Connection", oids: Sequence[int] | None = None) -> tuple[Table, ...]:
+    """Those that can hold rows of users, with their columns, keys and triggers."""
+    if oids is None:
+        found = ask(connection, _TABLES, {"oids": None})
+        rest = ask_all(connection, questions([row[0] for row in found])[1:])
+        return made_of([found, *rest])
+    return made_of(ask_all(connection, questions(oids)))
+
+
+def questions(oids: Sequence[int]) -> list[Question]:
+    """For whoever asks more than this."""
+    numbers = list(oids)
+    parts = (_COLUMNS, _UNIQUES, _TRIGGERS, _RULES)
+    return [Question(_TABLES, {"oids": numbers}), *(Question(part, [numbers]) for part in parts)]
+
+
+def made_of(answers: Sequence[list[tuple[Any, ...]]]) -> tuple[Table, ...]:
+    """The answers to them."""
+    found = answers[0]
+    columns, uniques, triggers, rules = map(_grouped, answers[1:])
+    return tuple(
+        Table(
+            oid, schema, name, kind, owned, root, by_row,
+            tuple(_column(one) for one in columns.get(oid, ())),
+            tuple(_unique(one) for one in uniques.get(oid, ())),
+            tuple((one[0], one[1]) for one in triggers.get(oid, ())),
+            tuple((one[0], one[1]) for one in rules.get(oid, ())),
+        )
+        for oid, schema, name, kind, owned, root, by_row, _persistence in found
+    )  # fmt: skip
+
+
+def about_foreign_keys(oids: Sequence[int]) -> Question:
+    """Those that start or end at one of these tables."""
+    return Question(_FOREIGN, {"oids": list(oids)})
+
+
+def foreign_keys(answer: list[tuple[Any, ...]]) -> tuple[Foreign, ...]:
+    return tuple(
+        Foreign(name, child, tuple(ours), parent, tuple(theirs), tuple(operators), on_delete, on_update)
+        for name, child, ours, parent, theirs, operators, on_delete, on_update in answer
+    )
+
+
+def _grouped(rows: list[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:
+    found: dict[int, list[tuple[Any, ...]]] = {}
+    for oid, *rest in rows:
+        found.setdefault(oid, []).append(tuple(rest))
+    return found
+
+
+def _column(row: tuple[Any, ...]) -> Column:
+    number, name, kind, collation, generated, identity, type_oid, modifier, collation_oid = row
+    shape = (number, type_oid, modifier, collation_oid, name)
+    return Column(number, name, kind, collation, bool(generated), identity, shape)
+
+
+def _unique(row: tuple[Any, ...]) -> Unique:
+    name, plain, primary, columns, operators, never_null = row
+    whole = plain and all(columns) and all(operators[: len(columns)])
+    return Unique(
+        name, tuple(columns) if whole else (), tuple(operators[: len(columns)]), primary, never_null
+    )

@@ -1,0 +1,160 @@
+"""The SQL that lets a table keep images of its rows: a log, and triggers that write to it."""
+
+from collections.abc import Iterator, Sequence
+
+from takeback.adapters.postgres.logs import MANY, log_name
+from takeback.adapters.postgres.tables import SCHEMA, Column, Table, literal, quoted
+
+EVENTS = {"i": "insert", "u": "update", "d": "delete", "t": "truncate"}
+# While no effect is open this is all that a statement costs. A program with its own driver has a role of its own, by
+# which it is known whatever it sets.
+ACTIVE = "(coalesce(current_setting('takeback.op', true), '') <> '' or starts_with(session_user::text, 'takeback_'))"
+_OP = """case when starts_with(session_user::text, 'takeback_') then takeback.tagged()
+    when starts_with(current_setting('takeback.op', true), 'p')
+      then takeback.program(substr(current_setting('takeback.op'), 2)::bigint)
+    else nullif(current_setting('takeback.op', true), '')::bigint end"""
+
+_NAMED = """(select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where c.oid = tg_relid)"""
+_WIDE = """
+  if takeback_wide then insert into takeback.wide values (takeback_op); end if;
+  """
+_TOLD = """
+  perform set_config('takeback.truncated',
+    concat_ws(',', nullif(current_setting('takeback.truncated', true), ''), tg_relid::int8), true);"""
+
+
+def trigger_name(event: str) -> str:
+    return f"zz_takeback_{event}"
+
+
+def log_table(log: int, table: Table) -> Iterator[str]:
+    """Columns by number, so that it does not matter what they are called later."""
+    columns = "".join(f", c{column.number} {_typed(column)}" for column in table.columns)
+    yield (
+        f"create table {log_name(log)} (op bigint not null, step bigint not null, sign smallint not null, "
+        f"wide boolean not null default false{columns})"
+    )
+    yield f"create index on {log_name(log)} (op) where not wide"
+    yield f"create index on {log_name(log)} using brin (op) with (pages_per_range = 32)"
+    # A guest sees the images of its own effects, if it may read the table.
+    yield f"alter table {log_name(log)} enable row level security"
+    readable = f"using (takeback.own(op) and takeback.readable({log}))"
+    yield f"create policy own on {log_name(log)} for select {readable}"
+    yield f"grant select on {log_name(log)} to public"
+    says = f"Rows of {table.shown} before (-1) and after (+1) what takeback can take back"
+    yield f"comment on table {log_name(log)} is {literal(says)}"
+
+
+def wider_log(log: int, new: Sequence[Column]) -> Iterator[str]:
+    for column in new:
+        yield f"alter table {log_name(log)} add column c{column.number} {_typed(column)}"
+
+
+def _typed(column: Column) -> str:
+    return column.type + (f" collate {column.collation}" if column.collation else "")
+
+
+def functions(log: int, table: Table, root: Table) -> Iterator[str]:
+    """One for each event. A partition writes to the log of its root, whose columns have the same names."""
+    numbers = {column.name: column.number for column in root.columns}
+    into = ", ".join(f"c{numbers[column.name]}" for column in table.columns)
+    into = f"{log_name(log)} (op, step, sign, wide{', ' + into if into else ''})"
+    names = [f"f{place}" for place, _ in enumerate(table.columns)]
+    aliases = f"({', '.join(names)})" if names else ""
+    chosen = "".join(f", r.{name}" for name in names)
+    old, new = ("(select old.*)", "(select new.*)") if table.by_row else ("takeback_old", "takeback_new")
+
+    def line(sign: int, source: str) -> str:
+        values = f"takeback_op, takeback_step, {sign}, takeback_wide{chosen}"
+        return f"insert into {into} select {values} from {source} as r{aliases};"
+
+    def wide(source: str) -> str:
+        return (
+            ""
+            if table.by_row
+            else f"takeback_wide := exists (select from {source} offset {MANY - 1});{_WIDE}"
+        )
+
+    yield _function(table, "i", wide(new) + line(1, new))
+    yield _function(table, "u", wide(new) + line(-1, old) + "\n  " + line(1, new))
+    yield _function(table, "d", wide(old) + line(-1, old))
+    # Named when it runs: it may be called something else by then. A partitioned table has no rows of its own, and its
+    # partitions have triggers of their own.
+    copy = f"insert into {into} select $1, $2, -1, $3{chosen} from only %s as r{aliases}"
+    many = f"select exists (select from only %s offset {MANY - 1})"
+    counters = """insert into takeback.counter
+    select takeback_op, d.objid, s.last_value, true
+    from pg_depend d join pg_class k on k.oid = d.objid and k.relkind = 'S'
+    cross join lateral (select pg_sequence_last_value(d.objid) as last_value) s
+    where d.refobjid = tg_relid and d.deptype in ('a', 'i') and d.classid = 'pg_class'::regclass
+      and s.last_value is not null;"""
+    copied = (
+        f"execute format({literal(many)}, {_NAMED}) into takeback_wide;{_WIDE}"
+        f"execute format({literal(copy)}, {_NAMED}) using takeback_op, takeback_step, takeback_wide;"
+    )
+    yield _function(table, "t", f"{copied}\n  {counters}{_TOLD}")
+
+
+def _function(table: Table, event: str, body: str) -> str:
+    return f"""create or replace function {function_name(table.oid, event)}() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $takeback$
+#variable_conflict use_variable
+declare
+  takeback_op bigint := {_OP};
+  takeback_step bigint;
+  takeback_wide boolean := false;
+begin
+  if takeback_op is null then return null; end if;
+  takeback_step := nextval('{SCHEMA}.step');
+  {body}
+  return null;
+end $takeback$"""
+
+
+def function_name(oid: int, event: str) -> str:
+    return f"{SCHEMA}.capture_{oid}_{event}"
+
+
+def attach(table: Table) -> Iterator[str]:
+    """Last of all triggers by name, and fired in every mode of the session."""
+    for event, word in EVENTS.items():
+        name = quoted(trigger_name(event))
+        if event == "t":
+            when, each, tables = "before", "statement", ""
+        elif table.by_row:
+            when, each, tables = "after", "row", ""
+        else:
+            parts = (["old table as takeback_old"] if event in "ud" else []) + (
+                ["new table as takeback_new"] if event in "iu" else []
+            )
+            when, each, tables = "after", "statement", f" referencing {' '.join(parts)}"
+        yield f"drop trigger if exists {name} on {table.sql}"
+        yield (
+            f"create trigger {name} {when} {word} on {table.sql}{tables} for each {each} "
+            f"when ({ACTIVE}) execute function {function_name(table.oid, event)}()"
+        )
+        only = "only " if table.kind == "p" else ""
+        yield f"alter table {only}{table.sql} enable always trigger {name}"
+
+
+def detach(table: Table) -> Iterator[str]:
+    for event in EVENTS:
+        yield f"drop trigger if exists {quoted(trigger_name(event))} on {table.sql}"
+    yield from drop_functions(table.oid)
+
+
+def drop_functions(oid: int) -> Iterator[str]:
+    for event in EVENTS:
+        yield f"drop function if exists {function_name(oid, event)}()"
+
+
+def guard(table: Table) -> Iterator[str]:
+    """A foreign table cannot be taken back: nothing is written to it while an effect is open."""
+    name = quoted(trigger_name("f"))
+    yield f"drop trigger if exists {name} on {table.sql}"
+    yield (
+        f"create trigger {name} before insert or update or delete on {table.sql} for each statement "
+        f"when ({ACTIVE}) execute function {SCHEMA}.refuse()"
+    )
+    yield f"alter foreign table {table.sql} enable always trigger {name}"

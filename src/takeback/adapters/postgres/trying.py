@@ -1,0 +1,175 @@
+"""A statement that may change the schema: tried first where it can be rolled back, to see what it would lose; done when
+that is saved; and only kept if the way back was seen to work."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from takeback.adapters.database.protocol import Rows
+from takeback.adapters.postgres import definitions, noting
+from takeback.adapters.postgres.connecting import ask, driver, run
+from takeback.adapters.postgres.definitions import Thing, Things, differing
+from takeback.adapters.postgres.following import capture_again
+from takeback.adapters.postgres.restoring import Odd, reverse
+from takeback.adapters.postgres.steps import Saved, Step
+from takeback.adapters.postgres.tallying import Tally
+from takeback.errors import NoRemedy
+
+if TYPE_CHECKING:
+    from takeback.adapters.postgres.connecting import Connection
+
+# What these words begin loses no row, so it need not be tried first.
+_HARMLESS = frozenset(("CREATE", "COMMENT", "GRANT", "REVOKE"))
+# Whatever else is written to is not known here, so that it cannot be put back.
+_KNOWN = frozenset(
+    ("pg_class", "pg_attribute", "pg_attrdef", "pg_constraint", "pg_index", "pg_type", "pg_enum", "pg_range", "pg_proc",
+     "pg_trigger", "pg_rewrite", "pg_policy", "pg_namespace", "pg_sequence", "pg_depend", "pg_shdepend",
+     "pg_description", "pg_inherits", "pg_partitioned_table", "pg_statistic", "pg_statistic_ext",
+     "pg_statistic_ext_data", "pg_cast")
+)  # fmt: skip
+_STATISTICS = frozenset(("pg_statistic", "pg_statistic_ext_data"))
+_NAMES = {
+    "pg_extension": "extensions", "pg_largeobject": "large objects", "pg_largeobject_metadata": "large objects",
+    "pg_publication": "publications", "pg_publication_rel": "publications", "pg_subscription": "subscriptions",
+    "pg_event_trigger": "event triggers", "pg_operator": "operators", "pg_collation": "collations",
+    "pg_default_acl": "default rights", "pg_foreign_server": "foreign servers", "pg_language": "languages",
+    "pg_foreign_data_wrapper": "foreign servers", "pg_user_mapping": "foreign servers", "pg_foreign_table":
+    "foreign tables", "pg_authid": "roles", "pg_auth_members": "roles", "pg_db_role_setting": "settings of roles",
+    "pg_database": "the database itself", "pg_ts_config": "text search", "pg_ts_dict": "text search", "pg_opclass":
+    "operators", "pg_seclabel": "security labels",
+}  # fmt: skip
+
+
+def may_change_schema(words: list[str]) -> bool:
+    return bool(words) and words[0] in (
+        "CREATE", "ALTER", "DROP", "DO", "CALL", "SELECT", "WITH", "COMMENT", "GRANT", "REVOKE", "REINDEX", "IMPORT",
+        "SECURITY", "REFRESH", "EXECUTE",
+    )  # fmt: skip
+
+
+def run_it(
+    connection: "Connection", op: int, words: list[str], act: Callable[[], Rows], tally: Tally
+) -> Rows:
+    if words[0] in _HARMLESS:
+        return _for_real(connection, op, act, tally, Tried(definitions.read(connection), [], frozenset()))
+    tally.catalogs()
+    start = tally.mark()
+    run(connection, "savepoint takeback_try")
+    rows = act()
+    touched = tally.catalogs()
+    if not touched - _STATISTICS:
+        run(connection, "release savepoint takeback_try")
+        return rows
+    _refuse_unknown(touched)
+    after = definitions.read(connection)
+    run(connection, "rollback to savepoint takeback_try")
+    before = definitions.read(connection)
+    _refuse_lost_types(connection, [one for one in differing(before, after) if one.key not in after])
+    lost = noting.losses(connection, differing(before, after), differing(after, before))
+    saved = noting.save(connection, lost)
+    tally.forget_since(start)
+    return _for_real(connection, op, act, tally, Tried(before, saved, frozenset(lost)))
+
+
+def _for_real(
+    connection: "Connection", op: int, act: Callable[[], Rows], tally: Tally, tried: "Tried"
+) -> Rows:
+    tally.catalogs()
+    rows = act()
+    touched = tally.catalogs()
+    _refuse_unknown(touched)
+    start = tally.mark()
+    new = _note(connection, op, tried, touched)
+    tally.forget_since(start)
+    tally.known(new)
+    return rows
+
+
+class Tried(NamedTuple):
+    """What was there, and what was saved of what is lost."""
+
+    before: Things
+    saved: Saved
+    lost: frozenset[int]
+
+
+def _note(connection: "Connection", op: int, tried: Tried, touched: set[str]) -> frozenset[int]:
+    """Which tables are new."""
+    before, after = tried.before, definitions.read(connection)
+    old, new = differing(before, after), differing(after, before)
+    if noting.losses(connection, old, new).keys() - tried.lost:
+        raise NoRemedy(
+            "The statement did something else than when it was tried.",
+            hint="It was rolled back; nothing was changed.",
+        )
+    step = noting.note(connection, op, before, after, tried.saved)
+    if step is None:
+        _refuse_unseen(connection, touched)
+        return frozenset()
+    _refuse_one_way(connection, step, op)
+    capture_again(connection, _relations(step), new=True)
+    return frozenset(one.oid for one in new if one.kind == "relation" and one.key not in before)
+
+
+def _relations(step: Step) -> set[int]:
+    return {one.of or one.oid for one in (*step.before, *step.after) if one.kind in ("relation", "column")}
+
+
+def _refuse_unknown(catalogs: set[str]) -> None:
+    if odd := catalogs - _KNOWN:
+        names = ", ".join(sorted({_NAMES.get(one, one.removeprefix("pg_")) for one in odd}))
+        raise NoRemedy(
+            f"The statement changes {names}, which takeback cannot take back there.",
+            hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.",
+        )
+
+
+def _refuse_lost_types(connection: "Connection", gone: list[Thing]) -> None:
+    """Images of rows are of these types too, and would go with them."""
+    types = {one.oid: one.shown for one in gone if one.kind == "type"}
+    rows = ask(
+        connection,
+        "select distinct coalesce(nullif(e.typelem, 0), e.oid)::int8 from pg_attribute a "
+        "join pg_class c on c.oid = a.attrelid join pg_type e on e.oid = a.atttypid "
+        "where c.relnamespace = 'takeback'::regnamespace and not a.attisdropped "
+        "and coalesce(nullif(e.typelem, 0), e.oid) = any (%s)",
+        [list(types)],
+    )
+    if rows:
+        raise NoRemedy(
+            f"The type {types[rows[0][0]]} cannot be dropped: rows that takeback keeps are of it.",
+            hint="It was rolled back; nothing was changed. Forget those effects, or leave the type.",
+        )
+
+
+# Something temporary is nobody's business; TRUNCATE gives a table new files and nothing else.
+_TEMPORARY = """
+select exists (select from pg_class c where c.relpersistence = 't' and age(c.xmin) <= age(pg_current_xact_id()::xid)),
+  coalesce(current_setting('takeback.truncated', true), '') <> ''
+"""
+
+
+def _refuse_unseen(connection: "Connection", catalogs: set[str]) -> None:
+    if catalogs - _STATISTICS and not any(ask(connection, _TEMPORARY)[0]):
+        raise NoRemedy(
+            "The statement changes the schema in a way that takeback does not know.",
+            hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.",
+        )
+
+
+def _refuse_one_way(connection: "Connection", step: Step, op: int) -> None:
+    """Is there a way back? It is gone, and what it left is rolled back."""
+    psycopg = driver()
+    run(connection, "savepoint takeback_way_back")
+    why = ""
+    try:
+        reverse(connection, step, op)
+    except Odd as odd:
+        why = f"{odd.name} {odd.why}"
+    except psycopg.Error as error:
+        why = str(error.diag.message_primary)
+    run(connection, "rollback to savepoint takeback_way_back")
+    if why:
+        raise NoRemedy(
+            f"The statement changes the schema in a way that cannot be taken back: {why}.",
+            hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.",
+        )

@@ -1,0 +1,249 @@
+"""Take one effect back: look, mark what stands in the way, put the rest back, read it again."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.adapters.postgres import applying, checking, pointing
+from takeback.adapters.postgres import net as nets
+from takeback.adapters.postgres.connecting import Question, ask_all, driver, patience, run
+from takeback.adapters.postgres.layout import Layout, layout, more
+from takeback.adapters.postgres.logs import Kept, kept, of_op
+from takeback.adapters.postgres.net import CONFLICTS, EVER, Net, Stretch
+from takeback.adapters.postgres.ops import Op
+from takeback.adapters.postgres.shelf import COME
+from takeback.adapters.postgres.tables import Table
+from takeback.adapters.postgres.telling import Obstacle, obstacles
+from takeback.errors import Conflict, Drifted, Forgotten, UndoFailed
+from takeback.model.ids import short
+from takeback.model.plan import OnConflict
+
+if TYPE_CHECKING:
+    from takeback.adapters.postgres.connecting import Connection
+
+MOST = 100
+
+
+class Look(NamedTuple):
+    """What an undo would find, in temporary tables of this transaction."""
+
+    op: Op
+    ties: checking.Ties
+    odd: tuple[Obstacle, ...]  # tables that are not what they were
+    counts: dict[str, int]  # rows by status
+    full: bool  # we may switch off all triggers
+    presumed: bool = False  # nobody has looked whether the rows are as the effect left them
+
+    @property
+    def conflicts(self) -> int:
+        return sum(self.counts.get(kind, 0) for kind in CONFLICTS) + len(self.odd)
+
+    @property
+    def plain(self) -> bool:
+        """Nothing stands in the way, and no temporary table was needed to find that out."""
+        return not self.odd and all(net.tally for net in self.ties.nets.values())
+
+    @property
+    def to_do(self) -> int:
+        return self.counts.get("apply", 0) + self.counts.get("force", 0)
+
+
+def look(
+    connection: "Connection",
+    op: Op,
+    on_conflict: OnConflict,
+    lock: bool = False,
+    stretch: Stretch = EVER,
+    presuming: bool = False,
+) -> Look:
+    """`presuming` saves reading the rows before they are put back, since only those that are as the effect left them
+    will be: if not all are, `carry_out` raises `Moved`, and it must be looked at without presuming anything."""
+    if op.forgotten:
+        raise Forgotten(
+            f"The rows of effect {short(op.id)} were given up.", hint="Nothing was changed.", effect=op.id
+        )
+    made = {move.oid for move in op.moves if move.kind == COME}  # what was made goes with all that is in it
+    own = f"{of_op(op.source, op.wide)} and {stretch.sql}"
+    known = [one for one in kept(connection, op.logs, own) if one.relation not in made]
+    found: dict[int, Net] = {}
+    odd: list[Obstacle] = []
+    there = layout(connection, [one.relation for one in known])
+    for one in known:
+        table = there.tables.get(one.relation)
+        if table is None:
+            odd.append(Obstacle(one.name, "", "schema", "the table was dropped since"))
+        elif not _kinds(one.shape) == _kinds(one.form) == _kinds(table.shape):
+            odd.append(Obstacle(table.shown, "", "schema", _other_columns(one.form, table.shape)))
+        else:
+            found[table.oid] = _net(table, one, op, stretch, there.sizes[table.oid])
+    ties = _ties(connection, found, there)
+    if lock:
+        _lock(connection, ties, there.full)
+    plain = None if odd else checking.plain(connection, ties, presuming)
+    if plain:
+        ties = plain
+    else:
+        for net in found.values():
+            nets.build(connection, net)
+            if on_conflict is OnConflict.FORCE:
+                nets.overwrite(connection, net)
+        checking.mark(connection, ties)
+    counts: dict[str, int] = {}
+    for net in ties.nets.values():
+        for status, count in nets.counts(connection, net).items():
+            counts[status] = counts.get(status, 0) + count
+    return Look(op, ties, tuple(odd), counts, there.full, presuming and plain is not None)
+
+
+def _net(table: Table, one: Kept, op: Op, stretch: Stretch, size: int) -> Net:
+    olds, news = (one.plus, one.minus) if op.turned else (one.minus, one.plus)
+    once = one.first == one.last
+    net = Net(table, one.log, op.source, op.turned, op.wide, once, olds, news, stretch=stretch)
+    return net._replace(joined=nets.read_at_once(net, size))
+
+
+def _lock(connection: "Connection", ties: checking.Ties, full: bool) -> None:
+    """Rows with a key are compared again in the statement that changes them, so that others may go on writing. Without
+    a key, or with foreign keys that act by themselves, nobody else writes meanwhile."""
+    touched = {oid for oid, one in ties.nets.items() if not full or not one.keyed}
+    if not full:
+        touched |= {one.child for one in ties.foreign if one.parent in touched} & set(ties.tables)
+    for oid in sorted(touched):
+        run(connection, f"lock table {ties.tables[oid].sql} in share row exclusive mode")
+
+
+def _ties(connection: "Connection", found: dict[int, Net], there: Layout) -> checking.Ties:
+    foreign = tuple(one for one in there.foreign if one.child in found or one.parent in found)
+    ends = {oid for one in foreign for oid in (one.child, one.parent)} - set(found)
+    known = more(connection, sorted(ends)) | {oid: one.table for oid, one in found.items()}
+    return checking.Ties(foreign, known, found)
+
+
+def _kinds(shape: list[Any]) -> list[Any]:
+    return [list(one[:4]) for one in shape]
+
+
+def _other_columns(before: list[Any], now: list[Any]) -> str:
+    old, new = {one[0]: one for one in before}, {one[0]: one for one in now}
+    added = [one[4] for number, one in new.items() if number not in old]
+    gone = [one[4] for number, one in old.items() if number not in new]
+    other = [one[4] for number, one in new.items() if number in old and old[number][1:4] != one[1:4]]
+    parts = [
+        f"{word} {', '.join(map(str, names))}"
+        for word, names in (("added", added), ("dropped", gone), ("of another type", other))
+        if names
+    ]
+    return (
+        f"the table has other columns since ({'; '.join(parts)})"
+        if parts
+        else "the table has other columns since"
+    )
+
+
+def listed(connection: "Connection", seen: Look) -> list[Obstacle]:
+    """At most a hundred, and then how many more."""
+    found = list(seen.odd)
+    for one in seen.ties.nets.values():
+        if len(found) < MOST:
+            found += pointing.named(connection, seen.ties, one, obstacles(connection, one, MOST - len(found)))
+    if seen.conflicts > len(found):
+        found.append(Obstacle("", "", "more", f"and {seen.conflicts - len(found)} more rows"))
+    return found
+
+
+def plainly(seen: Look) -> bool:
+    """Will just the opposite of the effect be done, to every row of it and to nothing else? Then the images of the
+    effect are also those of its undo."""
+    if seen.op.moves or seen.odd or set(seen.counts) - {"apply"} or not seen.full:
+        return False
+    touched = [one.table for one in seen.ties.nets.values()]
+    return not any(state in "AR" for table in touched for _, state in (*table.triggers, *table.rules))
+
+
+def carry_out(connection: "Connection", seen: Look, logged: bool = True) -> dict[str, dict[str, int]]:
+    """Put back what is to be put back. What is written belongs to whatever op is open on the connection, unless it need
+    not be `logged`."""
+    psycopg = driver()
+    touched = [one.table for one in seen.ties.nets.values()]
+    off, on = (_ALL_OFF, _ALL_ON) if seen.full else (applying.quiet(touched), applying.loud(touched))
+    try:
+        first = [patience(connection)]
+        if not logged:
+            first.append("set local takeback.op = ''")
+        run(connection, "; ".join([*first, *off, "set constraints all deferred"]))
+        done = applying.apply(connection, seen.ties, seen.full)
+        broken = checking.violated(connection, seen.ties) if seen.full else []
+        # What is deferred happens first: it may change the rows once more.
+        settled = Question("set constraints all immediate")
+        again = [applying.about_differing(one) for one in seen.ties.nets.values()]
+        differing = ask_all(connection, [settled, *again, *map(Question, on)])[1 : len(again) + 1]
+    except (
+        psycopg.errors.IntegrityError,
+        psycopg.errors.RaiseException,
+    ) as error:
+        if seen.presumed:
+            raise applying.Moved from None  # it will be seen which rows are in the way
+        raise Conflict(
+            f"The database does not take the rows back: {error.diag.message_primary}.",
+            hint="Nothing was changed. Put right what is named, then undo again.",
+            effect=seen.op.id,
+        ) from None
+    if broken:
+        raise Conflict(
+            f"Rows would point to others that are not there: {', '.join(sorted(set(broken)))}.",
+            hint="Nothing was changed. Put right what is named, then undo again.",
+            effect=seen.op.id,
+        )
+    if any(rows[0][0] for rows in differing):
+        raise applying.Moved
+    if seen.op.counters:
+        _set_counters(connection, seen.op)
+    return done
+
+
+_ALL_OFF = ("set local session_replication_role = replica",)
+_ALL_ON = ("set local session_replication_role = origin",)
+
+
+def _set_counters(connection: "Connection", op: Op) -> None:
+    """A sequence that was set back goes forward again: never back, others draw from it."""
+    run(
+        connection,
+        "select setval(c.sequence::regclass, c.value, true) from takeback.counter c "
+        "join pg_sequence s on s.seqrelid = c.sequence where c.op = %s and "
+        "(pg_sequence_last_value(c.sequence) is null "
+        " or (pg_sequence_last_value(c.sequence) - c.value) * sign(s.seqincrement) < 0)",
+        [op.no],
+    )
+
+
+def refuse(op: Op, found: Sequence[Obstacle], conflicts: int) -> Conflict:
+    names = "; ".join(f"{one.table} {one.key} {one.detail}".replace("  ", " ").strip() for one in found[:5])
+    more = f"; and {conflicts - 5} more" if conflicts > 5 else ""
+    return Conflict(
+        f"Changed since, so undo would destroy someone's work: {names}{more}.",
+        hint="Nothing was touched.",
+        effect=op.id,
+        resources=tuple(f"{one.table}/{one.key}" for one in found),
+    )
+
+
+def refuse_other(seen: Look, on_conflict: OnConflict, partial: bool, found: Sequence[Obstacle]) -> None:
+    """What was planned must be what is there, now that nobody can change it."""
+    if on_conflict is OnConflict.SKIP:
+        if bool(seen.conflicts) != partial:
+            raise Drifted(
+                "Rows were changed while their undo was being prepared.",
+                hint="Nothing was changed. Look at it, then try again.",
+                effect=seen.op.id,
+            )
+    elif seen.conflicts:
+        raise refuse(seen.op, found, seen.conflicts)
+
+
+def not_as_before(effect: str) -> UndoFailed:
+    return UndoFailed(
+        f"After the undo of effect {short(effect)} the rows were not as before: something changes them again, or "
+        "others write to them all the time.",
+        hint="It was rolled back; nothing was changed. A trigger that is enabled ALWAYS may be the cause.",
+        effect=effect,
+    )

@@ -1,0 +1,247 @@
+"""Keys of Redis and Valkey as effects: images in the store, a mark in the server that tells whether it happened."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from takeback.adapters.database.keyring import Keyring
+from takeback.adapters.database.protocol import Cover, RowChange, Session
+from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.redis import marks
+from takeback.adapters.redis.changing import images_of, transact
+from takeback.adapters.redis.commands import judge, request
+from takeback.adapters.redis.counting import receipt_of
+from takeback.adapters.redis.identity import identity
+from takeback.adapters.redis.images import same
+from takeback.adapters.redis.keeping import IMAGES, anchor, keep
+from takeback.adapters.redis.known import digests, known, marked, touched
+from takeback.adapters.redis.later import standing_on
+from takeback.adapters.redis.link import Command, Link, good
+from takeback.adapters.redis.links import Links
+from takeback.adapters.redis.marks import Op
+from takeback.adapters.redis.server import EVERY_KEY, cover, refuse_unfit
+from takeback.adapters.redis.session import RedisSession
+from takeback.adapters.redis.undoing import Undoing
+from takeback.adapters.redis.wide import Digests, pairs
+from takeback.adapters.redis.words import row
+from takeback.errors import Misuse
+from takeback.model.change import UNDO, Change
+from takeback.model.database import Database, from_json, target_of, to_json
+from takeback.model.effect import Effect
+from takeback.model.plan import OnConflict
+from takeback.model.remedy import Offer, Remedy, Strategy, Target
+from takeback.model.staged import Staged
+from takeback.model.standing import Sighting, Standing, TargetSighting
+from takeback.storage.protocols import Blobs
+
+_WHY = "what the keys hold is kept in the store, and a mark in the server tells whether it happened"
+_BARE = (
+    "Every mark of takeback was removed: what was made here before cannot be taken back any more.",
+    "Nothing is installed in a Redis server: what goes through takeback from now on is covered again.",
+)
+DATABASE = "database"
+SCRIPT = "script"
+
+
+class RedisAdapter:
+    name = "redis"
+    version = 1
+    traits = Traits(atomic=True, exact=True, marks=True, holds=True)
+
+    def __init__(self, blobs: Blobs, keyring: Keyring) -> None:
+        self._blobs = blobs
+        self._links = Links(keyring)
+        self._written: set[str] = set()  # effects made here, whose images are on their way into the journal
+
+    # As every adapter.
+
+    def assess(self, change: Change, of: Effect | None = None) -> Assessment:
+        database = asked_for(change, of)
+        offers = (Offer(Strategy.SNAPSHOT, why=_WHY),)
+        if change.kind == UNDO:
+            if of is None or of.remedy is None:
+                raise Misuse(
+                    "There is nothing to take back: the effect has no remedy.", hint="Name one that was done."
+                )
+            on_conflict = OnConflict(change.args.get("on_conflict", OnConflict.REFUSE))
+            with self._links.to(database) as link:
+                outcomes = Undoing(link, self._blobs, database).outcomes(of, on_conflict)
+            return Assessment((change.resource,), offers, outcomes=outcomes)
+        if SCRIPT in change.args:
+            with self._links.to(database) as link:
+                refuse_unfit(link)
+                for statement, parameters in self._script(change):
+                    judge(link, request(statement, parameters))
+        return Assessment((change.resource,), offers)
+
+    def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
+        return ()
+
+    def capture(self, effect: Effect, offer: Offer) -> Remedy:
+        database = database_of(effect)
+        script = effect.change.args.get(SCRIPT)
+        blobs = (anchor(self._blobs, effect.id), *((script,) if script else ()))
+        target = Target(target_of(database, effect.id), {"there": False}, {"there": True})
+        payload = {DATABASE: to_json(database)}
+        return Remedy(self.name, self.version, Strategy.SNAPSHOT, (target,), payload, blobs)
+
+    def apply(self, effect: Effect) -> Receipt:
+        database = database_of(effect)
+        if effect.of is not None:
+            with self._links.to(database) as link:
+                receipt = Undoing(link, self._blobs, database).take_back(effect, effect.of)
+            if receipt is None:
+                return Receipt()
+            self._written.add(effect.id)
+            return Receipt(receipt)
+        session = RedisSession(database, self._links, self._blobs, self._written)
+        try:
+            session.begin(effect)
+            for statement, parameters in self._script(effect.change):
+                session.execute(statement, parameters)
+            return Receipt(session.commit(keep_mark=True) or {})
+        finally:
+            session.close()
+
+    def verify(self, effect: Effect) -> Sighting:
+        """The mark decides. Where there is none, nobody who is still on his way can make one any more."""
+        with self._links.to(database_of(effect)) as link:
+            op = marks.find(link, effect.id) or _fenced(link, effect.id)
+            there = op is not None and not op.undone_by
+            receipt = self._receipt(link, effect) if there and effect.id not in self._written else {}
+        standing = Standing.AFTER if there else Standing.BEFORE
+        targets = tuple(TargetSighting(one.resource, standing, {"there": there}) for one in effect.targets)
+        return Sighting(standing, "", targets, receipt)
+
+    def _receipt(self, link: Link, effect: Effect) -> dict[str, Any]:
+        """Again, for one that a dead process made, and what it left written down while that can be told."""
+        if effect.receipt:
+            return effect.receipt
+        past = known(link, self._blobs, effect)
+        current = tuple(images_of(link, tuple(past.before))) if past.after is None else ()
+        left = past.left(current)
+        if past.op is None or left is None:
+            return {}
+        after = past.op.after
+        if not after:
+            after = keep(self._blobs, effect.id, left.values())
+            self._blobs.sync()
+            link.one("HSET", marks.op_key(effect.id), "after", after)
+        return receipt_of((one, left[key]) for key, one in past.before.items()) | {
+            IMAGES: [past.op.before, after]
+        }
+
+    def undo(self, effect: Effect) -> None:
+        database = database_of(effect)
+        with self._links.to(database) as link:
+            Undoing(link, self._blobs, database).give_up(effect)
+        self._written.discard(effect.id)
+
+    def tidy(self, effect: Effect) -> None:
+        self._written.discard(effect.id)
+
+    def release(self, effect: Effect) -> None:
+        """Its marks go."""
+        with self._links.to(database_of(effect)) as link:
+            no, keys = touched(link, self._blobs, effect)
+            if no:
+                listed = keys if len(keys) <= marks.MOST else ()  # very many are not in the index
+                for reply in link.ask(*marks.unmark(effect.id, no, listed)):
+                    good(reply)
+
+    # As an adapter for databases.
+
+    def connect(self, database: Database) -> Session:
+        with self._links.to(database) as link:
+            refuse_unfit(link)
+            database = database._replace(identity=identity(link))
+        return RedisSession(database, self._links, self._blobs, self._written)
+
+    def standing_on(self, effect: Effect) -> Sequence[str]:
+        with self._links.to(database_of(effect)) as link:
+            no, keys = touched(link, self._blobs, effect)
+            return standing_on(link, self._blobs, no, keys, effect.id)
+
+    def rows(self, effect: Effect) -> Iterator[RowChange]:
+        with self._links.to(database_of(effect)) as link:
+            found = Digests(*digests(marked(link, self._blobs, effect.id), effect))
+            if found.before and not found.after:
+                self._receipt(link, effect)
+                found = Digests(*digests(marked(link, self._blobs, effect.id), effect))
+        if found.before and found.after:
+            changed = ((one, other) for one, other in pairs(self._blobs, found) if not same(one, other))
+            yield from (row(one, other) for one, other in changed)
+
+    def cover(self, database: Database) -> Cover:
+        with self._links.to(database) as link:
+            return cover(link)
+
+    def protect(self, database: Database, tables: Sequence[str]) -> Cover:
+        """There is nothing to install."""
+        _refuse_named(tables)
+        with self._links.to(database) as link:
+            refuse_unfit(link)
+            return cover(link)
+
+    def unprotect(self, database: Database, tables: Sequence[str]) -> Cover:
+        """Every mark goes, and with it the power to undo what was made there."""
+        _refuse_named(tables)
+        with self._links.to(database) as link:
+            _remove_marks(link)
+        return Cover("", (), (), _BARE)
+
+    def close(self) -> None:
+        self._links.close()
+
+    def _script(self, change: Change) -> list[tuple[str, list[Any]]]:
+        listed: list[tuple[str, list[Any] | None]] = json.loads(
+            b"".join(self._blobs.read(change.args[SCRIPT]))
+        )
+        return [(statement, [_plain(one) for one in parameters or ()]) for statement, parameters in listed]
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no bytes."""
+    import base64
+
+    return base64.b64decode(cast(dict[str, str], value)["base64"]) if isinstance(value, dict) else value
+
+
+def _refuse_named(tables: Sequence[str]) -> None:
+    if tables and tuple(tables) != (EVERY_KEY,):
+        raise Misuse(
+            "Redis has no tables: every key of the database is covered, or none.",
+            hint="Name only the address.",
+        )
+
+
+def _fenced(link: Link, effect: str) -> Op | None:
+    """Whoever has looked at the keys and has not written yet will not be able to; and the mark, asked for once more in
+    the same step."""
+    fence: Command = ("SET", marks.fence_key(effect), "1", "EX", marks.FENCED_FOR)
+    replies = transact(link, (fence, ("HGETALL", marks.op_key(effect))))
+    assert replies is not None  # nothing was watched
+    return marks.to_op(good(replies[1]))
+
+
+def _remove_marks(link: Link) -> None:
+    while found := link.one("ZRANGE", marks.OPS, 0, 499):
+        good(link.one("DEL", *(marks.OP + one for one in found)))
+        link.one("ZREM", marks.OPS, *found)
+    link.one("DEL", marks.OPS, marks.TOUCHED, marks.WIDE, marks.COUNT, marks.ID)
+    link.identity = None
+
+
+def database_of(effect: Effect) -> Database:
+    if effect.remedy is not None:
+        return from_json(effect.remedy.payload[DATABASE])
+    return asked_for(effect.change, effect.of)
+
+
+def asked_for(change: Change, of: Effect | None) -> Database:
+    """An undo goes where the effect was made."""
+    if of is not None:
+        return database_of(of)
+    if DATABASE in change.args:
+        return from_json(change.args[DATABASE])
+    raise Misuse("This change names no database.", hint="Its arguments must say which one it is.")

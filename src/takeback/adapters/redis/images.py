@@ -1,0 +1,75 @@
+"""What a key held before or after an effect: one record for each key, many in one blob, read as a stream."""
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from takeback.adapters.redis.content import Content, content_of
+from takeback.errors import BlobDamaged
+
+_HEAD = struct.Struct(">IqQ")  # lengths of the key, when it expires, length of the dump
+_ABSENT = (1 << 64) - 1
+NEVER = -1
+
+
+class Image(NamedTuple):
+    key: bytes
+    dump: bytes | None = None  # None: there was no such key
+    expires: int = NEVER  # milliseconds since 1970
+
+    def at(self, now: int) -> "Image":
+        """As it would be found at that time: what has expired is not there, and nobody's doing."""
+        if self.dump is None or NEVER < self.expires <= now:
+            return Image(self.key)
+        return self
+
+
+def seen(key: bytes, dump: bytes | None, expires: int) -> Image:
+    """From the replies of DUMP and PEXPIRETIME."""
+    return Image(key, dump, expires if expires >= 0 else NEVER) if dump is not None else Image(key)
+
+
+def same(one: Image, other: Image) -> bool:
+    if one.dump is None or other.dump is None:
+        return one.dump is other.dump
+    if one.expires != other.expires:
+        return False
+    return one.dump == other.dump or content(one) == content(other)
+
+
+def content(image: Image) -> Content:
+    return content_of(image.dump) if image.dump is not None else Content("none", None)
+
+
+def packed(images: Iterable[Image]) -> Iterator[bytes]:
+    for image in images:
+        size = _ABSENT if image.dump is None else len(image.dump)
+        yield _HEAD.pack(len(image.key), image.expires, size) + image.key
+        if image.dump:
+            yield image.dump
+
+
+def unpacked(pieces: Iterable[bytes]) -> Iterator[Image]:
+    """Not more than one record, and a piece, in memory."""
+    buffer = bytearray()
+    source = iter(pieces)
+
+    def fill(size: int) -> bool:
+        while len(buffer) < size:
+            piece = next(source, None)
+            if piece is None:
+                return False
+            buffer.extend(piece)
+        return True
+
+    def take(size: int) -> bytes:
+        if not fill(size):
+            raise BlobDamaged("The images of an effect end in the middle.", hint="Run `takeback verify`.")
+        found = bytes(buffer[:size])
+        del buffer[:size]
+        return found
+
+    while fill(1):
+        key_size, expires, size = _HEAD.unpack(take(_HEAD.size))
+        key = take(key_size)
+        yield Image(key, None if size == _ABSENT else take(size), expires)

@@ -1,0 +1,194 @@
+"""Commands that become effects. Redis answers inside a transaction only at its end, so they are queued, and what they
+answered is known when it was made."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from takeback.adapters.database.limit import most_of, refuse_too_many_keys
+from takeback.adapters.database.protocol import Rows
+from takeback.adapters.redis import marks
+from takeback.adapters.redis.aside import drain, put_aside
+from takeback.adapters.redis.changing import Made, NotTaken, Seen, Steps, change, refuse_fenced, transact
+from takeback.adapters.redis.commands import Judged, Request, judge, request, said_no
+from takeback.adapters.redis.flush import count, refuse_flush
+from takeback.adapters.redis.keeping import IMAGES
+from takeback.adapters.redis.link import Command, Link, good, trouble
+from takeback.adapters.redis.links import Links
+from takeback.adapters.redis.summary import summary_of
+from takeback.adapters.redis.undoing import Undoing
+from takeback.errors import Conflict, InDoubt, Refused, StatementFailed, TakebackError
+from takeback.model.database import Database
+from takeback.model.effect import Effect
+from takeback.storage.protocols import Blobs
+
+COLUMNS = ("reply",)
+_REMOVES = ("del", "unlink", "getdel")
+
+
+class Queued(NamedTuple):
+    wanted: Request
+    judged: Judged
+    commands: tuple[Command, ...]
+    number: int  # of the `execute` it belongs to
+
+
+class RedisSession:
+    def __init__(self, database: Database, links: Links, blobs: Blobs, written: set[str]) -> None:
+        """`written`: where the effects go whose images are on their way into the journal."""
+        self.database = database
+        self.answers: tuple[Rows, ...] = ()  # of the last transaction, one for each `execute`
+        self._links = links
+        self._blobs = blobs
+        self._written = written
+        self._link: Link | None = None
+        self._effect: Effect | None = None
+        self._queue: list[Queued] = []
+        self._count = 0
+
+    @property
+    def link(self) -> Link:
+        if self._link is None or not self._link.usable:
+            self._link = self._links.take(self.database)
+        return self._link
+
+    def summary(self, statement: str, parameters: Any) -> str:
+        return summary_of(statement, parameters)
+
+    def read(self, statement: str, parameters: Any) -> Rows | None:
+        wanted = request(statement, parameters)
+        if judge(self.link, wanted).writes:
+            return None
+        (reply,) = self.link.ask(wanted.words)
+        if isinstance(reply, Exception):
+            raise said_no(wanted, reply)
+        return _rows([reply])
+
+    def begin(self, effect: Effect) -> None:
+        self._effect, self._queue, self._count, self.answers = effect, [], 0, ()
+
+    def execute(self, statement: str, parameters: Any, many: bool = False) -> Rows:
+        """Queued: there are no rows yet."""
+        for one in parameters if many else (parameters,):
+            wanted = request(statement, one)
+            judged = judge(self.link, wanted)
+            commands: tuple[Command, ...] = (wanted.words,)
+            if judged.flushes:
+                assert self._effect is not None
+                refuse_flush(self.link, wanted.name)
+                commands = (put_aside(self._effect.id),)
+            self._queue.append(Queued(wanted, judged, commands, self._count))
+        self._count += 1
+        return Rows()
+
+    def commit(self, keep_mark: bool = False) -> dict[str, Any] | None:
+        """`keep_mark`: also of what changed nothing."""
+        effect, queue = self._effect, self._queue
+        assert effect is not None
+        self._effect, self._queue = None, []
+        keys = tuple(dict.fromkeys(key for queued in queue for key in queued.judged.keys))
+        commands = tuple(command for queued in queue for command in queued.commands)
+        wide = any(queued.judged.flushes for queued in queue)
+        _refuse_too_many(keys)
+        try:
+            if not keys and not wide:
+                self._answer(queue, transact(self.link, commands) or [])
+                return None
+            steps = Steps(commands, wide=wide)
+            most = most_of(effect)
+            gone = count(self.link, most) if wide else 0
+
+            def decide(seen: Seen) -> Steps | None:
+                refuse_too_many_keys(most, gone + _may_change(queue, seen))
+                return _steps(seen, steps)
+
+            made = change(self.link, self._blobs, effect.id, keys, decide)
+        except NotTaken as refusal:
+            raise _not_taken(refusal, queue) from None
+        if made is None:
+            return {}  # under this id it was made before
+        if made.errors:
+            self._take_back(effect, queue, made)
+        self._answer(queue, made.replies)
+        receipt = made.receipt()
+        if wide:
+            op = marks.find(self.link, effect.id)
+            assert op is not None
+            op, tables = drain(self.link, self._blobs, effect.id, op)
+            receipt |= {"tables": tables, IMAGES: [op.before, op.after]}
+        if not receipt["tables"] and not keep_mark:
+            for reply in self.link.ask(*marks.unmark(effect.id, made.left.no, keys)):
+                good(reply)
+            return None
+        self._written.add(effect.id)
+        return receipt
+
+    def _take_back(self, effect: Effect, queue: Sequence[Queued], made: Made) -> None:
+        """A command failed while it was carried out; Redis leaves the others as they are, we do not."""
+        try:
+            Undoing(self.link, self._blobs, self.database).give_up(effect)
+        except Conflict as conflict:
+            raise InDoubt(
+                "A command failed, and what the others had done was changed by someone else in the same moment.",
+                hint="It stays, as an effect that can be undone.",
+            ) from conflict
+        commands = [queued for queued in queue for _ in queued.commands]
+        for queued, reply in zip(commands, made.replies, strict=True):
+            if isinstance(reply, Exception):
+                raise said_no(queued.wanted, reply)
+
+    def _answer(self, queue: Sequence[Queued], replies: Sequence[Any]) -> None:
+        found: list[list[Any]] = [[] for _ in range(self._count)]
+        rest = iter(replies)
+        for queued in queue:
+            own = [next(rest) for _ in queued.commands]
+            if any(isinstance(one, Exception) for one in own):
+                raise said_no(queued.wanted, next(one for one in own if isinstance(one, Exception)))
+            found[queued.number].append(b"OK" if queued.judged.flushes else own[0])
+        self.answers = tuple(_rows(each) for each in found)
+
+    def rollback(self) -> None:
+        self._effect, self._queue = None, []
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._links.give_back(self.database, self._link)
+            self._link = None
+
+
+def _refuse_too_many(keys: Sequence[bytes]) -> None:
+    if len(keys) > marks.MOST:
+        raise Refused(
+            f"{len(keys)} keys in one effect are refused: at most {marks.MOST} can be watched while they are captured.",
+            hint="Nothing was changed. Make several effects of it. FLUSHDB can take any number.",
+        )
+
+
+def _may_change(queue: Sequence[Queued], seen: Seen) -> int:
+    """How many keys at most: what is not there cannot be removed."""
+    there = {image.key for image in seen.images if image.dump is not None}
+    named = {
+        key
+        for queued in queue
+        for key in queued.judged.keys
+        if key in there or queued.wanted.name not in _REMOVES
+    }
+    return len(named)
+
+
+def _steps(seen: Seen, steps: Steps) -> Steps | None:
+    if seen.op is not None:
+        return None
+    refuse_fenced(seen)
+    return steps
+
+
+def _rows(replies: Sequence[Any]) -> Rows:
+    return Rows(tuple((reply,) for reply in replies), COLUMNS, len(replies))
+
+
+def _not_taken(refusal: NotTaken, queue: Sequence[Queued]) -> TakebackError:
+    commands = [queued for queued in queue for _ in queued.commands]
+    if 0 <= refusal.place < len(commands):
+        return said_no(commands[refusal.place].wanted, refusal.error)
+    found = trouble(refusal.error)
+    return StatementFailed(str(found), hint=found.hint)

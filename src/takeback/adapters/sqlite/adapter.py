@@ -1,0 +1,322 @@
+"""SQLite files: rows and tables are changed and taken back by SQLite itself, in a process of its own."""
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from takeback.adapters.database.keyring import Keyring
+from takeback.adapters.database.protocol import Cover, RowChange, Tell, quiet
+from takeback.adapters.database.waiting import USUAL, Waiting
+from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.sqlite.address import path_of, resolved
+from takeback.adapters.sqlite.at_work import at_work, marked
+from takeback.adapters.sqlite.process import Gone
+from takeback.adapters.sqlite.session import PAGE, Desk, SqliteSession, bindings, changes
+from takeback.errors import Conflict, InDoubt, Misuse, NoRemedy, Refused, ResourceUnreachable, StoreBusy
+from takeback.model.change import UNDO, Change
+from takeback.model.database import Database, from_json, resource_of, target_of, to_json
+from takeback.model.effect import REVIEWED, Effect, State
+from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.remedy import Offer, Remedy, Strategy, Target
+from takeback.model.staged import Staged
+from takeback.model.standing import Sighting, Standing, TargetSighting
+from takeback.storage.protocols import Blobs
+
+SCRIPT, PROGRAM = "script", "program"
+_THEN = ".then"  # the files of a database as they were
+_ENDS = ("", "-wal", "-shm", "-journal")
+_WHY = "what each row was and became is kept in the file itself, in the same transaction"
+
+
+class SqliteAdapter:
+    name = "sqlite"
+    version = 1
+    traits = Traits(atomic=True, exact=True, marks=True, watches=True, holds=True)
+
+    def __init__(self, blobs: Blobs, keyring: Keyring, waiting: Waiting = USUAL) -> None:
+        self._blobs = blobs
+        self._patience = waiting.seconds
+        self._keyring = keyring
+        self._desk: Desk | None = None
+        self._lock = threading.RLock()  # one question at a time
+        self._held: dict[str, SqliteSession] = {}  # what waits for a person, by effect
+        self._committed: dict[str, SqliteSession] = {}  # by what they committed last
+
+    # -- Databases
+
+    def connect(self, database: Database) -> SqliteSession:
+        return SqliteSession(resolved(self._whole(database)), self._held, self._committed, self._patience)
+
+    def standing_on(self, effect: Effect) -> Sequence[str]:
+        return tuple(self._ask(database_of(effect), "standing_on", effect.id))
+
+    def rows(self, effect: Effect) -> Iterator[RowChange]:
+        after = 0
+        while found := self._ask(database_of(effect), "rows", effect.id, after, PAGE):
+            yield from changes(found)
+            after = found[-1][0]
+
+    def cover(self, database: Database) -> Cover:
+        found = self._ask(resolved(self._whole(database)), "cover")
+        says = [
+            "Every statement through takeback is captured, with its triggers, cascades and changes of tables.",
+            "What other programs write is not captured; undo finds it and does not overwrite it.",
+        ]
+        if not found["set_up"]:
+            says.append("The first effect makes four tables in the file; their names begin with takeback_.")
+        return Cover(
+            "", tuple(found["protected"]), tuple(tuple(one) for one in found["unprotected"]), tuple(says)
+        )
+
+    def protect(self, database: Database, tables: Sequence[str]) -> Cover:
+        self._ask(resolved(self._whole(database)), "protect")
+        return self.cover(database)
+
+    def unprotect(self, database: Database, tables: Sequence[str]) -> Cover:
+        if tables:
+            raise Misuse(
+                "A SQLite file is protected as a whole, so single tables cannot be left out.",
+                hint="Name no tables: then the log goes, and with it every way back in this file.",
+            )
+        self._ask(resolved(self._whole(database)), "unprotect")
+        return self.cover(database)
+
+    # -- Adapter
+
+    def assess(self, change: Change, of: Effect | None = None) -> Assessment:
+        offers = (Offer(Strategy.SNAPSHOT, why=_WHY),)
+        if change.kind == UNDO:
+            if of is None:
+                raise Misuse("There is nothing to take back.", hint="Name an effect that was done.")
+            return self._assess_undo(change, of, offers)
+        database = from_json(change.args["database"])
+        if REVIEWED in change.args:
+            return Assessment((resource_of(database),), offers)
+        path = path_of(database)
+        if not os.path.isfile(path):
+            raise ResourceUnreachable(f"There is no database at {path}.", hint="Check the path.")
+        if not os.access(path, os.W_OK) or not os.access(os.path.dirname(path) or ".", os.W_OK):
+            raise NoRemedy(
+                f"{path} cannot be written.", hint="Check the rights of the file and its directory."
+            )
+        if change.kind == SCRIPT:
+            self._ask(database, "cover")
+        return Assessment((resource_of(database),), offers)
+
+    def _assess_undo(self, change: Change, of: Effect, offers: tuple[Offer, ...]) -> Assessment:
+        database = database_of(of)
+        found = self._ask(database, "assess_undo", of.id, _policy(change))
+        outcomes: list[TargetOutcome] = []
+        if found["undone"] or found["already"]:
+            outcome = Outcome.UNDONE if found["undone"] else Outcome.ALREADY
+            outcomes.append(TargetOutcome(target_of(database, of.id), outcome, "", of.id))
+        for table, key, _, detail in found["conflicts"]:
+            resource = resource_of(database, table, *([key] if key else []))
+            outcomes.append(TargetOutcome(resource, Outcome.CONFLICT, detail, of.id))
+        if (more := found["count"] - len(found["conflicts"])) > 0:
+            outcomes.append(
+                TargetOutcome(resource_of(database), Outcome.CONFLICT, f"and {more} more rows", of.id)
+            )
+        return Assessment((resource_of(database),), offers, outcomes=tuple(outcomes))
+
+    def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
+        return ()
+
+    def capture(self, effect: Effect, offer: Offer) -> Remedy:
+        database = database_of(effect)
+        target = Target(target_of(database, effect.id), {"there": False}, {"there": True})
+        script = effect.change.args.get("script")
+        return Remedy(
+            self.name, self.version, Strategy.SNAPSHOT, (target,), {"database": to_json(database)},
+            (script,) if script else (),
+        )  # fmt: skip
+
+    def apply(self, effect: Effect) -> Receipt:
+        database = database_of(effect)
+        if effect.of is not None:
+            partial = bool(effect.change.args.get("partial"))
+            given = (effect.of.id, effect.id, _policy(effect.change), partial)
+            try:
+                return Receipt(self._made(database, "undo", *given))
+            except Conflict as error:
+                raise _placed(error, database) from None
+        if REVIEWED in effect.change.args:
+            return self._keep(effect)
+        if effect.change.kind != SCRIPT:
+            raise Misuse(
+                "These statements came through a connection that has ended.", hint="Make them again."
+            )
+        return Receipt(self._made(database, "script", effect.id, self._statements(effect)))
+
+    def _keep(self, effect: Effect) -> Receipt:
+        """What its session holds open is committed. Twice is once."""
+        if (session := self._held.get(effect.id)) is not None and session.keep(effect.id):
+            del self._held[effect.id]
+        there, receipt = self._ask(database_of(effect), "marker", effect.id)
+        if not there:
+            raise Refused(
+                f"Effect {effect.id[:8]} is not held any more: SQLite has rolled it back.",
+                hint="Nothing was changed. Only the session that made it can hold it, and for a limited time.",
+            )
+        return Receipt(receipt)
+
+    def _drop(self, effect: Effect) -> bool:
+        session = self._held.pop(effect.id, None)
+        if session is None or not session.holds(effect.id):
+            return False
+        session.drop(effect.id)
+        return True
+
+    def _statements(self, effect: Effect) -> list[Any]:
+        listed = json.loads(b"".join(self._blobs.read(effect.change.args["script"])))
+        return [(statement, bindings(_decoded(parameters))) for statement, parameters in listed]
+
+    def verify(self, effect: Effect) -> Sighting:
+        database = database_of(effect)
+        if (session := self._held.get(effect.id)) is not None and session.holds(effect.id):
+            seen = TargetSighting(target_of(database, effect.id), Standing.BETWEEN, {"there": False})
+            return Sighting(Standing.BETWEEN, "It is held, and waits for a decision.", (seen,))
+        # Right after the commit the process that made it answers, which has the file open.
+        session = self._committed.pop(effect.id, None)
+        found = session.reread(effect.id) if session is not None else None
+        there, receipt = found or self._ask(database, "marker", effect.id)
+        standing = Standing.AFTER if there else Standing.BEFORE
+        seen = TargetSighting(target_of(database, effect.id), standing, {"there": there})
+        return Sighting(standing, "", (seen,), receipt if there else {})
+
+    def undo(self, effect: Effect) -> None:
+        if self._drop(effect):
+            return
+        try:
+            self._made(database_of(effect), "take_back", effect.id)
+        except Conflict as error:
+            raise _placed(error, database_of(effect)) from None
+
+    def tidy(self, effect: Effect) -> None:
+        """The file is not held open longer than needed: others may look who has it open."""
+        if effect.change.kind == PROGRAM:
+            copy = _copy(database_of(effect), effect)
+            for name in (copy, f"{copy}.part", *(f"{copy}{_THEN}{end}" for end in _ENDS)):
+                with suppress(FileNotFoundError):
+                    os.unlink(name)
+        if effect.state is State.PROPOSED:
+            self._drop(effect)
+        self._close_file()
+
+    def _close_file(self) -> None:
+        with self._lock:
+            if self._desk is not None:
+                self._desk.close_file()
+
+    def release(self, effect: Effect) -> None:
+        self._ask(database_of(effect), "release", effect.id)
+
+    # -- Programs
+
+    def enter(self, effect: Effect, tell: Tell = quiet) -> Mapping[str, str]:
+        """The file is copied beside it: whatever is changed until the program ends is taken for its doing. By the
+        variable it is only found again, should we die before it."""
+        database = database_of(effect)
+        self._ask(database, "snapshot", _copy(database, effect))
+        self._close_file()
+        return marked(effect.id)
+
+    def recall(self, effect: Effect, files: Mapping[str, Iterable[bytes]]) -> None:
+        """Instead of `enter`, afterwards: the files of the database as they were, by the ends of their names."""
+        database = database_of(effect)
+        copy = _copy(database, effect)
+        for end, pieces in files.items():
+            with open(f"{copy}{_THEN}{end}", "xb", opener=_privately) as file:
+                file.writelines(pieces)
+        self._ask(database, "recall", f"{copy}{_THEN}", copy)
+
+    def leave(self, effect: Effect) -> dict[str, Any] | None:
+        database = database_of(effect)
+        return self._ask(database, "compare", _copy(database, effect), effect.id)
+
+    def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
+        if processes := at_work(effect.id):
+            raise StoreBusy(
+                f"The program is still at work (process {processes[0]}): what it changes is not recorded yet.",
+                hint="End it, or wait until it has ended; then run `takeback recover`.",
+                effect=effect.id,
+            )
+        receipt = self.leave(effect)
+        return (
+            None
+            if receipt is None
+            else effect.change._replace(args={**effect.change.args, "receipt": receipt})
+        )
+
+    # -- the process
+
+    def _made(self, database: Database, what: str, *given: Any) -> Any:
+        return self._exchange(database, InDoubt, what, *given)
+
+    def _ask(self, database: Database, what: str, *given: Any) -> Any:
+        return self._exchange(database, ResourceUnreachable, what, *given)
+
+    def _exchange(self, database: Database, lost: Callable[[str], Exception], what: str, *given: Any) -> Any:
+        with self._lock:
+            if self._desk is None:
+                self._desk = Desk(path_of(database), self._patience)
+            self._desk.turn_to(path_of(database))
+            try:
+                return self._desk.ask(what, *given)
+            except Gone:
+                raise lost("The process that works on the database ended before it answered.") from None
+
+    def close(self) -> None:
+        if self._desk is not None:
+            self._desk.end()
+            self._desk = None
+
+    def _whole(self, database: Database) -> Database:
+        return database._replace(url=self._keyring.url(database))
+
+
+def database_of(effect: Effect) -> Database:
+    if effect.remedy is not None:
+        return from_json(effect.remedy.payload["database"])
+    if effect.of is not None:
+        return database_of(effect.of)
+    return from_json(effect.change.args["database"])
+
+
+def _copy(database: Database, effect: Effect) -> str:
+    """Of the file as it was before a program. Scratch carries the name of its effect."""
+    directory, name = os.path.split(path_of(database))
+    return os.path.join(directory, f".takeback-{effect.id}-{name}")
+
+
+def _privately(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def _policy(change: Change) -> str:
+    policy = OnConflict(change.args.get("on_conflict", OnConflict.REFUSE))
+    return (OnConflict.REFUSE if policy is OnConflict.MERGE else policy).value
+
+
+def _placed(error: Conflict, database: Database) -> Conflict:
+    named = (one.partition("\0") for one in error.resources)
+    resources = tuple(resource_of(database, table, *([key] if key else [])) for table, _, key in named)
+    return Conflict(str(error), hint=error.hint, resources=resources)
+
+
+def _decoded(parameters: Any) -> Any:
+    """Bytes cannot stand in JSON: they are `{"base64": …}`."""
+    if isinstance(parameters, dict):
+        return {name: _decoded_value(value) for name, value in parameters.items()}  # pyright: ignore
+    return [_decoded_value(value) for value in parameters or ()]
+
+
+def _decoded_value(value: Any) -> Any:
+    if isinstance(value, dict) and "base64" in value:
+        import binascii
+
+        return binascii.a2b_base64(value["base64"])  # pyright: ignore[reportUnknownArgumentType]
+    return value  # pyright: ignore[reportUnknownVariableType]

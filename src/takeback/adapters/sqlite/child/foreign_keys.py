@@ -1,0 +1,101 @@
+"""Foreign keys, checked both ways: SQLite does not enforce them while rows are put back."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from takeback.adapters.sqlite.child.images_sql import Images
+from takeback.adapters.sqlite.child.log import Op
+from takeback.adapters.sqlite.child.opening import quoted
+from takeback.adapters.sqlite.child.place import Place
+from takeback.adapters.sqlite.child.shapes import Shape
+
+DEPENDENT, PARENT_GONE = "depended on", "parent gone"
+
+
+class ForeignKey(NamedTuple):
+    child: Shape
+    parent: Shape
+    columns: tuple[int, ...]  # of the child
+    refers: tuple[int, ...]  # to these of the parent
+
+    def matches(self, child: str, parent: str, offset: int | None = None) -> str:
+        """The parent's column first: its collation and type are the ones that count. `offset`: the child is an
+        image."""
+        return " AND ".join(
+            f"{parent}.{quoted(self.parent.columns[to])} = {self._child(child, at, offset)}"
+            for at, to in zip(self.columns, self.refers, strict=True)
+        )
+
+    def _child(self, alias: str, at: int, offset: int | None) -> str:
+        return f"{alias}.{quoted(self.child.columns[at])}" if offset is None else f"{alias}.c{offset + at}"
+
+
+def of(place: Place, shapes: dict[str, Shape]) -> list[ForeignKey]:
+    grouped: dict[tuple[str, int], list[tuple[str, str, str | None]]] = {}
+    for name, number, parent, column, refers in place.ours(
+        'SELECT m.name, f.id, f."table", f."from", f."to" FROM sqlite_schema m, pragma_foreign_key_list(m.name) f '
+        "WHERE m.type = 'table' ORDER BY m.name, f.id, f.seq"
+    ):
+        grouped.setdefault((name, number), []).append((parent, column, refers))
+    found: list[ForeignKey] = []
+    for (name, _), parts in grouped.items():
+        child, parent = shapes.get(name.lower()), shapes.get(parts[0][0].lower())
+        if child is None or parent is None:
+            continue
+        columns = _places(child, [column for _, column, _ in parts])
+        named = [refers for _, _, refers in parts]
+        refers = parent.key if named[0] is None else _places(parent, [one or "" for one in named])
+        if columns and len(refers) == len(columns):
+            found.append(ForeignKey(child, parent, columns, refers))
+    return found
+
+
+def _places(shape: Shape, names: list[str]) -> tuple[int, ...]:
+    lower = [one.lower() for one in shape.columns]
+    return tuple(lower.index(one.lower()) for one in names if one.lower() in lower)
+
+
+def broken(place: Place, keys: list[ForeignKey], tables: dict[str, Images]) -> Iterator[tuple[int, str, str]]:
+    """After rows were put back: number of the image, what is wrong, and with which table."""
+    for key in keys:
+        if (images := tables.get(key.child.name.lower())) is not None:
+            given = " AND ".join(f"i.c{at} IS NOT NULL" for at in key.columns)
+            for (no,) in place.ours(
+                f"SELECT i.no FROM main.takeback_image i WHERE {images.active} AND i.did <> 'I' AND {given} AND NOT "
+                f"EXISTS (SELECT 1 FROM main.{quoted(key.parent.name)} p WHERE {key.matches('i', 'p', 0)})"
+            ):
+                yield no, PARENT_GONE, key.parent.name
+        if (images := tables.get(key.parent.name.lower())) is not None:
+            held = " AND ".join(
+                f"c.{quoted(key.child.columns[at])} = i.c{images.width + to}"
+                for at, to in zip(key.columns, key.refers, strict=True)
+            )
+            for (no,) in place.ours(
+                f"SELECT DISTINCT i.no FROM main.takeback_image i JOIN main.{quoted(key.child.name)} c ON {held} "
+                f"WHERE {images.active} AND i.did <> 'D' AND NOT "
+                f"EXISTS (SELECT 1 FROM main.{quoted(key.parent.name)} p WHERE {key.matches('c', 'p')})"
+            ):
+                yield no, DEPENDENT, key.child.name
+
+
+def referring(place: Place, mine: Op) -> Iterator[tuple[Shape, Any]]:
+    """Rows that refer to rows which this op made: their tables and keys."""
+    numbers = {name.lower(): (number, sql) for number, name, sql, _ in place.log.tables_of(mine)}
+    for key in of(place, place.shapes):
+        number, sql = numbers.get(key.parent.name.lower(), (0, ""))
+        if not number or sql != key.parent.sql:
+            continue
+        images = Images(number, key.parent, mine.no, mine.last)
+        held = " AND ".join(
+            f"c.{quoted(key.child.columns[at])} = i.c{images.width + to}"
+            for at, to in zip(key.columns, key.refers, strict=True)
+        )
+        names = ", ".join(f"c.{one}" for one in key.child.key_names)
+        whole = ", ".join(f"c.{quoted(one)}" for one in key.child.columns)
+        for row in place.ours(
+            f"SELECT {names}, {whole} FROM main.takeback_image i JOIN main.{quoted(key.child.name)} c ON {held} "
+            f"WHERE {images.span} AND i.did = 'I'"
+        ):
+            from takeback.adapters.sqlite.child.shapes import key_of
+
+            yield key.child, row[0] if key.child.rowid else key_of(key.child, row[len(key.child.key_names) :])

@@ -1,0 +1,78 @@
+"""Runs in a process of its own, the only one with SQLite in it: takes questions from a pipe, one at a time."""
+
+import os
+import select
+import signal
+from typing import Any
+
+from takeback.adapters.sqlite import wire
+from takeback.errors import Conflict, Misuse, TakebackError
+
+_IN, _OUT = 3, 4
+_LOOK = 5000  # ms: how often an idle one looks whether it still has a parent
+
+
+def main(parent: int) -> None:
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        from takeback.adapters.sqlite.child.room import Room
+    except ImportError as error:
+        room: Any = _Missing(str(error))
+    else:
+        room = Room(lambda: _has_parent(parent))
+    poll = select.poll()
+    poll.register(_IN, select.POLLIN)
+    try:
+        while True:
+            while not poll.poll(_patience(room)):
+                if os.getppid() != parent:
+                    return
+            room.due()
+            what, given = wire.receive(_IN)
+            wire.send(_OUT, _answer(room, what, given))
+    except (EOFError, BrokenPipeError):
+        return
+    finally:
+        room.close()
+
+
+def _patience(room: Any) -> int:
+    left = room.due()
+    return _LOOK if left is None else min(_LOOK, int(left * 1000) + 1)
+
+
+def _answer(room: Any, what: str, given: tuple[Any, ...]) -> tuple[str, Any]:
+    try:
+        return "answer", getattr(room, what)(*given)
+    except TakebackError as error:
+        resources = error.resources if isinstance(error, Conflict) else ()
+        return "error", (type(error).__name__, str(error), error.hint, resources)
+    except Exception as error:  # noqa: BLE001  # whatever it is, whoever asked must hear of it
+        name = type(error).__name__
+        return "error", ("Unavailable", f"SQLite: {name}: {error}", "Nothing was changed.", ())
+
+
+def _has_parent(parent: int) -> bool:
+    """Someone who is still there to hear how it went. Asked right before a commit: after its parent's death, when
+    others have begun to look what became of it, nothing is committed any more."""
+    if os.getppid() != parent:
+        return False
+    poll = select.poll()
+    poll.register(_IN, select.POLLIN)
+    return not any(event & select.POLLHUP for _, event in poll.poll(0))
+
+
+class _Missing:
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __getattr__(self, name: str) -> Any:
+        raise Misuse(
+            f"SQLite databases need the package apsw, which cannot be loaded: {self._why}.",
+            hint="Install it with `pip install apsw`.",
+        )
+
+    def due(self) -> None: ...
+
+    def close(self) -> None: ...

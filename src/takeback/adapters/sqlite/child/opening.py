@@ -1,0 +1,162 @@
+"""A connection to the file, and what statements of others may do on it."""
+
+import os
+from typing import Any
+
+import apsw
+
+from takeback.adapters.sqlite.child.driver import Connection
+from takeback.errors import Refused, ResourceUnreachable, StatementFailed, StoreBusy, TakebackError
+
+BUSY = 10_000  # ms to wait for someone else's transaction
+NO_LIMIT = (1 << 31) - 1
+OURS = "takeback_"
+_CACHE = 64 << 10  # KiB
+
+# What a PRAGMA asks, with or without an argument.
+_ASKING = frozenset((
+    "table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list",
+    "foreign_key_check", "integrity_check", "quick_check", "database_list", "collation_list", "function_list",
+    "module_list", "pragma_list", "compile_options",
+))  # fmt: skip
+# What it sets for this connection alone; nothing of it is in the file.
+_FOR_THE_CONNECTION = frozenset((
+    "foreign_keys", "defer_foreign_keys", "recursive_triggers", "case_sensitive_like", "ignore_check_constraints",
+    "reverse_unordered_selects", "cache_size", "automatic_index",
+))  # fmt: skip
+# What it sets in the first page, with the transaction.
+IN_THE_HEADER = ("user_version", "application_id")
+_ACTING = frozenset(("wal_checkpoint", "optimize", "incremental_vacuum", "shrink_memory"))
+_SCHEMA_CHANGES = frozenset(
+    number for name, number in vars(apsw).items()
+    if name.startswith(("SQLITE_CREATE_", "SQLITE_DROP_", "SQLITE_ALTER_")) and "TEMP" not in name
+)  # fmt: skip
+_WRITES = (apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE)
+
+
+def connection(path: str, *, reading: bool = False) -> Connection:
+    if not os.path.exists(path):
+        raise ResourceUnreachable(
+            f"There is no database at {path}.",
+            hint="Check the path. An empty file is a database too: make one first if it is to be a new one.",
+        )
+    try:
+        how = apsw.SQLITE_OPEN_READONLY if reading else apsw.SQLITE_OPEN_READWRITE
+        # An absolute path is no URI; what is attached by us is one.
+        made: Any = apsw.Connection(path, flags=how | apsw.SQLITE_OPEN_URI)
+        made.set_busy_timeout(BUSY)
+        # As the sqlite3 of Python and of Debian have it: a schema that they accept must be read here too.
+        made.config(apsw.SQLITE_DBCONFIG_DQS_DML, 1)
+        made.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 1)
+        made.execute("PRAGMA synchronous = FULL")
+        made.execute(f"PRAGMA cache_size = -{_CACHE}").fetchall()
+        made.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+    except apsw.Error as error:
+        raise said(error, path) from None
+    return made
+
+
+def said(error: Exception, path: str = "") -> TakebackError:
+    """What SQLite said, as one of our errors."""
+    words = str(error).removeprefix(f"{type(error).__name__}: ")
+    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+        return StoreBusy(
+            "Someone else is in the middle of a transaction on this database.",
+            hint="Nothing was changed. Try again when it has ended.",
+        )
+    if isinstance(error, apsw.NotADBError):
+        return Refused(f"{path or 'The file'} is not a SQLite database.", hint="Check the path.")
+    if isinstance(error, apsw.ReadOnlyError):
+        return ResourceUnreachable(
+            f"The database cannot be written: {words}.", hint="Check rights and mount."
+        )
+    if isinstance(error, (apsw.CantOpenError, apsw.FullError, apsw.IOError, apsw.PermissionsError)):
+        return ResourceUnreachable(
+            f"SQLite cannot work on the file: {words}.", hint="Check rights and space."
+        )
+    if isinstance(error, apsw.CorruptError):
+        return ResourceUnreachable(
+            f"SQLite says that the file is damaged: {words}.", hint="`PRAGMA integrity_check` tells more."
+        )
+    where = getattr(error, "error_offset", -1)
+    position = f" (at character {where + 1})" if isinstance(where, int) and where >= 0 else ""
+    return StatementFailed(
+        f"SQLite said no: {words}{position}.", hint="Nothing was changed: the transaction was rolled back."
+    )
+
+
+class Watchman:
+    """Asked by SQLite, while it prepares a statement, about everything that the statement would do."""
+
+    def __init__(self) -> None:
+        self.ours = 0  # statements of ours are being prepared
+        self.rebuilt: set[str] = set()  # tables that are dropped or altered, in lower case
+        self.schema = False  # the schema may change
+        self.header: set[str] = set()
+        self.refusal: Refused | None = None
+        self.is_content = True  # nothing was asked about that needs more than the hook
+
+    def fresh(self) -> None:
+        if self.is_content:
+            return
+        self.rebuilt, self.schema, self.header, self.refusal = set(), False, set(), None
+        self.is_content = True
+
+    def __call__(
+        self, action: int, first: str | None, second: str | None, database: str | None, inner: str | None
+    ) -> int:
+        if self.ours:
+            return apsw.SQLITE_OK
+        if action == apsw.SQLITE_PRAGMA:
+            return self._pragma((first or "").lower(), second)
+        if action == apsw.SQLITE_TRANSACTION:
+            return self._no(
+                f"{first or 'BEGIN'}: the transaction belongs to the effect.",
+                "Use `with db.transaction():`; savepoints inside it are fine.",
+            )
+        if action in (apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH):
+            return self._no(
+                "A database that is attached would be changed without a way back.",
+                "Open each file by itself with run.sql().",
+            )
+        if action == apsw.SQLITE_ANALYZE:
+            return self._no(
+                "ANALYZE writes statistics, which are not captured.",
+                "Run it outside of takeback: it changes no data.",
+            )
+        if database == "temp":
+            return apsw.SQLITE_OK
+        if action in _WRITES and (first or "").lower().startswith(OURS):
+            return self._no(f"{first} is where takeback keeps the way back.", "Leave it alone.")
+        if action in _SCHEMA_CHANGES:
+            return self._schema_change(action, first or "", second or "")
+        return apsw.SQLITE_OK
+
+    def _schema_change(self, action: int, first: str, second: str) -> int:
+        table = second if action == apsw.SQLITE_ALTER_TABLE else first
+        if action in (apsw.SQLITE_ALTER_TABLE, apsw.SQLITE_DROP_TABLE, apsw.SQLITE_DROP_VTABLE):
+            self.rebuilt.add(table.lower())
+        if table.lower().startswith(OURS) or second.lower().startswith(OURS):
+            return self._no(f"{table} is a name that takeback keeps for itself.", "Leave it alone.")
+        self.schema, self.is_content = True, False
+        return apsw.SQLITE_OK
+
+    def _pragma(self, name: str, value: str | None) -> int:
+        if name in _ASKING or (value is None and name not in _ACTING) or name in _FOR_THE_CONNECTION:
+            return apsw.SQLITE_OK
+        if name in IN_THE_HEADER:
+            self.header.add(name)
+            self.is_content = False
+            return apsw.SQLITE_OK
+        return self._no(
+            f"PRAGMA {name} changes the file or the connection in a way that cannot be taken back here.",
+            "Set it outside of takeback.",
+        )
+
+    def _no(self, message: str, hint: str) -> int:
+        self.refusal, self.is_content = Refused(message, hint=hint), False
+        return apsw.SQLITE_DENY
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,111 @@
+"""What a transaction did to the schema: found by comparing, whatever statement did it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from takeback.adapters.sqlite.child.driver import Connection
+from takeback.adapters.sqlite.child.log import DELETE, INSERT
+from takeback.adapters.sqlite.child.opening import OURS, quoted
+from takeback.adapters.sqlite.child.place import Place
+from takeback.adapters.sqlite.child.shapes import Shape, key_of, shapes
+
+
+class Object(NamedTuple):
+    """A table, index, view or trigger: how it is made now and how it was; "" if it is not or was not there."""
+
+    type: str
+    name: str
+    table: str
+    before: str
+    after: str
+
+
+class Change(NamedTuple):
+    objects: tuple[Object, ...] = ()
+    before: dict[str, Shape] = {}  # tables whose rows are captured as a whole, as they were
+    after: dict[str, Shape] = {}
+
+    @property
+    def tables(self) -> set[str]:
+        return {*self.before, *self.after}
+
+    def to_json(self) -> list[list[str]]:
+        return [list(one) for one in self.objects]
+
+
+NONE = Change()
+
+
+def found(place: Place) -> Change:
+    """Compared with what is committed. A table that was dropped and made again the same is one that was rebuilt."""
+    with place.as_ours():
+        now = shapes(place.connection)
+    return compared(place, place.shapes, now, place.watchman.rebuilt)
+
+
+def compared(
+    place: Place, then: dict[str, Shape], now: dict[str, Shape], rebuilt: Iterable[str] = ()
+) -> Change:
+    before, after = objects(place.as_before), objects(place.connection)
+    changed = [
+        Object(
+            kind, *(before.get((kind, name)) or after[kind, name])[:2], *_made(before, after, (kind, name))
+        )
+        for kind, name in {**before, **after}
+        if before.get((kind, name)) != after.get((kind, name))
+    ]
+    names = {one.name.lower() for one in changed if one.type == "table"}
+    names |= {name for name in rebuilt if ("table", name) in before and ("table", name) in after}
+    return Change(
+        tuple(changed),
+        {name: shape for name, shape in then.items() if name in names},
+        {name: shape for name, shape in now.items() if name in names},
+    )
+
+
+_Objects = dict[tuple[str, str], tuple[str, str, str]]
+
+
+def _made(before: _Objects, after: _Objects, key: tuple[str, str]) -> tuple[str, str]:
+    return tuple(one[key][2] if key in one else "" for one in (before, after))  # pyright: ignore[reportReturnType]
+
+
+def objects(connection: Connection) -> _Objects:
+    """By type and name in lower case: name, table, and how it is made. What SQLite makes by itself is left out."""
+    rows = connection.execute(
+        "SELECT type, name, tbl_name, sql FROM main.sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid"
+    )
+    return {
+        (kind, name.lower()): (name, table, sql)
+        for kind, name, table, sql in rows
+        if not name.lower().startswith(("sqlite_", OURS))
+    }
+
+
+def rows(place: Place, change: Change) -> Iterator[tuple[Shape, Iterator[tuple[Any, ...]]]]:
+    """Every row of the tables that were rebuilt, as they were and as they are."""
+    for shape in change.before.values():
+        if not shape.virtual:
+            yield shape, all_rows(place.as_before, shape, DELETE)
+    for shape in change.after.values():
+        if not shape.virtual:
+            yield shape, all_rows(place.connection, shape, INSERT)
+
+
+def all_rows(connection: Connection, shape: Shape, did: str) -> Iterator[tuple[Any, ...]]:
+    nothing = (None,) * len(shape.columns)
+    names = ", ".join(shape.key_names)
+    for row in connection.cursor().execute(
+        f"SELECT {names}, {shape.selected} FROM main.{quoted(shape.name)}"
+    ):
+        columns = row[len(shape.key_names) :]
+        key = row[0] if shape.rowid else key_of(shape, columns)
+        yield (key, did, *columns, *nothing) if did == DELETE else (key, did, *nothing, *columns)
+
+
+def sentences(objects: Sequence[Sequence[str]]) -> list[str]:
+    told: list[str] = []
+    for kind, name, _, before, after in objects:
+        did = "changed" if before and after else "dropped" if before else "created"
+        told.append(f"{kind} {name} {did}")
+    return told

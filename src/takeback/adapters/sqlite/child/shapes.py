@@ -1,0 +1,158 @@
+"""What the tables look like: columns, and by what their rows are known."""
+
+import json
+from typing import NamedTuple
+
+from takeback.adapters.sqlite.child.driver import Connection
+from takeback.adapters.sqlite.child.opening import OURS, quoted
+
+_ROWID = ("rowid", "_rowid_", "oid")
+_BINARY, _NOCASE, _RTRIM = "BINARY", "NOCASE", "RTRIM"
+
+
+class Shape(NamedTuple):
+    name: str
+    sql: str
+    columns: tuple[str, ...]  # what is stored; generated columns are not
+    rowid: str  # by which name the rowid is asked for; "" for a table without one
+    stable: bool  # a rowid that VACUUM leaves alone, or a primary key
+    key: tuple[int, ...]  # the columns of the primary key
+    collations: tuple[str, ...] = ()  # of the key, for a table without rowid
+    picks: tuple[int, ...] | None = None  # which of the values that the hook gets; None: all
+    unseen: bool = False  # the hook does not get the values: there are virtual generated columns
+    virtual: bool = False  # rows are in other tables, which have shapes of their own
+    trouble: str = ""  # why its rows cannot be captured
+    mixed: tuple[
+        int, ...
+    ] = ()  # columns in which both 1 and 1.0 can be; in others SQLite makes one of the two
+    unique: bool = True  # one row may be in the way of another
+
+    @property
+    def id(self) -> tuple[str, str]:
+        return self.name, self.sql
+
+    @property
+    def selected(self) -> str:
+        return ", ".join(quoted(one) for one in self.columns)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """By what a row is asked for, as SQL."""
+        if not self.rowid:
+            return tuple(quoted(self.columns[at]) for at in self.key)
+        return (quoted(self.rowid) if self.stable else self.rowid,)
+
+    def told(self) -> str:
+        """For the table of shapes in the file."""
+        return json.dumps(
+            {"columns": self.columns, "rowid": self.rowid, "key": self.key, "stable": self.stable},
+            ensure_ascii=False,
+        )
+
+
+def shapes(connection: Connection) -> dict[str, Shape]:
+    """Of every table in the file but ours, by name in lower case."""
+    columns: dict[str, list[tuple[str, str, int, int]]] = {}
+    about: dict[str, tuple[str, str, str, int]] = {}
+    for name, sql, kind, without, column, declared, key, hidden in connection.execute(
+        "SELECT m.name, m.sql, l.type, l.wr, x.name, x.type, x.pk, x.hidden FROM main.sqlite_schema m "
+        "JOIN pragma_table_list(m.name) l ON l.schema = 'main' JOIN pragma_table_xinfo(m.name) x "
+        "WHERE m.type = 'table' ORDER BY m.rowid, x.cid"
+    ):
+        if name.lower().startswith((OURS, "sqlite_")):
+            continue
+        about[name.lower()] = (name, sql or "", kind, without)
+        columns.setdefault(name.lower(), []).append((column, declared, key, hidden))
+    return {lower: _shape(connection, *about[lower], columns[lower]) for lower in about}
+
+
+def _shape(
+    connection: Connection,
+    name: str,
+    sql: str,
+    kind: str,
+    without: int,
+    found: list[tuple[str, str, int, int]],
+) -> Shape:
+    stored = [(at, one) for at, one in enumerate(found) if one[3] == 0]
+    columns = tuple(one[0] for _, one in stored)
+    ranked = sorted((one[2], at) for at, (_, one) in enumerate(stored) if one[2])
+    key = tuple(at for _, at in ranked)
+    if kind == "virtual":
+        return Shape(name, sql, columns, "", True, key, virtual=True)
+    mixed = tuple(at for at, (_, one) in enumerate(stored) if _is_mixed(one[1]))
+    unique = _has_unique(connection, name, bool(without))
+    picks = tuple(at for at, _ in stored) if len(stored) < len(found) else None
+    unseen = any(one[3] == 2 for one in found)
+    trouble = "it has too many columns" if len(columns) > 990 else ""
+    if without:
+        if unseen:
+            trouble = "it has virtual generated columns and no rowid"
+        collations = _collations(connection, name)
+        if set(collations) - {_BINARY, _NOCASE, _RTRIM}:
+            trouble = "its key is ordered by a function of some program"
+        return Shape(
+            name, sql, columns, "", True, key, collations, picks, unseen, False, trouble, mixed, unique
+        )
+    alias = (
+        len(key) == 1
+        and found[stored[key[0]][0]][1].upper() == "INTEGER"
+        and not _has_key_index(connection, name)
+    )
+    taken = {one[0].lower() for one in found}
+    rowid = columns[key[0]] if alias else next((one for one in _ROWID if one not in taken), "")
+    if not rowid:
+        trouble = "its columns hide its rowid"
+    return Shape(name, sql, columns, rowid, alias, key, (), picks, unseen, False, trouble, mixed, unique)
+
+
+def _has_key_index(connection: Connection, name: str) -> bool:
+    """`INTEGER PRIMARY KEY DESC` is no name for the rowid."""
+    found = connection.execute("SELECT 1 FROM pragma_index_list(?) WHERE origin = 'pk'", (name,))
+    return found.fetchone() is not None
+
+
+def _is_mixed(declared: str) -> bool:
+    """No affinity: what is stored is what was given. (`ANY` has none in a strict table.)"""
+    upper = declared.upper()
+    if "INT" in upper or any(one in upper for one in ("CHAR", "CLOB", "TEXT")):
+        return False
+    return not upper or "BLOB" in upper or upper == "ANY"
+
+
+def _has_unique(connection: Connection, name: str, without: bool) -> bool:
+    """Beside what its rows are known by."""
+    known = "AND origin <> 'pk'" if without else ""
+    return (
+        connection.execute(f'SELECT 1 FROM pragma_index_list(?) WHERE "unique" {known}', (name,)).fetchone()
+        is not None
+    )
+
+
+def _collations(connection: Connection, name: str) -> tuple[str, ...]:
+    found = connection.execute(
+        "SELECT x.coll FROM pragma_index_list(?) l JOIN pragma_index_xinfo(l.name) x "
+        "WHERE l.origin = 'pk' AND x.key ORDER BY x.seqno",
+        (name,),
+    )
+    return tuple(one.upper() for (one,) in found)
+
+
+def key_of(shape: Shape, row: tuple[object, ...]) -> object:
+    """Of a row in a table without rowid: what is equal here is the same row to SQLite."""
+    folded = [_folded(row[at], how) for at, how in zip(shape.key, shape.collations, strict=True)]
+    return folded[0] if len(folded) == 1 else json.dumps([_told(one) for one in folded], ensure_ascii=False)
+
+
+def _folded(value: object, collation: str) -> object:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not isinstance(value, str) or collation == _BINARY:
+        return value
+    if collation == _RTRIM:
+        return value.rstrip(" ")
+    return value.encode().lower().decode()
+
+
+def _told(value: object) -> object:
+    return {"hex": value.hex()} if isinstance(value, bytes) else value

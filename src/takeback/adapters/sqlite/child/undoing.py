@@ -1,0 +1,326 @@
+"""Taking back exactly what one op did, in one transaction: every row that is as the op left it goes back to what it
+was; a row that is not is a conflict, named."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import apsw
+
+from takeback.adapters.sqlite.child import conflicts, foreign_keys, rebasing, restoring
+from takeback.adapters.sqlite.child.conflicts import Conflicts
+from takeback.adapters.sqlite.child.images_sql import FORCEABLE, MAKE_SKIP, SKIP, Images
+from takeback.adapters.sqlite.child.log import DELETE, INSERT, Op, in_force_again, taken_back
+from takeback.adapters.sqlite.child.opening import said
+from takeback.adapters.sqlite.child.place import Place
+from takeback.adapters.sqlite.child.recording import told
+from takeback.adapters.sqlite.child.writing import Written
+from takeback.errors import (
+    Conflict,
+    Drifted,
+    Forgotten,
+    Refused,
+    ResourceUnreachable,
+    StoreBusy,
+    UndoFailed,
+)
+
+REFUSE, SKIP_CONFLICTS, FORCE = "refuse", "skip", "force"
+_TRIES = 20  # what is left out may be what something else stands on
+
+
+def assess(place: Place, id: str, policy: str) -> dict[str, Any]:
+    """What would happen. Where only trying tells, it is done, and rolled back."""
+    with _transaction(place):
+        op = _op(place, id)
+        work = Undoing(place, op, policy, only_look=True)
+        work.carry_out(None)
+        return {"undone": work.undone, "already": work.already, **conflicts.told(work.conflicts)}
+
+
+def undo(
+    place: Place, id: str, by: str, policy: str, partial: bool, has_parent: Callable[[], bool]
+) -> dict[str, Any]:
+    """Logged as an op of its own, which can be taken back like any other."""
+    with _transaction(place):
+        if (done := place.log.op(by)) is not None:
+            return told(done.about)  # twice is once
+        op = _op(place, id)
+        work = Undoing(place, op, policy)
+        about = work.carry_out(by)
+        _refuse(work.conflicts, policy, partial)
+        if not partial:
+            taken_back(place.log, op.id, by)
+        _commit(place, has_parent)
+    return told(about)
+
+
+def take_back(place: Place, id: str, has_parent: Callable[[], bool]) -> None:
+    """As if it had never been, marker and all: a step after it failed."""
+    with _transaction(place):
+        op = place.log.op(id)
+        if op is None:
+            return
+        work = Undoing(place, op, REFUSE)
+        work.carry_out(None)
+        _refuse(work.conflicts, REFUSE, False)
+        place.log.remove_op(op)
+        if op.undoes:
+            in_force_again(place.log, op.undoes)
+        _commit(place, has_parent)
+
+
+@contextmanager
+def _transaction(place: Place) -> Iterator[None]:
+    """Triggers of the application are off, foreign keys are checked by ourselves."""
+    connection = place.connection
+    enforced = connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, -1)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 0)
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+    try:
+        place.begin()
+        with place.as_ours():
+            place.log.settle()
+            yield
+    except apsw.Error as error:
+        found = said(error, place.path)
+        if isinstance(found, (StoreBusy, ResourceUnreachable)):
+            raise found from None
+        raise UndoFailed(f"It could not be taken back: {found}", hint="Nothing was changed.") from None
+    finally:
+        place.rollback()
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, enforced)
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 1)
+
+
+def _commit(place: Place, has_parent: Callable[[], bool]) -> None:
+    if not has_parent():
+        raise ResourceUnreachable("Whoever asked for this is gone.", hint="Nothing was changed.")
+    place.commit()
+
+
+def _op(place: Place, id: str) -> Op:
+    op = place.log.op(id)
+    if op is None:
+        raise Refused(
+            f"This database knows nothing of effect {id[:8]}.",
+            hint="Is it another file of the same name, or an older copy of it?",
+        )
+    if op.released:
+        raise Forgotten(f"Effect {id[:8]} was forgotten: what it would take to undo it is gone.")
+    if op.undone_by:
+        raise Refused(
+            f"Effect {id[:8]} is already undone (by {op.undone_by[:8]}).",
+            hint="There is nothing left to take back.",
+        )
+    return op
+
+
+def _refuse(found: Conflicts, policy: str, partial: bool) -> None:
+    if found.count and policy != SKIP_CONFLICTS:
+        names = "; ".join(f"{one.table} {one.key} {one.detail}".strip() for one in found.first[:5])
+        more = f"; and {found.count - 5} more" if found.count > 5 else ""
+        raise Conflict(
+            f"Changed since, so undo would destroy someone's work: {names}{more}.",
+            hint="Nothing was changed. Undo the later changes first, or skip or force.",
+            resources=tuple(f"{one.table}\0{one.key}" for one in found.first),
+        )
+    if bool(found.count) != partial:
+        raise Drifted(
+            "Rows were changed while their undo was being prepared.",
+            hint="Nothing was changed. Look at it, then try again.",
+        )
+
+
+class LeftOut(NamedTuple):
+    """What cannot be put back, found by trying: by number of the image, in what way, and the other table or what SQLite
+    said."""
+
+    rows: dict[int, tuple[str, str]]
+
+
+class Undoing:
+    def __init__(self, place: Place, op: Op, policy: str, *, only_look: bool = False) -> None:
+        self._only_look = only_look
+        self._place = place
+        self._connection = place.connection
+        self._op = op
+        self._policy = policy
+        self.conflicts = Conflicts()
+        self.undone = self.already = False
+        self._restoring = restoring.Restoring(place, op)
+        self._tables: list[Images] = []
+        self._shapes = place.shapes
+
+    def carry_out(self, by: str | None) -> dict[str, Any]:
+        """What was done, as an op says it. `by`: logged as this op."""
+        self._connection.execute(MAKE_SKIP)
+        left_out: dict[int, tuple[str, str]] = {}
+        for _ in range(_TRIES):
+            self._connection.execute("SAVEPOINT takeback_attempt")
+            found = self._attempt(left_out, by)
+            if not isinstance(found, LeftOut):
+                self._connection.execute("RELEASE takeback_attempt")
+                return found
+            # What cannot be put back was found only by trying.
+            self._connection.execute("ROLLBACK TO takeback_attempt; RELEASE takeback_attempt")
+            left_out |= found.rows
+        raise UndoFailed(
+            "What can be taken back and what cannot does not come apart.", hint="Nothing was changed."
+        )
+
+    def _attempt(self, left_out: dict[int, tuple[str, str]], by: str | None) -> "dict[str, Any] | LeftOut":
+        self._connection.execute(f"DELETE FROM {SKIP}")
+        self.conflicts = Conflicts()
+        self._restoring.check(self.conflicts, self._policy)
+        self._tables = self._guarded()
+        for images in self._tables:
+            self._connection.execute(images.find_conflicts())
+        self._connection.executemany(
+            f"INSERT OR REPLACE INTO {SKIP} VALUES (?, ?, 0)",
+            ((no, kind) for no, (kind, _) in left_out.items()),
+        )
+        if self._policy == FORCE:
+            self._connection.execute(
+                f"UPDATE {SKIP} SET forced = 1 WHERE kind IN ({', '.join('?' * len(FORCEABLE))})", FORCEABLE
+            )
+        if not self._connection.execute(f"SELECT EXISTS (SELECT 1 FROM {SKIP})").get:
+            self._tables = [images._replace(all=True) for images in self._tables]
+        conflicts.gather(self._place, self._op, self._tables, left_out, self.conflicts)
+        self._look()
+        if self.conflicts.count and (
+            self._policy not in (SKIP_CONFLICTS, FORCE) or not self._restoring.possible
+        ):
+            self.undone = self.already = False
+            return {"_": None}
+        if self._only_look and self._cannot_collide():
+            return {"_": None}
+        return self._apply(by)
+
+    def _cannot_collide(self) -> bool:
+        """No row that goes back can be in the way of another, or be missed by one."""
+        if self._restoring.objects or self._restoring.tables or any(one.shape.unique for one in self._tables):
+            return False
+        return not self._keys()
+
+    def _look(self) -> None:
+        spans = " UNION ALL ".join(
+            f"SELECT 1 FROM main.takeback_image i WHERE {one.active}" for one in self._tables
+        )
+        rows = bool(spans) and self._connection.execute(f"SELECT EXISTS ({spans})").get == 1
+        others = bool(self._restoring.objects) or "sequence" in self._op.about or "header" in self._op.about
+        self.undone = rows or (self._restoring.possible and others)
+        if not self.undone and not self.conflicts.count:
+            self.already = True
+
+    def _guarded(self) -> list[Images]:
+        """The tables that still look as they did."""
+        found: list[Images] = []
+        for number, name, sql, _ in self._place.log.tables_of(self._op):
+            shape = self._shapes.get(name.lower())
+            if name.lower() in self._restoring.tables:
+                continue
+            if shape is None or shape.sql != sql:
+                gone = "is not there any more" if shape is None else "was altered since"
+                self.conflicts.add(name, "", "schema", f"the table {gone}, so its rows cannot be put back")
+                continue
+            found.append(Images(number, shape, self._op.no, self._op.last))
+        return found
+
+    def _apply(self, by: str | None) -> "dict[str, Any] | LeftOut":
+        place, connection = self._place, self._connection
+        no = place.log.next_number()
+        written = Written(place.log, no)
+        later = self._restoring.sequence_to_put_back()
+        if by is not None:
+            for images in self._tables:
+                self._log(images, written, no - self._op.no)
+            written.last = no + self._op.last - self._op.no
+            self._restoring.log_now(written, DELETE)
+        for images in self._tables:
+            connection.execute(images.delete())
+        self._restoring.drop()
+        self._restoring.create()
+        for images in self._tables:
+            if refused := self._insert(images):
+                return LeftOut(refused)
+        self._restoring.insert()
+        if wrong := self._dangling():
+            return LeftOut(wrong)
+        self._verify()
+        self._restoring.finish(later)
+        if by is None:
+            return {"_": None}
+        self._restoring.log_now(written, INSERT)
+        about = {**written.about(), **self._restoring.about(later)}
+        rebased = rebasing.rebase(place, self._op, self._tables, self._policy)
+        if rebased:
+            about["rebased"] = rebased
+        place.log.add_op(no, by, written.last, self._op.id, about)
+        return about
+
+    def _log(self, images: Images, written: Written, further: int) -> None:
+        self._connection.execute(images.log_back(further))
+        if self._policy == FORCE:
+            self._connection.execute(images.log_forced(further))
+        if images.all and not images.only:
+            was = self._op.about["tables"][images.shape.name]
+            written.count(
+                images.shape, images.number, {"I": was["deleted"], "U": was["updated"], "D": was["inserted"]}
+            )
+            return
+        did = self._connection.execute(
+            "SELECT did, count(*) FROM takeback_image WHERE no BETWEEN ? AND ? AND +tbl = ? GROUP BY did",
+            (images.first + further, images.last + further, images.number),
+        ).fetchall()
+        if did:
+            written.count(images.shape, images.number, dict(did))
+
+    def _insert(self, images: Images) -> dict[int, tuple[str, str]]:
+        """Empty if all went in. Else each row is tried by itself, to name those that do not."""
+        self._connection.execute("SAVEPOINT takeback_insert")
+        try:
+            self._connection.execute(images.insert())
+        except apsw.ConstraintError:
+            self._connection.execute("ROLLBACK TO takeback_insert")
+        else:
+            self._connection.execute("RELEASE takeback_insert")
+            return {}
+        refused: dict[int, tuple[str, str]] = {}
+        rows = self._connection.execute(
+            f"SELECT i.no FROM main.takeback_image i WHERE {images.active} AND i.did <> 'I'"
+        ).fetchall()
+        for (no,) in rows:
+            try:
+                self._connection.execute(images.insert(one=True), (no,))
+            except apsw.ConstraintError as error:
+                words = str(error).removeprefix("ConstraintError: ")
+                refused[no] = (conflicts.TAKEN, words)
+        self._connection.execute("RELEASE takeback_insert")
+        return refused
+
+    def _dangling(self) -> dict[int, tuple[str, str]]:
+        found = foreign_keys.broken(self._place, self._keys(), self._images())
+        return {no: (kind, other) for no, kind, other in found}
+
+    def _images(self) -> dict[str, Images]:
+        return {images.shape.name.lower(): images for images in (*self._tables, *self._restoring.restored())}
+
+    def _keys(self) -> list[foreign_keys.ForeignKey]:
+        """Foreign keys from or to one of the tables."""
+        tables = self._images()
+        return [
+            key
+            for key in foreign_keys.of(self._place, self._restoring.shapes_now())
+            if key.child.name.lower() in tables or key.parent.name.lower() in tables
+        ]
+
+    def _verify(self) -> None:
+        """Nothing is said to be back that was not read again."""
+        for images in (*self._tables, *self._restoring.restored()):
+            wrong = self._connection.execute(images.count_wrong()).get
+            if wrong:
+                raise UndoFailed(
+                    f"{wrong} rows of {images.shape.name} did not come back as they were.",
+                    hint="Nothing was changed.",
+                )

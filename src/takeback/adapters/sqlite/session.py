@@ -1,0 +1,229 @@
+"""A connection to a SQLite file, held by a process of its own, on which whatever is changed belongs to an effect."""
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from takeback.adapters.database.limit import most_of
+from takeback.adapters.database.protocol import OPEN, Reviewed, RowChange, Rows
+from takeback.adapters.database.summary import first_words, summary
+from takeback.adapters.database.waiting import SECONDS
+from takeback.adapters.sqlite.address import path_of
+from takeback.adapters.sqlite.process import Child, Gone
+from takeback.errors import InDoubt, Misuse, ResourceUnreachable
+from takeback.model.database import Database
+from takeback.model.effect import Effect
+
+_WRITES = frozenset(("INSERT", "UPDATE", "DELETE", "REPLACE", "CREATE", "DROP", "ALTER"))
+PAGE = 1000  # rows
+_LOST = "The process that works on the database ended."
+
+
+class Desk:
+    """Asks one child about one file; starts it when it is needed, and again when it is gone."""
+
+    def __init__(self, path: str, patience: int = SECONDS) -> None:
+        """`patience`: seconds to wait for someone else's transaction; 0: no limit."""
+        self.path: str = path
+        self._patience = patience
+        self._child: Child | None = None
+        self._is_open = False
+
+    def ask(self, what: str, *given: Any) -> Any:
+        child = self._child
+        if child is None or not child.usable:
+            child, self._is_open = Child(), False
+            self._child = child
+        try:
+            if not self._is_open:
+                child.ask("open", self.path, self._patience)
+                self._is_open = True
+            return child.ask(what, *given)
+        except Gone:
+            self._is_open = False
+            raise
+        except BaseException:
+            self._is_open = self._is_open and child.usable
+            raise
+
+    def turn_to(self, path: str) -> None:
+        """Another file, with the same process."""
+        if path != self.path:
+            self.path = path
+            self._is_open = False
+
+    @property
+    def is_alive(self) -> bool:
+        return self._is_open and self._child is not None and self._child.usable
+
+    @property
+    def pid(self) -> int:
+        """Of the process, or 0."""
+        return self._child.pid if self._child is not None else 0
+
+    def close_file(self) -> None:
+        """The process stays: the next question is answered sooner."""
+        if self.is_alive:
+            try:
+                self.ask("close")
+            except Gone:
+                pass  # it died, and with it every file it had open
+        self._is_open = False
+
+    def end(self) -> None:
+        if self._child is not None:
+            self._child.end()
+        self._child, self._is_open = None, False
+
+
+class SqliteSession:
+    answers: tuple[Rows, ...] = ()
+
+    def __init__(
+        self,
+        database: Database,
+        held: "dict[str, SqliteSession] | None" = None,
+        committed: "dict[str, SqliteSession] | None" = None,
+        patience: int = SECONDS,
+    ) -> None:
+        self.database = database
+        self._all_held = {} if held is None else held  # by effect, of every session of the adapter
+        self._all_committed = {} if committed is None else committed  # the last of each
+        self._id = ""  # of the effect
+        self._begins: tuple[str, int] | None = None  # with its first statement
+        self._thread = 0  # in which it was committed
+        self._desk = Desk(path_of(database), patience)
+        self._asked("cover")  # it can be opened and read, or this says why not
+
+    def summary(self, statement: str, parameters: Any) -> str:
+        return summary(statement)
+
+    def read(self, statement: str, parameters: Any) -> Rows | None:
+        if first_words(statement) in _WRITES:
+            return None
+        found = self._asked("read", statement, bindings(parameters))
+        return _rows(found) if found is not None else None
+
+    def begin(self, effect: Effect) -> None:
+        if not os.access(self._desk.path, os.W_OK):
+            raise ResourceUnreachable(
+                f"{self._desk.path} cannot be written.", hint="Nothing was changed. Check its rights."
+            )
+        self._all_committed.pop(self._id, None)
+        self._begins = effect.id, most_of(effect)
+        self._id = effect.id
+
+    def execute(self, statement: str, parameters: Any, many: bool = False) -> Rows:
+        given = [bindings(one) for one in parameters] if many else bindings(parameters)
+        begins, self._begins = self._begins, None
+        if begins is not None:
+            return _rows(self._asked("begin_with", *begins, statement, given, many))
+        return _rows(self._asked("execute", statement, given, many))
+
+    def commit(self) -> dict[str, Any] | None:
+        if self._begins is not None:
+            self._begins = None
+            return None
+        try:
+            receipt = self._desk.ask("commit")
+        except Gone:
+            raise InDoubt(
+                f"{_LOST} Whether it had committed is not known.", hint="The file is asked."
+            ) from None
+        self._thread = threading.get_ident()
+        self._all_committed[self._id] = self
+        return receipt
+
+    def reread(self, id: str) -> tuple[bool, dict[str, Any]] | None:
+        """Of what was committed here last, as another connection of the same process finds it. None: ask elsewhere."""
+        if self._thread != threading.get_ident() or not self._desk.is_alive:
+            return None
+        return self._asked("reread", id)
+
+    def rollback(self) -> None:
+        self._begins = None
+        if self._desk.is_alive:
+            self._asked("rollback")
+
+    def close(self) -> None:
+        self._all_held.pop(self._id, None)
+        self._all_committed.pop(self._id, None)
+        self._desk.end()
+
+    # -- Reviewing
+
+    def review(self) -> Reviewed:
+        if self._begins is not None:
+            self._begins = None
+            return Reviewed(None, (), OPEN)
+        receipt = self._asked("review")
+        return Reviewed(receipt, self._rows_so_far() if receipt is not None else (), OPEN)
+
+    def _rows_so_far(self) -> Iterator[RowChange]:
+        after = 0
+        while found := self._asked("rows", self._id, after, PAGE):
+            yield from changes(found)
+            after = found[-1][0]
+
+    def hold(self, effect: Effect, seconds: float) -> None:
+        """Only this process can: when it ends, or after so many seconds, it is rolled back."""
+        self._asked("hold", effect.id, seconds)
+        self._all_held[effect.id] = self
+
+    def holds(self, id: str) -> bool:
+        return self._desk.is_alive and bool(self._asked("holds", id))
+
+    def keep(self, id: str) -> bool:
+        try:
+            return self._desk.is_alive and bool(self._desk.ask("keep", id))
+        except Gone:
+            raise InDoubt(
+                f"{_LOST} Whether it had committed is not known.", hint="The file is asked."
+            ) from None
+
+    def drop(self, id: str) -> None:
+        if self._desk.is_alive:
+            self._asked("drop", id)
+
+    def _asked(self, what: str, *given: Any) -> Any:
+        try:
+            return self._desk.ask(what, *given)
+        except Gone:
+            raise ResourceUnreachable(f"{_LOST} Nothing was changed.", hint="Try again.") from None
+
+
+def changes(found: list[Any]) -> Iterator[RowChange]:
+    """Rows of an effect, as the process tells them."""
+    return (RowChange(table, key, before, became) for _, table, key, before, became in found)
+
+
+def _rows(found: Any) -> Rows:
+    rows, columns, count = found
+    return Rows(tuple(rows), tuple(columns), count)
+
+
+def bindings(given: Any) -> Any:
+    """A tuple, or a dict by name, of what SQLite knows."""
+    if given is None:
+        return ()
+    if isinstance(given, dict):
+        return {str(name): _value(value) for name, value in given.items()}  # pyright: ignore
+    if isinstance(given, (str, bytes)):
+        raise Misuse("Parameters are a list or a dict.", hint="For one parameter: [value].")
+    return tuple(_value(value) for value in given)
+
+
+def _value(value: Any) -> Any:
+    if value is None or isinstance(value, (int, float, str, bytes)):
+        return int(value) if isinstance(value, bool) else value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)  # pyright: ignore[reportUnknownArgumentType]
+    if hasattr(value, "isoformat"):  # dates and times, as the sqlite3 of Python writes them
+        try:
+            return str(value.isoformat(" "))
+        except TypeError:
+            return str(value.isoformat())
+    raise Misuse(
+        f"SQLite knows no values of type {type(value).__name__}.", hint="Give None, a number, text or bytes."
+    )

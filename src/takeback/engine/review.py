@@ -1,0 +1,110 @@
+"""A transaction that was made and not committed: proposed with what it changed, then kept or dropped by a person."""
+
+import json
+from itertools import islice
+from typing import Any
+
+from takeback.adapters.database.protocol import OPEN, RowChange
+from takeback.adapters.database.protocol import Reviewed as Shown
+from takeback.engine.do import Terms, announce, draft
+from takeback.engine.parts import Parts, adapter_of
+from takeback.engine.settle import abort, finish
+from takeback.errors import InDoubt, Refused, ResourceUnreachable, Unavailable, VerifyFailed
+from takeback.model.effect import PERSON, REVIEWED, Effect, State
+from takeback.model.ids import short
+from takeback.model.record import Draft, Kind
+from takeback.model.run import Lease
+from takeback.model.standing import Standing
+from takeback.storage.protocols import Blobs, Query
+
+MOST_ROWS = 1_000
+GONE = "It is not held any more: the database has rolled it back."
+
+
+def propose(parts: Parts, lease: Lease, effect: Effect, shown: Shown, until: int) -> Effect:
+    """Durable before the database is told to hold it."""
+    found = tuple(islice(iter(shown.rows), MOST_ROWS + 1))
+    rows = parts.blobs.put(_packed(found))
+    reviewed = {"how": shown.how, "receipt": shown.receipt, "rows": rows, "until": until}
+    change = effect.change._replace(args={**effect.change.args, "waits": PERSON, REVIEWED: reviewed})
+    remedy = effect.remedy._replace(blobs=(*effect.remedy.blobs, rows)) if effect.remedy else None
+    effect = effect._replace(change=change, remedy=remedy)
+    (record,) = parts.journal.append(lease, [draft(Kind.PROPOSE, effect)])
+    return effect._replace(seq=record.seq, told=record.seq, at=record.at)
+
+
+def keep(parts: Parts, lease: Lease, effect: Effect, terms: Terms) -> Effect:
+    """Committed, and seen to be. From the intent on it is decided: whoever comes after a crash commits it too."""
+    parts.refuse_if_suspect()
+    adapter = adapter_of(parts, effect.change.adapter)
+    if adapter.verify(effect).standing is Standing.BEFORE:
+        raise _gone(parts, lease, effect)
+    args = {name: value for name, value in effect.change.args.items() if name != "waits"}
+    with terms.held_back():
+        effect = announce(parts, lease, effect._replace(change=effect.change._replace(args=args)))
+        try:
+            adapter.apply(effect)
+        except (InDoubt, Unavailable) as error:
+            standing = adapter.verify(effect).standing  # raises if it cannot be asked
+            if standing is Standing.BETWEEN:
+                raise ResourceUnreachable(
+                    f"{effect.change.summary}: the database did not answer.",
+                    hint="It is decided, and still held: `takeback recover` commits it.",
+                    effect=effect.id,
+                ) from error
+        except Refused:
+            if adapter.verify(effect).standing is Standing.BEFORE:
+                abort(parts, lease, adapter, effect, GONE)
+            raise
+        if adapter.verify(effect).standing is not Standing.AFTER:
+            raise VerifyFailed(
+                f"{effect.change.summary}: the database says that this never happened.", effect=effect.id
+            )
+        return finish(parts, lease, adapter, effect, effect.change.args[REVIEWED]["receipt"])
+
+
+def _gone(parts: Parts, lease: Lease, effect: Effect) -> Refused:
+    parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": GONE})])
+    return Refused(
+        f"Effect {short(effect.id)} is not held any more: the database has rolled it back.",
+        hint="Nothing was changed. Let the agent do it again; a transaction that a session holds open has a time "
+        "limit (`limit=`).",
+        effect=effect.id,
+    )
+
+
+def settle_reviewed(parts: Parts, lease: Lease) -> list[Effect]:
+    """Of a run whose process has died: what only its session held is gone; what the database holds waits on."""
+    found = parts.journal.effects(Query(run=lease.run, states=(State.PROPOSED,)))
+    return [gone for one in found if one.waits_for == PERSON and (gone := _settled(parts, lease, one))]
+
+
+def _settled(parts: Parts, lease: Lease, effect: Effect) -> Effect | None:
+    reviewed: dict[str, Any] | None = effect.change.args.get(REVIEWED)
+    if reviewed is None:
+        return None
+    if reviewed["how"] != OPEN:
+        try:
+            if adapter_of(parts, effect.change.adapter).verify(effect).standing is not Standing.BEFORE:
+                return None
+        except Unavailable:
+            return None  # whoever keeps it finds out
+    parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": GONE})])
+    return effect._replace(state=State.ABORTED, note=GONE)
+
+
+def drop_all(parts: Parts, lease: Lease) -> None:
+    """A run that fails proposes nothing any more: what it holds would keep others waiting for the same rows."""
+    for effect in parts.journal.effects(Query(run=lease.run, states=(State.PROPOSED,))):
+        if effect.waits_for == PERSON and REVIEWED in effect.change.args:
+            abort(parts, lease, adapter_of(parts, effect.change.adapter), effect, "Its run failed.")
+
+
+def shown_rows(blobs: Blobs, effect: Effect) -> list[RowChange]:
+    """What it would change; one more than `MOST_ROWS` if there are more."""
+    packed = b"".join(blobs.read(effect.change.args[REVIEWED]["rows"]))
+    return [RowChange(*row) for row in json.loads(packed)]
+
+
+def _packed(rows: tuple[RowChange, ...]) -> bytes:
+    return json.dumps([tuple(row) for row in rows], ensure_ascii=False).encode("utf-8", "surrogatepass")

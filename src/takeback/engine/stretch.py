@@ -1,0 +1,65 @@
+"""A change that is made while its caller goes on working, such as a transaction of several statements: the intent is
+durable before the first of them, and the outcome is recorded when it has ended."""
+
+from takeback.engine.do import (
+    Terms,
+    announce,
+    found_out,
+    prepared,
+    proposed,
+    recorded,
+    refuse_loss,
+    refuse_own_store,
+)
+from takeback.engine.parts import Parts, adapter_of
+from takeback.engine.settle import abort, finish
+from takeback.errors import InDoubt, VerifyFailed
+from takeback.model.change import Change
+from takeback.model.effect import Effect, State
+from takeback.model.run import Lease
+from takeback.model.standing import Standing
+
+NOTHING = "Nothing was changed."
+
+
+def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
+    """The effect, intended; or done, if it was made before under the same key."""
+    effect = ready(parts, lease, change, terms)
+    return effect if effect.state is State.DONE else announce(parts, lease, effect)
+
+
+def ready(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
+    """All but the intent: known to nobody yet. Done, if it was made before under the same key."""
+    parts.refuse_if_suspect()
+    if earlier := recorded(parts, change, terms.key):
+        return earlier
+    adapter = adapter_of(parts, change.adapter)
+    assessment = adapter.assess(change)
+    refuse_own_store(parts, assessment)
+    refuse_loss(change, assessment)
+    return prepared(adapter, proposed(lease, change, terms), assessment)
+
+
+def end(parts: Parts, lease: Lease, effect: Effect, receipt: dict[str, object] | None) -> Effect | None:
+    """It was made, and says what was changed; None if that was nothing."""
+    adapter = adapter_of(parts, effect.change.adapter)
+    if receipt is None:
+        abort(parts, lease, adapter, effect, NOTHING)
+        return None
+    if adapter.verify(effect).standing is not Standing.AFTER:
+        raise VerifyFailed(
+            f"{effect.change.summary}: the database says that this never happened.", effect=effect.id
+        )
+    return finish(parts, lease, adapter, effect, receipt)
+
+
+def give_up(parts: Parts, lease: Lease, effect: Effect, why: str) -> Effect:
+    """It was rolled back: nothing of it is there."""
+    return abort(parts, lease, adapter_of(parts, effect.change.adapter), effect, why)
+
+
+def doubted(parts: Parts, lease: Lease, effect: Effect, error: InDoubt) -> Effect:
+    """The answer was lost: the world is asked. Done, or the error with what is known now."""
+    found = found_out(parts, lease, adapter_of(parts, effect.change.adapter), effect, error)
+    assert found.state is State.DONE
+    return found

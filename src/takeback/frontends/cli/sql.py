@@ -1,0 +1,105 @@
+"""`sql`: protect a database, see what is covered, run one statement as an effect."""
+
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING
+
+from takeback.errors import Misuse
+from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.opening import give, opened
+from takeback.frontends.cli.output import clean, counted
+
+if TYPE_CHECKING:
+    from takeback.adapters.database.protocol import Cover, Databases
+    from takeback.api import Takeback
+    from takeback.model.database import Database
+
+_ACTIONS = ("doctor", "protect", "unprotect", "exec")
+_MOST_LISTED = 50
+
+
+def _arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("action", choices=_ACTIONS)
+    parser.add_argument(
+        "address",
+        metavar="URL",
+        help="postgresql://…, sqlite:///file.db, mariadb://…, redis://…, or env:NAME",
+    )
+    parser.add_argument("words", nargs="*", default=[], metavar="WORD", help="tables; for exec the statement")
+    parser.add_argument("--run", metavar="R", help="for exec: the run it belongs to")
+    parser.add_argument("--agent", metavar="A", help="for exec: whose change it is")
+    parser.add_argument(
+        "--most", metavar="N", help="for exec: how many rows it may change (else max_rows in settings.json)"
+    )
+    parser.add_argument(
+        "--review",
+        action="store_true",
+        help="for exec: show what it changed before it is committed, and keep it only if told so",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="tell what would be done, and do nothing")
+
+
+def _sql(asked: Asked) -> int:
+    action: str = asked.options.action
+    with opened(asked) as tb:
+        if action == "exec":
+            from takeback.frontends.cli.sql_exec import carry_out
+
+            return carry_out(asked, tb)
+        if asked.options.review:
+            raise Misuse("--review is for `sql exec`.", hint="Leave it out.")
+        database, adapter = _found(tb, asked.options.address)
+        if action == "doctor" and asked.options.words:
+            raise Misuse("`sql doctor` takes no tables.", hint="It tells of all of them.")
+        if action == "doctor" or asked.options.dry_run:
+            cover = adapter.cover(database)
+        elif action == "protect":
+            cover = adapter.protect(database, asked.options.words)
+        else:
+            cover = adapter.unprotect(database, asked.options.words)
+        _say_cover(asked, tb, database, cover)
+    return 0
+
+
+def _found(tb: "Takeback", address: str) -> "tuple[Database, Databases]":
+    from takeback.adapters.database.protocol import Databases
+    from takeback.engine.parts import adapter_of
+
+    database = tb.parts.named(address)
+    adapter = adapter_of(tb.parts, database.engine)
+    assert isinstance(adapter, Databases)
+    return database, adapter
+
+
+def _say_cover(asked: Asked, tb: "Takeback", database: "Database", cover: "Cover") -> None:
+    screen = asked.screen
+    unprotected = [{"table": name, "why": why} for name, why in cover.unprotected]
+    give(
+        asked,
+        tb,
+        {
+            "database": database.url,
+            "engine": database.engine,
+            "tier": cover.tier,
+            "protected": list(cover.protected),
+            "unprotected": unprotected,
+            "says": list(cover.says),
+        },
+    )
+    screen.say(f"{clean(database.url)}: {database.engine}" + (f", tier {cover.tier}" if cover.tier else ""))
+    for sentence in cover.says:
+        screen.say(f"  {clean(sentence)}")
+    if cover.protected == ("*",):  # of Redis, which has no tables
+        screen.say("Protected: every key")
+        return
+    screen.say(f"Protected: {counted(len(cover.protected), 'table')}")
+    for name in cover.protected[:_MOST_LISTED]:
+        screen.say(f"  {clean(name)}")
+    if len(cover.protected) > _MOST_LISTED:
+        screen.say(f"  and {len(cover.protected) - _MOST_LISTED:,} more")
+    if cover.unprotected:
+        screen.say(f"Not protected: {counted(len(cover.unprotected), 'table')}")
+    for name, why in cover.unprotected:
+        screen.say(f"  {clean(name)}: {clean(why)}")
+
+
+COMMANDS = {"sql": Command(_arguments, _sql, mixed=True)}

@@ -1,0 +1,131 @@
+"""Which database, as plain data: everything but the password."""
+
+from typing import Any, NamedTuple
+
+from takeback.errors import Misuse
+from takeback.model.resource import SCHEME, quote
+
+ENGINES = {
+    "postgresql": "postgres",
+    "postgres": "postgres",
+    "sqlite": "sqlite",
+    "mariadb": "mariadb",
+    "mysql": "mariadb",
+    "redis": "redis",
+    "rediss": "redis",
+    "valkey": "redis",
+}
+FROM_ENVIRONMENT = "env:"
+
+
+class Database(NamedTuple):
+    """`url` has no password; `source` says where the whole one was found, to be asked again when it is needed.
+    `identity` is what the server says of itself: an undo must not go to another database of the same name."""
+
+    engine: str  # the name of the adapter
+    url: str
+    source: str = ""  # "env:APP_DB", or "" for the url itself and what the driver finds (~/.pgpass, a socket)
+    identity: str = ""
+
+
+def to_json(database: Database) -> dict[str, Any]:
+    found = {"engine": database.engine, "url": database.url}
+    if database.source:
+        found["source"] = database.source
+    if database.identity:
+        found["identity"] = database.identity
+    return found
+
+
+def from_json(data: dict[str, Any]) -> Database:
+    return Database(data["engine"], data["url"], data.get("source", ""), data.get("identity", ""))
+
+
+def engine_of(url: str) -> str:
+    scheme = url.partition("://")[0].partition("+")[0].lower()
+    engine = ENGINES.get(scheme) if "://" in url else None
+    if engine is None:
+        raise Misuse(
+            f"{_safe_to_show(url)} names no database that takeback knows.",
+            hint="Known are postgresql://…, sqlite:///file.db, mariadb://… and redis://…; an engine that is not known "
+            "is never passed through.",
+        )
+    return engine
+
+
+def _safe_to_show(address: str) -> str:
+    """Of something that is not understood nobody knows where its password is."""
+    scheme, separator, _ = address.partition("://")
+    if separator:
+        return f"{scheme}://…" if scheme.isalnum() else "What was given"
+    return "What was given" if set(address) & set("@=: ") else repr(address)
+
+
+def refuse_unclear(url: str) -> None:
+    """An address whose password could be taken for its host, path or options by one of those who read it."""
+    scheme, _, rest = url.partition("://")
+    engine = engine_of(url)
+    if engine == "sqlite":
+        return
+    place, _, query = rest.partition("?")
+    authority, _, path = place.partition("/")
+    port = authority.rpartition("@")[2].rpartition("]")[2].rpartition(":")[2]
+    unclear = "@" in path or ("#" in rest and engine != "postgres")
+    unclear |= "@" in query and "@" not in authority and ":" in authority and not port.isdigit()
+    if unclear:
+        raise Misuse(
+            f"The address {scheme}://… has a character in its password that means something else there.",
+            hint="Write / as %2F, ? as %3F, # as %23, @ as %40 and % as %25 in a user name or password.",
+        )
+
+
+def without_password(url: str) -> str:
+    """For people and for the journal. What stands between the first colon of the user part and the last @ goes, and
+    whatever a query hands over as a password."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    rest, mark, query = rest.partition("?")
+    authority, slash, path = rest.partition("/")
+    user, at, host = authority.rpartition("@")
+    if at:
+        authority = f"{user.partition(':')[0]}@{host}"
+    kept = [
+        pair
+        for pair in query.split("&")
+        if pair and pair.partition("=")[0].lower() not in ("password", "passwd", "sslpassword", "pwd")
+    ]
+    tail = mark + "&".join(kept) if kept else ""
+    return f"{scheme}://{authority}{slash}{path}{tail}"
+
+
+def resource_of(database: Database, *inner: str) -> str:
+    """`postgresql://host:5432/app/public.users/id=42`: nobody's user name and no options, so that two who come in
+    different ways name the same thing."""
+    scheme, _, rest = database.url.partition("://")
+    rest = rest.partition("?")[0]
+    authority, slash, path = rest.partition("/")
+    host = authority.rpartition("@")[2]
+    return "/".join((f"{scheme}://{host}{slash}{path}".rstrip("/"), *(_inner(one) for one in inner)))
+
+
+def _inner(name: str) -> str:
+    return quote(name.encode()).replace("/", "%2F")
+
+
+def target_of(database: Database, effect: str) -> str:
+    """What an effect on a database has as its one target. Two effects never have the same: which rows they share
+    the database knows, not the journal."""
+    return resource_of(database, f"effect:{effect}")
+
+
+def is_of_database(resource: str) -> bool:
+    return resource.partition("://")[0] in ENGINES
+
+
+def file_of(resource: str) -> str:
+    """Of a database that is a file, that file; anything else is what it is."""
+    scheme, _, path = resource.partition(":///")
+    if ENGINES.get(scheme) != "sqlite":
+        return resource
+    return SCHEME + path.partition("/effect:")[0]  # quoted in the same way

@@ -1,0 +1,81 @@
+"""The part of a run that opens boxes."""
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from takeback.engine.plan import Wishes
+from takeback.model.change import Change
+from takeback.model.effect import Effect
+from takeback.model.plan import UndoResult
+from takeback.runs.verbs import Options
+
+if TYPE_CHECKING:
+    from takeback.engine.parts import Parts
+    from takeback.runs.box import Box
+    from takeback.sandbox.sandbox import Sandbox
+
+
+class Boxing(ABC):
+    _parts: "Parts"
+    _lock: "threading.RLock"
+    _rooms: "Sandbox | None"
+
+    @property
+    @abstractmethod
+    def id(self) -> str: ...
+
+    @abstractmethod
+    def _refuse_ended(self) -> None: ...
+
+    @abstractmethod
+    def _change(self, build: Callable[[], Change], options: Options) -> Effect | None: ...
+
+    @abstractmethod
+    def _undo_all(self, wanted: Sequence[Effect], wishes: Wishes, dry_run: bool) -> UndoResult: ...
+
+    def sandbox(
+        self,
+        base: "str | os.PathLike[str]" = "/",
+        *,
+        box: str = "",
+        cwd: "str | os.PathLike[str] | None" = None,
+        env: Mapping[str, str] | None = None,
+        network: bool = True,
+        timeout: float = 0,
+        memory: int = 0,
+        processes: int = 0,
+    ) -> "Box":
+        """A session over the machine's own files or over a directory with a root filesystem: every command is a step
+        with a way back, and nothing is seen outside until it is committed. `box` goes on with an earlier one."""
+        from takeback.runs.box import Box
+        from takeback.runs.box_setting import Hand, Limits, begin, reopen
+        from takeback.runs.request import refuse_odd
+
+        refuse_odd(timeout=timeout, memory=memory, processes=processes, env=env)
+        with self._lock:
+            self._refuse_ended()
+            hand = Hand(self._parts, self._change, self._sandbox, self._undo_all)
+            setting = reopen(hand, box, env) if box else begin(hand, base, cwd, env)
+            return Box(hand, setting, Limits(network, timeout, memory, processes), self.id)
+
+    def _sandbox(self, place: str) -> "Sandbox":
+        """The one small process that starts this run's commands."""
+        from takeback.sandbox.sandbox import Sandbox
+        from takeback.storage.disk import reachable
+
+        with self._lock:
+            self._refuse_ended()
+            if self._rooms is None:
+                rooms = os.path.join(place, "rooms")
+                with reachable(rooms, "written"):
+                    os.makedirs(rooms, mode=0o700, exist_ok=True)
+                self._rooms = Sandbox(rooms)
+            return self._rooms
+
+    def _close_rooms(self) -> None:
+        if self._rooms is not None:
+            self._rooms.close()
+            self._rooms = None

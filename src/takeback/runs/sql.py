@@ -1,0 +1,254 @@
+"""A database as a run sees it: what is read is read, and what is changed is an effect."""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
+
+from takeback.adapters.database.limit import MOST
+from takeback.adapters.database.protocol import Databases, Rows, Session
+from takeback.adapters.database.summary import first_words
+from takeback.engine import stretch
+from takeback.engine.do import Terms
+from takeback.engine.holding import named
+from takeback.engine.parts import Parts, adapter_of
+from takeback.errors import InDoubt, Misuse, RowsHeld, StatementFailed, TakebackError
+from takeback.model.change import Change
+from takeback.model.database import Database, resource_of, to_json
+from takeback.model.effect import Effect, State
+from takeback.model.run import Lease
+
+STATEMENTS = "sql"
+_LEADS_BACK = ("ROLLBACK TO", "ROLLBACK WORK")
+
+
+class SqlResult(NamedTuple):
+    """What a statement answered, and the effect it is part of; None if it changed nothing."""
+
+    rows: tuple[tuple[Any, ...], ...]
+    columns: tuple[str, ...]
+    rowcount: int
+    effect: Effect | None
+
+    def dicts(self) -> list[dict[str, Any]]:
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+class Hand(NamedTuple):
+    """What a database needs of its run."""
+
+    parts: Parts
+    lease: Lease
+    agent: str
+    next_key: Callable[[Change], str]
+    took_hold: Callable[[Effect], None]
+    uninterrupted: Callable[[], AbstractContextManager[None]]
+    lock: threading.RLock
+    refuse_ended: Callable[[], None]
+    most: int  # rows that an effect may change; 0: any number
+
+
+class Sql:
+    """Each statement that changes something, or each `transaction()`, is one effect."""
+
+    def __init__(self, hand: Hand, session: Session) -> None:
+        self._hand = hand
+        self._session = session
+        self._effect: Effect | None = None  # of the transaction that is open
+        self._failed = ""  # what went wrong in it
+        self._is_closed = False
+
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise Misuse("This database handle is closed.", hint="Open it again with run.sql(…).")
+
+    def _refuse_undecided(self) -> None:
+        """Where a transaction waits for a person in this very session, nothing else can go on."""
+
+    @property
+    def database(self) -> Database:
+        return self._session.database
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._effect is not None
+
+    def execute(
+        self,
+        statement: str,
+        parameters: Any = (),
+        *,
+        key: str = "",
+        needs: Sequence[str] = (),
+    ) -> SqlResult:
+        """Parameters as the driver takes them: `%s` for PostgreSQL and MariaDB, `?` for SQLite. None is recorded."""
+        return self._execute(statement, parameters, False, key, needs)
+
+    def executemany(
+        self, statement: str, parameters: Sequence[Any], *, key: str = "", needs: Sequence[str] = ()
+    ) -> SqlResult:
+        """Once for each of the parameters, as one effect."""
+        return self._execute(statement, parameters, True, key, needs)
+
+    def _execute(
+        self, statement: str, parameters: Any, many: bool, key: str, needs: Sequence[str]
+    ) -> SqlResult:
+        if not isinstance(statement, str) or not statement.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Misuse(
+                "There is no statement.", hint='For example db.execute("DELETE FROM t WHERE id = %s", [1]).'
+            )
+        with self._hand.lock:
+            self._hand.refuse_ended()
+            self._refuse_closed()
+            self._refuse_undecided()
+            if self._effect:
+                return self._within(statement, parameters, many, self._effect)
+            if not many and not key and (found := self._session.read(statement, parameters)) is not None:
+                return _result(found, None)
+            rows = Rows()
+            digest = _digest(key, statement, parameters)
+            says = self._session.summary(statement, parameters)
+            with self._stretch(says, key, needs, digest) as made:
+                if not made.before:
+                    rows = self._session.execute(statement, parameters, many)
+            if not made.before and self._session.answers:
+                rows = self._session.answers[-1]
+            return _result(rows, made.effect if made.effect.state is not State.ABORTED else None)
+
+    def _within(self, statement: str, parameters: Any, many: bool, effect: Effect) -> SqlResult:
+        """All or none: after one that failed, only what goes back to a savepoint before it is of use."""
+        if self._failed and first_words(statement, 2) not in _LEADS_BACK:
+            raise _failed_before(self._failed)
+        try:
+            rows = self._session.execute(statement, parameters, many)
+        except BaseException as error:
+            self._failed = self._failed or str(error)
+            raise
+        self._failed = ""
+        return _result(rows, effect)
+
+    @contextmanager
+    def transaction(self, says: str = "", *, key: str = "", needs: Sequence[str] = ()) -> "Iterator[Made]":
+        """Several statements as one effect, all of them or none, also after an error that was swallowed. What
+        it yields has `.effect`: done at the end, or aborted if nothing was changed."""
+        with self._hand.lock:
+            self._hand.refuse_ended()
+            self._refuse_closed()
+            self._refuse_undecided()
+            if self._effect:
+                raise Misuse(
+                    "There is a transaction open on this database already.",
+                    hint="One effect cannot be part of another; use a savepoint, or another `run.sql(…)`.",
+                )
+            with self._stretch(says or "transaction", key, needs, _digest(key, says, ())) as made:
+                if made.before:
+                    raise Misuse(
+                        f"The transaction with key {key!r} was made before.",
+                        hint="Look at `tb.effects()` first, or give it another key.",
+                    )
+                self._effect, self._failed = made.effect, ""
+                try:
+                    yield made
+                    if self._failed:
+                        raise _failed_before(self._failed)
+                finally:
+                    self._effect = None
+
+    @contextmanager
+    def _stretch(self, says: str, key: str, needs: Sequence[str], digest: str) -> "Iterator[Made]":
+        """From the intent to the outcome. Until the commit a signal may stop it: then it is rolled back."""
+        hand = self._hand
+        args: dict[str, Any] = {"database": to_json(self.database)} | ({"digest": digest} if digest else {})
+        if hand.most:
+            args[MOST] = hand.most
+        change = Change(self.database.engine, STATEMENTS, resource_of(self.database), says, args)
+        terms = Terms(key or hand.next_key(change), tuple(needs), agent=hand.agent)
+        with self._made(change, terms) as made:
+            yield made
+
+    @contextmanager
+    def _made(self, change: Change, terms: Terms) -> "Iterator[Made]":
+        hand = self._hand
+        made = Made(stretch.begin(hand.parts, hand.lease, change, terms))
+        if made.before:
+            yield made
+            return
+        try:
+            self._session.begin(made.effect)
+            yield made
+            with hand.uninterrupted():
+                receipt = self._session.commit()
+        except InDoubt as error:
+            with hand.uninterrupted():
+                made.effect = stretch.doubted(hand.parts, hand.lease, made.effect, error)
+        except BaseException as error:
+            with hand.uninterrupted():
+                self._session.rollback()
+                made.effect = stretch.give_up(hand.parts, hand.lease, made.effect, _sentence(error))
+            if isinstance(error, RowsHeld):
+                raise named(hand.parts, made.effect.change.resource, error) from error
+            if isinstance(error, TakebackError):
+                error.effect = None  # there is none
+            raise
+        else:
+            with hand.uninterrupted():
+                done = stretch.end(hand.parts, hand.lease, made.effect, receipt)
+            made.effect = done or made.effect._replace(state=State.ABORTED)
+            made.answers = tuple(_result(rows, made.effect) for rows in self._session.answers)
+        if made.effect.state is State.DONE:
+            hand.took_hold(made.effect)
+
+    def close(self) -> None:
+        with self._hand.lock:
+            self._is_closed = True
+            self._session.close()
+
+    def __enter__(self) -> "Sql":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Made:
+    """What a transaction became; its effect is intended until it has ended."""
+
+    def __init__(self, effect: Effect) -> None:
+        self.effect = effect
+        self.answers: tuple[SqlResult, ...] = ()  # of an engine that answers only at the end (Redis)
+        self.before = effect.state is State.DONE  # under this key it was made before
+
+
+def connected(hand: Hand, address: str) -> Session:
+    if not isinstance(address, str) or not address:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Misuse("A database is given by its address.", hint='For example run.sql("postgresql:///app").')
+    database = hand.parts.named(address)
+    adapter = adapter_of(hand.parts, database.engine)
+    if not isinstance(adapter, Databases):
+        raise Misuse(f"{database.engine} is no database.", hint="Give the address of one.")
+    return adapter.connect(database)
+
+
+def _failed_before(why: str) -> StatementFailed:
+    return StatementFailed(
+        f"A statement of this transaction failed: {why}",
+        hint="All of it is rolled back: nothing was changed.",
+    )
+
+
+def _result(rows: Rows, effect: Effect | None) -> SqlResult:
+    return SqlResult(rows.rows, rows.columns, rows.rowcount, effect)
+
+
+def _digest(key: str, statement: str, parameters: Any) -> str:
+    """So that one key is not used for two things. Cut short, and with the key in it: it is no way to guess what the
+    parameters were."""
+    if not key:
+        return ""
+    return hashlib.sha256(repr((key, statement, parameters)).encode()).hexdigest()[:8]
+
+
+def _sentence(error: BaseException) -> str:
+    """Not what the database said: that may quote somebody's row."""
+    return f"It was rolled back ({type(error).__name__})."

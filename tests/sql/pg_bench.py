@@ -1,0 +1,103 @@
+"""A PostgreSQL database, and effects on it; each step by a fresh adapter, as fresh processes would have it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from takeback.adapters.database.keyring import Keyring
+from takeback.adapters.postgres.adapter import PostgresAdapter
+from takeback.adapters.postgres.session import PostgresSession
+from takeback.model.change import Change
+from takeback.model.database import Database, resource_of, to_json
+from takeback.model.effect import Effect, State
+from takeback.model.plan import OnConflict, TargetOutcome
+from takeback.storage.memory_blobs import MemoryBlobs
+from takeback.testing.adapter_desk import Desk, undo_of
+from tests.sql.engines import intended
+
+_SYSTEM = Path("/usr/lib/postgresql/15/bin")
+
+
+class PgBench:
+    def __init__(self, url: str, programs: Path = _SYSTEM) -> None:
+        self.url = url
+        self.pg_dump = str(programs / "pg_dump")
+        self.blobs = MemoryBlobs()
+        self.keyring = Keyring()
+        self.database: Database = self.keyring.named(url)
+        self.by_hand = psycopg.connect(url, autocommit=True)
+
+    def close(self) -> None:
+        self.by_hand.close()
+
+    def adapter(self) -> PostgresAdapter:
+        return PostgresAdapter(self.blobs, self.keyring)
+
+    def protect(self, *tables: str) -> None:
+        self.adapter().protect(self.database, tables)
+
+    @contextmanager
+    def session(self) -> Iterator[PostgresSession]:
+        session = self.adapter().connect(self.database)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def do(self, *statements: str, parameters: Any = (), summary: str = "") -> Effect:
+        """All of them as one effect."""
+        found = self.try_to(*statements, parameters=parameters, summary=summary)
+        assert found is not None, "nothing was changed"
+        return found
+
+    def try_to(self, *statements: str, parameters: Any = (), summary: str = "") -> Effect | None:
+        adapter = self.adapter()
+        with self.session() as session:
+            effect = intended(adapter, session.database, summary or (statements[0] if statements else ""))
+            session.begin(effect)
+            try:
+                for statement in statements:
+                    session.execute(statement, parameters)
+            except BaseException:
+                session.rollback()
+                raise
+            receipt = session.commit()
+        return None if receipt is None else effect._replace(state=State.DONE, receipt=receipt)
+
+    def script(self, *statements: str) -> Change:
+        text = json.dumps([[statement, []] for statement in statements]).encode()
+        args = {"database": to_json(self.database), "script": self.blobs.put(text)}
+        return Change("postgres", "script", resource_of(self.database), statements[0][:100], args)
+
+    def undo(self, effect: Effect, on_conflict: OnConflict = OnConflict.REFUSE) -> Effect:
+        return Desk(self.adapter()).undo(effect, on_conflict)
+
+    def outcomes(
+        self, effect: Effect, on_conflict: OnConflict = OnConflict.REFUSE
+    ) -> Sequence[TargetOutcome]:
+        return self.adapter().assess(undo_of(effect, on_conflict), effect).outcomes
+
+    def run(self, *statements: str) -> None:
+        """By someone who is not recorded."""
+        for statement in statements:
+            self.by_hand.execute(statement.encode())
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self.by_hand.execute(query.encode()).fetchall()
+
+    def world(self) -> dict[str, list[str]]:
+        """Every row of every table, as text."""
+        tables = self.rows(
+            "select format('%I.%I', n.nspname, c.relname) from pg_class c "
+            "join pg_namespace n on n.oid = c.relnamespace "
+            "where c.relkind = 'r' and c.relpersistence <> 't' "
+            "and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname !~ '^takeback' order by 1"
+        )
+        return {
+            name: sorted(row[0] for row in self.rows(f"select t::text from only {name} t"))
+            for (name,) in tables
+        }

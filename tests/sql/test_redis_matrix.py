@@ -1,0 +1,90 @@
+"""Every kind of Redis command: taken back exactly, or refused and nothing changed."""
+
+from pathlib import Path
+
+import pytest
+
+from takeback.errors import Conflict, Refused, StatementFailed
+from takeback.model.plan import OnConflict, Outcome
+from takeback.testing.adapter_desk import Desk, undo_of
+from tests.servers.redis import RedisDatabase
+from tests.sql.redis_cases import CASES, EXACT, FAILS, NOTHING, READS, REFUSED
+from tests.sql.redis_world import RedisScene
+
+
+@pytest.fixture(params=CASES, ids=lambda case: f"{case.expect}-{case.name}")
+def scene(request: pytest.FixtureRequest, redis_database: RedisDatabase, tmp_path: Path) -> RedisScene:
+    return RedisScene(redis_database, tmp_path, request.param)
+
+
+def test_a_command_does_what_the_table_says(scene: RedisScene) -> None:
+    before = scene.world()
+    {EXACT: _exact, NOTHING: _nothing, FAILS: _fails, REFUSED: _refused, READS: _reads}[scene.case.expect](
+        scene
+    )
+    assert scene.world() == before
+
+
+def _exact(scene: RedisScene) -> None:
+    before = scene.world()
+    effect = Desk(scene.adapter()).do(scene.change())
+    after = scene.world()
+    assert after != before
+    taken_back = Desk(scene.adapter()).undo(effect)
+    assert scene.world() == before
+    Desk(scene.adapter()).undo(taken_back)
+    assert scene.world() == after
+    scene.disturb()
+    disturbed = scene.world()
+    outcomes = scene.adapter().assess(undo_of(effect), effect).outcomes
+    assert Outcome.CONFLICT in {one.outcome for one in outcomes}
+    with pytest.raises(Conflict):
+        Desk(scene.adapter()).undo(effect)
+    assert scene.world() == disturbed
+    forced = Desk(scene.adapter()).undo(effect, OnConflict.FORCE)
+    assert scene.world() == before
+    Desk(scene.adapter()).undo(forced)
+    assert scene.world() == disturbed
+    Desk(scene.adapter()).undo(effect, OnConflict.FORCE)
+
+
+def _nothing(scene: RedisScene) -> None:
+    session = scene.adapter().connect(scene.found)
+    try:
+        session.begin(Desk(scene.adapter()).intend(scene.change()))
+        for words in scene.case.commands:
+            session.execute(str(words[0]), list(words[1:]))
+        assert session.commit() is None
+        assert len(session.answers) == len(scene.case.commands)
+    finally:
+        session.close()
+
+
+def _fails(scene: RedisScene) -> None:
+    adapter = scene.adapter()
+    with pytest.raises(StatementFailed) as error:
+        adapter.apply(Desk(adapter).intend(scene.change()))
+    assert error.value.hint
+
+
+def _refused(scene: RedisScene) -> None:
+    with pytest.raises(Refused) as error:
+        scene.adapter().assess(scene.change())
+    assert error.value.hint
+    (words,) = scene.case.commands
+    session = scene.adapter().connect(scene.found)
+    try:
+        with pytest.raises(Refused):
+            session.read(str(words[0]), list(words[1:]))
+    finally:
+        session.close()
+
+
+def _reads(scene: RedisScene) -> None:
+    (words,) = scene.case.commands
+    session = scene.adapter().connect(scene.found)
+    try:
+        rows = session.read(str(words[0]), list(words[1:]))
+    finally:
+        session.close()
+    assert rows is not None and len(rows.rows) == 1
