@@ -42,8 +42,12 @@ class Cover(NamedTuple):
 class Session(Protocol):
     """One connection, on which whatever is changed belongs to an effect. Not thread-safe; the run has a lock."""
 
-    database: Database  # as found: with identity
     answers: tuple[Rows, ...]  # of each execute, where an engine tells only when it commits; else empty
+
+    @property
+    def database(self) -> Database:
+        """As found: with identity."""
+        ...
 
     def summary(self, statement: str, parameters: Any) -> str:
         """In one line, with nobody's data in it."""

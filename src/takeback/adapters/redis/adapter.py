@@ -11,7 +11,6 @@ from takeback.adapters.redis import marks
 from takeback.adapters.redis.changing import images_of, transact
 from takeback.adapters.redis.commands import judge, request
 from takeback.adapters.redis.counting import receipt_of
-from takeback.adapters.redis.identity import identity
 from takeback.adapters.redis.images import same
 from takeback.adapters.redis.keeping import IMAGES, anchor, keep
 from takeback.adapters.redis.known import digests, known, marked, touched
@@ -154,7 +153,6 @@ class RedisAdapter:
     def connect(self, database: Database) -> Session:
         with self._links.to(database) as link:
             refuse_unfit(link)
-            database = database._replace(identity=identity(link))
         return RedisSession(database, self._links, self._blobs, self._written)
 
     def standing_on(self, effect: Effect) -> Sequence[str]:

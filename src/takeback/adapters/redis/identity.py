@@ -8,7 +8,8 @@ from takeback.model.ids import new_id
 
 
 def identity(link: Link) -> str:
-    """Written when takeback comes there first. "" where nothing may be written: then nothing is changed either."""
+    """Written before takeback changes something there first. "" where nothing may be written: then nothing is
+    changed either."""
     if link.identity is None:
         try:
             found = _read(link)

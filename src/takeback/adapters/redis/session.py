@@ -11,6 +11,7 @@ from takeback.adapters.redis.aside import drain, put_aside
 from takeback.adapters.redis.changing import Made, NotTaken, Seen, Steps, change, refuse_fenced, transact
 from takeback.adapters.redis.commands import Judged, Request, judge, request, said_no
 from takeback.adapters.redis.flush import count, refuse_flush
+from takeback.adapters.redis.identity import identity
 from takeback.adapters.redis.keeping import IMAGES
 from takeback.adapters.redis.link import Command, Link, good, trouble
 from takeback.adapters.redis.links import Links
@@ -35,7 +36,7 @@ class Queued(NamedTuple):
 class RedisSession:
     def __init__(self, database: Database, links: Links, blobs: Blobs, written: set[str]) -> None:
         """`written`: where the effects go whose images are on their way into the journal."""
-        self.database = database
+        self._found = database
         self.answers: tuple[Rows, ...] = ()  # of the last transaction, one for each `execute`
         self._links = links
         self._blobs = blobs
@@ -46,9 +47,16 @@ class RedisSession:
         self._count = 0
 
     @property
+    def database(self) -> Database:
+        """With its identity, which whoever is about to change something asks for: one who only reads writes nothing."""
+        if not self._found.identity:
+            self._found = self._found._replace(identity=identity(self.link))
+        return self._found
+
+    @property
     def link(self) -> Link:
         if self._link is None or not self._link.usable:
-            self._link = self._links.take(self.database)
+            self._link = self._links.take(self._found)
         return self._link
 
     def summary(self, statement: str, parameters: Any) -> str:
@@ -125,7 +133,7 @@ class RedisSession:
     def _take_back(self, effect: Effect, queue: Sequence[Queued], made: Made) -> None:
         """A command failed while it was carried out; Redis leaves the others as they are, we do not."""
         try:
-            Undoing(self.link, self._blobs, self.database).give_up(effect)
+            Undoing(self.link, self._blobs, self._found).give_up(effect)
         except Conflict as conflict:
             raise InDoubt(
                 "A command failed, and what the others had done was changed by someone else in the same moment.",
@@ -151,7 +159,7 @@ class RedisSession:
 
     def close(self) -> None:
         if self._link is not None:
-            self._links.give_back(self.database, self._link)
+            self._links.give_back(self._found, self._link)
             self._link = None
 
 
