@@ -4,7 +4,7 @@ import pytest
 
 from takeback.adapters.database.keyring import Keyring
 from takeback.adapters.postgres.adapter import PostgresAdapter
-from takeback.errors import Conflict, Misuse, NoRemedy, Refused, StatementFailed
+from takeback.errors import Conflict, Corrupt, Misuse, NoRemedy, Refused, StatementFailed
 from takeback.model.plan import OnConflict, Outcome
 from takeback.model.standing import Standing
 from takeback.storage.memory_blobs import MemoryBlobs
@@ -205,6 +205,29 @@ def test_an_error_of_the_database_is_told_in_its_words_without_rows(users):
 
     assert "secret" not in str(caught.value) + caught.value.hint
     assert users.world() == before
+
+
+@pytest.mark.parametrize(
+    "removed", ["delete from takeback.log_1", "delete from takeback.log_1 where ctid = '(0,1)'"]
+)
+@pytest.mark.parametrize(
+    "statements",
+    [("update users set age = 0",), ("update users set age = 0", "alter table users add column x int")],
+)
+def test_what_was_kept_and_is_gone_is_not_passed_over(users, statements, removed):
+    effect = users.do(*statements)
+    undone = users.do("update users set name = 'x'")
+    redo = users.undo(users.undo(undone))
+    after = users.world()
+    users.run(removed)
+    for one in (effect, redo) if "where" not in removed else (effect,):
+        with pytest.raises(Corrupt, match="images of rows"):
+            users.outcomes(one)
+        with pytest.raises(Corrupt, match="images of rows"):
+            users.undo(one)
+        with pytest.raises(Corrupt, match="images of rows"):
+            list(users.adapter().rows(one))
+    assert users.world() == after
 
 
 def test_two_undos_one_wins(users):

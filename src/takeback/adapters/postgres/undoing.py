@@ -8,6 +8,7 @@ from takeback.adapters.postgres import net as nets
 from takeback.adapters.postgres.connecting import Question, ask_all, driver, patience, run
 from takeback.adapters.postgres.layout import Layout, layout, more
 from takeback.adapters.postgres.logs import Kept, kept, of_op
+from takeback.adapters.postgres.missing import refuse_missing
 from takeback.adapters.postgres.net import CONFLICTS, EVER, Net, Stretch
 from takeback.adapters.postgres.ops import Op
 from takeback.adapters.postgres.shelf import COME
@@ -63,7 +64,10 @@ def look(
         )
     made = {move.oid for move in op.moves if move.kind == COME}  # what was made goes with all that is in it
     own = f"{of_op(op.source, op.wide)} and {stretch.sql}"
-    known = [one for one in kept(connection, op.logs, own) if one.relation not in made]
+    all_of_it = kept(connection, op.logs, own)
+    if stretch == EVER:
+        refuse_missing(op, {one.log: [one.minus, one.plus] for one in all_of_it})
+    known = [one for one in all_of_it if one.relation not in made]
     found: dict[int, Net] = {}
     odd: list[Obstacle] = []
     there = layout(connection, [one.relation for one in known])
