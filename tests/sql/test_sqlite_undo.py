@@ -124,3 +124,54 @@ def test_unprotect_removes_every_trace(world: World) -> None:
 
     assert cover.protected == ("t",)
     assert world.ask("SELECT name FROM sqlite_schema ORDER BY 1") == before
+
+
+_MANY = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 9000) "
+_PLAIN = (
+    f"CREATE TABLE m (id INTEGER PRIMARY KEY, a TEXT); {_MANY} INSERT INTO m SELECT i, 'row ' || i FROM n;"
+)
+_UNIQUE = _PLAIN.replace("a TEXT", "a TEXT UNIQUE")
+_DID = (
+    "INSERT INTO m SELECT id + 20000, 'new ' || id FROM m WHERE id % 2",
+    "UPDATE m SET a = 'changed ' || id WHERE id BETWEEN 100 AND 9000",
+    "DELETE FROM m WHERE id % 5 = 0 AND id < 9000",
+)
+
+
+@pytest.mark.parametrize("made", [_PLAIN, _UNIQUE], ids=["plain", "unique"])
+def test_more_rows_than_go_back_at_once(world: World, made: str) -> None:
+    world.make(made)
+    before = world.state()
+    effect = done(world, *_DID)
+    after = world.state()
+
+    undone = Desk(world.adapter).undo(effect)
+    assert world.state() == before
+    Desk(world.adapter).undo(undone)
+    assert world.state() == after
+
+
+def test_values_that_changed_places_far_from_each_other_go_back(world: World) -> None:
+    world.make(_UNIQUE)
+    before = world.state()
+    effect = done(world, "UPDATE m SET a = -id", "UPDATE m SET a = 'row ' || (9001 - id)")
+
+    Desk(world.adapter).undo(effect)
+
+    assert world.state() == before
+
+
+def test_of_many_rows_those_that_do_not_go_back_are_named_wherever_they_are(world: World) -> None:
+    world.make(_UNIQUE)
+    effect = done(world, "UPDATE m SET a = 'x' || id")
+    world.others("INSERT INTO m VALUES (20001, 'row 7'), (20002, 'row 8888')")
+
+    outcomes = world.adapter.assess(undo_of(effect), effect).outcomes
+    Desk(world.adapter).undo(effect, OnConflict.SKIP)
+
+    assert [one.resource.rpartition("/")[2] for one in outcomes if one.outcome is Outcome.CONFLICT] == [
+        "id=7",
+        "id=8888",
+    ]
+    assert world.ask("SELECT count(*) FROM m WHERE a = 'row ' || id") == [(8998,)]
+    assert world.ask("SELECT id FROM m WHERE a LIKE 'x%' ORDER BY id") == [(7,), (8888,)]
