@@ -279,7 +279,7 @@ class Undoing:
             )
             return
         did = self._connection.execute(
-            "SELECT did, count(*) FROM takeback_image WHERE no BETWEEN ? AND ? AND +tbl = ? GROUP BY did",
+            "SELECT did, count(*) FROM main.takeback_image WHERE no BETWEEN ? AND ? AND +tbl = ? GROUP BY did",
             (images.first + further, images.last + further, images.number),
         ).fetchall()
         if did:
