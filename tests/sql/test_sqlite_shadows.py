@@ -1,5 +1,5 @@
-"""Names in a SQLite file that could be taken for takeback's own, or for tables they are not: temporary things come first
-where a name is looked up."""
+"""Names in a SQLite file that could be taken for takeback's own, or for tables they are not: temporary things come
+first where a name is looked up."""
 
 import sqlite3
 from collections.abc import Iterator

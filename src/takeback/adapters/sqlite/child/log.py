@@ -36,8 +36,8 @@ CREATE INDEX main.takeback_op_of_schema ON takeback_op (no) WHERE of_schema;
 CREATE TABLE main.takeback_table (no INTEGER PRIMARY KEY, name TEXT NOT NULL, sql TEXT NOT NULL, shape TEXT NOT NULL);
 CREATE TABLE main.takeback_image (no INTEGER PRIMARY KEY, tbl INTEGER NOT NULL, k, did TEXT NOT NULL, {columns});
 CREATE INDEX main.takeback_image_key ON takeback_image (tbl, k);
-CREATE TABLE main.takeback_recent (no INTEGER PRIMARY KEY, id TEXT, last INTEGER, format INTEGER, at INTEGER, about TEXT,
-    tbl INTEGER, k, did TEXT, {columns});
+CREATE TABLE main.takeback_recent (no INTEGER PRIMARY KEY, id TEXT, last INTEGER, format INTEGER, at INTEGER,
+    about TEXT, tbl INTEGER, k, did TEXT, {columns});
 """
 # Of an op with one image, which has none.
 _ABOUT = """ifnull(about, (SELECT json_object(
@@ -134,8 +134,8 @@ class Log:
         if not self.is_there:
             return None
         found = self._connection.execute(
-            "SELECT no, last, undoes, undone_by, released, about, 0, format FROM main.takeback_op WHERE id = ?1 UNION ALL "
-            "SELECT * FROM (SELECT no, last, '', '', 0, "
+            "SELECT no, last, undoes, undone_by, released, about, 0, format FROM main.takeback_op WHERE id = ?1 "
+            "UNION ALL SELECT * FROM (SELECT no, last, '', '', 0, "
             f"{_ABOUT}, 1, format FROM main.takeback_recent WHERE id = ?1 ORDER BY no DESC LIMIT 1) LIMIT 1",
             (id,),
         ).fetchone()
@@ -195,8 +195,8 @@ class Log:
 
     def _small(self, width: int) -> str:
         statement = (
-            f"INSERT INTO main.takeback_recent (no, id, last, format, at, about, tbl, k, did, {image_columns(0, width)}) "
-            f"VALUES ({', '.join('?' * (width + 9))})"
+            "INSERT INTO main.takeback_recent (no, id, last, format, at, about, tbl, k, did, "
+            f"{image_columns(0, width)}) VALUES ({', '.join('?' * (width + 9))})"
         )
         self._adding_small[width] = statement
         return statement
@@ -211,10 +211,11 @@ class Log:
             return
         columns = image_columns(0, self.width)
         self._connection.execute(
-            f"INSERT INTO main.takeback_op SELECT no, id, last, format, at, '', '', 0, 0, {_ABOUT} FROM main.takeback_recent "
-            "WHERE id IS NOT NULL; "
+            f"INSERT INTO main.takeback_op SELECT no, id, last, format, at, '', '', 0, 0, {_ABOUT} "
+            "FROM main.takeback_recent WHERE id IS NOT NULL; "
             f"INSERT INTO main.takeback_image (no, tbl, k, did, {columns}) "
-            f"SELECT no + (id IS NOT NULL), tbl, k, did, {columns} FROM main.takeback_recent; DELETE FROM main.takeback_recent"
+            f"SELECT no + (id IS NOT NULL), tbl, k, did, {columns} FROM main.takeback_recent; "
+            "DELETE FROM main.takeback_recent"
         )
         self._recent = 0
 

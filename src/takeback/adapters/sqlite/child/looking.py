@@ -74,7 +74,8 @@ def standing_on(place: Place, id: str) -> list[str]:
             no
             for (no,) in place.connection.execute(
                 "SELECT DISTINCT (SELECT max(o.no) FROM main.takeback_op o WHERE o.no <= later.no) "
-                "FROM main.takeback_image mine JOIN main.takeback_image later ON later.tbl = mine.tbl AND later.k = mine.k "
+                "FROM main.takeback_image mine "
+                "JOIN main.takeback_image later ON later.tbl = mine.tbl AND later.k = mine.k "
                 "WHERE mine.no BETWEEN ? AND ? AND later.no > ?",
                 (mine.no, mine.last, mine.last),
             )
