@@ -33,7 +33,8 @@ class ForeignKey(NamedTuple):
 def of(place: Place, shapes: dict[str, Shape]) -> list[ForeignKey]:
     grouped: dict[tuple[str, int], list[tuple[str, str, str | None]]] = {}
     for name, number, parent, column, refers in place.ours(
-        'SELECT m.name, f.id, f."table", f."from", f."to" FROM sqlite_schema m, pragma_foreign_key_list(m.name) f '
+        'SELECT m.name, f.id, f."table", f."from", f."to" '
+        "FROM main.sqlite_schema m, pragma_foreign_key_list(m.name, 'main') f "
         "WHERE m.type = 'table' ORDER BY m.name, f.id, f.seq"
     ):
         grouped.setdefault((name, number), []).append((parent, column, refers))

@@ -28,21 +28,21 @@ LIGHT = 4096  # bytes of text and blobs in a small op
 FORMAT = 1
 
 _TABLES = """
-CREATE TABLE takeback_op (
+CREATE TABLE main.takeback_op (
     no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, last INTEGER NOT NULL, format INTEGER NOT NULL,
     at INTEGER NOT NULL, undoes TEXT NOT NULL, undone_by TEXT NOT NULL, released INTEGER NOT NULL,
     of_schema INTEGER NOT NULL, about TEXT NOT NULL);
-CREATE INDEX takeback_op_of_schema ON takeback_op (no) WHERE of_schema;
-CREATE TABLE takeback_table (no INTEGER PRIMARY KEY, name TEXT NOT NULL, sql TEXT NOT NULL, shape TEXT NOT NULL);
-CREATE TABLE takeback_image (no INTEGER PRIMARY KEY, tbl INTEGER NOT NULL, k, did TEXT NOT NULL, {columns});
-CREATE INDEX takeback_image_key ON takeback_image (tbl, k);
-CREATE TABLE takeback_recent (no INTEGER PRIMARY KEY, id TEXT, last INTEGER, format INTEGER, at INTEGER, about TEXT,
-    tbl INTEGER, k, did TEXT, {columns});
+CREATE INDEX main.takeback_op_of_schema ON takeback_op (no) WHERE of_schema;
+CREATE TABLE main.takeback_table (no INTEGER PRIMARY KEY, name TEXT NOT NULL, sql TEXT NOT NULL, shape TEXT NOT NULL);
+CREATE TABLE main.takeback_image (no INTEGER PRIMARY KEY, tbl INTEGER NOT NULL, k, did TEXT NOT NULL, {columns});
+CREATE INDEX main.takeback_image_key ON takeback_image (tbl, k);
+CREATE TABLE main.takeback_recent (no INTEGER PRIMARY KEY, id TEXT, last INTEGER, format INTEGER, at INTEGER,
+    about TEXT, tbl INTEGER, k, did TEXT, {columns});
 """
 # Of an op with one image, which has none.
 _ABOUT = """ifnull(about, (SELECT json_object(
     'tables', json_object(t.name, json_object('inserted', did = 'I', 'updated', did = 'U', 'deleted', did = 'D')),
-    'numbers', json_array(tbl)) FROM takeback_table t WHERE t.no = tbl))"""
+    'numbers', json_array(tbl)) FROM main.takeback_table t WHERE t.no = tbl))"""
 _NAMES = ("takeback_recent", "takeback_image", "takeback_table", "takeback_op")
 
 
@@ -79,7 +79,7 @@ class Log:
         """The schema was changed by someone: look again."""
         self.forget_numbers()
         self.width = self._connection.execute(
-            "SELECT count(*) FROM pragma_table_info('takeback_image') WHERE name GLOB 'c[0-9]*'"
+            "SELECT count(*) FROM pragma_table_info('takeback_image', 'main') WHERE name GLOB 'c[0-9]*'"
         ).get
         self.is_there = self.width > 0
 
@@ -89,7 +89,7 @@ class Log:
 
     def remove(self) -> None:
         for name in _NAMES:
-            self._connection.execute(f"DROP TABLE IF EXISTS {name}")
+            self._connection.execute(f"DROP TABLE IF EXISTS main.{name}")
         self.fresh()
 
     def widen(self, columns: int) -> None:
@@ -99,18 +99,18 @@ class Log:
         width = min(max(2 * columns, 2 * self.width), _WIDEST)
         for at in range(self.width, width):
             for name in ("takeback_image", "takeback_recent"):
-                self._connection.execute(f"ALTER TABLE {name} ADD COLUMN c{at}")
+                self._connection.execute(f"ALTER TABLE main.{name} ADD COLUMN c{at}")
         self.width = width
 
     def number(self, shape: Shape) -> int:
         """Of a table as it looks now."""
         if (known := self._numbers.get(id := shape.id)) is None:
             found = self._connection.execute(
-                "SELECT no FROM takeback_table WHERE name = ? AND sql = ?", id
+                "SELECT no FROM main.takeback_table WHERE name = ? AND sql = ?", id
             ).fetchone()
             if found is None:
                 self._connection.execute(
-                    "INSERT INTO takeback_table (name, sql, shape) VALUES (?, ?, ?)",
+                    "INSERT INTO main.takeback_table (name, sql, shape) VALUES (?, ?, ?)",
                     (*id, shape.told()),
                 )
                 found = (self._connection.last_insert_rowid(),)
@@ -120,7 +120,7 @@ class Log:
     def number_of(self, shape: Shape) -> int | None:
         """None if no image of it was ever taken."""
         found = self._connection.execute(
-            "SELECT no FROM takeback_table WHERE name = ? AND sql = ?", shape.id
+            "SELECT no FROM main.takeback_table WHERE name = ? AND sql = ?", shape.id
         ).fetchone()
         return found[0] if found else None
 
@@ -134,9 +134,9 @@ class Log:
         if not self.is_there:
             return None
         found = self._connection.execute(
-            "SELECT no, last, undoes, undone_by, released, about, 0, format FROM takeback_op WHERE id = ?1 UNION ALL "
-            "SELECT * FROM (SELECT no, last, '', '', 0, "
-            f"{_ABOUT}, 1, format FROM takeback_recent WHERE id = ?1 ORDER BY no DESC LIMIT 1) LIMIT 1",
+            "SELECT no, last, undoes, undone_by, released, about, 0, format FROM main.takeback_op WHERE id = ?1 "
+            "UNION ALL SELECT * FROM (SELECT no, last, '', '', 0, "
+            f"{_ABOUT}, 1, format FROM main.takeback_recent WHERE id = ?1 ORDER BY no DESC LIMIT 1) LIMIT 1",
             (id,),
         ).fetchone()
         if found is None:
@@ -159,8 +159,8 @@ class Log:
             self.settle()
             return self._next
         last, self._recent = self._connection.execute(
-            "SELECT ifnull((SELECT max(last) FROM takeback_recent), "
-            "(SELECT last FROM takeback_op ORDER BY no DESC LIMIT 1)), (SELECT count(*) FROM takeback_recent)"
+            "SELECT ifnull((SELECT max(last) FROM main.takeback_recent), "
+            "(SELECT last FROM main.takeback_op ORDER BY no DESC LIMIT 1)), (SELECT count(*) FROM main.takeback_recent)"
         ).fetchone()
         self._next = number = int(last or 0) + 1
         return number
@@ -168,7 +168,7 @@ class Log:
     def add_op(self, no: int, id: str, last: int, undoes: str, about: dict[str, Any]) -> None:
         self.settle()
         self._connection.execute(
-            "INSERT INTO takeback_op VALUES (?, ?, ?, ?, ?, ?, '', 0, ?, ?)",
+            "INSERT INTO main.takeback_op VALUES (?, ?, ?, ?, ?, ?, '', 0, ?, ?)",
             (no, id, last, FORMAT, int(time.time()), undoes, "schema" in about, encoded(about)),
         )
         self._next = last + 1
@@ -195,8 +195,8 @@ class Log:
 
     def _small(self, width: int) -> str:
         statement = (
-            f"INSERT INTO takeback_recent (no, id, last, format, at, about, tbl, k, did, {image_columns(0, width)}) "
-            f"VALUES ({', '.join('?' * (width + 9))})"
+            "INSERT INTO main.takeback_recent (no, id, last, format, at, about, tbl, k, did, "
+            f"{image_columns(0, width)}) VALUES ({', '.join('?' * (width + 9))})"
         )
         self._adding_small[width] = statement
         return statement
@@ -211,10 +211,11 @@ class Log:
             return
         columns = image_columns(0, self.width)
         self._connection.execute(
-            f"INSERT INTO takeback_op SELECT no, id, last, format, at, '', '', 0, 0, {_ABOUT} FROM takeback_recent "
-            "WHERE id IS NOT NULL; "
-            f"INSERT INTO takeback_image (no, tbl, k, did, {columns}) "
-            f"SELECT no + (id IS NOT NULL), tbl, k, did, {columns} FROM takeback_recent; DELETE FROM takeback_recent"
+            f"INSERT INTO main.takeback_op SELECT no, id, last, format, at, '', '', 0, 0, {_ABOUT} "
+            "FROM main.takeback_recent WHERE id IS NOT NULL; "
+            f"INSERT INTO main.takeback_image (no, tbl, k, did, {columns}) "
+            f"SELECT no + (id IS NOT NULL), tbl, k, did, {columns} FROM main.takeback_recent; "
+            "DELETE FROM main.takeback_recent"
         )
         self._recent = 0
 
@@ -224,30 +225,28 @@ class Log:
         width = len(images[0]) - 4
         if (statement := self._adding.get(width)) is None:
             holes = ", ".join("?" * (width + 4))
-            statement = (
-                f"INSERT INTO takeback_image (no, tbl, k, did, {image_columns(0, width)}) VALUES ({holes})"
-            )
+            statement = f"INSERT INTO main.takeback_image (no, tbl, k, did, {image_columns(0, width)}) VALUES ({holes})"
             self._adding[width] = statement
         self._connection.executemany(statement, images)
 
     def set_undone(self, id: str, by: str) -> None:
-        self._connection.execute("UPDATE takeback_op SET undone_by = ? WHERE id = ?", (by, id))
+        self._connection.execute("UPDATE main.takeback_op SET undone_by = ? WHERE id = ?", (by, id))
 
     def remove_op(self, op: Op) -> None:
-        self._connection.execute("DELETE FROM takeback_image WHERE no BETWEEN ? AND ?", (op.no, op.last))
-        self._connection.execute("DELETE FROM takeback_op WHERE no = ?", (op.no,))
+        self._connection.execute("DELETE FROM main.takeback_image WHERE no BETWEEN ? AND ?", (op.no, op.last))
+        self._connection.execute("DELETE FROM main.takeback_op WHERE no = ?", (op.no,))
 
     def release(self, op: Op) -> None:
         """Its images; the marker stays."""
-        self._connection.execute("DELETE FROM takeback_image WHERE no BETWEEN ? AND ?", (op.no, op.last))
-        self._connection.execute("UPDATE takeback_op SET released = 1 WHERE no = ?", (op.no,))
+        self._connection.execute("DELETE FROM main.takeback_image WHERE no BETWEEN ? AND ?", (op.no, op.last))
+        self._connection.execute("UPDATE main.takeback_op SET released = 1 WHERE no = ?", (op.no,))
 
     def tables_of(self, op: Op) -> Iterator[tuple[int, str, str, dict[str, Any]]]:
         """Number, name, sql and shape of each table that the op has images of."""
         numbers = op.about.get("numbers", ())
         for no in numbers:
             name, sql, shape = self._connection.execute(
-                "SELECT name, sql, shape FROM takeback_table WHERE no = ?", (no,)
+                "SELECT name, sql, shape FROM main.takeback_table WHERE no = ?", (no,)
             ).fetchone()
             yield no, name, sql, json.loads(shape)
 

@@ -73,8 +73,9 @@ def standing_on(place: Place, id: str) -> list[str]:
         found = {
             no
             for (no,) in place.connection.execute(
-                "SELECT DISTINCT (SELECT max(o.no) FROM takeback_op o WHERE o.no <= later.no) "
-                "FROM takeback_image mine JOIN takeback_image later ON later.tbl = mine.tbl AND later.k = mine.k "
+                "SELECT DISTINCT (SELECT max(o.no) FROM main.takeback_op o WHERE o.no <= later.no) "
+                "FROM main.takeback_image mine "
+                "JOIN main.takeback_image later ON later.tbl = mine.tbl AND later.k = mine.k "
                 "WHERE mine.no BETWEEN ? AND ? AND later.no > ?",
                 (mine.no, mine.last, mine.last),
             )
@@ -83,7 +84,9 @@ def standing_on(place: Place, id: str) -> list[str]:
         found |= _referring(place, mine)
         newest_first = sorted(found, reverse=True)
         names = dict(
-            place.connection.execute("SELECT no, id FROM takeback_op WHERE no > ?", (mine.last,)).fetchall()
+            place.connection.execute(
+                "SELECT no, id FROM main.takeback_op WHERE no > ?", (mine.last,)
+            ).fetchall()
         )
     return [names[no] for no in newest_first if no in names]
 
@@ -94,7 +97,9 @@ def _on_the_schema(place: Place, mine: Op) -> set[int]:
     names = {one[2].lower() for one in mine.about.get("schema", ())}
     tables = {name.lower() for name in mine.about.get("tables", {})}
     only = "" if names else " AND of_schema"
-    later = place.connection.execute(f"SELECT no, about FROM takeback_op WHERE no > ?{only}", (mine.last,))
+    later = place.connection.execute(
+        f"SELECT no, about FROM main.takeback_op WHERE no > ?{only}", (mine.last,)
+    )
     found: set[int] = set()
     for no, told_of in later:
         about = json.loads(told_of)
@@ -114,7 +119,7 @@ def _referring(place: Place, mine: Op) -> set[int]:
         if number is None:
             continue
         for (no,) in place.connection.execute(
-            "SELECT (SELECT max(o.no) FROM takeback_op o WHERE o.no <= i.no) FROM takeback_image i "
+            "SELECT (SELECT max(o.no) FROM main.takeback_op o WHERE o.no <= i.no) FROM main.takeback_image i "
             "WHERE i.tbl = ? AND i.k = ? AND i.no > ?",
             (number, key, mine.last),
         ):
@@ -134,7 +139,7 @@ def rows(place: Place, id: str, after: int, limit: int) -> list[Any]:
         columns = "".join(f", c{at}" for at in range(width))
         number, where = ("no + (id IS NOT NULL)", "recent") if mine.recent else ("no", "image")
         found = place.connection.execute(
-            f"SELECT {number} AS numbered, tbl, k, did{columns} FROM takeback_{where} WHERE no BETWEEN ? AND ? "
+            f"SELECT {number} AS numbered, tbl, k, did{columns} FROM main.takeback_{where} WHERE no BETWEEN ? AND ? "
             "AND numbered > ? AND did <> 'N' ORDER BY no LIMIT ?",
             (max(after, mine.no), mine.last, max(after, mine.no), limit),
         )

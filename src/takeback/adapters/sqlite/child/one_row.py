@@ -53,7 +53,7 @@ def _planned(log: Log, shape: Shape) -> Plan:
     same = " AND ".join(f"{one} IS {was}" for one, was in zip(columns, before, strict=True))
     weight = " + ".join(f"ifnull(octet_length({one}), 0)" for one in columns)
     width = len(columns)
-    into = "INSERT INTO takeback_recent (no, id, last, format, at, tbl, k, did, "
+    into = "INSERT INTO main.takeback_recent (no, id, last, format, at, tbl, k, did, "
     op = f") SELECT ?1, ?2, ?1 + 1, {FORMAT}, ?3, ?4, ?5, "
     now = (
         f"{', '.join(columns)} FROM main.{quoted(shape.name)} "

@@ -31,6 +31,9 @@ _SCHEMA_CHANGES = frozenset(
     number for name, number in vars(apsw).items()
     if name.startswith(("SQLITE_CREATE_", "SQLITE_DROP_", "SQLITE_ALTER_")) and "TEMP" not in name
 )  # fmt: skip
+_TEMPORARY = frozenset(
+    number for name, number in vars(apsw).items() if name.startswith("SQLITE_CREATE_TEMP_")
+)  # fmt: skip
 _WRITES = (apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE)
 
 
@@ -50,7 +53,7 @@ def connection(path: str, *, reading: bool = False) -> Connection:
         made.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 1)
         made.execute("PRAGMA synchronous = FULL")
         made.execute(f"PRAGMA cache_size = -{_CACHE}").fetchall()
-        made.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+        made.execute("SELECT 1 FROM main.sqlite_schema LIMIT 1").fetchall()
     except apsw.Error as error:
         raise said(error, path) from None
     return made
@@ -124,6 +127,9 @@ class Watchman:
                 "ANALYZE writes statistics, which are not captured.",
                 "Run it outside of takeback: it changes no data.",
             )
+        if action in _TEMPORARY and any((one or "").lower().startswith(OURS) for one in (first, second)):
+            # A trigger would do what nobody sees: it fires while the log is written.
+            return self._no(f"Names that begin with {OURS} are takeback's own.", "Take another one.")
         if database == "temp":
             return apsw.SQLITE_OK
         if action in _WRITES and (first or "").lower().startswith(OURS):

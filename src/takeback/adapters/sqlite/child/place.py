@@ -98,7 +98,8 @@ class Place:
             self._reading.clear()
             self.log.fresh()
             self.counts_rows = (
-                self.ours("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_sequence'").fetchone() is not None
+                self.ours("SELECT 1 FROM main.sqlite_schema WHERE name = 'sqlite_sequence'").fetchone()
+                is not None
             )
             self.has_virtual = any(shape.virtual for shape in self.shapes.values())
             self._version = version
@@ -119,9 +120,12 @@ class Place:
         if not self.counts_rows and not self.watchman.schema:
             return {}
         if not self.counts_rows:  # one may have come with this transaction
-            if self.ours("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_sequence'").fetchone() is None:
+            if (
+                self.ours("SELECT 1 FROM main.sqlite_schema WHERE name = 'sqlite_sequence'").fetchone()
+                is None
+            ):
                 return {}
-        return dict(self.ours("SELECT name, seq FROM sqlite_sequence").fetchall())
+        return dict(self.ours("SELECT name, seq FROM main.sqlite_sequence").fetchall())
 
     def keep_before_readable(self) -> None:
         """With a rollback journal, nobody can read any more once changed pages go to the file before the commit."""

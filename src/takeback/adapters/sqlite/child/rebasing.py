@@ -22,7 +22,7 @@ def rebase(place: Place, op: Op, tables: list[Images], policy: str) -> list[int]
             f"SELECT i.no, min(j.no) FROM {SKIP} s JOIN main.takeback_image i USING (no) "
             "JOIN main.takeback_image j ON j.tbl = i.tbl AND j.k = i.k AND j.no > ? "
             f"WHERE s.kind <> '{ALREADY}' AND +i.tbl = ? AND ((i.did <> 'D') = (j.did <> 'I')) AND {same} "
-            "AND (SELECT o.undone_by FROM takeback_op o WHERE o.no <= j.no ORDER BY o.no DESC LIMIT 1) = '' "
+            "AND (SELECT o.undone_by FROM main.takeback_op o WHERE o.no <= j.no ORDER BY o.no DESC LIMIT 1) = '' "
             "GROUP BY i.no",
             (op.last, images.number),
         ).fetchall()
@@ -36,9 +36,9 @@ def _put_back(place: Place, op: Op) -> list[int]:
     """An undo that had rewritten images is taken back itself."""
     for theirs in op.about.get("rebased", ()):
         found = place.connection.execute(
-            "SELECT i.no, t.shape FROM takeback_op o JOIN takeback_image j ON j.no = ? "
-            "JOIN takeback_image i ON i.tbl = j.tbl AND i.k = j.k AND i.no BETWEEN o.no AND o.last "
-            "JOIN takeback_table t ON t.no = j.tbl WHERE o.id = ?",
+            "SELECT i.no, t.shape FROM main.takeback_op o JOIN main.takeback_image j ON j.no = ? "
+            "JOIN main.takeback_image i ON i.tbl = j.tbl AND i.k = j.k AND i.no BETWEEN o.no AND o.last "
+            "JOIN main.takeback_table t ON t.no = j.tbl WHERE o.id = ?",
             (theirs, op.undoes),
         ).fetchone()
         if found is not None:
@@ -54,8 +54,8 @@ def _give(place: Place, to: int, of: int, width: int, offset: int) -> None:
     there = "i.did <> 'I'" if offset == 0 else "i.did <> 'D'"
     columns = ", ".join(f"c{at} = i.c{offset + at}" for at in range(width))
     place.connection.execute(
-        "UPDATE takeback_image AS j SET did = CASE WHEN j.did IN ('I', 'U') "
+        "UPDATE main.takeback_image AS j SET did = CASE WHEN j.did IN ('I', 'U') "
         f"THEN CASE WHEN {there} THEN 'U' ELSE 'I' END WHEN {there} THEN 'D' ELSE '{NOTHING}' END, "
-        f"{columns} FROM takeback_image AS i WHERE j.no = ? AND i.no = ?",
+        f"{columns} FROM main.takeback_image AS i WHERE j.no = ? AND i.no = ?",
         (to, of),
     )

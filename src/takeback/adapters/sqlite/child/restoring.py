@@ -91,7 +91,8 @@ class Restoring:
         for one in sorted(self.objects, key=lambda one: not _is_virtual(one.before)):
             if one.type == "table" and one.before:
                 there = self._connection.execute(
-                    "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND lower(name) = lower(?)", (one.name,)
+                    "SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND lower(name) = lower(?)",
+                    (one.name,),
                 ).fetchone()
                 if there is None:
                     self._connection.execute(one.before)
@@ -141,10 +142,10 @@ class Restoring:
 
     def finish(self, sequence: dict[str, list[Any]]) -> None:
         for name, (_, before) in sequence.items():
-            self._connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
+            self._connection.execute("DELETE FROM main.sqlite_sequence WHERE name = ?", (name,))
             if before is not None:
                 self._connection.execute(
-                    "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, before)
+                    "INSERT INTO main.sqlite_sequence (name, seq) VALUES (?, ?)", (name, before)
                 )
         for name, (before, _) in self._op.about.get("header", {}).items():
             self._connection.execute(f"PRAGMA {name} = {int(before)}")

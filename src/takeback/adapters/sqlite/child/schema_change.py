@@ -8,6 +8,7 @@ from takeback.adapters.sqlite.child.log import DELETE, INSERT
 from takeback.adapters.sqlite.child.opening import OURS, quoted
 from takeback.adapters.sqlite.child.place import Place
 from takeback.adapters.sqlite.child.shapes import Shape, key_of, shapes
+from takeback.errors import Refused
 
 
 class Object(NamedTuple):
@@ -39,8 +40,24 @@ NONE = Change()
 def found(place: Place) -> Change:
     """Compared with what is committed. A table that was dropped and made again the same is one that was rebuilt."""
     with place.as_ours():
+        _refuse_our_names(place)
         now = shapes(place.connection)
     return compared(place, place.shapes, now, place.watchman.rebuilt)
+
+
+def _refuse_our_names(place: Place) -> None:
+    """SQLite does not say beforehand what a table is to be called by ALTER TABLE; what has a name of ours is not
+    captured."""
+    before, after = (
+        {
+            name
+            for (name,) in one.execute("SELECT name FROM main.sqlite_schema")
+            if name.lower().startswith(OURS)
+        }
+        for one in (place.as_before, place.connection)
+    )
+    for name in sorted(after - before):
+        raise Refused(f"{name}: names that begin with {OURS} are takeback's own.", hint="Take another one.")
 
 
 def compared(

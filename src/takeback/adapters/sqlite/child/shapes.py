@@ -56,7 +56,7 @@ def shapes(connection: Connection) -> dict[str, Shape]:
     about: dict[str, tuple[str, str, str, int]] = {}
     for name, sql, kind, without, column, declared, key, hidden in connection.execute(
         "SELECT m.name, m.sql, l.type, l.wr, x.name, x.type, x.pk, x.hidden FROM main.sqlite_schema m "
-        "JOIN pragma_table_list(m.name) l ON l.schema = 'main' JOIN pragma_table_xinfo(m.name) x "
+        "JOIN pragma_table_list(m.name) l ON l.schema = 'main' JOIN pragma_table_xinfo(m.name, 'main') x "
         "WHERE m.type = 'table' ORDER BY m.rowid, x.cid"
     ):
         if name.lower().startswith((OURS, "sqlite_")):
@@ -108,7 +108,7 @@ def _shape(
 
 def _has_key_index(connection: Connection, name: str) -> bool:
     """`INTEGER PRIMARY KEY DESC` is no name for the rowid."""
-    found = connection.execute("SELECT 1 FROM pragma_index_list(?) WHERE origin = 'pk'", (name,))
+    found = connection.execute("SELECT 1 FROM pragma_index_list(?, 'main') WHERE origin = 'pk'", (name,))
     return found.fetchone() is not None
 
 
@@ -123,15 +123,15 @@ def _is_mixed(declared: str) -> bool:
 def _has_unique(connection: Connection, name: str, without: bool) -> bool:
     """Beside what its rows are known by."""
     known = "AND origin <> 'pk'" if without else ""
-    return (
-        connection.execute(f'SELECT 1 FROM pragma_index_list(?) WHERE "unique" {known}', (name,)).fetchone()
-        is not None
+    found = connection.execute(
+        f"""SELECT 1 FROM pragma_index_list(?, 'main') WHERE "unique" {known}""", (name,)
     )
+    return found.fetchone() is not None
 
 
 def _collations(connection: Connection, name: str) -> tuple[str, ...]:
     found = connection.execute(
-        "SELECT x.coll FROM pragma_index_list(?) l JOIN pragma_index_xinfo(l.name) x "
+        "SELECT x.coll FROM pragma_index_list(?, 'main') l JOIN pragma_index_xinfo(l.name, 'main') x "
         "WHERE l.origin = 'pk' AND x.key ORDER BY x.seqno",
         (name,),
     )

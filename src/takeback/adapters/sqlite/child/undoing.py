@@ -13,6 +13,7 @@ from takeback.adapters.sqlite.child.images_sql import FORCEABLE, MAKE_SKIP, SKIP
 from takeback.adapters.sqlite.child.log import DELETE, INSERT, Op, in_force_again, taken_back
 from takeback.adapters.sqlite.child.opening import said
 from takeback.adapters.sqlite.child.place import Place
+from takeback.adapters.sqlite.child.putting import Putting
 from takeback.adapters.sqlite.child.recording import told
 from takeback.adapters.sqlite.child.writing import Written
 from takeback.errors import (
@@ -199,9 +200,13 @@ class Undoing:
 
     def _cannot_collide(self) -> bool:
         """No row that goes back can be in the way of another, or be missed by one."""
-        if self._restoring.objects or self._restoring.tables or any(one.shape.unique for one in self._tables):
+        return self._stand_alone() and not self._keys()
+
+    def _stand_alone(self) -> bool:
+        """No row that goes back can be in the way of another."""
+        if self._restoring.objects or self._restoring.tables:
             return False
-        return not self._keys()
+        return not any(one.shape.unique for one in self._tables)
 
     def _look(self) -> None:
         spans = " UNION ALL ".join(
@@ -232,22 +237,29 @@ class Undoing:
         no = place.log.next_number()
         written = Written(place.log, no)
         later = self._restoring.sequence_to_put_back()
+        further = no - self._op.no
+        putting = Putting(connection, None if by is None else further, self._policy == FORCE, {})
+        alone = self._stand_alone()
+        if alone:
+            putting.in_one_go(self._tables)
+        else:
+            putting.log(self._tables)
         if by is not None:
             for images in self._tables:
-                self._log(images, written, no - self._op.no)
+                self._count(images, written, further)
             written.last = no + self._op.last - self._op.no
             self._restoring.log_now(written, DELETE)
-        for images in self._tables:
-            connection.execute(images.delete())
-        self._restoring.drop()
-        self._restoring.create()
-        for images in self._tables:
-            if refused := self._insert(images):
-                return LeftOut(refused)
+        if not alone:
+            putting.delete(self._tables)
+            self._restoring.drop()
+            self._restoring.create()
+            putting.insert(self._tables)
+        if putting.refused:
+            return LeftOut(putting.refused)
         self._restoring.insert()
         if wrong := self._dangling():
             return LeftOut(wrong)
-        self._verify()
+        putting.verify([*(() if alone else self._tables), *self._restoring.restored()])
         self._restoring.finish(later)
         if by is None:
             return {"_": None}
@@ -259,10 +271,7 @@ class Undoing:
         place.log.add_op(no, by, written.last, self._op.id, about)
         return about
 
-    def _log(self, images: Images, written: Written, further: int) -> None:
-        self._connection.execute(images.log_back(further))
-        if self._policy == FORCE:
-            self._connection.execute(images.log_forced(further))
+    def _count(self, images: Images, written: Written, further: int) -> None:
         if images.all and not images.only:
             was = self._op.about["tables"][images.shape.name]
             written.count(
@@ -270,34 +279,11 @@ class Undoing:
             )
             return
         did = self._connection.execute(
-            "SELECT did, count(*) FROM takeback_image WHERE no BETWEEN ? AND ? AND +tbl = ? GROUP BY did",
+            "SELECT did, count(*) FROM main.takeback_image WHERE no BETWEEN ? AND ? AND +tbl = ? GROUP BY did",
             (images.first + further, images.last + further, images.number),
         ).fetchall()
         if did:
             written.count(images.shape, images.number, dict(did))
-
-    def _insert(self, images: Images) -> dict[int, tuple[str, str]]:
-        """Empty if all went in. Else each row is tried by itself, to name those that do not."""
-        self._connection.execute("SAVEPOINT takeback_insert")
-        try:
-            self._connection.execute(images.insert())
-        except apsw.ConstraintError:
-            self._connection.execute("ROLLBACK TO takeback_insert")
-        else:
-            self._connection.execute("RELEASE takeback_insert")
-            return {}
-        refused: dict[int, tuple[str, str]] = {}
-        rows = self._connection.execute(
-            f"SELECT i.no FROM main.takeback_image i WHERE {images.active} AND i.did <> 'I'"
-        ).fetchall()
-        for (no,) in rows:
-            try:
-                self._connection.execute(images.insert(one=True), (no,))
-            except apsw.ConstraintError as error:
-                words = str(error).removeprefix("ConstraintError: ")
-                refused[no] = (conflicts.TAKEN, words)
-        self._connection.execute("RELEASE takeback_insert")
-        return refused
 
     def _dangling(self) -> dict[int, tuple[str, str]]:
         found = foreign_keys.broken(self._place, self._keys(), self._images())
@@ -314,13 +300,3 @@ class Undoing:
             for key in foreign_keys.of(self._place, self._restoring.shapes_now())
             if key.child.name.lower() in tables or key.parent.name.lower() in tables
         ]
-
-    def _verify(self) -> None:
-        """Nothing is said to be back that was not read again."""
-        for images in (*self._tables, *self._restoring.restored()):
-            wrong = self._connection.execute(images.count_wrong()).get
-            if wrong:
-                raise UndoFailed(
-                    f"{wrong} rows of {images.shape.name} did not come back as they were.",
-                    hint="Nothing was changed.",
-                )
