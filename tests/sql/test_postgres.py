@@ -1,10 +1,12 @@
 """What people may rely on with PostgreSQL."""
 
+from contextlib import closing
+
 import pytest
 
 from takeback.adapters.database.keyring import Keyring
 from takeback.adapters.postgres.adapter import PostgresAdapter
-from takeback.errors import Conflict, Corrupt, Misuse, NoRemedy, Refused, StatementFailed
+from takeback.errors import Conflict, Corrupt, Misuse, NoRemedy, Refused, ResourceUnreachable, StatementFailed
 from takeback.model.plan import OnConflict, Outcome
 from takeback.model.standing import Standing
 from takeback.storage.memory_blobs import MemoryBlobs
@@ -331,3 +333,49 @@ def test_rows_that_point_to_one_that_is_to_go_are_named(bench):
     assert "public.children a=" in told["id=7"] and told["id=7"].count("a=") == 3
     assert "and 2 more" in told["id=7"]
     assert "point to it: 2 of public.loose" in told["id=8"]
+
+
+def test_a_table_with_very_many_columns(users):
+    names = [f"c{number}" for number in range(539)]
+    users.run(
+        f"create table wide (id int primary key, {', '.join(f'{one} int default 1' for one in names)})",
+        f"create table wider (id int primary key, x int, {', '.join(f'{one} int' for one in names)})",
+        "insert into wide select n from generate_series(1, 3) n",
+    )
+    users.protect()
+    assert dict(users.adapter().cover(users.database).unprotected) == {
+        "public.wider": "it has too many columns"
+    }
+    before = users.world()
+    effect = users.do(f"update wide set {', '.join(f'{one} = 2' for one in names)}")
+    users.undo(users.undo(users.undo(effect)))
+    assert users.world() == before
+    effect = users.do(f"update wide set {', '.join(f'{one} = 2' for one in names)}")
+    users.run("update wide set c7 = 9 where id = 2", "delete from wide where id = 3")
+    with pytest.raises(Conflict, match="wide id=2 was changed since .c7: expected .2., is .9."):
+        users.undo(effect)
+    users.undo(effect, OnConflict.FORCE)
+    assert users.world() == before
+    first = users.do(f"update wide set {', '.join(f'{one} = 2' for one in names)}")
+    later = users.do("update wide set c7 = 9 where id = 2")
+    users.undo(first, OnConflict.SKIP)
+    users.undo(later)
+    assert users.world() == before
+    with pytest.raises(NoRemedy, match="wider, which takeback does not protect"):
+        users.do("insert into wider (id) values (1)")
+
+
+def test_after_the_protection_was_taken_away_it_is_said_what_is_gone(users):
+    effect = users.do("update users set age = 1")
+    users.adapter().unprotect(users.database, ())
+    for asked in (users.outcomes, users.undo, lambda effect: list(users.adapter().rows(effect))):
+        with pytest.raises(ResourceUnreachable, match="not protected any more"):
+            asked(effect)
+
+
+def test_too_many_parameters_are_no_lost_connection(users):
+    with closing(users.adapter().connect(users.database)) as session:
+        session.begin(intended(users.adapter(), users.database, "…"))
+        marks = ", ".join(["%s"] * 70_000)
+        with pytest.raises(StatementFailed, match="number of parameters"):
+            session.execute(f"delete from users where id in ({marks})", list(range(70_000)))

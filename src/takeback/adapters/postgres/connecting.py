@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from takeback.adapters.postgres.patient import PatientConnection as Connection
 
 OLDEST = 140000
+_TOO_MANY = "number of parameters must be between"  # the driver says so before it sends anything
 APPLICATION = "takeback"
 # What we compare as text must not depend on what a role or a database has set.
 PLAINLY = (
@@ -166,6 +167,14 @@ def translated(error: Any, what: str = "") -> TakebackError:
     if holder := getattr(error, "holder", None):
         return busy(holder, what)
     psycopg = driver()
+    if not state and _TOO_MANY in said:
+        return unfit(said, about)
+    if state == "3F000" and 'schema "takeback"' in said:
+        return ResourceUnreachable(
+            f"{about}the database is not protected any more: what takeback kept in it is gone.",
+            hint="Nothing was changed. What was changed there before cannot be taken back by takeback; `takeback sql "
+            "protect` protects what comes.",
+        )
     if not state and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return unfit(said, about)
     if not state or (state[:2] in ("08", "57") and state != "57014"):
