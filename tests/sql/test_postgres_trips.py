@@ -1,6 +1,7 @@
 """What goes to PostgreSQL and back: one connection for one undo, few trips, and nothing presumed that is not so."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import pytest
 
 import takeback
 from takeback.adapters.postgres.adapter import PostgresAdapter
+from takeback.adapters.postgres.logs import MANY
 from takeback.adapters.postgres.patient import PatientConnection
 from takeback.errors import Conflict
 from takeback.model.plan import Outcome
@@ -193,3 +195,33 @@ def test_a_row_that_took_another_key_is_no_obstacle(bench: PgBench) -> None:
     assert [one.outcome for one in bench.outcomes(effect)] == [Outcome.UNDONE]
     bench.undo(effect)
     assert bench.world() == before
+
+
+def test_an_undo_of_many_rows_reads_the_log_only_where_they_are(bench: PgBench, seen: Seen) -> None:
+    bench.run(f"insert into users select i, 'more', 1 from generate_series(4, {2 * MANY}) i")
+    first = bench.do("update users set age = age + 1")
+    bench.do(f"insert into users select i, 'most', 1 from generate_series({2 * MANY + 1}, {4 * MANY}) i")
+    before = bench.rows("select age, count(*) from users group by 1 order by 1")
+    assert bench.undo(bench.undo(first))
+    assert bench.rows("select age, count(*) from users group by 1 order by 1") == before
+    updates = [one for one in seen.trips if one.startswith("update only")]
+    places = [
+        re.findall(r"sign [<>] 0 and ctid between '\((\d+),\d+\)' and '\((\d+),\d+\)'", one)
+        for one in updates
+    ]
+    assert [len(one) for one in places] == [2, 2]
+    (before_it, after_it), back = places
+    assert [after_it, before_it] == back
+    assert int(before_it[1]) <= int(after_it[0]), "what it found is written before what it made"
+
+
+def test_a_number_with_more_digits_behind_the_point_is_another(bench: PgBench) -> None:
+    bench.run("create table prices (id int primary key, price numeric)")
+    bench.protect()
+    bench.run("insert into prices values (1, 1.0), (2, 'NaN'), (3, null)")
+    effect = bench.do("update prices set price = case id when 1 then 2.0 when 2 then null else 'NaN' end")
+    bench.run("update prices set price = 2.00 where id = 1")
+    assert [one.outcome for one in bench.outcomes(effect)] == [Outcome.UNDONE, Outcome.CONFLICT]
+    bench.run("update prices set price = 2.0 where id = 1")
+    bench.undo(effect)
+    assert bench.rows("select price::text from prices order by id") == [("1.0",), ("NaN",), (None,)]

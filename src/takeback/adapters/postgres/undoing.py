@@ -64,7 +64,7 @@ def look(
         )
     made = {move.oid for move in op.moves if move.kind == COME}  # what was made goes with all that is in it
     own = f"{of_op(op.source, op.wide)} and {stretch.sql}"
-    all_of_it = kept(connection, op.logs, own)
+    all_of_it = kept(connection, op.logs, own, op.wide)
     if stretch == EVER:
         refuse_missing(op, {one.log: [one.minus, one.plus] for one in all_of_it})
     known = [one for one in all_of_it if one.relation not in made]
@@ -99,9 +99,13 @@ def look(
 
 
 def _net(table: Table, one: Kept, op: Op, stretch: Stretch, size: int) -> Net:
-    olds, news = (one.plus, one.minus) if op.turned else (one.minus, one.plus)
+    before, after = (one.minus, one.minus_reach), (one.plus, one.plus_reach)
+    (olds, olds_reach), (news, news_reach) = (after, before) if op.turned else (before, after)
     once = one.first == one.last
-    net = Net(table, one.log, op.source, op.turned, op.wide, once, olds, news, stretch=stretch)
+    net = Net(
+        table, one.log, op.source, op.turned, op.wide, once, olds, news, olds_reach, news_reach,
+        stretch=stretch,
+    )  # fmt: skip
     return net._replace(joined=nets.read_at_once(net, size))
 
 
