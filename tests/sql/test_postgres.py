@@ -352,7 +352,7 @@ def test_a_table_with_very_many_columns(users):
     assert users.world() == before
     effect = users.do(f"update wide set {', '.join(f'{one} = 2' for one in names)}")
     users.run("update wide set c7 = 9 where id = 2", "delete from wide where id = 3")
-    with pytest.raises(Conflict, match="wide id=2 was changed since .c7: expected .2., is .9."):
+    with pytest.raises(Conflict, match=r"wide id=2 was changed since .c7: expected .2., is .9."):
         users.undo(effect)
     users.undo(effect, OnConflict.FORCE)
     assert users.world() == before

@@ -225,3 +225,29 @@ def test_a_number_with_more_digits_behind_the_point_is_another(bench: PgBench) -
     bench.run("update prices set price = 2.0 where id = 1")
     bench.undo(effect)
     assert bench.rows("select price::text from prices order by id") == [("1.0",), ("NaN",), (None,)]
+
+
+def test_a_small_table_beside_a_large_one_does_not_change_how_the_large_one_is_read(
+    bench: PgBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server knows nothing of images that came since it last looked: it would compare all with all."""
+    bench.run("create table large (id int primary key, n int)")
+    bench.run(f"insert into large select i, 1 from generate_series(1, {2 * MANY}) i")
+    bench.protect()
+    effect = bench.do("update users set age = 0 where id = 1", "update large set n = 2")
+    execute: Callable[..., Any] = psycopg.Connection.execute
+    how, asked = "", list[tuple[str, str]]()
+
+    def executed(self: Any, statement: bytes, *args: Any, **named: Any) -> Any:
+        nonlocal how
+        sql = statement.decode()
+        how = sql if "enable_nestloop" in sql else how
+        if "takeback.log_" in sql and " join " in sql:
+            asked.append(("large" if "large" in sql else "users", how))
+        return execute(self, statement, *args, **named)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", executed)
+    bench.undo(effect)
+    assert {name for name, _ in asked} == {"large", "users"}
+    assert {setting for name, setting in asked if name == "large"} == {"set local enable_nestloop = off"}
+    assert bench.rows("select count(*) from large where n = 1") == [(2 * MANY,)]

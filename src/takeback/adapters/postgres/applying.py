@@ -51,6 +51,7 @@ def _in_order(
         for net in reversed(nets) if word == "inserted" else nets:
             if word == "deleted" and order[0] == "inserted" and not in_place[net.log]:
                 continue
+            ties.suit(connection, net)
             done[net.table.shown][word] += acts[word](connection, net, in_place[net.log])
     for net in nets:
         if net.keyed and not in_place[net.log]:

@@ -157,6 +157,12 @@ def alone(connection: "Connection", net: Net) -> str:
     return _both(net, repeats(connection, net)) if net.keyed else _copies(net)
 
 
+def loops(net: Net) -> Question:
+    """How the server is to find the rows of the table. Left to itself it would compare all images with all, if it does
+    not know yet how many they are."""
+    return Question(f"set local enable_nestloop = {'off' if net.joined else 'on'}")
+
+
 # Of a table, for each row that is asked for: up to here reading all of it is quicker than looking each up.
 _READ_AT_ONCE = 3000
 

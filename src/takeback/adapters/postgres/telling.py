@@ -112,7 +112,9 @@ def _in_words(
     parts: list[str] = []
     of_interest = range(len(table.columns))
     if expected and found:
-        of_interest = sorted(of_interest, key=lambda place: expected[place] == found[place])  # what others changed
+        of_interest = sorted(
+            of_interest, key=lambda place: expected[place] == found[place]
+        )  # what others changed
     for place in of_interest:
         column = table.columns[place]
         was, left, now = (side[place] if side else None for side in (target, expected, found))

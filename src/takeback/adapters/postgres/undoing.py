@@ -182,8 +182,12 @@ def carry_out(connection: "Connection", seen: Look, logged: bool = True) -> dict
         broken = checking.violated(connection, seen.ties) if seen.full else []
         # What is deferred happens first: it may change the rows once more.
         settled = Question("set constraints all immediate")
-        again = [applying.about_differing(one) for one in seen.ties.nets.values()]
-        differing = ask_all(connection, [settled, *again, *map(Question, on)])[1 : len(again) + 1]
+        again = [
+            asked
+            for one in seen.ties.nets.values()
+            for asked in (nets.loops(one), applying.about_differing(one))
+        ]
+        differing = ask_all(connection, [settled, *again, *map(Question, on)])[1 : len(again) + 1][1::2]
     except (
         psycopg.errors.IntegrityError,
         psycopg.errors.RaiseException,
