@@ -175,3 +175,25 @@ def test_of_many_rows_those_that_do_not_go_back_are_named_wherever_they_are(worl
     ]
     assert world.ask("SELECT count(*) FROM m WHERE a = 'row ' || id") == [(8998,)]
     assert world.ask("SELECT id FROM m WHERE a LIKE 'x%' ORDER BY id") == [(7,), (8888,)]
+
+
+@pytest.mark.parametrize("key", ["id INTEGER PRIMARY KEY", "id INT", "id TEXT PRIMARY KEY"])
+def test_rows_that_refer_to_one_that_must_go_are_named(world: World, key: str) -> None:
+    world.make(
+        f"CREATE TABLE author (id INTEGER PRIMARY KEY); CREATE TABLE book ({key}, by_ REFERENCES author)"
+    )
+    effect = done(world, "INSERT INTO author VALUES (3), (4)")
+    world.others("INSERT INTO book VALUES (30, 3), (31, 3), (32, 3), (33, 3), (40, 4), (50, NULL)")
+    before = world.state()
+    known = "rowid={}" if key == "id INT" else "id={}"
+    first = ", ".join(known.format(one) for one in ((1, 2, 3) if key == "id INT" else (30, 31, 32)))
+
+    outcomes = world.adapter.assess(undo_of(effect), effect).outcomes
+    with pytest.raises(Conflict, match="rows written since refer to it: book"):
+        Desk(world.adapter).undo(effect)
+
+    assert [one.detail for one in outcomes if one.outcome is Outcome.CONFLICT] == [
+        f"rows written since refer to it: book {first} and 1 more",
+        f"rows written since refer to it: book {known.format(5 if key == 'id INT' else 40)}",
+    ]
+    assert world.state() == before

@@ -2,6 +2,9 @@
 nobody longer. Nothing is changed then."""
 
 import json
+import os
+import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -124,6 +127,43 @@ def test_a_transaction_of_an_application_stops_an_undo_in_time(
     assert not tb.needs_recovery()
     tb.undo(first)
     assert users(tb, protected) == USERS
+
+
+@pytest.mark.parametrize("shop", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_for_whom_a_sqlite_file_is_waited_is_told(tb: Takeback, protected: Shop, journal: str) -> None:
+    with tb.run("agent") as run:
+        first = run.sql(protected.url).execute(ROOT).effect
+    assert first
+    told: list[str] = []
+    tb.tell = told.append
+    application = sqlite3.connect(protected.url.removeprefix("sqlite:///"), isolation_level=None)
+    application.execute(f"PRAGMA journal_mode = {journal}")
+    application.execute("BEGIN IMMEDIATE")
+    process = rf"\(process {os.getpid()}\)"
+    with pytest.raises(RowsHeld, match=process) as refused:
+        tb.undo(first)
+    assert "Nothing was changed" in refused.value.hint and "lock_seconds" in refused.value.hint
+    with tb.run("other") as other, pytest.raises(RowsHeld, match=process):
+        other.sql(protected.url).execute(ADMIN)
+    application.execute("ROLLBACK")
+    application.close()
+    assert len(told) == 2 and all(re.fullmatch(rf"waiting for \S+ {process}", one) for one in told), told
+    tb.undo(first)
+    assert users(tb, protected) == USERS
+
+
+@pytest.mark.parametrize("shop", ["sqlite"], indirect=True)
+def test_what_is_held_in_a_sqlite_file_is_told_by_its_effect(tb: Takeback, protected: Shop) -> None:
+    told: list[str] = []
+    tb.tell = told.append
+    with tb.run("agent") as run:
+        held = run.sql(protected.url, review=True).execute(ADMIN).effect
+        assert held
+        with tb.run("other") as other, pytest.raises(RowsHeld, match=short(held.id)):
+            other.sql(protected.url).execute(ROOT)
+        run.undo(held)
+    assert told == [f"waiting for effect {short(held.id)}, which is held for a decision"]
 
 
 @pytest.mark.parametrize("shop", ["postgres"], indirect=True)

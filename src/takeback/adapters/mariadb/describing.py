@@ -13,7 +13,7 @@ from takeback.adapters.mariadb.images import (
     shown,
 )
 from takeback.adapters.mariadb.logs import OPS
-from takeback.adapters.mariadb.net import CONFLICTS, NEEDED, Part
+from takeback.adapters.mariadb.net import CONFLICTS, NEEDED, UNFIT, Part
 from takeback.adapters.mariadb.shapes import Shape
 from takeback.adapters.mariadb.wire import Wire, listed, quoted
 from takeback.model.database import Database, resource_of
@@ -25,7 +25,12 @@ _LONGEST = 40
 _FEW = 3
 
 
-def conflicts(wire: Wire, database: Database, parts: Sequence[Part], op: int) -> list[TargetOutcome]:
+Reasons = dict[tuple[str, int], str]  # by table and line: what the server said of it
+
+
+def conflicts(
+    wire: Wire, database: Database, parts: Sequence[Part], op: int, reasons: Reasons
+) -> list[TargetOutcome]:
     """One for each line that stands in a conflict, as the rows are now."""
     found: list[TargetOutcome] = []
     total = 0
@@ -33,7 +38,7 @@ def conflicts(wire: Wire, database: Database, parts: Sequence[Part], op: int) ->
     for part in parts:
         total += int(wire.one(f"SELECT COUNT(*) FROM {part.net} WHERE state IN ({states})") or 0)
         if len(found) < MOST:
-            found += _of_part(wire, database, part, op, states, MOST - len(found))
+            found += _of_part(wire, database, part, op, states, MOST - len(found), reasons)
     if total > len(found):
         found.append(
             TargetOutcome(resource_of(database), Outcome.CONFLICT, f"and {total - len(found)} more rows")
@@ -42,7 +47,7 @@ def conflicts(wire: Wire, database: Database, parts: Sequence[Part], op: int) ->
 
 
 def _of_part(
-    wire: Wire, database: Database, part: Part, op: int, states: str, most: int
+    wire: Wire, database: Database, part: Part, op: int, states: str, most: int, reasons: Reasons
 ) -> list[TargetOutcome]:
     shape = part.shape
     width = len(shape.stored)
@@ -71,6 +76,8 @@ def _of_part(
         who = _who(wire, part, op, line) if shape.key else ""
         if state == NEEDED:
             who = _referring(wire, part, line)
+        if state == UNFIT:
+            who = f"; the server says: {reasons.get((shape.name, line), '')}. Take the rule away, or leave the row out"
         resource = resource_of(database, shape.name, *([key] if key else []))
         found.append(TargetOutcome(resource, Outcome.CONFLICT, detail + who))
     return found

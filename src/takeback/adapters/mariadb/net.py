@@ -18,6 +18,7 @@ TAKEN, NEEDED, ORPHANED = (
     "F",
     "P",
 )  # a unique value, by a row that refers to it, without what it refers to
+UNFIT = "X"
 OVERWRITE = "O"
 CONFLICTS = {
     CHANGED: "was changed since",
@@ -26,6 +27,7 @@ CONFLICTS = {
     TAKEN: "cannot be put back: another row has taken a value that must be unique",
     NEEDED: "cannot be removed: rows that were written since refer to it",
     ORPHANED: "cannot be put back: what it refers to is gone",
+    UNFIT: "cannot be put back: the table does not take it any more",
 }
 FORCEABLE = (CHANGED, MISSING, REOCCUPIED)
 

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 from takeback.adapters.database.waiting import SECONDS
-from takeback.adapters.mariadb import linking, net, ops, placing
+from takeback.adapters.mariadb import linking, net, ops, placing, refusing
 from takeback.adapters.mariadb.counting import count, record
-from takeback.adapters.mariadb.describing import conflicts
+from takeback.adapters.mariadb.describing import Reasons, conflicts
 from takeback.adapters.mariadb.logs import LOG_MODE, OPS, TABLES, TOUCHED, log_of
 from takeback.adapters.mariadb.net import (
     APPLY,
@@ -20,7 +20,7 @@ from takeback.adapters.mariadb.net import (
 from takeback.adapters.mariadb.rebasing import rebase
 from takeback.adapters.mariadb.registry import Registry, app_triggers, trouble_with
 from takeback.adapters.mariadb.shapes import fingerprint
-from takeback.adapters.mariadb.wire import DUPLICATE, Wire, code_of
+from takeback.adapters.mariadb.wire import Wire, code_of
 from takeback.errors import Conflict, Corrupt, Drifted, UndoFailed
 from takeback.model.database import Database, resource_of
 from takeback.model.plan import OnConflict, Outcome, TargetOutcome
@@ -105,10 +105,11 @@ def take_back(
         if policy is OnConflict.FORCE:
             states = ", ".join(f"'{state}'" for state in FORCEABLE)
             wire.run(f"UPDATE {part.net} SET state = '{OVERWRITE}' WHERE state IN ({states})")
+    reasons: Reasons = {}
     stop = policy in (OnConflict.REFUSE, OnConflict.MERGE)
     if not (stop and (refused or _count(wire, parts, CONFLICTS))) and not (dry and lines > _FEW):
-        refused += _place(wire, registry, database, parts, stop or policy is OnConflict.FORCE)
-    refused += conflicts(wire, database, list(parts.values()), op)
+        refused += _place(wire, registry, database, parts, stop or policy is OnConflict.FORCE, reasons)
+    refused += conflicts(wire, database, list(parts.values()), op, reasons)
     applied = _count(wire, parts, (APPLY, OVERWRITE))
     return Taking(applied, _count(wire, parts, (net.NOTHING,)), tuple(refused), tuple(parts.values()))
 
@@ -152,7 +153,12 @@ def _with_triggers(
 
 
 def _place(
-    wire: Wire, registry: Registry, database: Database, parts: dict[str, Part], stop: bool
+    wire: Wire,
+    registry: Registry,
+    database: Database,
+    parts: dict[str, Part],
+    stop: bool,
+    reasons: Reasons,
 ) -> list[TargetOutcome]:
     """What cannot be put back is left out, and it is tried again without it; `stop`: it is only told."""
     for _ in range(_ROUNDS):
@@ -163,8 +169,10 @@ def _place(
             if lines := placing.taken(wire, part):
                 bad.setdefault(TAKEN, {})[name] = lines
         if not bad:
-            if duplicate := _all_in(wire, registry, database, parts):
-                return duplicate
+            told = _all_in(wire, registry, database, parts, bad, reasons)
+            if told:
+                return told
+        if not bad:
             bad = {
                 ORPHANED: linking.orphaned(wire, parts, registry.schema.links),
                 NEEDED: linking.needed(wire, parts, registry.schema.links),
@@ -184,18 +192,30 @@ def _place(
 
 
 def _all_in(
-    wire: Wire, registry: Registry, database: Database, parts: dict[str, Part]
+    wire: Wire,
+    registry: Registry,
+    database: Database,
+    parts: dict[str, Part],
+    bad: dict[str, dict[str, set[int]]],
+    reasons: Reasons,
 ) -> list[TargetOutcome]:
+    """What a table does not take is in `bad` then, or told where no row can be named."""
     from pymysql import err
 
     for name, part in parts.items():
         try:
             placing.place(wire, part, bool(app_triggers(registry, name)))
         except err.Error as error:
-            if code_of(error) != DUPLICATE:
+            if code_of(error) not in refusing.RULES:
                 raise
             wire.run("ROLLBACK TO SAVEPOINT takeback_put")
-            detail = "has another row with a value that must be unique: " + str(error.args[1])
+            placing.gather(wire, part)
+            for line, (state, says) in (refusing.refused(wire, part) if part.shape.key else {}).items():
+                bad.setdefault(state, {}).setdefault(name, set()).add(line)
+                reasons[name, line] = says
+            if bad:
+                return []
+            detail = f"does not take the rows back: {error.args[1]}. Take the rule away that was added since"
             return [TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail)]
     return []
 

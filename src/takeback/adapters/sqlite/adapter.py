@@ -19,6 +19,7 @@ from takeback.errors import Conflict, InDoubt, Misuse, Refused, ResourceUnreacha
 from takeback.model.change import UNDO, Change
 from takeback.model.database import Database, from_json, resource_of, target_of, to_json
 from takeback.model.effect import REVIEWED, Effect, State
+from takeback.model.holder import Holder
 from takeback.model.plan import OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.staged import Staged
@@ -38,7 +39,7 @@ class SqliteAdapter:
 
     def __init__(self, blobs: Blobs, keyring: Keyring, waiting: Waiting = USUAL) -> None:
         self._blobs = blobs
-        self._patience = waiting.seconds
+        self._waiting = waiting
         self._keyring = keyring
         self._desk: Desk | None = None
         self._lock = threading.RLock()  # one question at a time
@@ -48,7 +49,9 @@ class SqliteAdapter:
     # -- Databases
 
     def connect(self, database: Database) -> SqliteSession:
-        return SqliteSession(resolved(self._whole(database)), self._held, self._committed, self._patience)
+        return SqliteSession(
+            resolved(self._whole(database)), self._held, self._committed, self._waiting.seconds, self._tell
+        )
 
     def standing_on(self, effect: Effect) -> Sequence[str]:
         return tuple(self._ask(database_of(effect), "standing_on", effect.id))
@@ -253,6 +256,11 @@ class SqliteAdapter:
 
     # -- the process
 
+    def _tell(self, process: int, words: str) -> None:
+        """For whom it waits; what is held here is known by its effect."""
+        held = next((id for id, session in self._held.items() if session.pid == process), "")
+        self._waiting.tell(f"waiting for {Holder(held, session=words).words}")
+
     def _made(self, database: Database, what: str, *given: Any) -> Any:
         return self._exchange(database, InDoubt, what, *given)
 
@@ -262,7 +270,7 @@ class SqliteAdapter:
     def _exchange(self, database: Database, lost: Callable[[str], Exception], what: str, *given: Any) -> Any:
         with self._lock:
             if self._desk is None:
-                self._desk = Desk(path_of(database), self._patience)
+                self._desk = Desk(path_of(database), self._waiting.seconds, self._tell)
             self._desk.turn_to(path_of(database))
             try:
                 return self._desk.ask(what, *given)

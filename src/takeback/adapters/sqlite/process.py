@@ -4,6 +4,7 @@ and two SQLite libraries in one process do not see each other's locks."""
 import os
 import select
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from takeback import errors
@@ -15,6 +16,8 @@ _START = (
 )
 _KILL = 9  # also while Python shuts down, when nothing can be imported any more
 _PATIENCE = 2000  # ms, for one that was told to end
+
+Tell = Callable[[int, str], None]  # the number and the words of a process
 
 
 class Gone(Exception):
@@ -33,10 +36,13 @@ class Child:
         """Not in a process that was forked from the one that started it."""
         return bool(self.pid) and self._owner == os.getpid()
 
-    def ask(self, what: str, *given: Any) -> Any:
+    def ask(self, what: str, *given: Any, tell: Tell) -> Any:
+        """`tell`: who has what it waits for meanwhile."""
         try:
             wire.send(self._to, (what, given))
-            kind, answer = wire.receive(self._from)
+            while (message := wire.receive(self._from))[0] == "waiting":
+                tell(*message[1])
+            kind, answer = message
         except (EOFError, BrokenPipeError):
             self.kill()
             raise Gone from None

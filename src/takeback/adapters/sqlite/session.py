@@ -10,7 +10,7 @@ from takeback.adapters.database.protocol import OPEN, Reviewed, RowChange, Rows
 from takeback.adapters.database.summary import first_words, summary
 from takeback.adapters.database.waiting import SECONDS
 from takeback.adapters.sqlite.address import path_of
-from takeback.adapters.sqlite.process import Child, Gone
+from takeback.adapters.sqlite.process import Child, Gone, Tell
 from takeback.errors import InDoubt, Misuse, ResourceUnreachable
 from takeback.model.database import Database
 from takeback.model.effect import Effect
@@ -20,13 +20,18 @@ PAGE = 1000  # rows
 _LOST = "The process that works on the database ended."
 
 
+def _silently(process: int, words: str) -> None:
+    """Nobody listens."""
+
+
 class Desk:
     """Asks one child about one file; starts it when it is needed, and again when it is gone."""
 
-    def __init__(self, path: str, patience: int = SECONDS) -> None:
-        """`patience`: seconds to wait for someone else's transaction; 0: no limit."""
+    def __init__(self, path: str, patience: int = SECONDS, tell: Tell = _silently) -> None:
+        """`patience`: seconds to wait for someone else's transaction; 0: no limit. `tell`: who is waited for."""
         self.path: str = path
         self._patience = patience
+        self._tell = tell
         self._child: Child | None = None
         self._is_open = False
 
@@ -37,9 +42,9 @@ class Desk:
             self._child = child
         try:
             if not self._is_open:
-                child.ask("open", self.path, self._patience)
+                child.ask("open", self.path, self._patience, tell=self._tell)
                 self._is_open = True
-            return child.ask(what, *given)
+            return child.ask(what, *given, tell=self._tell)
         except Gone:
             self._is_open = False
             raise
@@ -86,6 +91,7 @@ class SqliteSession:
         held: "dict[str, SqliteSession] | None" = None,
         committed: "dict[str, SqliteSession] | None" = None,
         patience: int = SECONDS,
+        tell: Tell = _silently,
     ) -> None:
         self.database = database
         self._all_held = {} if held is None else held  # by effect, of every session of the adapter
@@ -93,7 +99,7 @@ class SqliteSession:
         self._id = ""  # of the effect
         self._begins: tuple[str, int] | None = None  # with its first statement
         self._thread = 0  # in which it was committed
-        self._desk = Desk(path_of(database), patience)
+        self._desk = Desk(path_of(database), patience, tell)
         self._asked("cover")  # it can be opened and read, or this says why not
 
     def summary(self, statement: str, parameters: Any) -> str:
@@ -170,6 +176,11 @@ class SqliteSession:
         """Only this process can: when it ends, or after so many seconds, it is rolled back."""
         self._asked("hold", effect.id, seconds)
         self._all_held[effect.id] = self
+
+    @property
+    def pid(self) -> int:
+        """Of the process that has the locks."""
+        return self._desk.pid
 
     def holds(self, id: str) -> bool:
         return self._desk.is_alive and bool(self._asked("holds", id))

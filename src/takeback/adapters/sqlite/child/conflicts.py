@@ -81,7 +81,7 @@ def _one(
     elif kind == PARENT_GONE:
         detail = f"refers to a row of {left_out[no][1]} that is gone"
     elif kind == DEPENDENT:
-        detail = f"is referred to by a row of {left_out[no][1]} that was written since"
+        detail = f"rows written since refer to it: {left_out[no][1]}"
     else:
         difference = _difference(shape.columns, before, after, now)
         detail = f"{_WORDS[kind]}: {difference}; {_who(place, op, images, key, now)}"

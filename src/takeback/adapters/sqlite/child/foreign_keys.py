@@ -1,14 +1,17 @@
 """Foreign keys, checked both ways: SQLite does not enforce them while rows are put back."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from takeback.adapters.sqlite.child.images_sql import Images
 from takeback.adapters.sqlite.child.log import Op
+from takeback.adapters.sqlite.child.looking import text
 from takeback.adapters.sqlite.child.opening import quoted
 from takeback.adapters.sqlite.child.place import Place
 from takeback.adapters.sqlite.child.shapes import Shape
 
+_FEW = 3  # rows that are named
 DEPENDENT, PARENT_GONE = "depended on", "parent gone"
 
 
@@ -57,7 +60,7 @@ def _places(shape: Shape, names: list[str]) -> tuple[int, ...]:
 
 
 def broken(place: Place, keys: list[ForeignKey], tables: dict[str, Images]) -> Iterator[tuple[int, str, str]]:
-    """After rows were put back: number of the image, what is wrong, and with which table."""
+    """After rows were put back: number of the image, what is wrong, and with which table or rows."""
     for key in keys:
         if (images := tables.get(key.child.name.lower())) is not None:
             given = " AND ".join(f"i.c{at} IS NOT NULL" for at in key.columns)
@@ -71,12 +74,23 @@ def broken(place: Place, keys: list[ForeignKey], tables: dict[str, Images]) -> I
                 f"c.{quoted(key.child.columns[at])} = i.c{images.width + to}"
                 for at, to in zip(key.columns, key.refers, strict=True)
             )
-            for (no,) in place.ours(
-                f"SELECT DISTINCT i.no FROM main.takeback_image i JOIN main.{quoted(key.child.name)} c ON {held} "
+            known = [key.child.columns[at] for at in key.child.key] or [key.child.rowid]
+            listed = ", ".join(f"c.{quoted(one)}" for one in known)
+            referring: dict[int, list[str]] = {}
+            counts: Counter[int] = Counter()
+            for no, *values in place.ours(
+                f"SELECT i.no, {listed} FROM main.takeback_image i JOIN main.{quoted(key.child.name)} c ON {held} "
                 f"WHERE {images.active} AND i.did <> 'D' AND NOT "
                 f"EXISTS (SELECT 1 FROM main.{quoted(key.parent.name)} p WHERE {key.matches('c', 'p')})"
             ):
-                yield no, DEPENDENT, key.child.name
+                counts[no] += 1
+                if len(some := referring.setdefault(no, [])) < _FEW:
+                    some.append(
+                        ",".join(f"{one}={text(value)}" for one, value in zip(known, values, strict=True))
+                    )
+            for no, some in referring.items():
+                more = f" and {counts[no] - len(some)} more" if counts[no] > len(some) else ""
+                yield no, DEPENDENT, f"{key.child.name} {', '.join(some)}{more}"
 
 
 def referring(place: Place, mine: Op) -> Iterator[tuple[Shape, Any]]:

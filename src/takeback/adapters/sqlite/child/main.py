@@ -20,7 +20,7 @@ def main(parent: int) -> None:
     except ImportError as error:
         room: Any = _Missing(str(error))
     else:
-        room = Room(lambda: _has_parent(parent))
+        room = Room(lambda: _has_parent(parent), _tell)
     poll = select.poll()
     poll.register(_IN, select.POLLIN)
     try:
@@ -51,6 +51,11 @@ def _answer(room: Any, what: str, given: tuple[Any, ...]) -> tuple[str, Any]:
     except Exception as error:  # noqa: BLE001  # whatever it is, whoever asked must hear of it
         name = type(error).__name__
         return "error", ("Unavailable", f"SQLite: {name}: {error}", "Nothing was changed.", ())
+
+
+def _tell(process: int, words: str) -> None:
+    """Before the answer: for whom it waits."""
+    wire.send(_OUT, ("waiting", (process, words)))
 
 
 def _has_parent(parent: int) -> bool:

@@ -8,8 +8,7 @@ import apsw
 from takeback.adapters.sqlite.child.driver import Connection
 from takeback.errors import Refused, ResourceUnreachable, StatementFailed, StoreBusy, TakebackError
 
-BUSY = 10_000  # ms to wait for someone else's transaction
-NO_LIMIT = (1 << 31) - 1
+_BUSY = 10_000  # ms to wait for someone else's transaction
 OURS = "takeback_"
 _CACHE = 64 << 10  # KiB
 
@@ -47,7 +46,7 @@ def connection(path: str, *, reading: bool = False) -> Connection:
         how = apsw.SQLITE_OPEN_READONLY if reading else apsw.SQLITE_OPEN_READWRITE
         # An absolute path is no URI; what is attached by us is one.
         made: Any = apsw.Connection(path, flags=how | apsw.SQLITE_OPEN_URI)
-        made.set_busy_timeout(BUSY)
+        made.set_busy_timeout(_BUSY)
         # As the sqlite3 of Python and of Debian have it: a schema that they accept must be read here too.
         made.config(apsw.SQLITE_DBCONFIG_DQS_DML, 1)
         made.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 1)
@@ -59,13 +58,14 @@ def connection(path: str, *, reading: bool = False) -> Connection:
     return made
 
 
-def said(error: Exception, path: str = "") -> TakebackError:
-    """What SQLite said, as one of our errors."""
+def said(error: Exception, path: str = "", holder: str = "") -> TakebackError:
+    """What SQLite said, as one of our errors. `holder`: who has what it waited for."""
     words = str(error).removeprefix(f"{type(error).__name__}: ")
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return StoreBusy(
-            "Someone else is in the middle of a transaction on this database.",
-            hint="Nothing was changed. Try again when it has ended.",
+            f"Someone else is in the middle of a transaction on this database{holder and ': '}{holder}.",
+            hint="Nothing was changed. Try again when it has ended; lock_seconds in settings.json is how long it is "
+            "waited for.",
         )
     if isinstance(error, apsw.NotADBError):
         return Refused(f"{path or 'The file'} is not a SQLite database.", hint="Check the path.")

@@ -12,6 +12,7 @@ from takeback.adapters.sqlite.child import opening
 from takeback.adapters.sqlite.child.driver import Connection, Cursor
 from takeback.adapters.sqlite.child.log import Log
 from takeback.adapters.sqlite.child.opening import Watchman
+from takeback.adapters.sqlite.child.patience import Patience
 from takeback.adapters.sqlite.child.shapes import Shape, shapes
 from takeback.errors import NoRemedy, RowsHeld
 
@@ -20,13 +21,14 @@ _HAS_MOVED = apsw.SQLITE_FCNTL_HAS_MOVED
 
 
 class Place:
-    def __init__(self, path: str, patience: int = opening.BUSY) -> None:
+    def __init__(self, path: str, patience: Patience) -> None:
         self.path = path
+        self._patience = patience
         self._moved = array("i", [0])
         self._moved_at = self._moved.buffer_info()[0]
         self.watchman = Watchman()
         self.connection = opening.connection(path)
-        self.connection.set_busy_timeout(patience)
+        self.connection.set_busy_handler(patience)
         self.connection.set_authorizer(self.watchman)
         self.cursor = (
             self.connection.cursor()
@@ -72,7 +74,7 @@ class Place:
         try:
             self.cursor.execute("BEGIN IMMEDIATE")
         except apsw.BusyError as error:
-            said = opening.said(error, self.path)
+            said = opening.said(error, self.path, self._patience.holder)
             raise RowsHeld(str(said), hint=said.hint) from None
         except apsw.Error as error:
             raise opening.said(error, self.path) from None

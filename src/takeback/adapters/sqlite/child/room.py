@@ -11,16 +11,18 @@ from takeback.adapters.database.summary import first_words
 from takeback.adapters.database.waiting import SECONDS
 from takeback.adapters.sqlite.child import looking, opening, snapshot, undoing
 from takeback.adapters.sqlite.child.driver import Cursor
+from takeback.adapters.sqlite.child.patience import Patience, Tell, nobody_listens
 from takeback.adapters.sqlite.child.place import Place
 from takeback.adapters.sqlite.child.recording import Recording, told
 from takeback.errors import Misuse, Refused, StoreBusy
 
 
 class Room:
-    def __init__(self, has_parent: Callable[[], bool]) -> None:
+    def __init__(self, has_parent: Callable[[], bool], tell: Tell = nobody_listens) -> None:
         self._has_parent = has_parent
+        self._tell = tell
         self._path = ""
-        self._patience = opening.BUSY
+        self._seconds = SECONDS
         self._place: Place | None = None
         self._recording: Recording | None = None
         self._held = ""  # the effect whose transaction waits for a decision
@@ -33,8 +35,8 @@ class Room:
         if self._place is not None and self._place.path == path:
             return
         self.close()
-        self._path, self._patience = path, patience * 1000 or opening.NO_LIMIT
-        self._place = Place(path, self._patience)
+        self._path, self._seconds = path, patience
+        self._place = self._opened()
 
     def close(self) -> None:
         if self._recording is not None:
@@ -49,8 +51,11 @@ class Room:
             self._place.close()
             self._place = None
         if self._place is None:
-            self._place = Place(self._path, self._patience)
+            self._place = self._opened()
         return self._place
+
+    def _opened(self) -> Place:
+        return Place(self._path, Patience(self._path, self._seconds, self._has_parent, self._tell))
 
     # -- statements
 
