@@ -97,6 +97,20 @@ def test_a_program_that_changes_nothing_is_no_effect(world: World) -> None:
     assert os.listdir(world.file.parent) == ["app.db"]
 
 
+def test_text_that_is_not_utf8_is_said_to_be_what_cannot_be_recorded(world: World) -> None:
+    from takeback.errors import NoRemedy
+
+    world.make(EVERYTHING)
+    world.others("UPDATE t SET a = CAST(x'ff41' AS TEXT) WHERE id = 1")
+    effect = begun(world)
+    world.others("UPDATE t SET a = 'x'")
+
+    with pytest.raises(NoRemedy, match="is not UTF-8: what it did cannot be recorded") as caught:
+        world.adapter.leave(effect)
+    kept = caught.value.hint.split()[-1].removesuffix(".")
+    assert (world.file.parent / kept).exists()
+
+
 def test_it_is_found_again_by_whoever_comes_after_a_crash(world: World) -> None:
     world.make(EVERYTHING)
     before = world.state()

@@ -230,3 +230,18 @@ def test_a_file_that_cannot_be_written_can_be_read(tmp_path: Path, monkeypatch: 
         with pytest.raises(ResourceUnreachable, match="cannot be written"):
             db.execute("DELETE FROM users")
         assert tb.effects() == ()
+
+
+@pytest.mark.parametrize(
+    "statement", ["SELECT * FROM t", "UPDATE t SET b = 5", "DROP TABLE t", "ALTER TABLE t ADD COLUMN c"]
+)
+def test_text_that_is_not_utf8_makes_the_statement_fail(world: World, statement: str) -> None:
+    world.others("UPDATE t SET a = CAST(x'ff41' AS TEXT) WHERE id = 1")
+    session = world.adapter.connect(world.database)
+    try:
+        with pytest.raises(StatementFailed, match="text in these rows that is not UTF-8"):
+            if session.read(statement, ()) is None:
+                done(world, statement)
+        assert session.read("SELECT CAST(a AS BLOB), b FROM t WHERE id = 1", ()).rows == ((b"\xffA", 1),)
+    finally:
+        session.close()

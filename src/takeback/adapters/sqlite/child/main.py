@@ -48,6 +48,11 @@ def _answer(room: Any, what: str, given: tuple[Any, ...]) -> tuple[str, Any]:
     except TakebackError as error:
         resources = error.resources if isinstance(error, Conflict) else ()
         return "error", (type(error).__name__, str(error), error.hint, resources)
+    except UnicodeDecodeError:
+        from takeback.adapters.sqlite.child.unreadable import not_utf8
+
+        found = not_utf8()
+        return "error", (type(found).__name__, str(found), found.hint, ())
     except Exception as error:  # noqa: BLE001  # whatever it is, whoever asked must hear of it
         name = type(error).__name__
         return "error", ("Unavailable", f"SQLite: {name}: {error}", "Nothing was changed.", ())

@@ -13,6 +13,7 @@ from takeback.adapters.sqlite.child.driver import Cursor
 from takeback.adapters.sqlite.child.opening import IN_THE_HEADER, said
 from takeback.adapters.sqlite.child.place import Place
 from takeback.adapters.sqlite.child.seen import Seen
+from takeback.adapters.sqlite.child.unreadable import not_utf8
 from takeback.adapters.sqlite.child.writing import Written
 from takeback.errors import Misuse, NoRemedy, ResourceUnreachable, StatementFailed, TakebackError
 
@@ -66,6 +67,10 @@ class Recording:
             found = (
                 refusal if refusal and isinstance(error, apsw.AuthError) else said(error, self._place.path)
             )
+            self._failed = str(found)
+            return found
+        if isinstance(error, UnicodeDecodeError):
+            found = not_utf8()
             self._failed = str(found)
             return found
         self._failed = f"{type(error).__name__}: {error}"

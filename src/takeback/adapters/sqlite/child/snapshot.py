@@ -40,6 +40,13 @@ def take(connection: Connection, path: str, to: str) -> None:
             os.close(descriptor)
         os.rename(part, to)
         _sync_directory(to)
+    except apsw.FullError:
+        with suppress(FileNotFoundError):
+            os.unlink(part)
+        raise ResourceUnreachable(
+            f"{path} could not be copied before the program starts: there is no room left on its disk.",
+            hint="Nothing was run. The copy lies beside the file and takes as much room as the file.",
+        ) from None
     except apsw.Error as error:
         raise said(error, path) from None
     except OSError as error:
@@ -52,21 +59,32 @@ def take(connection: Connection, path: str, to: str) -> None:
 def compare(place: Place, copy: str, id: str, has_parent: Callable[[], bool]) -> dict[str, Any] | None:
     """What was changed since, logged as an op; None if nothing was."""
     with _beside(place, copy), place.as_ours():
-        place.begin()
         try:
-            if (done := place.log.op(id)) is not None:
-                return told(done.about)
-            about = _logged(place, id)
-            if about is None:
-                return None
-            if not has_parent():
-                raise ResourceUnreachable("Whoever asked for this is gone.", hint="Nothing was recorded.")
-            place.commit()
-            return told(about)
-        except apsw.Error as error:
-            raise said(error, place.path) from None
-        finally:
-            place.rollback()
+            return _compared(place, id, has_parent)
+        except UnicodeDecodeError:
+            pass  # with it goes the cursor that would keep the copy from being detached
+    raise NoRemedy(
+        "There is text in rows that the program changed that is not UTF-8: what it did cannot be recorded.",
+        hint=f"What it did stays. The file as it was before is beside it: {os.path.basename(copy)}.",
+    )
+
+
+def _compared(place: Place, id: str, has_parent: Callable[[], bool]) -> dict[str, Any] | None:
+    place.begin()
+    try:
+        if (done := place.log.op(id)) is not None:
+            return told(done.about)
+        about = _logged(place, id)
+        if about is None:
+            return None
+        if not has_parent():
+            raise ResourceUnreachable("Whoever asked for this is gone.", hint="Nothing was recorded.")
+        place.commit()
+        return told(about)
+    except apsw.Error as error:
+        raise said(error, place.path) from None
+    finally:
+        place.rollback()
 
 
 @contextmanager
