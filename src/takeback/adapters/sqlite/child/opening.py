@@ -77,7 +77,12 @@ def said(error: Exception, path: str = "", holder: str = "") -> TakebackError:
         return ResourceUnreachable(
             f"The database cannot be written: {words}.", hint="Check rights and mount."
         )
-    if isinstance(error, (apsw.CantOpenError, apsw.FullError, apsw.IOError, apsw.PermissionsError)):
+    if isinstance(error, apsw.FullError):
+        return ResourceUnreachable(
+            f"There is no room left on the disk for {path or 'the database'}.",
+            hint="Nothing was changed. Make room, then try again.",
+        )
+    if isinstance(error, (apsw.CantOpenError, apsw.IOError, apsw.PermissionsError)):
         return ResourceUnreachable(
             f"SQLite cannot work on the file: {words}.", hint="Check rights and space."
         )
