@@ -50,6 +50,16 @@ def test_dropped_it_never_happened(tb: Takeback, protected: Shop) -> None:
     assert [row[2] for row in users(tb, protected)] == ["admin", "x", "admin"]
 
 
+def test_a_run_that_fails_says_what_it_dropped(tb: Takeback, protected: Shop) -> None:
+    with pytest.raises(KeyError) as failed, tb.run("agent") as run:
+        run.sql(protected.url, review=True).execute(ADMIN)
+        raise KeyError("no")
+    assert failed.value.__notes__ == [
+        "takeback: run 'agent' failed and took back 0 of its effects and dropped 1 that was held."
+    ]
+    assert users(tb, protected) == USERS
+
+
 def test_what_changes_nothing_is_not_held(tb: Takeback, protected: Shop) -> None:
     with tb.run("agent") as run:
         db = run.sql(protected.url, review=True)

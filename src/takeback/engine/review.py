@@ -93,11 +93,15 @@ def _settled(parts: Parts, lease: Lease, effect: Effect) -> Effect | None:
     return effect._replace(state=State.ABORTED, note=GONE)
 
 
-def drop_all(parts: Parts, lease: Lease) -> None:
-    """A run that fails proposes nothing any more: what it holds would keep others waiting for the same rows."""
+def drop_all(parts: Parts, lease: Lease) -> int:
+    """A run that fails proposes nothing any more: what it holds would keep others waiting for the same rows. How many
+    it held."""
+    dropped = 0
     for effect in parts.journal.effects(Query(run=lease.run, states=(State.PROPOSED,))):
         if effect.waits_for == PERSON and REVIEWED in effect.change.args:
             abort(parts, lease, adapter_of(parts, effect.change.adapter), effect, "Its run failed.")
+            dropped += 1
+    return dropped
 
 
 def shown_rows(blobs: Blobs, effect: Effect) -> list[RowChange]:

@@ -11,9 +11,12 @@ from takeback.runs.watch import KIND as WATCH
 _NAMED = 5
 
 
-def note(name: str, result: UndoResult) -> str:
+def note(name: str, result: UndoResult, dropped: int = 0) -> str:
+    """`dropped`: changes that were held, and never came to be."""
     back = len({one.id for one in result.effects if one.state is State.UNDONE})
     text = f"takeback: run {name!r} failed and took back {back} of its effects"
+    if dropped:
+        text += f" and dropped {dropped} that {'were' if dropped > 1 else 'was'} held"
     return " ".join((text + _stay(result), *_of_watches(result)))
 
 

@@ -66,8 +66,10 @@ class Querying(ABC):
             database.close()
         self._databases.clear()
 
-    def _drop_reviewed(self) -> None:
-        if self._databases:
-            from takeback.engine.review import drop_all
+    def _drop_reviewed(self) -> int:
+        """How many changes it held."""
+        if not self._databases:
+            return 0
+        from takeback.engine.review import drop_all
 
-            drop_all(self._parts, self._lease)
+        return drop_all(self._parts, self._lease)

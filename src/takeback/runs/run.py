@@ -333,17 +333,21 @@ class Run(Verbs, Boxing, Commands, Watching, Querying):
 
     def take_back(self) -> UndoResult:
         """End the run by taking back everything that is not kept."""
+        return self._taken_back()[0]
+
+    def _taken_back(self) -> tuple[UndoResult, int]:
+        """Also how many changes that were held were dropped."""
         from takeback.engine.recover import close_rolled_back, settle_open
 
         with self._lock, self.uninterrupted():
             self._refuse_ended()
             settle_open(self._parts, self._lease)
-            self._drop_reviewed()
+            dropped = self._drop_reviewed()
             self._close_databases()  # a file that goes back must not be open in a session of ours
             result = roll_back(self._parts, self._lease, not_kept(self._parts, self.id), self.agent)
             close_rolled_back(self._parts, self._lease, result, RunState.UNDONE.value)
             self.leave()
-            return result
+            return result, dropped
 
     def _end_undo(self) -> None:
         from takeback.engine.recover import end_undo
@@ -353,11 +357,11 @@ class Run(Verbs, Boxing, Commands, Watching, Querying):
             self.leave()
 
     def _fail(self, error: BaseException) -> None:
-        result = self.take_back()
-        if result.targets:
+        result, dropped = self._taken_back()
+        if result.targets or dropped:
             from takeback.runs.failing import note
 
-            error.add_note(note(self.name, result))
+            error.add_note(note(self.name, result, dropped))
 
     def _end(self, state: RunState) -> None:
         with self._lock:
