@@ -71,3 +71,22 @@ def test_nothing_is_claimed_that_was_not_looked_at(way: str, says: str, world: W
     )
     assert said.code == 3 and says in said.err and "nothing was changed" not in said.err
     assert Path(takeback.directory, "left").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        (("--ask",), "takeback sql exec --review"),
+        (("--hold",), "takeback sql exec --review"),
+        (("--on-failure", "hold"), "--on-failure keep"),
+        (("--dry-run",), "takeback sql exec --dry-run"),
+        (("--in-place",), "--in-place records files"),
+        (("--no-network",), "Leave one of them out"),
+    ],
+)
+def test_what_does_not_go_with_sql_names_what_does(
+    option: tuple[str, ...], instead: str, world: World
+) -> None:
+    said = CommandLine(os.fspath(world.root))("run", "--sql", "sqlite:///app.db", *option, "--", "true")
+    assert f"{' '.join(option)} does not go with --sql." in said.err
+    assert instead in said.err and "--hold," not in said.err and said.code == 125

@@ -98,12 +98,12 @@ def _run(asked: Asked) -> int:
     argv = command_in(options.command)
     limit = seconds(options.timeout)
     refuse_stray_root(options)
+    if options.sql:
+        return _with_databases(asked, argv, limit)
     if options.ask and not (sys.stdin and sys.stdin.isatty()):
         raise Misuse(
             "--ask needs a terminal to ask at.", hint="Use --hold, then `takeback keep` or `takeback undo`."
         )
-    if options.sql:
-        return _with_databases(asked, argv, limit)
     if options.in_place:
         return _in_place(asked, argv)
     with opened(asked) as tb:

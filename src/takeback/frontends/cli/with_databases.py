@@ -19,23 +19,39 @@ if TYPE_CHECKING:
 
 _PARENT_DEATH_SIGNAL = 1  # prctl
 _ROWS = "rows of the databases named: exactly; "
+_AT_ONCE = (
+    "What it does in a database is done at once; `takeback undo` takes it back. Single statements can be held, with "
+    "`takeback sql exec --review`."
+)
 _DIRECT = _ROWS + "files: not at all, for {}"
 
 
 def refuse_unfit(asked: Asked) -> None:
     options = asked.options
-    for given, name in (
-        (options.hold or options.on_failure == "hold", "--hold"),
-        (options.ask, "--ask"),
-        (options.dry_run, "--dry-run"),
-        (options.in_place, "--in-place"),
-        (options.no_network, "--no-network"),
+    for given, name, instead in (
+        (options.hold, "--hold", _AT_ONCE),
+        (
+            options.on_failure == "hold",
+            "--on-failure hold",
+            "`--on-failure undo`, which is the default, takes back what it did; `--on-failure keep` leaves it.",
+        ),
+        (options.ask, "--ask", _AT_ONCE),
+        (
+            options.dry_run,
+            "--dry-run",
+            "What it does in a database is done at once; `takeback sql exec --dry-run` shows what single statements "
+            "would change.",
+        ),
+        (options.in_place, "--in-place", "Leave one of them out: --in-place records files, --sql databases."),
+        (
+            options.no_network,
+            "--no-network",
+            "Leave one of them out: without a network there is no way to the server of a database, and with a SQLite "
+            "file it runs outside a sandbox.",
+        ),
     ):
         if given:
-            raise Misuse(
-                f"{name} does not go with --sql.",
-                hint="Nothing was run. What it does in a database is done at once; `takeback undo` takes it back.",
-            )
+            raise Misuse(f"{name} does not go with --sql.", hint=f"Nothing was run. {instead}")
 
 
 def carried_out(
