@@ -63,15 +63,20 @@ def _counted(connection: "Connection", ties: Ties, presuming: bool) -> dict[int,
         asked[oid] = nets.about_plain(net, tied, presuming)
         if not presuming and net.olds == net.news and net.paired:
             slower[oid], asked[oid] = asked[oid], nets.about_pairs(net, tied)
-    joined = all(net.joined for net in ties.nets.values())
-    found |= _answers(connection, asked, Question(f"set local enable_nestloop = {'off' if joined else 'on'}"))
+    found |= _answers(connection, asked, Question(planning(ties)))
     return found | _answers(connection, {oid: one for oid, one in slower.items() if found[oid][-1]})
+
+
+def planning(ties: Ties) -> str:
+    """A statement: how the server is to find the rows, where nothing is in a temporary table that it can count."""
+    joined = all(net.joined for net in ties.nets.values())
+    return f"set local enable_nestloop = {'off' if joined else 'on'}"
 
 
 def _answers(
     connection: "Connection", asked: dict[int, Question], *settings: Question
 ) -> dict[int, tuple[int, ...]]:
-    if not asked and not settings:
+    if not asked:
         return {}
     answers = ask_all(connection, [*settings, *asked.values()])[len(settings) :]
     return {oid: rows[0] for oid, rows in zip(asked, answers, strict=True)}
