@@ -141,7 +141,7 @@ def _other_columns(before: list[Any], now: list[Any]) -> str:
         if names
     ]
     return (
-        f"the table has other columns since ({'; '.join(parts)})"
+        f"the table has other columns since ({'; '.join(parts)}); if an undo or an effect did that, it goes back first"
         if parts
         else "the table has other columns since"
     )
