@@ -11,6 +11,7 @@ import pytest
 
 import takeback
 from takeback.api import Takeback
+from tests.sql.pg_bench import PgBench
 
 _SQLITE = (
     "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('pragma foreign_keys=on');"
@@ -83,3 +84,20 @@ def protected(shop: Shop, tb: Takeback) -> Shop:
     assert isinstance(adapter, Databases)
     adapter.protect(database, ())
     return shop
+
+
+@pytest.fixture
+def bench(pg_each_database: Any) -> Iterator[PgBench]:
+    bench = PgBench(pg_each_database.url)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def users(bench: PgBench) -> PgBench:
+    bench.run(
+        "create table users (id int primary key, name text, age int)",
+        "insert into users values (1, 'Ann', 30), (2, 'Bob', 40), (3, 'Cy', 50)",
+    )
+    bench.protect()
+    return bench

@@ -7,8 +7,10 @@ import pytest
 
 from takeback.adapters.database.keyring import Keyring
 from takeback.adapters.mariadb import net, undoing
+from takeback.adapters.mariadb.logs import log_of
 from takeback.errors import (
     Conflict,
+    Corrupt,
     InDoubt,
     Misuse,
     NoRemedy,
@@ -395,3 +397,39 @@ def test_a_large_effect_is_assessed_by_numbers_until_something_stands_in_its_way
     bench.plain(["UPDATE users SET name = 'z' WHERE id = 2"])
     outcomes = bench.adapter().assess(undo_of(effect), effect).outcomes
     assert "id=2" in str(outcomes) and made
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM _tb_op",
+        "DELETE users, `_tb_op` FROM users JOIN _tb_op",
+        "UPDATE _TB_LOG_1 SET tb_op = 0",
+        "DELETE /*! users, _tb_op */ FROM users JOIN _tb_op",
+        "EXECUTE IMMEDIATE 'DELETE FROM _tb_op'",
+        'DELETE FROM "_tb_op"',
+    ],
+)
+def test_what_takeback_keeps_is_left_alone(bench, statement):
+    first = do(bench, "UPDATE users SET name = 'x' WHERE id = 2")
+    with pytest.raises(NoRemedy, match="where the way back is kept"):
+        do(bench, "UPDATE users SET name = 'y'", statement)
+    assert names(bench) == {1: "ada", 2: "x", 3: "cy"}
+    do(bench, "UPDATE users SET name = 'my _tb_op' WHERE id = 1")
+    undo(bench, first)
+    assert names(bench) == {1: "my _tb_op", 2: "bob", 3: "cy"}
+
+
+@pytest.mark.parametrize("removed", ["DELETE FROM {}", "DELETE FROM {} LIMIT 1"])
+def test_what_was_kept_and_is_gone_is_not_passed_over(bench, removed):
+    effect = do(bench, "UPDATE users SET name = 'x'")
+    with closing(bench.place.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT n FROM _tb_table WHERE name = 'users'")
+        bench.plain([removed.format(log_of(cursor.fetchone()[0]))])
+    with pytest.raises(Corrupt, match="images of rows"):
+        bench.adapter().assess(undo_of(effect), effect)
+    with pytest.raises(Corrupt, match="images of rows"):
+        undo(bench, effect)
+    with pytest.raises(Corrupt, match="images of rows"):
+        list(bench.adapter().rows(effect))
+    assert set(names(bench).values()) == {"x"}

@@ -106,3 +106,26 @@ def test_a_table_whose_columns_were_changed_stops_only_what_changes_it(bench):
     bench.plain(["ALTER TABLE teams ADD COLUMN name VARCHAR(9)"])
     assert do(bench, "DELETE FROM users")
     refused(bench, "INSERT INTO teams VALUES (1, 'a')")
+
+
+def test_an_account_that_may_not_see_triggers_reads_and_is_told_what_it_lacks(bench):
+    server = bench.place.server
+    bench.plain(
+        [
+            "CREATE USER app_rows@'%' IDENTIFIED BY 'x'",
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON `{bench.place.name}`.* TO app_rows@'%'",
+        ]
+    )
+    try:
+        adapter = bench.adapter()
+        database = bench.keyring.named(server.url(bench.place.name, "app_rows", "x"))
+        cover = adapter.cover(database)
+        assert cover.protected == () and all("right TRIGGER" in why for _, why in cover.unprotected)
+        with closing(adapter.connect(database)) as session:
+            assert session.read("SELECT COUNT(*) FROM users", None).rows == ((2,),)
+            session.begin(intended(adapter, session.database, "…"))
+            with pytest.raises(NoRemedy, match="right TRIGGER"):
+                session.execute("DELETE FROM users", None)
+        assert names(bench) == {1: "ada", 2: "bob"}
+    finally:
+        bench.plain(["DROP USER app_rows@'%'"])

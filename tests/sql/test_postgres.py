@@ -1,37 +1,16 @@
 """What people may rely on with PostgreSQL."""
 
-import os
-import subprocess
-import sys
+from contextlib import closing
 
-import psycopg
 import pytest
 
 from takeback.adapters.database.keyring import Keyring
 from takeback.adapters.postgres.adapter import PostgresAdapter
-from takeback.errors import Conflict, Misuse, NoRemedy, Refused, StatementFailed, StoreBusy
+from takeback.errors import Conflict, Corrupt, Misuse, NoRemedy, Refused, ResourceUnreachable, StatementFailed
 from takeback.model.plan import OnConflict, Outcome
 from takeback.model.standing import Standing
 from takeback.storage.memory_blobs import MemoryBlobs
 from tests.sql.engines import intended
-from tests.sql.pg_bench import PgBench
-
-USERS = "create table users (id int primary key, name text, age int)"
-THREE = "insert into users values (1, 'Ann', 30), (2, 'Bob', 40), (3, 'Cy', 50)"
-
-
-@pytest.fixture
-def bench(pg_each_database):
-    bench = PgBench(pg_each_database.url)
-    yield bench
-    bench.close()
-
-
-@pytest.fixture
-def users(bench):
-    bench.run(USERS, THREE)
-    bench.protect()
-    return bench
 
 
 @pytest.mark.parametrize(
@@ -230,6 +209,29 @@ def test_an_error_of_the_database_is_told_in_its_words_without_rows(users):
     assert users.world() == before
 
 
+@pytest.mark.parametrize(
+    "removed", ["delete from takeback.log_1", "delete from takeback.log_1 where ctid = '(0,1)'"]
+)
+@pytest.mark.parametrize(
+    "statements",
+    [("update users set age = 0",), ("update users set age = 0", "alter table users add column x int")],
+)
+def test_what_was_kept_and_is_gone_is_not_passed_over(users, statements, removed):
+    effect = users.do(*statements)
+    undone = users.do("update users set name = 'x'")
+    redo = users.undo(users.undo(undone))
+    after = users.world()
+    users.run(removed)
+    for one in (effect, redo) if "where" not in removed else (effect,):
+        with pytest.raises(Corrupt, match="images of rows"):
+            users.outcomes(one)
+        with pytest.raises(Corrupt, match="images of rows"):
+            users.undo(one)
+        with pytest.raises(Corrupt, match="images of rows"):
+            list(users.adapter().rows(one))
+    assert users.world() == after
+
+
 def test_two_undos_one_wins(users):
     effect = users.do("delete from users")
     users.undo(effect)
@@ -288,187 +290,6 @@ def test_executemany_is_one_effect(users):
     assert users.rows("select count(*) from users") == [(3,)]
 
 
-PROGRAM = """
-import os, psycopg, sys
-with psycopg.connect(sys.argv[1] if len(sys.argv) > 1 else os.environ["APP_DB"]) as connection:
-    for number in range(10):
-        connection.execute("update users set age = age + 1 where id = 1")
-        connection.commit()
-    connection.execute("delete from users where id = 2")
-    connection.commit()
-    connection.execute("delete from users")
-    if os.environ.get("DIE"):
-        os.kill(os.getpid(), 9)
-"""
-
-
-@pytest.mark.parametrize("how", ["by PGOPTIONS", "by the variable of the address"])
-def test_a_program_with_its_own_driver_is_one_effect(users, how, monkeypatch):
-    monkeypatch.setenv("APP_DB", users.url)
-    database = users.keyring.named("env:APP_DB" if "variable" in how else users.url)
-    before = users.rows("select id, age from users order by id")
-    adapter = users.adapter()
-    effect = intended(adapter, database, "a program")
-    variables = adapter.enter(effect)
-    environment = os.environ | dict(variables) | {"DIE": "1"}
-    if "variable" in how:
-        environment.pop("PGOPTIONS")
-    users.run("update users set name = 'by hand' where id = 3")
-
-    subprocess.run(
-        [sys.executable, "-c", PROGRAM, *([] if "variable" in how else [users.url])],
-        env=environment,
-        timeout=120,
-        check=False,
-    )
-    receipt = users.adapter().leave(effect)
-
-    assert receipt == {"tables": {"public.users": {"inserted": 0, "updated": 1, "deleted": 1}}, "schema": []}
-    assert users.adapter().leave(effect) == receipt
-    assert users.rows("select id, age from users order by id") == [(1, 40), (3, 50)]
-    users.undo(effect)
-    assert users.rows("select id, age from users order by id") == before
-    assert users.rows("select name from users where id = 3") == [("by hand",)]
-
-
-def test_a_program_cannot_do_what_has_no_way_back_nor_go_on_after_its_end(users):
-    adapter = users.adapter()
-    effect = intended(adapter, users.database, "a program")
-    options = adapter.enter(effect)["PGOPTIONS"]
-    with psycopg.connect(users.url, options=options, autocommit=True) as program:
-        with pytest.raises(psycopg.errors.FeatureNotSupported):
-            program.execute("create extension hstore")
-        with pytest.raises(psycopg.errors.FeatureNotSupported):
-            program.execute("create index concurrently on users (name)")
-        program.execute("create temp table x (id int)")
-        with program.transaction():
-            program.execute("delete from users where id = 1")
-            with pytest.raises(StoreBusy):
-                users.adapter().leave(effect)
-        assert users.adapter().leave(effect)["schema"] == []
-        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
-            program.execute("delete from users")
-    users.undo(effect)
-    assert users.rows("select count(*) from users") == [(3,)]
-
-
-def test_a_program_that_changed_nothing_leaves_nothing(users):
-    adapter = users.adapter()
-    effect = intended(adapter, users.database, "a program")
-    adapter.enter(effect)
-
-    assert users.adapter().found(effect, ()) is None
-    assert users.rows("select count(*) from takeback.op") == [(0,)]
-
-
-def definition(bench, name="users"):
-    """What there is of a table besides its rows."""
-    of = f"'{name}'::regclass"
-    return bench.rows(
-        f"select pg_get_indexdef(indexrelid) from pg_index where indrelid = {of} union all "
-        f"select pg_get_constraintdef(oid) from pg_constraint where conrelid = {of} union all "
-        f"select pg_get_triggerdef(oid) from pg_trigger where tgrelid = {of} and not tgisinternal union all "
-        f"select relacl::text || relowner || obj_description(oid) from pg_class where oid = {of} order by 1"
-    )
-
-
-@pytest.fixture
-def full(users):
-    users.run(
-        "create table teams (id int primary key)", "insert into teams values (1)",
-        "alter table users add column team int default 1 references teams",
-        "alter table users add column no serial", "create index on users (age)",
-        "comment on table users is 'people'", "grant select on users to public",
-    )  # fmt: skip
-    users.protect()
-    return users
-
-
-def test_a_dropped_table_comes_back_with_everything(full):
-    before, made = full.world(), definition(full)
-    effect = full.do("update users set age = 0", "drop table users")
-    assert effect.receipt["schema"] == ["table public.users was dropped"]
-    assert full.rows("select to_regclass('users')") == [(None,)]
-    full.run("insert into teams values (2)", "delete from teams where id = 2")
-
-    undo = full.undo(effect)
-    assert full.world() == before and definition(full) == made
-    full.run("insert into users (id) values (9)", "delete from users where id = 9")
-    full.undo(full.undo(undo))
-
-    assert full.world() == before and definition(full) == made
-    assert full.rows("select nspname from pg_namespace where nspname ~ '^takeback_'") == []
-
-
-def test_a_dropped_table_whose_name_is_used_again_is_a_conflict(full):
-    effect = full.do("drop table if exists users, not_there")
-    full.run("create table users (id int)")
-
-    assert "its place is taken" in full.outcomes(effect)[0].detail
-    with pytest.raises(Conflict, match="its place is taken"):
-        full.undo(effect)
-    assert full.rows("select count(*) from users") == [(0,)]
-
-
-def test_a_dropped_table_whose_rows_point_nowhere_now_is_a_conflict(full):
-    effect = full.do("drop table users")
-    full.run("delete from teams")
-
-    with pytest.raises(Conflict, match="rows that it points to are gone"):
-        full.undo(effect)
-
-
-def test_what_hangs_on_a_dropped_table_is_not_lost(full):
-    full.run("create view old as select * from users")
-    with pytest.raises(StatementFailed, match="other objects depend on it"):
-        full.do("drop table users")
-    effect = full.do("drop table users cascade")
-    full.undo(effect)
-    assert full.rows("select count(*) from old") == [(3,)]
-
-
-def test_a_table_that_was_made_goes_and_comes_again(users):
-    effect = users.do(
-        "create table notes (id int primary key, person int references users, text text)",
-        "insert into notes values (1, 1, 'x')",
-        "create table copies as select * from users",
-        "create temp table scratch (id int)",
-        "update users set age = 7",
-    )
-    assert effect.receipt["schema"] == ["table public.notes was created", "table public.copies was created"]
-    after = users.world()
-
-    undo = users.undo(effect)
-    assert users.rows("select to_regclass('notes'), to_regclass('copies')") == [(None, None)]
-    assert users.rows("select age from users order by id") == [(30,), (40,), (50,)]
-    users.undo(undo)
-
-    assert users.world() == after
-    more = users.do("insert into notes values (2, 2, 'y')")
-    with pytest.raises(Conflict, match="has other rows since"):
-        users.undo(effect)
-    users.undo(more)
-    users.undo(effect)
-
-
-def test_forgetting_a_dropped_table_frees_it(full):
-    effect = full.do("drop table users")
-    full.adapter().release(effect)
-
-    assert full.rows("select nspname from pg_namespace where nspname ~ '^takeback_'") == []
-    assert full.adapter().verify(effect).standing is Standing.AFTER
-
-
-def test_a_made_table_is_gone_when_a_later_step_fails(users):
-    before = users.world()
-    effect = users.do("create table notes (id int primary key)", "insert into notes values (1)")
-
-    users.adapter().undo(effect)
-
-    assert users.world() == before
-    assert users.rows("select nspname from pg_namespace where nspname ~ '^takeback_'") == []
-
-
 def test_an_undo_keeps_no_second_copy_of_the_rows_and_outlives_the_forgetting_of_the_first(users):
     before = users.world()
     effect = users.do("update users set age = 0", "delete from users where id = 2")
@@ -486,22 +307,6 @@ def test_an_undo_keeps_no_second_copy_of_the_rows_and_outlives_the_forgetting_of
     users.undo(redo)
 
     assert users.world() == before
-
-
-def test_unprotect_leaves_nothing_and_what_is_not_protected_is_refused(full):
-    full.do("drop table users")
-    full.run("create table fresh (id int)")
-    cover = full.adapter().cover(full.database)
-    assert cover.tier == "full" and cover.protected == ("public.teams",)
-    assert [name for name, _ in cover.unprotected] == ["public.fresh"]
-
-    assert full.adapter().unprotect(full.database, ()).protected == ()
-
-    assert full.rows("select nspname from pg_namespace where nspname ~ 'takeback'") == []
-    assert full.rows("select tgname from pg_trigger where tgname ~ 'takeback'") == []
-    assert full.rows("select evtname from pg_event_trigger") == []
-    with pytest.raises(NoRemedy, match="not protected"):
-        full.adapter().connect(full.database)
 
 
 def test_an_address_that_is_not_understood_is_not_repeated():
@@ -528,3 +333,49 @@ def test_rows_that_point_to_one_that_is_to_go_are_named(bench):
     assert "public.children a=" in told["id=7"] and told["id=7"].count("a=") == 3
     assert "and 2 more" in told["id=7"]
     assert "point to it: 2 of public.loose" in told["id=8"]
+
+
+def test_a_table_with_very_many_columns(users):
+    names = [f"c{number}" for number in range(539)]
+    users.run(
+        f"create table wide (id int primary key, {', '.join(f'{one} int default 1' for one in names)})",
+        f"create table wider (id int primary key, x int, {', '.join(f'{one} int' for one in names)})",
+        "insert into wide select n from generate_series(1, 3) n",
+    )
+    users.protect()
+    assert dict(users.adapter().cover(users.database).unprotected) == {
+        "public.wider": "it has too many columns"
+    }
+    before = users.world()
+    effect = users.do(f"update wide set {', '.join(f'{one} = 2' for one in names)}")
+    users.undo(users.undo(users.undo(effect)))
+    assert users.world() == before
+    effect = users.do(f"update wide set {', '.join(f'{one} = 2' for one in names)}")
+    users.run("update wide set c7 = 9 where id = 2", "delete from wide where id = 3")
+    with pytest.raises(Conflict, match=r"wide id=2 was changed since .c7: expected .2., is .9."):
+        users.undo(effect)
+    users.undo(effect, OnConflict.FORCE)
+    assert users.world() == before
+    first = users.do(f"update wide set {', '.join(f'{one} = 2' for one in names)}")
+    later = users.do("update wide set c7 = 9 where id = 2")
+    users.undo(first, OnConflict.SKIP)
+    users.undo(later)
+    assert users.world() == before
+    with pytest.raises(NoRemedy, match="wider, which takeback does not protect"):
+        users.do("insert into wider (id) values (1)")
+
+
+def test_after_the_protection_was_taken_away_it_is_said_what_is_gone(users):
+    effect = users.do("update users set age = 1")
+    users.adapter().unprotect(users.database, ())
+    for asked in (users.outcomes, users.undo, lambda effect: list(users.adapter().rows(effect))):
+        with pytest.raises(ResourceUnreachable, match="not protected any more"):
+            asked(effect)
+
+
+def test_too_many_parameters_are_no_lost_connection(users):
+    with closing(users.adapter().connect(users.database)) as session:
+        session.begin(intended(users.adapter(), users.database, "…"))
+        marks = ", ".join(["%s"] * 70_000)
+        with pytest.raises(StatementFailed, match="number of parameters"):
+            session.execute(f"delete from users where id in ({marks})", list(range(70_000)))

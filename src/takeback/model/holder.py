@@ -37,5 +37,8 @@ def busy(holder: Holder, about: str = "") -> RowsHeld:
 def way_out(holder: Holder) -> str:
     name = short(holder.effect)
     if holder.lasting:
-        return f"`takeback keep {name}` commits it, `takeback undo {name}` drops it; then try again."
+        return (
+            f"`takeback keep {name}` commits it, `takeback undo {name}` drops it, once the run that made it is over; "
+            "until then that run decides. Then try again."
+        )
     return "It waits in the session that made it, which keeps or drops it; else it is dropped when its time is over."

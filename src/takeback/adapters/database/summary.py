@@ -14,18 +14,19 @@ _HIDDEN = re.compile(
     r"""|(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))""",
     re.DOTALL,
 )
+_MOST = 100_000  # characters that are looked at: no more of it would be shown
 _BLANK = re.compile(r"\s+")
 
 
 def summary(statement: str) -> str:
-    shown = _BLANK.sub(" ", _HIDDEN.sub(_stand_in, statement)).strip().rstrip(";").strip()
+    shown = _BLANK.sub(" ", _HIDDEN.sub(_stand_in, statement[:_MOST])).strip().rstrip(";").strip()
     return shown if len(shown) <= LENGTH else f"{shown[: LENGTH - 1]}…"
 
 
 def first_words(statement: str, count: int = 1) -> str:
     """In capitals, comments left out: what kind of statement it seems to be. Good for messages and for the order in
     which things are tried, never for what may be done."""
-    plain = _HIDDEN.sub(lambda found: " " if found["comment"] else found[0], statement)
+    plain = _HIDDEN.sub(lambda found: " " if found["comment"] else found[0], statement[:_MOST])
     return " ".join(re.findall(r"[A-Za-z_]+", plain[:400])[:count]).upper()
 
 

@@ -125,7 +125,7 @@ def recording(
     statements: list[str] = []
     if found:
         rows = ", ".join(
-            f"({op}, {numbers[name]}, {many.inserted}, {many.updated}, {many.deleted})"
+            f"({op}, {numbers[name]}, {many.inserted}, {many.updated}, {many.deleted}, {many.images})"
             for name, many in found.items()
         )
         statements.append(f"INSERT INTO {TOUCHED} VALUES {rows}")

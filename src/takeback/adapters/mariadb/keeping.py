@@ -171,7 +171,7 @@ def _written(wire: Wire, table: str, taken: Kept) -> list[str]:
         value = image([column], [f"r.{quoted(column.name)}"])
         logged = image([column], [f"l.{logged_name(taken.becomes, column.name)}"])
         rows = wire.rows(
-            f"SELECT {_shown_key(taken, 'r')}, COUNT(*) OVER () FROM {quoted(table)} r LEFT JOIN"
+            f"SELECT {_shown_key(wire, taken, 'r')}, COUNT(*) OVER () FROM {quoted(table)} r LEFT JOIN"
             f" {quoted(taken.left)} l ON {_on_left(taken)} WHERE l.tb_keep IS NOT NULL AND {value} <> {logged}"
             f" OR l.tb_keep IS NULL AND NOT ({_is_default(wire, table, column)}) LIMIT 1"
         )
@@ -186,8 +186,8 @@ def _first(row: tuple[object, ...]) -> str:
     return shown if many == 1 else f"{shown}, and {many - 1} more rows"
 
 
-def _shown_key(taken: Kept, alias: str) -> str:
-    parts = ", ', ', ".join(f"'{new}=', {alias}.{quoted(new)}" for _, new in _key(taken)).replace("%", "")
+def _shown_key(wire: Wire, taken: Kept, alias: str) -> str:
+    parts = ", ', ', ".join(f"{wire.text(f'{new}=')}, {alias}.{quoted(new)}" for _, new in _key(taken))
     return f"CONCAT({parts})"
 
 
@@ -268,8 +268,8 @@ def _without(wire: Wire, table: str, taken: Kept) -> list[str]:
         return []
     on = " AND ".join(f"r.{quoted(new)} = s.{logged_name(taken.was, old)}" for old, new in _key(taken))
     rows = wire.rows(
-        f"SELECT {_shown_key(taken, 'r')}, COUNT(*) OVER () FROM {quoted(table)} r LEFT JOIN {quoted(taken.saved)} s"
-        f" ON {on} WHERE s.tb_keep IS NULL LIMIT 1"
+        f"SELECT {_shown_key(wire, taken, 'r')}, COUNT(*) OVER () FROM {quoted(table)} r"
+        f" LEFT JOIN {quoted(taken.saved)} s ON {on} WHERE s.tb_keep IS NULL LIMIT 1"
     )
     return [f"has rows that came since and have no value for {bare[0]} ({_first(rows[0])})"] if rows else []
 

@@ -7,7 +7,7 @@ must then lead to A and not to B, or it would bring back what was taken back.
 from collections.abc import Sequence
 
 from takeback.adapters.mariadb.images import logged_image, logged_names, same_logged_key
-from takeback.adapters.mariadb.logs import OPS
+from takeback.adapters.mariadb.logs import OPS, TOUCHED
 from takeback.adapters.mariadb.net import CONFLICTS, Part
 from takeback.adapters.mariadb.wire import Wire
 
@@ -40,11 +40,21 @@ def _rebase(wire: Wire, part: Part, op: int) -> None:
                 f" {', '.join(f'p.{name}' for name in names)} FROM {part.log} l JOIN {part.log} p ON p.tb_no = {pre}"
                 f" WHERE l.tb_no = {no}"
             )
+            _another_number(wire, part, no, "+ 1")
         elif pre is None:
             # This one made the row: to the later one it was never there.
+            _another_number(wire, part, no, "- 1")
             wire.run(f"DELETE FROM {part.log} WHERE tb_no = {no}")
         else:
             values = ", ".join(f"l.{name} = p.{name}" for name in names)
             wire.run(
                 f"UPDATE {part.log} l JOIN {part.log} p ON p.tb_no = {pre} SET {values} WHERE l.tb_no = {no}"
             )
+
+
+def _another_number(wire: Wire, part: Part, no: int, by: str) -> None:
+    """Of images, for whoever looks whether they are all there."""
+    wire.run(
+        f"UPDATE {TOUCHED} t JOIN {part.log} l ON l.tb_op = t.op SET t.images = t.images {by}"
+        f" WHERE l.tb_no = {no} AND t.n = {part.n}"
+    )

@@ -24,7 +24,7 @@ class Trigger(NamedTuple):
     table: str
     event: str  # "BEFORE UPDATE"
     order: int
-    body: str
+    body: str | None  # None: this account may not see it
 
 
 class Entry(NamedTuple):
@@ -131,6 +131,8 @@ def trouble_with(registry: Registry, name: str) -> str:
         found = here.get(trigger_name(event, n))
         if found is None:
             return "a trigger of takeback is gone"
+        if found.body is None:
+            return "this account may not see its triggers, for which it needs the right TRIGGER"
         if found.body.strip() != statement.partition(" FOR EACH ROW ")[2].strip():
             return "its triggers or foreign keys were changed since"
         last = max(one.order for one in here.values() if one.event == found.event)

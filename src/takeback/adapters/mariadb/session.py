@@ -22,6 +22,7 @@ from takeback.adapters.mariadb.relating import changes_so_far
 from takeback.adapters.mariadb.reshaping import Trial
 from takeback.adapters.mariadb.statements import (
     refuse_elsewhere,
+    refuse_own,
     refuse_unfit,
     surely_writes,
     unfit_definition,
@@ -128,6 +129,7 @@ class MariaSession:
         if not wanted:
             self._made.append(statement)
             refuse_unfit(statement)
+        refuse_own(statement)
         refuse_elsewhere(statement, self._others)
         self._refuse_reaching(statement)
         if wanted:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection
 
 from takeback.adapters.database.summary import first_words
+from takeback.adapters.mariadb.asking import bare
 from takeback.errors import Misuse, NoRemedy
 
 _WRITES = frozenset(["INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD"])
@@ -53,6 +54,9 @@ _SETS = re.compile(
     re.IGNORECASE,
 )
 _FILES = re.compile(r"\bINTO\s+(OUTFILE|DUMPFILE)\b", re.IGNORECASE)
+_OWN = re.compile(r"(?<![\w$])_tb_\w+", re.IGNORECASE)
+# Depends on sql_mode, or is run although it looks like a comment.
+_UNSURE = re.compile(r"[\"\\]|/\*M?!")
 _QUALIFIED = re.compile(r"(?:`((?:[^`]|``)+)`|\b([A-Za-z_$][\w$]*))\s*\.")
 
 
@@ -82,6 +86,17 @@ def refuse_unfit(statement: str) -> None:
         raise NoRemedy(
             f"{word or 'That'} is no statement that takeback knows how to take back.",
             hint="Known are SELECT, INSERT, REPLACE, UPDATE, DELETE, LOAD DATA and CALL.",
+        )
+
+
+def refuse_own(statement: str) -> None:
+    """What takeback keeps is the way back of everybody. Strings do not count, if it is sure that they are strings."""
+    unsure = _UNSURE.search(statement) or first_words(statement) in ("EXECUTE", "PREPARE", "BEGIN", "SET")
+    text = statement if unsure else bare(statement)
+    if found := _OWN.search(text):
+        raise NoRemedy(
+            f"The statement names {found.group()}, which is where the way back is kept.",
+            hint="Nothing was changed. Leave the tables alone whose names begin with _tb_.",
         )
 
 

@@ -21,7 +21,7 @@ from takeback.adapters.mariadb.rebasing import rebase
 from takeback.adapters.mariadb.registry import Registry, app_triggers, trouble_with
 from takeback.adapters.mariadb.shapes import differences, fingerprint
 from takeback.adapters.mariadb.wire import Wire, code_of
-from takeback.errors import Conflict, Drifted, UndoFailed
+from takeback.errors import Conflict, Corrupt, Drifted, UndoFailed
 from takeback.model.database import Database, resource_of
 from takeback.model.plan import OnConflict, Outcome, TargetOutcome
 
@@ -55,9 +55,10 @@ def touched(
     """The tables of an operation as they are now, and those that are not what they were."""
     parts: dict[str, Part] = {}
     gone: list[TargetOutcome] = []
-    for n, name in wire.rows(
-        f"SELECT d.n, t.name FROM {TOUCHED} d JOIN {TABLES} t ON t.n = d.n WHERE d.op = {op} ORDER BY d.n"
+    for n, name, wanted in wire.rows(
+        f"SELECT d.n, t.name, d.images FROM {TOUCHED} d JOIN {TABLES} t ON t.n = d.n WHERE d.op = {op} ORDER BY d.n"
     ):
+        _refuse_missing(wire, op, n, int(wanted))
         shape = registry.current(n)
         if shape is None or fingerprint(shape) != registry.entries[n].shape:
             detail = _altered(registry, n)
@@ -65,6 +66,18 @@ def touched(
         else:
             parts[shape.name] = Part(n, shape)
     return parts, gone
+
+
+def _refuse_missing(wire: Wire, op: int, n: int, wanted: int) -> None:
+    """What is left of the images must not be taken for the whole."""
+    there = int(wire.one(f"SELECT COUNT(*) FROM {log_of(n)} WHERE tb_op = {op}"))
+    if there != wanted:
+        raise Corrupt(
+            f"The effect cannot be taken back: of the {wanted} images of rows that were kept in {log_of(n)}, {there} "
+            "are there.",
+            hint="Nothing was changed. Someone changed what takeback keeps in the tables _tb_…; a backup of the "
+            "database may have it.",
+        )
 
 
 def _altered(registry: Registry, n: int) -> str:

@@ -21,6 +21,7 @@ from takeback.adapters.postgres.cover import cover
 from takeback.adapters.postgres.guarding import Guard
 from takeback.adapters.postgres.install import adapt, installed, protect, unprotect
 from takeback.adapters.postgres.links import Links
+from takeback.adapters.postgres.missing import look_for_missing
 from takeback.adapters.postgres.programs import enter, leave, sees_schema
 from takeback.adapters.postgres.relating import standing_on
 from takeback.adapters.postgres.reversing import as_planned, reverse, take_back
@@ -208,6 +209,7 @@ class PostgresAdapter:
                 return
             if op.forgotten:
                 raise Forgotten("The rows of this effect were given up.", effect=effect.id)
+            look_for_missing(connection, op)
             yield from effect_rows(connection, op.source, op.logs, op.turned, op.wide)
 
     def enter(self, effect: Effect, tell: Tell = quiet) -> Mapping[str, str]:

@@ -18,6 +18,11 @@ class Ties(NamedTuple):
     tables: dict[int, Table]
     nets: dict[int, Net]
 
+    def suit(self, connection: "Connection", net: Net) -> None:
+        """What is asked next is about this one. If all are of one kind, that was said when they were counted."""
+        if len({one.joined for one in self.nets.values()}) > 1:
+            run(connection, nets.loops(net).sql)
+
 
 def plain(connection: "Connection", ties: Ties, presuming: bool) -> Ties | None:
     """If nothing can stand in the way: every row is as the effect left it, and none that comes, goes or changes has to
@@ -63,18 +68,17 @@ def _counted(connection: "Connection", ties: Ties, presuming: bool) -> dict[int,
         asked[oid] = nets.about_plain(net, tied, presuming)
         if not presuming and net.olds == net.news and net.paired:
             slower[oid], asked[oid] = asked[oid], nets.about_pairs(net, tied)
-    joined = all(net.joined for net in ties.nets.values())
-    found |= _answers(connection, asked, Question(f"set local enable_nestloop = {'off' if joined else 'on'}"))
-    return found | _answers(connection, {oid: one for oid, one in slower.items() if found[oid][-1]})
+    if asked:
+        found |= _answers(connection, ties, asked)
+        if again := {oid: one for oid, one in slower.items() if found[oid][-1]}:
+            found |= _answers(connection, ties, again)
+    return found
 
 
-def _answers(
-    connection: "Connection", asked: dict[int, Question], *settings: Question
-) -> dict[int, tuple[int, ...]]:
-    if not asked and not settings:
-        return {}
-    answers = ask_all(connection, [*settings, *asked.values()])[len(settings) :]
-    return {oid: rows[0] for oid, rows in zip(asked, answers, strict=True)}
+def _answers(connection: "Connection", ties: Ties, asked: dict[int, Question]) -> dict[int, tuple[int, ...]]:
+    """In one trip."""
+    answers = ask_all(connection, [one for oid in asked for one in (nets.loops(ties.nets[oid]), asked[oid])])
+    return {oid: rows[0] for oid, rows in zip(asked, answers[1::2], strict=True)}
 
 
 def mark(connection: "Connection", ties: Ties) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from takeback.adapters.postgres.patient import PatientConnection as Connection
 
 OLDEST = 140000
+_TOO_MANY = "number of parameters must be between"  # the driver says so before it sends anything
 APPLICATION = "takeback"
 # What we compare as text must not depend on what a role or a database has set.
 PLAINLY = (
@@ -101,9 +102,18 @@ class Question(NamedTuple):
     parameters: Sequence[Any] | dict[str, Any] | None = None
 
 
+class Answer(NamedTuple):
+    rows: list[tuple[Any, ...]]
+    number: int  # of rows that were read or written
+
+
 def ask_all(
     connection: "Connection", questions: Sequence[Question], again: bool = False
 ) -> list[list[tuple[Any, ...]]]:
+    return [one.rows for one in answers(connection, questions, again)]
+
+
+def answers(connection: "Connection", questions: Sequence[Question], again: bool = False) -> list[Answer]:
     """One after the other, in one trip to the server and back. `again`: the same will be asked on this connection once
     more, so that the server remembers how it finds the answers."""
     with connection.pipeline():
@@ -111,7 +121,7 @@ def ask_all(
             connection.execute(sql.encode(), parameters, prepare=again or None)
             for sql, parameters in questions
         ]
-    return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+    return [Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount) for cursor in cursors]
 
 
 def run(connection: "Connection", sql: str, parameters: Sequence[Any] | dict[str, Any] | None = None) -> int:
@@ -166,6 +176,14 @@ def translated(error: Any, what: str = "") -> TakebackError:
     if holder := getattr(error, "holder", None):
         return busy(holder, what)
     psycopg = driver()
+    if not state and _TOO_MANY in said:
+        return unfit(said, about)
+    if state == "3F000" and 'schema "takeback"' in said:
+        return ResourceUnreachable(
+            f"{about}the database is not protected any more: what takeback kept in it is gone.",
+            hint="Nothing was changed. What was changed there before cannot be taken back by takeback; `takeback sql "
+            "protect` protects what comes.",
+        )
     if not state and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return unfit(said, about)
     if not state or (state[:2] in ("08", "57") and state != "57014"):

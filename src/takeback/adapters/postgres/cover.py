@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from takeback.adapters.database.protocol import Cover
 from takeback.adapters.postgres.connecting import ask
-from takeback.adapters.postgres.install import captures, installed, up_to_date
+from takeback.adapters.postgres.install import captures, installed, too_wide, up_to_date
 from takeback.adapters.postgres.layout import may_switch_off
 from takeback.adapters.postgres.tables import Table, tables
 
@@ -69,6 +69,8 @@ def tier_of(connection: "Connection", found: tuple[Table, ...]) -> str:
 def _why(table: Table, known: bool) -> str:
     if not table.owned:
         return "it belongs to another role"
+    if too_wide(table):
+        return "it has too many columns"
     if known:
         return "its columns or triggers changed since it was protected"
     return "it is new since the database was protected, or was left out"

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.adapters.postgres.connecting import Question, ask, run
-from takeback.adapters.postgres.logs import MANY, log_name, of_op
+from takeback.adapters.postgres.logs import MANY, Reach, log_name, of_op
 from takeback.adapters.postgres.tables import Column, Table, quoted
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class Net(NamedTuple):
     one_step: bool = False  # a single statement of the effect wrote to this table
     olds: int = 0  # images of it there: of rows before the effect, and after it
     news: int = 0
+    olds_reach: Reach | None = None  # where they are in the log, if that is known
+    news_reach: Reach | None = None
     joined: bool = False  # the server reads all of the table at once, instead of looking up each row
     tally: Tally | None = None  # every row can be put back as it is, so that no table of them need be made
     stretch: Stretch = EVER
@@ -97,17 +99,23 @@ def current(columns: Sequence[Column], alias: str = "t") -> str:
 # Types (by their number, which never changes) whose equality is that of their bytes, which is quicker to ask for.
 _PLAIN = frozenset((16, 17, 18, 20, 21, 23, 25, 26, 1043, 1082, 1083, 1114, 1184, 2950))
 _PLAIN_COLLATIONS = frozenset((0, 100, 950, 951))
+_NUMERIC = 1700  # stored in one way only for each value and number of digits behind the point
 
 
 def same(columns: Sequence[Column], one: str, other: str) -> str:
     """That two rows are the same as they are stored: 1.0 is not 1.00. Given by what stands before their columns:
     `t.` before a name, `n.p` before a number."""
-    sides = [(_column(one, column), _column(other, column)) for column in columns if not _plain(column)]
-    plain = [
-        f"{_column(one, column)} is not distinct from {_column(other, column)}"
-        for column in columns
-        if _plain(column)
-    ]
+    plain: list[str] = []
+    sides: list[tuple[str, str]] = []
+    for column in columns:
+        left, right = _column(one, column), _column(other, column)
+        if _plain(column):
+            plain.append(f"{left} is not distinct from {right}")
+        elif column.shape[1] == _NUMERIC:
+            scales = f"pg_catalog.scale({left}) is not distinct from pg_catalog.scale({right})"
+            plain.append(f"{left} is not distinct from {right} and {scales}")
+        else:
+            sides.append((left, right))
     if sides or not plain:
         left, right = (", ".join(side) for side in zip(*sides, strict=True)) if sides else ("", "")
         plain.append(f"pg_catalog.record_image_eq(row({left}), row({right}))")
@@ -147,6 +155,12 @@ def alone(connection: "Connection", net: Net) -> str:
     """A query for what the effect did, whatever is there now; without a temporary table, which would stand in the way
     of preparing the transaction."""
     return _both(net, repeats(connection, net)) if net.keyed else _copies(net)
+
+
+def loops(net: Net) -> Question:
+    """How the server is to find the rows of the table. Left to itself it would compare all images with all, if it does
+    not know yet how many they are."""
+    return Question(f"set local enable_nestloop = {'off' if net.joined else 'on'}")
 
 
 # Of a table, for each row that is asked for: up to here reading all of it is quicker than looking each up.
@@ -227,9 +241,11 @@ def repeats(connection: "Connection", net: Net) -> bool:
 def side(net: Net, sign: str, cancelled: bool = False) -> str:
     """The rows before (<) or after (>) the effect, as they are in the log."""
     log = log_name(net.log)
+    reach = net.olds_reach if sign == "<" else net.news_reach
     sign = {"<": ">", ">": "<"}[sign] if net.turned else sign
     if not cancelled:
-        return f"(select * from {log} where {net.images} and sign {sign} 0)"
+        there = f" and {reach.sql}" if reach else ""
+        return f"(select * from {log} where {net.images} and sign {sign} 0{there})"
     left = (
         f"(select (array_agg(ctid))[1] as place, sum(sign) as count from {log} where {net.images} "
         f"group by {images(net.table.columns, 'c')}::text having sum(sign) {sign} 0)"

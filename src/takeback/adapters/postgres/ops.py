@@ -26,6 +26,7 @@ class Op(NamedTuple):
     wide: bool  # one of the statements that the images are of changed many rows
     steps: bool  # it changed the schema
     counters: bool  # it set sequences back
+    images: dict[str, list[int]] | None  # how many there were in each log, before and after; None: not known
     lost: tuple[str, ...] = ()  # what it destroyed and nobody saved, in words; then it is never taken back
 
     @property
@@ -37,7 +38,9 @@ _COLUMNS = (
     "o.no, o.id, o.undoes, o.undone_by, o.partial, o.forgotten, o.rebased, o.logs, o.moves, o.mirrors, o.turned, "
     "exists (select from takeback.wide w where w.op = coalesce(o.mirrors, o.no)), "
     "exists (select from takeback.ddl d where d.op = o.no), "
-    "exists (select from takeback.counter c where c.op = o.no), o.told->'lost'"
+    "exists (select from takeback.counter c where c.op = o.no), "
+    "case when o.mirrors is null then o.images else (select s.images from takeback.op s where s.no = o.mirrors) end, "
+    "o.told->'lost'"
 )
 
 
@@ -57,13 +60,13 @@ def found(connection: "Connection", rows: list[tuple[Any, ...]]) -> Op | None:
     if not rows:
         return None
     no, effect, undoes, undone_by, partial, forgotten, rebased, logs, moves, mirrors, turned, *more = rows[0]
-    wide, steps, counters, lost = more
+    wide, steps, counters, images, lost = more
     known = touched(connection, no) if logs is None else tuple(logs)
     moved = tuple(shelf.from_json(moves))
     source = no if mirrors is None else mirrors
     return Op(
         no, effect, undoes, undone_by, partial, forgotten, rebased, known, moved, source, turned, wide,
-        steps, counters, tuple(lost or ()),
+        steps, counters, images, tuple(lost or ()),
     )  # fmt: skip
 
 
@@ -144,4 +147,9 @@ def _give_mirrors_their_own(connection: "Connection", op: Op) -> None:
                 f"select {number}, step, {'-' if turned else ''}sign, wide{columns} from {log_name(log)} "
                 f"where {of_op(op.no, wide)}",
             )
-        run(connection, "update takeback.op set mirrors = null, turned = false where no = %s", [number])
+        counts = "(select jsonb_object_agg(l, takeback.numbers(no, l)) from unnest(logs) l)"
+        run(
+            connection,
+            f"update takeback.op set mirrors = null, turned = false, images = {counts} where no = %s",
+            [number],
+        )

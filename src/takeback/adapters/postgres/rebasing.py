@@ -55,6 +55,11 @@ def _rebase(connection: "Connection", net: Net) -> bool:
         f"join {net.name} n on n.ctid = r.place where n.pre and (not n.post or r.place in (select place from gone)) "
         f"returning 1) select from gone union all select from come",
     )
+    run(
+        connection,
+        f"update takeback.op o set images = o.images || jsonb_build_object('{net.log}', "
+        f"takeback.numbers(o.no, {net.log})) where o.no in (select op from pg_temp.takeback_rebase)",
+    )
     run(connection, "drop table pg_temp.takeback_rebase")
     return rows > 0
 

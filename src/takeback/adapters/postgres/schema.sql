@@ -19,6 +19,7 @@ create table takeback.op (
   partial    boolean not null default false,  -- and did so only in part
   undone_by  text,                            -- the effect that took this one back; null: it is in force
   logs       int[],                           -- which logs have images of it; null: not known, all must be asked
+  images     jsonb,                           -- how many there are in each: of rows before and after; null: not known
   mirrors    bigint,                          -- its images are those of this one …
   turned     boolean not null default false,  -- … with before and after exchanged
   told       jsonb,                           -- what it changed, in numbers
@@ -100,10 +101,24 @@ create function takeback.keeper() returns boolean
 language sql stable set search_path = pg_catalog, pg_temp
 as $$ select pg_has_role(session_user, n.nspowner, 'usage') from pg_namespace n where n.nspname = 'takeback' $$;
 
+-- How many images an op has in a log. Not by what the server counted: what was rolled back to a savepoint is gone.
+create function takeback.numbers(no bigint, log int) returns jsonb
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  few text := case when exists (select from takeback.wide w where w.op = numbers.no) then '' else ' and not wide' end;
+  found jsonb;
+begin
+  execute format('select jsonb_build_array(count(*) filter (where sign < 0), count(*) filter (where sign > 0)) '
+    'from takeback.log_%s where op = %s%s', numbers.log, numbers.no, few) into found;
+  return found;
+end $$;
+
 create function takeback.close(no bigint, logs int[], told jsonb, moves jsonb) returns void
 language sql security definer set search_path = pg_catalog, pg_temp
 as $$
-  update takeback.op o set logs = close.logs, told = close.told, moves = close.moves
+  update takeback.op o set logs = close.logs, told = close.told, moves = close.moves,
+    images = (select coalesce(jsonb_object_agg(l, takeback.numbers(close.no, l)), '{}') from unnest(close.logs) l)
   where o.no = close.no and o.logs is null and (o.role = session_user or takeback.keeper())
 $$;
 

@@ -10,12 +10,12 @@ from takeback.errors import Refused
 _TOKEN = re.compile(
     r"(?P<line>--[^\n]*)"
     r"|(?P<block>/\*)"
-    r"|(?P<escaped>[eE]'(?:[^'\\]|''|\\.)*(?:'|\Z))"
-    r"|(?P<string>'(?:[^']|'')*(?:'|\Z))"
-    r'|(?P<name>"(?:[^"]|"")*(?:"|\Z))'
+    r"|(?P<escaped>[eE]'(?:[^'\\]++|''|\\.)*+(?:'|\Z))"
+    r"|(?P<string>'(?:[^']++|'')*+(?:'|\Z))"
+    r'|(?P<name>"(?:[^"]++|"")*+(?:"|\Z))'
     r"|(?P<dollar>\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?(?:\$(?P=tag)\$|\Z))"
     r"|(?P<word>[^\W\d][\w$]*)"
-    r"|(?P<other>\d[\w$]*|.)",
+    r"|(?P<other>\d[\w$]*|\s++|.)",
     re.DOTALL,
 )
 _BLOCK_MARK = re.compile(r"/\*|\*/")

@@ -110,7 +110,13 @@ def _in_words(
     said = _WHAT[status]
     who = f"changed by effect {short(writer)}" if writer else "changed by someone who is not recorded"
     parts: list[str] = []
-    for place, column in enumerate(table.columns):
+    of_interest = range(len(table.columns))
+    if expected and found:
+        of_interest = sorted(
+            of_interest, key=lambda place: expected[place] == found[place]
+        )  # what others changed
+    for place in of_interest:
+        column = table.columns[place]
         was, left, now = (side[place] if side else None for side in (target, expected, found))
         sides = {one[place] for one in (target, expected, found) if one}
         if len(sides) < 2:

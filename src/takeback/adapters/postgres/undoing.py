@@ -8,6 +8,7 @@ from takeback.adapters.postgres import net as nets
 from takeback.adapters.postgres.connecting import Question, ask_all, driver, patience, run
 from takeback.adapters.postgres.layout import Layout, layout, more
 from takeback.adapters.postgres.logs import Kept, kept, of_op
+from takeback.adapters.postgres.missing import refuse_missing
 from takeback.adapters.postgres.net import CONFLICTS, EVER, Net, Stretch
 from takeback.adapters.postgres.ops import Op
 from takeback.adapters.postgres.shelf import COME
@@ -63,7 +64,10 @@ def look(
         )
     made = {move.oid for move in op.moves if move.kind == COME}  # what was made goes with all that is in it
     own = f"{of_op(op.source, op.wide)} and {stretch.sql}"
-    known = [one for one in kept(connection, op.logs, own) if one.relation not in made]
+    all_of_it = kept(connection, op.logs, own, op.wide)
+    if stretch == EVER:
+        refuse_missing(op, {one.log: [one.minus, one.plus] for one in all_of_it})
+    known = [one for one in all_of_it if one.relation not in made]
     found: dict[int, Net] = {}
     odd: list[Obstacle] = []
     there = layout(connection, [one.relation for one in known])
@@ -95,9 +99,13 @@ def look(
 
 
 def _net(table: Table, one: Kept, op: Op, stretch: Stretch, size: int) -> Net:
-    olds, news = (one.plus, one.minus) if op.turned else (one.minus, one.plus)
+    before, after = (one.minus, one.minus_reach), (one.plus, one.plus_reach)
+    (olds, olds_reach), (news, news_reach) = (after, before) if op.turned else (before, after)
     once = one.first == one.last
-    net = Net(table, one.log, op.source, op.turned, op.wide, once, olds, news, stretch=stretch)
+    net = Net(
+        table, one.log, op.source, op.turned, op.wide, once, olds, news, olds_reach, news_reach,
+        stretch=stretch,
+    )  # fmt: skip
     return net._replace(joined=nets.read_at_once(net, size))
 
 
@@ -133,7 +141,7 @@ def _other_columns(before: list[Any], now: list[Any]) -> str:
         if names
     ]
     return (
-        f"the table has other columns since ({'; '.join(parts)})"
+        f"the table has other columns since ({'; '.join(parts)}); if an undo or an effect did that, it goes back first"
         if parts
         else "the table has other columns since"
     )
@@ -165,17 +173,25 @@ def carry_out(connection: "Connection", seen: Look, logged: bool = True) -> dict
     psycopg = driver()
     touched = [one.table for one in seen.ties.nets.values()]
     off, on = (_ALL_OFF, _ALL_ON) if seen.full else (applying.quiet(touched), applying.loud(touched))
+    first = [patience(connection), *([] if logged else ["set local takeback.op = ''"])]
+    first += [*off, "set constraints all deferred"]
+    first += [nets.loops(one).sql for one in list(seen.ties.nets.values())[:1] if seen.plain]
+    # What is deferred happens first: it may change the rows once more.
+    settled = Question("set constraints all immediate")
+    again = [
+        asked for one in seen.ties.nets.values() for asked in (nets.loops(one), applying.about_differing(one))
+    ]
+    last = [settled, *again, *map(Question, on)]
+    broken: list[str] = []
     try:
-        first = [patience(connection)]
-        if not logged:
-            first.append("set local takeback.op = ''")
-        run(connection, "; ".join([*first, *off, "set constraints all deferred"]))
-        done = applying.apply(connection, seen.ties, seen.full)
-        broken = checking.violated(connection, seen.ties) if seen.full else []
-        # What is deferred happens first: it may change the rows once more.
-        settled = Question("set constraints all immediate")
-        again = [applying.about_differing(one) for one in seen.ties.nets.values()]
-        differing = ask_all(connection, [settled, *again, *map(Question, on)])[1 : len(again) + 1]
+        if seen.plain and seen.full:
+            done, found = applying.apply_at_once(connection, seen.ties, list(map(Question, first)), last)
+        else:
+            run(connection, "; ".join(first))
+            done = applying.apply(connection, seen.ties, seen.full)
+            broken = checking.violated(connection, seen.ties) if seen.full else []
+            found = ask_all(connection, last)
+        differing = found[1 : len(again) + 1][1::2]
     except (
         psycopg.errors.IntegrityError,
         psycopg.errors.RaiseException,

@@ -8,6 +8,7 @@ from takeback.adapters.postgres import definitions, noting, shelf
 from takeback.adapters.postgres.connecting import ask
 from takeback.adapters.postgres.following import capture_again
 from takeback.adapters.postgres.logs import log_name, of_op
+from takeback.adapters.postgres.missing import look_for_missing
 from takeback.adapters.postgres.net import EVER, Stretch
 from takeback.adapters.postgres.ops import Op
 from takeback.adapters.postgres.restoring import Odd, reverse
@@ -36,6 +37,7 @@ class Unwound(NamedTuple):
 def unwind(connection: "Connection", op: Op, number: int, on_conflict: OnConflict, lock: bool) -> Unwound:
     """What is done belongs to op `number`. It ends at the first stage where something is in the way."""
     record = again(connection, op)
+    look_for_missing(connection, record)
     events: list[Move | Step] = [*record.moves, *steps_of(connection, record.no)]
     events = sorted(events, key=lambda one: one.step)[::-1]  # of equal ones the last first
     looks: list[Look] = []

@@ -1,10 +1,9 @@
 """What a command is: it reads, it writes these keys, or it is refused. The server's own description decides."""
 
-import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
-from takeback.adapters.redis import refusals
+from takeback.adapters.redis import line, refusals
 from takeback.adapters.redis.link import Link, good
 from takeback.adapters.redis.marks import OWN
 from takeback.errors import Misuse, Refused, StatementFailed
@@ -39,12 +38,7 @@ class Judged(NamedTuple):
 
 def request(statement: str, parameters: Any = ()) -> Request:
     """`("SET", ["a", 1])`, or a whole line as in redis-cli: `('SET a "b c"', ())`."""
-    try:
-        words = shlex.split(statement)
-    except ValueError as error:
-        raise Misuse(
-            f"A quote is missing in the command: {error}.", hint="Give the arguments as a list."
-        ) from None
+    words = tuple(line.words(statement))
     if not words:
         raise Misuse("There is no command.", hint='For example db.execute("SET", ["name", "value"]).')
     if parameters is None:
@@ -55,7 +49,7 @@ def request(statement: str, parameters: Any = ()) -> Request:
             hint='For example db.execute("SET", ["name", "value"]).',
         )
     listed = cast(Sequence[Any], parameters)
-    return Request((*(encoded(word) for word in words), *(encoded(one) for one in listed)))
+    return Request((*words, *(encoded(one) for one in listed)))
 
 
 def encoded(value: Any) -> bytes:

@@ -15,7 +15,7 @@ from takeback.adapters.sqlite.address import path_of, resolved
 from takeback.adapters.sqlite.at_work import at_work, marked
 from takeback.adapters.sqlite.process import Gone
 from takeback.adapters.sqlite.session import PAGE, Desk, SqliteSession, bindings, changes
-from takeback.errors import Conflict, InDoubt, Misuse, NoRemedy, Refused, ResourceUnreachable, StoreBusy
+from takeback.errors import Conflict, InDoubt, Misuse, Refused, ResourceUnreachable, StoreBusy
 from takeback.model.change import UNDO, Change
 from takeback.model.database import Database, from_json, resource_of, target_of, to_json
 from takeback.model.effect import REVIEWED, Effect, State
@@ -103,7 +103,7 @@ class SqliteAdapter:
         if not os.path.isfile(path):
             raise ResourceUnreachable(f"There is no database at {path}.", hint="Check the path.")
         if not os.access(path, os.W_OK) or not os.access(os.path.dirname(path) or ".", os.W_OK):
-            raise NoRemedy(
+            raise ResourceUnreachable(
                 f"{path} cannot be written.", hint="Check the rights of the file and its directory."
             )
         if change.kind == SCRIPT:
