@@ -214,7 +214,7 @@ def test_a_file_that_cannot_be_written_can_be_read(tmp_path: Path, monkeypatch: 
     import sqlite3
 
     import takeback
-    from takeback.errors import NoRemedy
+    from takeback.errors import ResourceUnreachable
 
     path = tmp_path / "shop.db"
     connection = sqlite3.connect(path)
@@ -227,6 +227,6 @@ def test_a_file_that_cannot_be_written_can_be_read(tmp_path: Path, monkeypatch: 
     with takeback.open(tmp_path / "store") as tb, tb.run("agent") as run:
         db = run.sql(f"sqlite:///{path}")
         assert db.execute("SELECT id FROM users").rows == ((1,),)
-        with pytest.raises(NoRemedy, match="cannot be written"):
+        with pytest.raises(ResourceUnreachable, match="cannot be written"):
             db.execute("DELETE FROM users")
         assert tb.effects() == ()

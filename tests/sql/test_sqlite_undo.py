@@ -4,6 +4,7 @@ import pytest
 
 from takeback.errors import (
     Conflict,
+    Corrupt,
     Forgotten,
     Refused,
 )
@@ -197,3 +198,66 @@ def test_rows_that_refer_to_one_that_must_go_are_named(world: World, key: str) -
         f"rows written since refer to it: book {known.format(5 if key == 'id INT' else 40)}",
     ]
     assert world.state() == before
+
+
+@pytest.mark.parametrize("of", ["few", "many", "schema", "undo"])
+@pytest.mark.parametrize(
+    "removed",
+    [
+        "DELETE FROM takeback_image",
+        "DELETE FROM takeback_image WHERE no = (SELECT max(no) FROM takeback_image)",
+        "DELETE FROM takeback_table",
+    ],
+)
+def test_what_was_kept_and_is_gone_is_not_passed_over(world: World, of: str, removed: str) -> None:
+    many = (
+        "INSERT INTO t SELECT n + 10, 'x', n FROM (WITH RECURSIVE s(n) AS "
+        "(VALUES (1) UNION ALL SELECT n + 1 FROM s LIMIT 50) SELECT n FROM s)"
+    )
+    effect = done(
+        world, *{"many": (many,), "schema": ("ALTER TABLE t ADD COLUMN c",)}.get(of, ()), "UPDATE t SET b = 0"
+    )
+    if of == "undo":
+        effect = Desk(world.adapter).undo(effect)
+    world.adapter.assess(undo_of(effect), effect)  # everything goes to its place
+    list(world.adapter.standing_on(effect))
+    after = world.state()
+    world.others(removed)
+
+    for policy in (OnConflict.REFUSE, OnConflict.SKIP, OnConflict.FORCE):
+        with pytest.raises(Corrupt, match="cannot be taken back"):
+            Desk(world.adapter).undo(effect, policy)
+    with pytest.raises(Corrupt, match="cannot be taken back"):
+        world.adapter.assess(undo_of(effect), effect)
+    with pytest.raises(Corrupt, match="cannot be taken back"):
+        list(world.adapter.rows(effect))
+    with pytest.raises(Corrupt, match="cannot be taken back"):
+        world.adapter.undo(effect)
+    assert world.state() == after
+
+
+def test_an_image_that_is_gone_before_it_came_to_its_place_is_missed(world: World) -> None:
+    effect = done(world, "CREATE TABLE u (a)")  # the log is there
+    effect = done(world, "UPDATE t SET b = 0")
+    world.others("DELETE FROM takeback_recent WHERE id IS NULL")
+    with pytest.raises(
+        Corrupt, match="of the 3 images of rows that were kept in takeback_recent, 1 are there"
+    ):
+        list(world.adapter.rows(effect))
+    with pytest.raises(
+        Corrupt, match="of the 3 images of rows that were kept in takeback_image, 1 are there"
+    ):
+        Desk(world.adapter).undo(effect)
+
+
+def test_an_undo_in_part_has_fewer_images_and_misses_none(world: World) -> None:
+    first = done(world, "UPDATE t SET b = b + 10")
+    second = done(world, "UPDATE t SET b = 5 WHERE id = 1")
+    part = Desk(world.adapter).undo(first, OnConflict.SKIP)
+    assert len(list(world.adapter.rows(part))) == 2
+    Desk(world.adapter).undo(second)
+    assert world.ask("SELECT b FROM t ORDER BY id") == [(1,), (2,), (3,)]
+    again = Desk(world.adapter).undo(Desk(world.adapter).undo(part))
+    world.others("DELETE FROM takeback_image WHERE no = (SELECT max(no) FROM takeback_image)")
+    with pytest.raises(Corrupt, match="of the 2 images"):
+        Desk(world.adapter).undo(again)

@@ -6,6 +6,7 @@ from typing import Any
 import apsw
 
 from takeback.adapters.sqlite.child.log import Op
+from takeback.adapters.sqlite.child.missing import refuse_missing
 from takeback.adapters.sqlite.child.opening import said
 from takeback.adapters.sqlite.child.place import Place
 from takeback.adapters.sqlite.child.recording import told
@@ -134,6 +135,8 @@ def rows(place: Place, id: str, after: int, limit: int) -> list[Any]:
         return []
     told: list[Any] = []
     with place.as_ours():
+        if not after:
+            refuse_missing(place.connection, mine)
         tables = {no: (name, shape) for no, name, _, shape in place.log.tables_of(mine)}
         width = 2 * max((len(shape["columns"]) for _, shape in tables.values()), default=0)
         columns = "".join(f", c{at}" for at in range(width))

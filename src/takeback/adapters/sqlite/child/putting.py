@@ -22,18 +22,21 @@ class Putting(NamedTuple):
     forces: bool
     refused: Refused
 
-    def in_one_go(self, tables: Iterable[Images]) -> None:
-        """Where no row is in the way of another: what a part has put back, no other part touches."""
+    def in_one_go(self, tables: Iterable[Images]) -> int:
+        """Where no row is in the way of another: what a part has put back, no other part touches. How many images of
+        its own it has."""
+        logged = 0
         for images in tables:
             for part in _parts(images):
-                self._log(part)
+                logged += self._log(part)
                 self._delete(part)
                 self._insert(part)
                 if not self.refused:
                     self._verify(part)
+        return logged
 
-    def log(self, tables: Iterable[Images]) -> None:
-        _each(tables, self._log)
+    def log(self, tables: Iterable[Images]) -> int:
+        return sum(self._log(part) for images in tables for part in _parts(images))
 
     def delete(self, tables: Iterable[Images]) -> None:
         _each(tables, self._delete)
@@ -45,12 +48,15 @@ class Putting(NamedTuple):
         """Nothing is said to be back that was not read again."""
         _each(tables, self._verify)
 
-    def _log(self, part: Images) -> None:
+    def _log(self, part: Images) -> int:
         if self.further is None:
-            return
+            return 0
         self.connection.execute(part.log_back(self.further))
+        logged = self.connection.changes()
         if self.forces:
             self.connection.execute(part.log_forced(self.further))
+            logged += self.connection.changes()
+        return logged
 
     def _delete(self, part: Images) -> None:
         self.connection.execute(part.delete())

@@ -11,6 +11,7 @@ from takeback.adapters.sqlite.child import conflicts, foreign_keys, rebasing, re
 from takeback.adapters.sqlite.child.conflicts import Conflicts
 from takeback.adapters.sqlite.child.images_sql import FORCEABLE, MAKE_SKIP, SKIP, Images
 from takeback.adapters.sqlite.child.log import DELETE, INSERT, Op, in_force_again, taken_back
+from takeback.adapters.sqlite.child.missing import refuse_missing
 from takeback.adapters.sqlite.child.opening import said
 from takeback.adapters.sqlite.child.place import Place
 from takeback.adapters.sqlite.child.putting import Putting
@@ -62,6 +63,7 @@ def take_back(place: Place, id: str, has_parent: Callable[[], bool]) -> None:
         op = place.log.op(id)
         if op is None:
             return
+        refuse_missing(place.connection, op)
         work = Undoing(place, op, REFUSE)
         work.carry_out(None)
         _refuse(work.conflicts, REFUSE, False)
@@ -114,6 +116,7 @@ def _op(place: Place, id: str) -> Op:
             f"Effect {id[:8]} is already undone (by {op.undone_by[:8]}).",
             hint="There is nothing left to take back.",
         )
+    refuse_missing(place.connection, op)
     return op
 
 
@@ -240,14 +243,12 @@ class Undoing:
         further = no - self._op.no
         putting = Putting(connection, None if by is None else further, self._policy == FORCE, {})
         alone = self._stand_alone()
-        if alone:
-            putting.in_one_go(self._tables)
-        else:
-            putting.log(self._tables)
+        logged = putting.in_one_go(self._tables) if alone else putting.log(self._tables)
+        last = no + self._op.last - self._op.no
         if by is not None:
             for images in self._tables:
                 self._count(images, written, further)
-            written.last = no + self._op.last - self._op.no
+            written.last = last
             self._restoring.log_now(written, DELETE)
         if not alone:
             putting.delete(self._tables)
@@ -265,6 +266,7 @@ class Undoing:
             return {"_": None}
         self._restoring.log_now(written, INSERT)
         about = {**written.about(), **self._restoring.about(later)}
+        about["images"] = logged + written.last - last
         rebased = rebasing.rebase(place, self._op, self._tables, self._policy)
         if rebased:
             about["rebased"] = rebased
