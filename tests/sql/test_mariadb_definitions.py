@@ -152,3 +152,26 @@ def test_tables_of_takeback_are_not_to_be_defined(bench):
     for statement in ("ALTER TABLE _tb_op ADD x INT", "DROP TABLE _tb_op", "CREATE TABLE _tb_x (a INT)"):
         with pytest.raises((NoRemedy, StatementFailed)):
             do(bench, statement)
+
+
+@pytest.mark.parametrize("name", ["id%", "id.x %s", "it's", "a`b", 'ü " \\'])
+def test_strange_names_of_columns(bench, name):
+    key = f"`{name.replace('`', '``')}`"
+    bench.plain([f"CREATE TABLE odd ({key} INT PRIMARY KEY, x INT)", "INSERT INTO odd VALUES (1, 5), (2, 6)"])
+    bench.adapter().protect(bench.database, ())
+    before = bench.world()
+
+    for statement in (
+        "ALTER TABLE odd ADD z INT DEFAULT 4",
+        "ALTER TABLE odd DROP COLUMN x, ADD z INT DEFAULT 4",
+    ):
+        effect = do(bench, statement)
+        undone = undo(bench, effect)
+        assert bench.world() == before
+        undo(bench, undo(bench, undone))
+        assert bench.world() == before
+    effect = do(bench, "ALTER TABLE odd ADD z INT DEFAULT 4")
+    bench.plain([f"UPDATE odd SET z = 7 WHERE {key} = 2"])
+    with pytest.raises(Conflict) as refused:
+        undo(bench, effect)
+    assert f"{name}=2" in str(refused.value)
