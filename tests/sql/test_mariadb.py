@@ -433,3 +433,14 @@ def test_what_was_kept_and_is_gone_is_not_passed_over(bench, removed):
     with pytest.raises(Corrupt, match="images of rows"):
         list(bench.adapter().rows(effect))
     assert set(names(bench).values()) == {"x"}
+
+
+def test_a_table_whose_name_begins_like_ours_is_named_as_not_protected(bench):
+    bench.plain(["CREATE TABLE _tb_mine (id INT PRIMARY KEY)", "INSERT INTO _tb_mine VALUES (1)"])
+    cover = bench.adapter().protect(bench.database, ())
+    assert [name for name, _ in cover.unprotected] == ["_tb_mine"]
+    do(bench, "UPDATE users SET name = 'x'")
+    ((name, why),) = bench.adapter().cover(bench.database).unprotected
+    assert name == "_tb_mine" and "statements that name it are refused" in why
+    with pytest.raises(NoRemedy, match="_tb_mine"):
+        do(bench, "DELETE FROM _tb_mine")

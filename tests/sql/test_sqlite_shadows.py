@@ -48,9 +48,10 @@ def found(file: Path, query: str) -> list[Any]:
         "CREATE TEMP TABLE TakeBack_Op AS SELECT 1 AS no",
         "CREATE TEMP VIEW takeback_image AS SELECT 1 AS no",
         "CREATE TEMP TRIGGER mine AFTER INSERT ON main.takeback_recent BEGIN DELETE FROM t; END",
-        "CREATE TEMP TRIGGER takeback_mine AFTER INSERT ON t BEGIN SELECT 1; END",
-        "ALTER TABLE counted RENAME TO takeback_counted",
-        "CREATE TABLE takeback_new (a)",
+        "CREATE TEMP TRIGGER takeback_op AFTER INSERT ON t BEGIN SELECT 1; END",
+        "CREATE TEMP TABLE takeback_skip (no, kind, forced)",
+        "CREATE INDEX mine ON takeback_op (id)",
+        "ALTER TABLE takeback_op RENAME TO mine",
     ],
 )
 def test_a_name_of_ours_is_refused(db: Sql, file: Path, tb: Takeback, statement: str) -> None:

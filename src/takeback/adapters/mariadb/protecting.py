@@ -14,11 +14,14 @@ from takeback.adapters.mariadb.registry import (
     trouble_with,
     wanted_triggers,
 )
-from takeback.adapters.mariadb.shapes import OURS, Schema, cascading_out, fingerprint
+from takeback.adapters.mariadb.shapes import OURS, Schema, cascading_out, fingerprint, strangers
 from takeback.adapters.mariadb.wire import Wire, code_of, quoted
 from takeback.errors import Misuse, ResourceUnreachable
 
 _NOT_ASKED = "it was not asked for"
+_LIKE_OURS = (
+    "its name begins with _tb_, as those of takeback's own tables; statements that name it are refused"
+)
 _BINLOG_TRUST = 1419
 
 
@@ -77,6 +80,7 @@ def cover(wire: Wire, reasons: dict[str, str] | None = None) -> Cover:
             protected.append(name)
         else:
             unprotected.append((name, why.get(name) or trouble or _NOT_ASKED))
+    unprotected += [(name, _LIKE_OURS) for name in strangers(wire)]
     return Cover("", tuple(protected), tuple(unprotected), tuple(_says(wire, registry)))
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,6 +10,9 @@ from typing import Any, NamedTuple
 from takeback.adapters.mariadb.wire import Wire
 
 OURS = "_tb_"  # how the name of everything begins that takeback makes in a database
+_MADE_BY_US = re.compile(
+    r"_tb_(meta|table|op|touched|plan|fit|(log|net|put)_\d+|(try|kept|left|new)_[0-9a-z]{20}|trash_[0-9a-z]{20}_\d+)"
+)
 
 
 class Column(NamedTuple):
@@ -89,6 +93,12 @@ def _changes(then: Column, now: Column) -> list[str]:
 def survey(wire: Wire) -> Schema:
     shapes = {name: shape for name, shape in _shapes(wire, "").items() if not name.startswith(OURS)}
     return Schema(shapes, _links(wire.rows(_LINKS), wire.rows(_RULES)))
+
+
+def strangers(wire: Wire) -> list[str]:
+    """Tables of others whose names begin like those of ours."""
+    names = (str(name) for name, _, _ in wire.rows(_TABLES))
+    return [name for name in names if name.startswith(OURS) and not _MADE_BY_US.fullmatch(name)]
 
 
 def one_shape(wire: Wire, name: str) -> Shape:

@@ -70,7 +70,10 @@ class SqliteAdapter:
             "What other programs write is not captured; undo finds it and does not overwrite it.",
         ]
         if not found["set_up"]:
-            says.append("The first effect makes four tables in the file; their names begin with takeback_.")
+            says.append(
+                "The first effect makes four tables in the file: takeback_op, takeback_table, "
+                "takeback_image and takeback_recent."
+            )
         return Cover(
             "", tuple(found["protected"]), tuple(tuple(one) for one in found["unprotected"]), tuple(says)
         )

@@ -162,7 +162,7 @@ def say_effects(tb: "Takeback", effects: tuple[Effect, ...], outcome: CommandOut
         counts = [f"{table}: {words}" for table, words in counts_of(tb.effect(effect.id))]
         told = "; ".join(counts or effect.receipt.get("schema", [])) or "changed"
         warn(f"takeback: {clean(effect.change.resource)}: {clean(told)}: {short(effect.id)}")
-        for sentence in no_way_back(effect):
+        for sentence in (*effect.receipt.get("notes", ()), *no_way_back(effect)):
             warn(f"takeback: {clean(sentence)}")
         if no_way_back(effect):
             warn(f"hint: `takeback undo {short(effect.id)}` says what you can do.")

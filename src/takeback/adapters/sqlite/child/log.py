@@ -43,7 +43,7 @@ CREATE TABLE main.takeback_recent (no INTEGER PRIMARY KEY, id TEXT, last INTEGER
 _ABOUT = """ifnull(about, (SELECT json_object(
     'tables', json_object(t.name, json_object('inserted', did = 'I', 'updated', did = 'U', 'deleted', did = 'D')),
     'numbers', json_array(tbl)) FROM main.takeback_table t WHERE t.no = tbl))"""
-_NAMES = ("takeback_recent", "takeback_image", "takeback_table", "takeback_op")
+NAMES = ("takeback_recent", "takeback_image", "takeback_table", "takeback_op")
 
 
 encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -81,14 +81,18 @@ class Log:
         self.width = self._connection.execute(
             "SELECT count(*) FROM pragma_table_info('takeback_image', 'main') WHERE name GLOB 'c[0-9]*'"
         ).get
-        self.is_there = self.width > 0
+        here = self._connection.execute(
+            f"SELECT count(*) FROM main.sqlite_schema WHERE type = 'table' AND name IN ({', '.join('?' * len(NAMES))})",
+            NAMES,
+        ).get
+        self.is_there = self.width > 0 and here == len(NAMES)
 
     def make(self) -> None:
         self._connection.execute(_TABLES.format(columns=image_columns(0, _FIRST_WIDTH)))
         self.width, self.is_there = _FIRST_WIDTH, True
 
     def remove(self) -> None:
-        for name in _NAMES:
+        for name in NAMES:
             self._connection.execute(f"DROP TABLE IF EXISTS main.{name}")
         self.fresh()
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import apsw
 
+from takeback.adapters.sqlite.child import own_tables
 from takeback.adapters.sqlite.child.log import Op
 from takeback.adapters.sqlite.child.missing import refuse_missing
 from takeback.adapters.sqlite.child.opening import said
@@ -191,10 +192,14 @@ def text(value: Any) -> str | None:
 def cover(place: Place) -> dict[str, Any]:
     place.look()
     tables = [one for one in place.shapes.values() if not one.virtual]
+    with place.as_ours():
+        strangers = [
+            (name, "takeback needs its name for a table of its own") for name in own_tables.strangers(place)
+        ]
     return {
         "set_up": place.log.is_there,
         "protected": sorted(one.name for one in tables if not one.trouble),
-        "unprotected": sorted((one.name, one.trouble) for one in tables if one.trouble),
+        "unprotected": sorted([*((one.name, one.trouble) for one in tables if one.trouble), *strangers]),
     }
 
 

@@ -2,7 +2,7 @@
 
 from takeback.adapters.sqlite.child.driver import Connection
 from takeback.adapters.sqlite.child.log import Op
-from takeback.errors import Corrupt
+from takeback.errors import Corrupt, Refused
 
 _HINT = (
     "Nothing was changed. Someone changed what takeback keeps in the tables takeback_…; a backup of the database may "
@@ -12,6 +12,11 @@ _HINT = (
 
 def refuse_missing(connection: Connection, op: Op) -> None:
     """An op has as many images as numbers, but for an undo, which says how many: it may have left some out."""
+    if lost := op.about.get("lost"):
+        raise Refused(
+            f"Effect {op.id[:8]} cannot be taken back, because this is lost: {'; '.join(lost)}.",
+            hint="Nothing was changed. A backup of the database may have it.",
+        )
     wanted = op.about.get("images", None if op.undoes else op.last - op.no)
     if wanted is None or op.released:
         return

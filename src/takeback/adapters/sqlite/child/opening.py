@@ -9,7 +9,11 @@ from takeback.adapters.sqlite.child.driver import Connection
 from takeback.errors import Refused, ResourceUnreachable, StatementFailed, StoreBusy, TakebackError
 
 _BUSY = 10_000  # ms to wait for someone else's transaction
-OURS = "takeback_"
+# Whatever else begins like these is the user's.
+OURS = frozenset((
+    "takeback_op", "takeback_op_of_schema", "takeback_table", "takeback_image", "takeback_image_key", "takeback_recent",
+))  # fmt: skip
+_TEMPORARY_OURS = OURS | {"takeback_skip"}
 _CACHE = 64 << 10  # KiB
 
 # What a PRAGMA asks, with or without an argument.
@@ -127,12 +131,12 @@ class Watchman:
                 "ANALYZE writes statistics, which are not captured.",
                 "Run it outside of takeback: it changes no data.",
             )
-        if action in _TEMPORARY and any((one or "").lower().startswith(OURS) for one in (first, second)):
+        if action in _TEMPORARY and any((one or "").lower() in _TEMPORARY_OURS for one in (first, second)):
             # A trigger would do what nobody sees: it fires while the log is written.
-            return self._no(f"Names that begin with {OURS} are takeback's own.", "Take another one.")
+            return self._no("This is a name of takeback's own tables.", "Take another one.")
         if database == "temp":
             return apsw.SQLITE_OK
-        if action in _WRITES and (first or "").lower().startswith(OURS):
+        if action in _WRITES and (first or "").lower() in OURS:
             return self._no(f"{first} is where takeback keeps the way back.", "Leave it alone.")
         if action in _SCHEMA_CHANGES:
             return self._schema_change(action, first or "", second or "")
@@ -142,7 +146,7 @@ class Watchman:
         table = second if action == apsw.SQLITE_ALTER_TABLE else first
         if action in (apsw.SQLITE_ALTER_TABLE, apsw.SQLITE_DROP_TABLE, apsw.SQLITE_DROP_VTABLE):
             self.rebuilt.add(table.lower())
-        if table.lower().startswith(OURS) or second.lower().startswith(OURS):
+        if table.lower() in OURS or second.lower() in OURS:
             return self._no(f"{table} is a name that takeback keeps for itself.", "Leave it alone.")
         self.schema, self.is_content = True, False
         return apsw.SQLITE_OK

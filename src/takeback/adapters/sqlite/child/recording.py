@@ -219,4 +219,5 @@ def told(about: dict[str, Any]) -> dict[str, Any]:
     """The receipt: numbers and names, no contents."""
     schema = schema_change.sentences(about.get("schema", ()))
     schema += [f"{name} is {pair[1]}, was {pair[0]}" for name, pair in about.get("header", {}).items()]
-    return {"tables": about.get("tables", {}), "schema": schema}
+    further = {name: about[name] for name in ("lost", "notes") if name in about}
+    return {"tables": about.get("tables", {}), "schema": schema, **further}

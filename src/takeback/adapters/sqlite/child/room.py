@@ -9,7 +9,7 @@ import apsw
 
 from takeback.adapters.database.summary import first_words
 from takeback.adapters.database.waiting import SECONDS
-from takeback.adapters.sqlite.child import looking, opening, snapshot, undoing
+from takeback.adapters.sqlite.child import looking, opening, own_tables, snapshot, undoing
 from takeback.adapters.sqlite.child.driver import Cursor
 from takeback.adapters.sqlite.child.patience import Patience, Tell, nobody_listens
 from takeback.adapters.sqlite.child.place import Place
@@ -227,7 +227,10 @@ class Room:
     # -- programs
 
     def snapshot(self, to: str) -> None:
-        snapshot.take(self.place.connection, self.place.path, to)
+        place = self.place
+        with place.as_ours():
+            own_tables.refuse_strangers(place)
+        snapshot.take(place.connection, place.path, to)
 
     def recall(self, then: str, to: str) -> None:
         """The same from files as they were, which may be in the middle of something, as after a crash."""

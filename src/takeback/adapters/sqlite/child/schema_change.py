@@ -49,15 +49,11 @@ def _refuse_our_names(place: Place) -> None:
     """SQLite does not say beforehand what a table is to be called by ALTER TABLE; what has a name of ours is not
     captured."""
     before, after = (
-        {
-            name
-            for (name,) in one.execute("SELECT name FROM main.sqlite_schema")
-            if name.lower().startswith(OURS)
-        }
+        {name for (name,) in one.execute("SELECT name FROM main.sqlite_schema") if name.lower() in OURS}
         for one in (place.as_before, place.connection)
     )
     for name in sorted(after - before):
-        raise Refused(f"{name}: names that begin with {OURS} are takeback's own.", hint="Take another one.")
+        raise Refused(f"{name} is a name of takeback's own tables.", hint="Take another one.")
 
 
 def compared(
@@ -95,7 +91,7 @@ def objects(connection: Connection) -> _Objects:
     return {
         (kind, name.lower()): (name, table, sql)
         for kind, name, table, sql in rows
-        if not name.lower().startswith(("sqlite_", OURS))
+        if name.lower() not in OURS and not name.lower().startswith("sqlite_")
     }
 
 

@@ -59,7 +59,7 @@ def shapes(connection: Connection) -> dict[str, Shape]:
         "JOIN pragma_table_list(m.name) l ON l.schema = 'main' JOIN pragma_table_xinfo(m.name, 'main') x "
         "WHERE m.type = 'table' ORDER BY m.rowid, x.cid"
     ):
-        if name.lower().startswith((OURS, "sqlite_")):
+        if name.lower() in OURS or name.lower().startswith("sqlite_"):
             continue
         about[name.lower()] = (name, sql or "", kind, without)
         columns.setdefault(name.lower(), []).append((column, declared, key, hidden))

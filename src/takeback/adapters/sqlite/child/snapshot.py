@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 
-from takeback.adapters.sqlite.child import schema_change
+from takeback.adapters.sqlite.child import own_tables, schema_change
 from takeback.adapters.sqlite.child.driver import Connection
 from takeback.adapters.sqlite.child.log import DELETE, INSERT, UPDATE
 from takeback.adapters.sqlite.child.opening import IN_THE_HEADER, quoted, said
@@ -87,6 +87,7 @@ def _beside(place: Place, copy: str) -> Iterator[None]:
 
 def _logged(place: Place, id: str) -> dict[str, Any] | None:
     before = place.as_before
+    ours = own_tables.put_back(place)
     then, now = shapes(before), shapes(place.connection)
     change = schema_change.compared(place, then, now)
     no = place.log.next_number() if place.log.is_there else 1
@@ -99,7 +100,7 @@ def _logged(place: Place, id: str) -> dict[str, Any] | None:
         written.add(shape, _differences(place.connection, shape))
     for shape, rows in schema_change.rows(place, change):
         written.add(shape, rows)
-    about = {**written.about(), **_others(place, before)}
+    about = {**written.about(), **_others(place, before), **ours}
     if change.objects:
         about["schema"] = change.to_json()
     if change.tables:
