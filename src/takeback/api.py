@@ -215,6 +215,8 @@ class Takeback(Upkeep):
         from takeback.engine.undo import refuse_blocked, refuse_conflicts, refuse_untouched
 
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
+        for run in tuple(self._open_here.values()):
+            run.refuse_in_transaction(wanted)
         plan = plan_undo(self.parts, wanted, wishes)
         refuse_blocked(plan)
         refuse_conflicts(plan, wishes)

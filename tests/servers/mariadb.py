@@ -1,13 +1,13 @@
 """MariaDB, from the core package of the system."""
 
 import shutil
-import signal
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.servers.process import PASSWORD, Process, copy, free_port, once, owned, run
+from tests.servers.process import PASSWORD, copy, once, run
+from tests.servers.server import Server
 
 if TYPE_CHECKING:
     import pymysql
@@ -32,32 +32,14 @@ def of_the_system() -> str | None:
     return shutil.which("mariadbd") if shutil.which("mariadb-install-db") else None
 
 
-class MariaDB:
-    """One server. `start` and `stop` as often as wanted; `kill` is SIGKILL."""
-
+class MariaDB(Server):
     def __init__(
         self, program: str, directory: Path, template: Path, settings: Mapping[str, str] = {}
     ) -> None:
-        self.directory = owned(directory)
-        self.port = free_port()
-        self.settings = dict(settings)
+        super().__init__(directory, settings)
         self._program = program
-        self._process = Process(directory / "log")
-        self._made = 0
         (directory / "first.sql").write_text(_FIRST)
         copy(template, directory / "data")
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def runs(self) -> bool:
-        return self._process.runs
-
-    @property
-    def log(self) -> Path:
-        return self._process.log
 
     def url(self, database: str = "", user: str = "admin", password: str = PASSWORD) -> str:
         """Over TCP, with a password that is asked for."""
@@ -72,26 +54,17 @@ class MariaDB:
             **{"autocommit": True, "charset": "utf8mb4", "connect_timeout": 120} | options,
         )  # fmt: skip
 
-    def start(self) -> None:
-        if self._process.runs:
-            return
-        for _ in range(5):
-            here = self.directory
-            settings = _SETTINGS | {
-                "datadir": here / "data", "socket": here / "s", "pid-file": here / "pid", "tmpdir": here,
-                "port": self.port, "init-file": here / "first.sql",
-            } | self.settings  # fmt: skip
-            command = [
-                self._program,
-                "--no-defaults",
-                *(f"--{name}={value}" for name, value in settings.items()),
-            ]
-            if self._process.start(command, self._answers):
-                return
-            if "Address already in use" not in self._process.last_words():
-                break
-            self.port = free_port()
-        raise AssertionError(f"MariaDB did not start:\n{self._process.last_words()}")
+    def _command(self) -> list[str]:
+        here = self.directory
+        settings = _SETTINGS | {
+            "datadir": here / "data", "socket": here / "s", "pid-file": here / "pid", "tmpdir": here,
+            "port": self.port, "init-file": here / "first.sql",
+        } | self.settings  # fmt: skip
+        return [
+            self._program,
+            "--no-defaults",
+            *(f"--{name}={value}" for name, value in settings.items()),
+        ]
 
     def _answers(self) -> bool:
         import pymysql
@@ -101,12 +74,6 @@ class MariaDB:
         except pymysql.OperationalError:
             return False
         return True
-
-    def stop(self) -> None:
-        self._process.end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._process.kill()
 
     def fresh(self, name: str = "") -> "MariaDatabase":
         """An empty database; `drop` it."""

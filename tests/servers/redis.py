@@ -1,13 +1,13 @@
 """Redis, from the tools of the system: the program that checks a dump is the server under another name."""
 
 import shutil
-import signal
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.servers.process import PASSWORD, Process, free_port, owned
+from tests.servers.process import PASSWORD, owned
+from tests.servers.server import Server
 
 if TYPE_CHECKING:
     import redis
@@ -29,29 +29,11 @@ def of_the_system() -> str | None:
     return shutil.which("redis-server") or shutil.which("redis-check-rdb")
 
 
-class Redis:
-    """One server. `start` and `stop` as often as wanted; `kill` is SIGKILL."""
-
+class Redis(Server):
     def __init__(self, program: str, directory: Path, settings: Mapping[str, str] = {}) -> None:
-        self.directory = owned(directory)
-        self.port = free_port()
-        self.settings = dict(settings)
-        self._process = Process(directory / "log")
-        self._made = 0
+        super().__init__(directory, settings)
         owned(directory / "data")
         (directory / "redis-server").symlink_to(program)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def runs(self) -> bool:
-        return self._process.runs
-
-    @property
-    def log(self) -> Path:
-        return self._process.log
 
     def url(self, database: int = 0, password: str = PASSWORD) -> str:
         return f"redis://:{password}@127.0.0.1:{self.port}/{database}"
@@ -62,21 +44,10 @@ class Redis:
 
         return redis.Redis.from_url(self.url(database), socket_connect_timeout=120, **options)
 
-    def start(self) -> None:
-        if self._process.runs:
-            return
-        for _ in range(5):
-            settings = (
-                _SETTINGS | {"dir": str(self.directory / "data"), "port": str(self.port)} | self.settings
-            )
-            command = [str(self.directory / "redis-server")]
-            command += [word for name, value in settings.items() for word in (f"--{name}", value)]
-            if self._process.start(command, self._answers):
-                return
-            if "Address already in use" not in self._process.last_words():
-                break
-            self.port = free_port()
-        raise AssertionError(f"Redis did not start:\n{self._process.last_words()}")
+    def _command(self) -> list[str]:
+        settings = _SETTINGS | {"dir": str(self.directory / "data"), "port": str(self.port)} | self.settings
+        command = [str(self.directory / "redis-server")]
+        return command + [word for name, value in settings.items() for word in (f"--{name}", value)]
 
     def _answers(self) -> bool:
         import redis
@@ -86,12 +57,6 @@ class Redis:
                 return bool(connection.ping())
             except redis.ConnectionError:  # also while it reads what it had
                 return False
-
-    def stop(self) -> None:
-        self._process.end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._process.kill()
 
     def fresh(self) -> "RedisDatabase":
         """An empty database; `drop` it."""

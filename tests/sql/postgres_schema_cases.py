@@ -116,6 +116,8 @@ SCHEMA_CASES = (
     Case("create and drop again", (T, T3), ("create table u (id int)", "alter table u add column n int", "insert into u values (1, 2)", "do $$ begin drop table u; end $$", "update t set v = 'z'")),
     Case("many things at once", RICH, ("alter table child add column note text default 'n'", "drop view w2", "alter table t rename column v to vv", "create table log as select * from p", "update child set note = 'z'", "create index on log (id)", "drop index i", "insert into child values (7, null, 'q')")),
     Case("create a partition", PARTED, ("create table t_c partition of t for values in ('c')", "insert into t values (7, 'c', 1)")),
+    Case("drop a partitioned table with what hangs on it", (*PARTED, "create view w as select * from t"), ("drop table t cascade",)),
+    Case("change rows, then drop a partitioned table with what hangs on it", (*PARTED, "create view w as select * from t"), ("update t set v = 9", "drop table t cascade")),
     Case("drop a partition", PARTED, ("drop table t_a",)),
     Case("detach a partition", PARTED, ("alter table t detach partition t_a",)),
     Case("add a column to a partitioned table", PARTED, ("alter table t add column n int default 5", "update t set n = 6")),

@@ -65,13 +65,18 @@ def test_values_that_must_be_unique_since_name_the_row(bench, how: str) -> None:
     assert names(bench).get(1) == "same" and names(bench).get(2) in (None, "2")
 
 
-def test_a_column_that_takes_no_null_since(bench) -> None:
+@pytest.mark.parametrize("again", [False, True], ids=["", "and protected again"])
+def test_a_column_that_takes_no_null_since(bench, again: bool) -> None:
     bench.plain(["UPDATE users SET name = NULL WHERE id = 2"])
     effect = do(bench, "UPDATE users SET name = 'x'")
     bench.plain(["ALTER TABLE users MODIFY name VARCHAR(40) NOT NULL"])
 
+    if again:
+        bench.adapter().protect(bench.database, ())
+
     assert conflicts(bench, effect) == {
-        "users": "has other columns since, or is gone: what it was then does not fit any more"
+        "users": "was altered since (column name takes no NULL any more), so its rows cannot come back. "
+        "Alter it back first"
     }
     assert names(bench) == {1: "x", 2: "x", 3: "x"}
 
@@ -98,3 +103,19 @@ def test_a_row_that_someone_makes_while_it_is_put_back_stays_theirs(
     assert names(bench) == {1: "ada", 3: "theirs"}
     undo(bench, effect, OnConflict.SKIP)
     assert names(bench) == {1: "ada", 2: "bob", 3: "theirs"}
+
+
+@pytest.mark.parametrize(
+    ("altered", "told"),
+    [
+        ("ALTER TABLE users DROP COLUMN name", "was altered since (column name is gone)"),
+        ("ALTER TABLE users ADD COLUMN more INT", "was altered since (column more is new)"),
+        ("ALTER TABLE users MODIFY name VARCHAR(80)", "was altered since (column name is varchar(80) "),
+        ("DROP TABLE orders, users", "is gone, so its rows cannot come back"),
+    ],
+)
+def test_a_table_that_was_altered_since_says_in_what(bench, altered: str, told: str) -> None:
+    effect = do(bench, "UPDATE users SET name = 'x'")
+    bench.plain([altered])
+
+    assert conflicts(bench, effect)["users"].startswith(told)

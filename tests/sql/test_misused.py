@@ -123,3 +123,32 @@ def test_what_cannot_be_shown_first_is_told_in_the_words_of_the_question(engine,
     )
     assert told.returncode in (2, 3)
     assert "shown before it is made" in told.stderr and "without --dry-run" in told.stderr
+
+
+def test_an_undo_in_the_middle_of_a_transaction_on_the_same_database_is_refused_at_once(protected, tb):
+    told = []
+    tb.tell = told.append
+    with tb.run("work") as run, run.sql(protected.url) as db:
+        first = db.execute("UPDATE users SET name = 'x' WHERE id = 1").effect
+        with db.transaction() as made:
+            db.execute("UPDATE users SET name = 'y' WHERE id = 1")
+            db.execute("UPDATE users SET name = 'z' WHERE id = 2")
+            for undo in (run.undo, tb.undo):
+                with pytest.raises(Misuse, match="in the middle of a transaction") as refused:
+                    undo(first)
+                assert "Nothing was changed" in refused.value.hint and refused.value.effect == first.id
+        assert made.effect.state == "done" and _names(protected, db) == ["y", "z", "cid"]
+        run.undo(made.effect)
+        run.undo(first)
+        assert _names(protected, db) == ["ann", "bob", "cid"]
+    assert told == []  # nobody waited
+
+
+def test_a_transaction_is_in_the_way_only_of_its_own_database(protected, tb, tmp_path):
+    file = tmp_path / "note"
+    with tb.run("work") as run, run.sql(protected.url) as db:
+        note = run.write(file, "one")
+        with db.transaction():
+            db.execute("UPDATE users SET name = 'y' WHERE id = 1")
+            run.undo(note)
+        assert not file.exists() and _names(protected, db) == ["y", "bob", "cid"]

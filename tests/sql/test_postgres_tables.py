@@ -1,9 +1,11 @@
 """Tables that are made, dropped and no longer protected, in PostgreSQL."""
 
+import psycopg
 import pytest
 
 from takeback.errors import Conflict, NoRemedy, StatementFailed
 from takeback.model.standing import Standing
+from tests.sql.engines import intended
 
 
 def definition(bench, name="users"):
@@ -128,3 +130,38 @@ def test_unprotect_leaves_nothing_and_what_is_not_protected_is_refused(full):
     assert full.rows("select evtname from pg_event_trigger") == []
     with pytest.raises(NoRemedy, match="not protected"):
         full.adapter().connect(full.database)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "alter table users disable trigger all",
+        "alter table users disable trigger user",
+        "alter table users enable trigger all",
+        "drop trigger zz_takeback_u on users",
+        "alter trigger zz_takeback_u on users rename to other",
+        "do 'begin alter table users disable trigger all; end'",
+    ],
+)
+def test_the_capture_is_not_switched_off_along_with_other_triggers(users, statement):
+    users.run(
+        "create function f() returns trigger language plpgsql as 'begin return new; end'",
+        "create trigger own before update on users for each row execute function f()",
+    )
+    states = "select tgname, tgenabled from pg_trigger where tgrelid = 'users'::regclass order by 1"
+    before = users.rows(states)
+    with pytest.raises(NoRemedy, match="would not be captured"):
+        users.do(statement)
+    assert users.rows(states) == before
+
+    adapter = users.adapter()
+    program = intended(adapter, users.database, "a program")
+    with psycopg.connect(users.url, options=adapter.enter(program)["PGOPTIONS"], autocommit=True) as theirs:
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="would not be captured"):
+            theirs.execute(statement)
+        theirs.execute("alter table users disable trigger own")
+    assert users.adapter().leave(program)["schema"]
+    users.undo(program)
+    assert users.rows(states) == before
+    users.undo(users.do("alter table users disable trigger own"))
+    assert users.rows(states) == before

@@ -153,6 +153,17 @@ def test_a_write_between_looking_and_changing_is_not_lost(
     assert shop.others.get("k") == b"theirs"
 
 
+def test_an_undo_in_the_middle_of_a_transaction_is_refused(shop: Shop) -> None:
+    with shop.tb.run("work") as run, run.sql(shop.database.url) as db:
+        first = db.execute("SET", ["a", "1"]).effect
+        assert first
+        with db.transaction():
+            db.execute("SET", ["a", "2"])
+            with pytest.raises(takeback.Misuse, match="in the middle of a transaction"):
+                run.undo(first)
+    assert shop.others.get("a") == b"2"
+
+
 def test_keys_that_others_write_all_the_time_are_left_alone(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,3 +197,10 @@ def test_first_words_look_past_comments() -> None:
 )
 def test_whatever_the_engine_takes_for_a_quote_it_is_not_told(statement: str) -> None:
     assert "SECRET" not in summary(statement)
+
+
+def test_an_at_sign_in_a_password_is_not_taken_for_the_host() -> None:
+    with pytest.raises(Misuse) as refused:
+        Keyring().named("postgresql://app:pa@geheim@db/shop")
+    assert "geheim" not in str(refused.value) and "%40" in refused.value.hint
+    assert Keyring().named("mariadb://app:pa@geheim@db/shop").url == "mariadb://app@db/shop"

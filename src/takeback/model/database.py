@@ -72,6 +72,9 @@ def refuse_unclear(url: str) -> None:
     port = authority.rpartition("@")[2].rpartition("]")[2].rpartition(":")[2]
     unclear = "@" in path or ("#" in rest and engine != "postgres")
     unclear |= "@" in query and "@" not in authority and ":" in authority and not port.isdigit()
+    unclear |= (
+        engine == "postgres" and authority.count("@") > 1
+    )  # its driver takes the first, others the last
     if unclear:
         raise Misuse(
             f"The address {scheme}://… has a character in its password that means something else there.",

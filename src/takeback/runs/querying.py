@@ -1,14 +1,17 @@
 """The part of a run that works on databases."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from takeback.errors import Misuse
+from takeback.model.ids import short
 
 if TYPE_CHECKING:
     from takeback.adapters.database.protocol import Tell
     from takeback.engine.parts import Parts
+    from takeback.model.effect import Effect
     from takeback.model.run import Lease
     from takeback.runs.programs import Seen
     from takeback.runs.sql import Hand, Sql
@@ -60,6 +63,19 @@ class Querying(ABC):
         from takeback.runs.programs import program
 
         return program(self._hand(), addresses, says, tell or quiet)
+
+    def refuse_in_transaction(self, effects: "Iterable[Effect]") -> None:
+        """Before an undo: it would wait for the transaction in which it is asked for."""
+        from takeback.model.database import resource_of
+
+        busy = {resource_of(one.database) for one in self._databases if one.in_transaction_here}
+        for one in effects:
+            if one.change.resource in busy:
+                raise Misuse(
+                    f"Effect {short(one.id)} cannot be taken back in the middle of a transaction on the same database.",
+                    hint="Nothing was changed. Undo it before or after the `with db.transaction():` block.",
+                    effect=one.id,
+                )
 
     def _close_databases(self) -> None:
         for database in self._databases:

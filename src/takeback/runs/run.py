@@ -226,6 +226,7 @@ class Run(Verbs, Boxing, Commands, Watching, Querying):
             self._refuse_ended()
             point = checkpoints.find(self._parts.journal, to, self.id) if to is not None else None
             wanted = self._wanted(effect, point)
+            self.refuse_in_transaction(one for one in wanted if not one.waits_for)
             if wanted and all(one.waits_for for one in wanted):
                 return dropped(self._parts, self._lease, wanted, dry_run)
             state = json.loads(point.state) if point and point.state else None

@@ -56,6 +56,7 @@ class Sql:
         self._hand = hand
         self._session = session
         self._effect: Effect | None = None  # of the transaction that is open
+        self._thread = 0  # which has it open
         self._failed = ""  # what went wrong in it
         self._is_closed = False
 
@@ -73,6 +74,11 @@ class Sql:
     @property
     def in_transaction(self) -> bool:
         return self._effect is not None
+
+    @property
+    def in_transaction_here(self) -> bool:
+        """Whoever waits in this thread for its end waits for ever."""
+        return self.in_transaction and self._thread == threading.get_ident()
 
     def execute(
         self,
@@ -148,6 +154,7 @@ class Sql:
                         hint="Look at `tb.effects()` first, or give it another key.",
                     )
                 self._effect, self._failed = made.effect, ""
+                self._thread = threading.get_ident()
                 try:
                     yield made
                     if self._failed:

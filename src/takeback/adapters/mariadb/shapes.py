@@ -62,6 +62,34 @@ def fingerprint(shape: Shape) -> str:
     return hashlib.sha256(json.dumps(data).encode()).hexdigest()
 
 
+def differences(then: Shape, now: Shape) -> list[str]:
+    """In words, what keeps rows from coming back as they were."""
+    before = {column.name: column for column in then.columns}
+    after = {column.name: column for column in now.columns}
+    found = [f"column {name} is gone" for name in before if name not in after]
+    found += [f"column {name} is new" for name in after if name not in before]
+    for name, column in before.items():
+        if name in after:
+            found += _changes(column, after[name])
+    if then.key != now.key:
+        found.append("it has another key")
+    if (then.engine, then.kind) != (now.engine, now.kind):
+        found.append("it is another kind of table")
+    return found or ["its columns are in another order"]
+
+
+def _changes(then: Column, now: Column) -> list[str]:
+    name = then.name
+    if (then.type, then.collation) != (now.type, now.collation):
+        sides = [f"{one.type} {one.collation}".strip() for one in (now, then)]
+        return [f"column {name} is {sides[0]}, was {sides[1]}"]
+    if then.generated != now.generated:
+        return [f"column {name} is {'computed now' if now.generated else 'not computed any more'}"]
+    if then.nullable != now.nullable:
+        return [f"column {name} takes {'NULL now' if now.nullable else 'no NULL any more'}"]
+    return []
+
+
 def survey(wire: Wire) -> Schema:
     shapes = {name: shape for name, shape in _shapes(wire, "").items() if not name.startswith(OURS)}
     return Schema(shapes, _links(wire.rows(_LINKS), wire.rows(_RULES)))

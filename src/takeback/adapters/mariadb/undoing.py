@@ -19,7 +19,7 @@ from takeback.adapters.mariadb.net import (
 )
 from takeback.adapters.mariadb.rebasing import rebase
 from takeback.adapters.mariadb.registry import Registry, app_triggers, trouble_with
-from takeback.adapters.mariadb.shapes import fingerprint
+from takeback.adapters.mariadb.shapes import differences, fingerprint
 from takeback.adapters.mariadb.wire import Wire, code_of
 from takeback.errors import Conflict, Corrupt, Drifted, UndoFailed
 from takeback.model.database import Database, resource_of
@@ -61,7 +61,7 @@ def touched(
         _refuse_missing(wire, op, n, int(wanted))
         shape = registry.current(n)
         if shape is None or fingerprint(shape) != registry.entries[n].shape:
-            detail = "has other columns since, or is gone: what it was then does not fit any more"
+            detail = _altered(registry, n)
             gone.append(TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail))
         else:
             parts[shape.name] = Part(n, shape)
@@ -78,6 +78,17 @@ def _refuse_missing(wire: Wire, op: int, n: int, wanted: int) -> None:
             hint="Nothing was changed. Someone changed what takeback keeps in the tables _tb_…; a backup of the "
             "database may have it.",
         )
+
+
+def _altered(registry: Registry, n: int) -> str:
+    entry = registry.entries[n]
+    now = registry.current(n) or registry.schema.shapes.get(entry.name)
+    if now is None:
+        return "is gone, so its rows cannot come back. Bring the table back first"
+    if fingerprint(now) == entry.shape:
+        return "is not the table that it was, so its rows cannot come back"
+    told = "; ".join(differences(entry.described, now))
+    return f"was altered since ({told}), so its rows cannot come back. Alter it back first"
 
 
 def take_back(

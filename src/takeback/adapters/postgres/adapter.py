@@ -208,7 +208,11 @@ class PostgresAdapter:
             if op is None:
                 return
             if op.forgotten:
-                raise Forgotten("The rows of this effect were given up.", effect=effect.id)
+                raise Forgotten(
+                    "The rows of this effect were given up.",
+                    hint="`takeback show` tells how many there were.",
+                    effect=effect.id,
+                )
             look_for_missing(connection, op)
             yield from effect_rows(connection, op.source, op.logs, op.turned, op.wide)
 

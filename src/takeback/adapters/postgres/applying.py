@@ -1,11 +1,11 @@
 """Put rows back, and read them again. Statements over whole tables: the server does the work."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.postgres.checking import Ties, other_uniques
-from takeback.adapters.postgres.connecting import Question, ask, driver, run
-from takeback.adapters.postgres.net import ACTIVE, Net, current, key_of, matches, pairs, same, side
+from takeback.adapters.postgres.connecting import Question, answers, ask, driver, run
+from takeback.adapters.postgres.net import ACTIVE, Net, current, key_of, loops, matches, pairs, same, side
 from takeback.adapters.postgres.tables import Column, Table, quoted
 from takeback.adapters.postgres.triggers import EVENTS, trigger_name
 
@@ -30,6 +30,26 @@ def apply(connection: "Connection", ties: Ties, full: bool) -> dict[str, dict[st
     except (psycopg.errors.IntegrityError, Moved):
         run(connection, "rollback to savepoint takeback_order")
     return _in_order(connection, ties, full, _GOING_FIRST)
+
+
+def apply_at_once(
+    connection: "Connection", ties: Ties, first: Sequence[Question], last: Sequence[Question]
+) -> tuple[dict[str, dict[str, int]], list[list[tuple[Any, ...]]]]:
+    """The same in one trip, where it is known how many rows of which table it must be; between what is to be said
+    `first`, and what is asked `last`: the answers to that."""
+    acts = [
+        (net, word, Question(sql), getattr(net.tally, side))
+        for word, (side, act) in _PLAIN_ACTS.items()
+        for net in ties.nets.values()
+        if net.tally and (sql := act(net))
+    ]
+    asked = [question for net, _, act, _ in acts for question in (loops(net), act)]
+    found = answers(connection, [*first, *asked, *last])
+    done: dict[str, dict[str, int]] = {}
+    for (net, word, _, expected), answer in zip(acts, found[len(first) + 1 :: 2], strict=False):
+        counts = done.setdefault(net.table.shown, {"inserted": 0, "updated": 0, "deleted": 0})
+        counts[word] += _as_many(answer.number, expected)
+    return done, [answer.rows for answer in found[len(first) + len(asked) :]]
 
 
 _GOING_FIRST = ("deleted", "updated", "inserted")
@@ -99,19 +119,24 @@ def _untouched(net: Net) -> str:
 def _delete(connection: "Connection", net: Net, in_place: bool) -> int:
     if not net.keyed:
         return _delete_copies(connection, net)
+    return _put(connection, net, _delete_sql(net, in_place), "after", _going(in_place))
+
+
+def _going(in_place: bool) -> str:
+    return "n.cur and not n.pre" if in_place else "n.cur"
+
+
+def _delete_sql(net: Net, in_place: bool) -> str:
+    """Empty if no row is to go; and so for the others."""
     if net.tally and not net.tally.after:
-        return 0
+        return ""
     if net.tally and not net.tally.both:
         there = f"{matches(net.table, 'q.c{0}')} and {same(net.table.columns, 't.', 'q.c')}"
-        rows = run(connection, f"delete from {net.table.source} t using {side(net, '>')} q where {there}")
-        return _as_many(rows, net.tally.after)
-    which = "n.cur and not n.pre" if in_place else "n.cur"
-    rows = run(
-        connection,
-        f"delete from {net.table.source} t using {net.name} n where n.status in {ACTIVE} and {which} "
-        f"and {matches(net.table, key_of(net))} and {_untouched(net)}",
+        return f"delete from {net.table.source} t using {side(net, '>')} q where {there}"
+    return (
+        f"delete from {net.table.source} t using {net.name} n where n.status in {ACTIVE} and {_going(in_place)} "
+        f"and {matches(net.table, key_of(net))} and {_untouched(net)}"
     )
-    return _as_many(rows, net.tally.after if net.tally else _active(connection, net, which))
 
 
 def _delete_copies(connection: "Connection", net: Net) -> int:
@@ -126,48 +151,61 @@ def _delete_copies(connection: "Connection", net: Net) -> int:
 
 
 def _update(connection: "Connection", net: Net, in_place: bool) -> int:
-    if not in_place or (net.tally and not net.tally.both):
-        return 0
+    return _put(connection, net, _update_sql(net), "both", _CHANGING) if in_place else 0
+
+
+_CHANGING = "n.cur and n.pre"
+
+
+def _update_sql(net: Net) -> str:
     columns = [one for one in _written(net.table.columns) if one.identity != "a"]
-    if not columns:
-        return 0
+    if not columns or (net.tally and not net.tally.both):
+        return ""
     if net.tally and net.paired:
         to = ", ".join(f"{quoted(one.name)} = p.c{one.number}" for one in columns)
         there = f"{matches(net.table, 'q.c{0}')} and {same(net.table.columns, 't.', 'q.c')}"
-        rows = run(connection, f"update {net.table.source} t set {to} from {pairs(net)} where {there}")
-        return _as_many(rows, net.tally.both)
+        return f"update {net.table.source} t set {to} from {pairs(net)} where {there}"
     to = ", ".join(f"{quoted(one.name)} = n.p{one.number}" for one in columns)
-    which = "n.cur and n.pre"
-    rows = run(
-        connection,
-        f"update {net.table.source} t set {to} from {net.name} n where n.status in {ACTIVE} and {which} "
-        f"and {matches(net.table, key_of(net))} and {_untouched(net)}",
+    return (
+        f"update {net.table.source} t set {to} from {net.name} n where n.status in {ACTIVE} and {_CHANGING} "
+        f"and {matches(net.table, key_of(net))} and {_untouched(net)}"
     )
-    return _as_many(rows, net.tally.both if net.tally else _active(connection, net, which))
 
 
 def _insert(connection: "Connection", net: Net, in_place: bool) -> int:
+    sql = _insert_sql(net, in_place)
+    return run(connection, sql) if sql else 0
+
+
+def _insert_sql(net: Net, in_place: bool) -> str:
     if net.tally and not net.tally.before:
-        return 0
+        return ""
     columns = _written(net.table.columns)
     which = "n.pre and not n.cur" if in_place else "n.pre"
-    names = ", ".join(quoted(one.name) for one in columns)
+    into = f"{net.table.sql} ({', '.join(quoted(one.name) for one in columns)}) overriding system value"
     if net.tally and not net.tally.both and columns:
         values = ", ".join(f"p.c{one.number}" for one in columns)
-        into = f"{net.table.sql} ({names}) overriding system value"
-        return run(connection, f"insert into {into} select {values} from {side(net, '<')} p")
+        return f"insert into {into} select {values} from {side(net, '<')} p"
     values = ", ".join(f"n.p{one.number}" for one in columns)
     copies = "" if net.keyed else ", generate_series(1, n.copies)"
-    if not columns:
-        return run(
-            connection,
-            f"insert into {net.table.sql} select from {net.name} n{copies} where n.status in {ACTIVE} and {which}",
-        )
-    return run(
-        connection,
-        f"insert into {net.table.sql} ({names}) overriding system value select {values} from {net.name} n{copies} "
-        f"where n.status in {ACTIVE} and {which}",
-    )
+    rows = f"select {values} from {net.name} n{copies} where n.status in {ACTIVE} and {which}"
+    return f"insert into {into if columns else net.table.sql} {rows}"
+
+
+def _put(connection: "Connection", net: Net, sql: str, kind: str, which: str) -> int:
+    """Only rows that are as the effect left them: as many as the `kind` of the tally says, or as are marked so."""
+    if not sql:
+        return 0
+    rows = run(connection, sql)
+    return _as_many(rows, getattr(net.tally, kind) if net.tally else _active(connection, net, which))
+
+
+# What is done where every row can be put back as it is: in this order, to rows of that kind.
+_PLAIN_ACTS: "dict[str, tuple[str, Callable[[Net], str]]]" = {
+    "deleted": ("after", lambda net: _delete_sql(net, True)),
+    "updated": ("both", _update_sql),
+    "inserted": ("before", lambda net: _insert_sql(net, True)),
+}
 
 
 def _active(connection: "Connection", net: Net, which: str) -> int:

@@ -72,8 +72,6 @@ def _counted(connection: "Connection", ties: Ties, presuming: bool) -> dict[int,
         found |= _answers(connection, ties, asked)
         if again := {oid: one for oid, one in slower.items() if found[oid][-1]}:
             found |= _answers(connection, ties, again)
-    elif ties.nets:
-        run(connection, nets.loops(next(iter(ties.nets.values()))).sql)
     return found
 
 

@@ -102,9 +102,18 @@ class Question(NamedTuple):
     parameters: Sequence[Any] | dict[str, Any] | None = None
 
 
+class Answer(NamedTuple):
+    rows: list[tuple[Any, ...]]
+    number: int  # of rows that were read or written
+
+
 def ask_all(
     connection: "Connection", questions: Sequence[Question], again: bool = False
 ) -> list[list[tuple[Any, ...]]]:
+    return [one.rows for one in answers(connection, questions, again)]
+
+
+def answers(connection: "Connection", questions: Sequence[Question], again: bool = False) -> list[Answer]:
     """One after the other, in one trip to the server and back. `again`: the same will be asked on this connection once
     more, so that the server remembers how it finds the answers."""
     with connection.pipeline():
@@ -112,7 +121,7 @@ def ask_all(
             connection.execute(sql.encode(), parameters, prepare=again or None)
             for sql, parameters in questions
         ]
-    return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+    return [Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount) for cursor in cursors]
 
 
 def run(connection: "Connection", sql: str, parameters: Sequence[Any] | dict[str, Any] | None = None) -> int:

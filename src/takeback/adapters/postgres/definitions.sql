@@ -196,6 +196,10 @@ as $$
     where b.o->>0 = 'column' and b.o->3->>'_of' in ('r', 'p') and coalesce(b.o->3->>'generated', '') <> 'v'
       and (a.o is null or a.o->3->'_type' <> b.o->3->'_type' or a.o->3->'_modifier' <> b.o->3->'_modifier'
         or a.o->3->'collation' is distinct from b.o->3->'collation')
+      -- A partitioned table that goes takes its partitions along, and has no rows but theirs.
+      and not (b.o->3->>'_of' = 'p'
+        and exists (select from jsonb_array_elements(before) r(o) where r.o->>0 = 'relation' and r.o->1 = b.o->1)
+        and not exists (select from jsonb_array_elements(after) r(o) where r.o->>0 = 'relation' and r.o->1 = b.o->1))
     group by 1
   ) lost
 $$;

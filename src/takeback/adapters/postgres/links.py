@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from takeback.adapters.database.keyring import Keyring
 from takeback.adapters.database.waiting import USUAL, Waiting
 from takeback.adapters.postgres.connecting import PLAINLY, connect, driver, give_up
-from takeback.adapters.postgres.sighting import identity, refuse_another
+from takeback.adapters.postgres.sighting import introduced, refuse_another
 from takeback.model.database import Database
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Links:
 def _made(url: str, waiting: Waiting) -> Link:
     connection = connect(url, waiting, f"{PLAINLY}; {_ENDED_BY_SERVER}")
     try:
-        return Link(connection, identity(connection), time.monotonic())
+        return Link(connection, introduced(connection), time.monotonic())
     except BaseException:
         connection.close()
         raise

@@ -79,6 +79,15 @@ begin
   perform pg_catalog.set_config('takeback.busy', 'off', true);
 end $$;
 
+-- A table whose triggers of ours are not all there and enabled.
+create function takeback.switched_off() returns text
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select k.relation::oid::regclass::text from takeback.captured k join pg_class c on c.oid = k.relation
+  where (select count(*) from pg_trigger g where g.tgrelid = k.relation and g.tgname like 'zz\_takeback\__'
+    and g.tgenabled = 'A') <> 4 limit 1
+$$;
+
 create function takeback.schema_ended() returns event_trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -91,6 +100,11 @@ begin
   if program is null or current_setting('takeback.busy', true) = 'on' then return; end if;
   select * into kept from takeback.ddl d where d.op = program and d.pending;
   if kept.no is null then return; end if;
+  if tg_tag ~ '(TABLE|TRIGGER)$' and takeback.switched_off() is not null then
+    raise exception 'takeback cannot take back % of a program: what is written to % would not be captured', tg_tag,
+      takeback.switched_off()
+      using errcode = '0A000', hint = 'Nothing was changed. Leave the triggers zz_takeback_… as they are.';
+  end if;
   perform set_config('takeback.busy', 'on', true);
   now_is := takeback.snapshot();
   update takeback.ddl d set before = takeback.differing(kept.before, now_is), after = takeback.differing(now_is, kept.before),

@@ -1,6 +1,6 @@
 """One undo from beginning to end, in one transaction; and what it would do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.postgres import ops, shelf
@@ -38,6 +38,8 @@ from takeback.model.plan import OnConflict, Outcome, TargetOutcome
 
 if TYPE_CHECKING:
     from takeback.adapters.postgres.connecting import Connection
+
+    Rows = list[tuple[Any, ...]]
 
 TRIES = 5
 _ALONE = 2  # from this attempt on
@@ -100,13 +102,21 @@ def _outcome(database: Database, one: Any) -> TargetOutcome:
 def take_back(connection: "Connection", effect: Effect) -> dict[str, Any]:
     """Carry an undo out. Its own images are written under its own id, so that it can be undone in its turn."""
     refuse_guest(connection)
-    return _tried(connection, effect.undoes, lambda attempt: _take_back(connection, effect, attempt))
+    asked = [ops.question(effect.undoes, lock=True), ops.question(effect.id)]
+    return _tried(
+        connection,
+        effect.undoes,
+        asked,
+        lambda attempt, found: _take_back(connection, effect, attempt, found),
+    )
 
 
-def _take_back(connection: "Connection", effect: Effect, attempt: int) -> dict[str, Any]:
+def _take_back(
+    connection: "Connection", effect: Effect, attempt: int, found: "Sequence[Rows]"
+) -> dict[str, Any]:
     on_conflict = OnConflict(effect.change.args.get("on_conflict", OnConflict.REFUSE))
     partial = bool(effect.change.args.get("partial"))
-    rows, own = ask_all(connection, [ops.question(effect.undoes, lock=True), ops.question(effect.id)])
+    rows, own = found
     if own:
         return {}
     op = ops.found(connection, rows)
@@ -160,11 +170,12 @@ def _unwind(
 
 def reverse(connection: "Connection", effect: Effect) -> None:
     """As if it had never been, marker included: for a change whose later steps failed."""
-    _tried(connection, effect.id, lambda attempt: _reverse(connection, effect, attempt))
+    asked = [ops.question(effect.id, lock=True)]
+    _tried(connection, effect.id, asked, lambda attempt, found: _reverse(connection, attempt, found[0]))
 
 
-def _reverse(connection: "Connection", effect: Effect, attempt: int) -> dict[str, Any]:
-    op = ops.find(connection, effect.id, lock=True)
+def _reverse(connection: "Connection", attempt: int, rows: "Rows") -> dict[str, Any]:
+    op = ops.found(connection, rows)
     if op is None:
         return {}
     if op.undone_by:
@@ -204,16 +215,20 @@ def _stop_others(connection: "Connection", op: Op) -> None:
         run(connection, f"lock table {name} in share row exclusive mode")
 
 
-def _tried(connection: "Connection", effect: str, work: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+def _tried(
+    connection: "Connection",
+    effect: str,
+    asked: Sequence[Question],
+    work: "Callable[[int, Sequence[Rows]], dict[str, Any]]",
+) -> dict[str, Any]:
     """Others write at the same time: what was found may have moved before it was put back. Then it is looked at
-    again; if they are quicker once more, they must wait."""
+    again; if they are quicker once more, they must wait. What is `asked` first is asked with the beginning."""
     errors = driver().errors
-    begin = f"begin isolation level read committed; {patience(connection)}"
+    begin = [Question("begin isolation level read committed"), Question(patience(connection))]
     for attempt in range(TRIES):
         left = TRIES - 1 - attempt
-        run(connection, begin)
         try:
-            found = work(attempt)
+            found = work(attempt, ask_all(connection, [*begin, *asked])[len(begin) :])
         except (errors.SerializationFailure, errors.DeadlockDetected):
             give_up(connection)
             if not left:

@@ -20,13 +20,23 @@ where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.pid is not 
 """
 
 
+_WHO = (
+    "(select system_identifier from pg_control_system()), "
+    "(select oid::int8 from pg_database where datname = current_database())"
+)
+# As takeback.keeper() says, and nothing where that is not.
+_KEEPER = "(select pg_has_role(session_user, nspowner, 'usage') from pg_namespace where nspname = 'takeback')"
+
+
 def identity(connection: "Connection") -> str:
     """Of the server and the database in it: another one may have the same name."""
-    system, database = ask(
-        connection,
-        "select (select system_identifier from pg_control_system()), "
-        "(select oid::int8 from pg_database where datname = current_database())",
-    )[0]
+    system, database = ask(connection, f"select {_WHO}")[0]
+    return f"{system}/{database}"
+
+
+def introduced(connection: "Connection") -> str:
+    """The same, and the connection knows whether its role may put rows back."""
+    system, database, connection.keeper = ask(connection, f"select {_WHO}, {_KEEPER}")[0]
     return f"{system}/{database}"
 
 

@@ -6,9 +6,10 @@ from takeback.adapters.postgres.logs import MANY, log_name
 from takeback.adapters.postgres.tables import SCHEMA, Column, Table, literal, quoted
 
 EVENTS = {"i": "insert", "u": "update", "d": "delete", "t": "truncate"}
-# While no effect is open this is all that a statement costs. A program with its own driver has a role of its own, by
-# which it is known whatever it sets.
-ACTIVE = "(coalesce(current_setting('takeback.op', true), '') <> '' or starts_with(session_user::text, 'takeback_'))"
+# While no effect is open this is all that a statement costs, so it says no more than it must: what was never set is
+# null, and so is its comparison, which does not count. A program with its own driver has a role of its own, by which it
+# is known whatever it sets.
+ACTIVE = "(current_setting('takeback.op', true) <> '' or starts_with(session_user::text, 'takeback_'))"
 _OP = """case when starts_with(session_user::text, 'takeback_') then takeback.tagged()
     when starts_with(current_setting('takeback.op', true), 'p')
       then takeback.program(substr(current_setting('takeback.op'), 2)::bigint)

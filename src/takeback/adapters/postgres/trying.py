@@ -77,6 +77,8 @@ def _for_real(
     rows = act()
     touched = tally.catalogs()
     _refuse_unknown(touched)
+    if "pg_trigger" in touched:
+        _refuse_switched_off(connection)
     start = tally.mark()
     new = _note(connection, op, tried, touched)
     tally.forget_since(start)
@@ -120,6 +122,16 @@ def _refuse_unknown(catalogs: set[str]) -> None:
         raise NoRemedy(
             f"The statement changes {names}, which takeback cannot take back there.",
             hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.",
+        )
+
+
+def _refuse_switched_off(connection: "Connection") -> None:
+    name = ask(connection, "select takeback.switched_off()")[0][0]
+    if name:
+        raise NoRemedy(
+            f"What is written to {name} would not be captured any more: its triggers zz_takeback_… are changed.",
+            hint="It was rolled back; nothing was changed. Name the triggers that are meant instead of ALL or USER; "
+            "`takeback sql protect` puts right what others switched off.",
         )
 
 

@@ -141,7 +141,7 @@ def _other_columns(before: list[Any], now: list[Any]) -> str:
         if names
     ]
     return (
-        f"the table has other columns since ({'; '.join(parts)})"
+        f"the table has other columns since ({'; '.join(parts)}); if an undo or an effect did that, it goes back first"
         if parts
         else "the table has other columns since"
     )
@@ -173,21 +173,25 @@ def carry_out(connection: "Connection", seen: Look, logged: bool = True) -> dict
     psycopg = driver()
     touched = [one.table for one in seen.ties.nets.values()]
     off, on = (_ALL_OFF, _ALL_ON) if seen.full else (applying.quiet(touched), applying.loud(touched))
+    first = [patience(connection), *([] if logged else ["set local takeback.op = ''"])]
+    first += [*off, "set constraints all deferred"]
+    first += [nets.loops(one).sql for one in list(seen.ties.nets.values())[:1] if seen.plain]
+    # What is deferred happens first: it may change the rows once more.
+    settled = Question("set constraints all immediate")
+    again = [
+        asked for one in seen.ties.nets.values() for asked in (nets.loops(one), applying.about_differing(one))
+    ]
+    last = [settled, *again, *map(Question, on)]
+    broken: list[str] = []
     try:
-        first = [patience(connection)]
-        if not logged:
-            first.append("set local takeback.op = ''")
-        run(connection, "; ".join([*first, *off, "set constraints all deferred"]))
-        done = applying.apply(connection, seen.ties, seen.full)
-        broken = checking.violated(connection, seen.ties) if seen.full else []
-        # What is deferred happens first: it may change the rows once more.
-        settled = Question("set constraints all immediate")
-        again = [
-            asked
-            for one in seen.ties.nets.values()
-            for asked in (nets.loops(one), applying.about_differing(one))
-        ]
-        differing = ask_all(connection, [settled, *again, *map(Question, on)])[1 : len(again) + 1][1::2]
+        if seen.plain and seen.full:
+            done, found = applying.apply_at_once(connection, seen.ties, list(map(Question, first)), last)
+        else:
+            run(connection, "; ".join(first))
+            done = applying.apply(connection, seen.ties, seen.full)
+            broken = checking.violated(connection, seen.ties) if seen.full else []
+            found = ask_all(connection, last)
+        differing = found[1 : len(again) + 1][1::2]
     except (
         psycopg.errors.IntegrityError,
         psycopg.errors.RaiseException,

@@ -45,6 +45,7 @@ class SqliteAdapter:
         self._lock = threading.RLock()  # one question at a time
         self._held: dict[str, SqliteSession] = {}  # what waits for a person, by effect
         self._committed: dict[str, SqliteSession] = {}  # by what they committed last
+        self._tell = _telling(self._held, waiting)
 
     # -- Databases
 
@@ -259,11 +260,6 @@ class SqliteAdapter:
 
     # -- the process
 
-    def _tell(self, process: int, words: str) -> None:
-        """For whom it waits; what is held here is known by its effect."""
-        held = next((id for id, session in self._held.items() if session.pid == process), "")
-        self._waiting.tell(f"waiting for {Holder(held, session=words).words}")
-
     def _made(self, database: Database, what: str, *given: Any) -> Any:
         return self._exchange(database, InDoubt, what, *given)
 
@@ -287,6 +283,17 @@ class SqliteAdapter:
 
     def _whole(self, database: Database) -> Database:
         return database._replace(url=self._keyring.url(database))
+
+
+def _telling(held: dict[str, SqliteSession], waiting: Waiting) -> Callable[[int, str], None]:
+    """For whom it waits; what is held here is known by its effect. It does not know the adapter: a process that knows
+    who knows it would outlive them both for a while."""
+
+    def tell(process: int, words: str) -> None:
+        effect = next((id for id, session in held.items() if session.pid == process), "")
+        waiting.tell(f"waiting for {Holder(effect, session=words).words}")
+
+    return tell
 
 
 def database_of(effect: Effect) -> Database:
