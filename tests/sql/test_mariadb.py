@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from takeback.adapters.database.keyring import Keyring
-from takeback.adapters.mariadb import net, undoing
+from takeback.adapters.mariadb import net, undoing, wire
 from takeback.adapters.mariadb.logs import log_of
 from takeback.errors import (
     Conflict,
@@ -303,6 +303,35 @@ def test_an_address_that_leads_nowhere_is_told_without_the_password(url, bench):
         bench.adapter().connect(address)
     assert told.value.hint
     assert PASSWORD not in str(told.value) and "wrong-one" not in str(told.value)
+
+
+def test_an_option_that_is_not_known_is_misuse(bench):
+    keyring = Keyring()
+    bench.keyring = keyring
+    start = bench.place.url
+    for option in ("x=1", "ssl_verify", "local_infile=1"):
+        with pytest.raises(Misuse, match="not known") as told:
+            bench.adapter().connect(keyring.named(f"{start}?{option}"))
+        assert "ssl_ca" in told.value.hint
+    bench.adapter().connect(keyring.named(f"{start}?charset=utf8mb4")).close()
+
+
+def test_a_server_that_says_nothing_is_not_waited_for(bench, monkeypatch):
+    """As one of something else, which waits until it is spoken to."""
+    import socket
+
+    monkeypatch.setattr(wire, "PATIENCE", 1)
+    bench.keyring = Keyring()
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        address = bench.keyring.named(f"mariadb://root@127.0.0.1:{server.getsockname()[1]}/x")
+        with pytest.raises(ResourceUnreachable, match="does not answer"):
+            bench.adapter().connect(address)
+
+
+def test_what_takes_longer_than_a_greeting_is_waited_for(bench, monkeypatch):
+    monkeypatch.setattr(wire, "PATIENCE", 1)
+    with closing(bench.adapter().connect(bench.database)) as session:
+        assert session.read("SELECT SLEEP(1.5)", None).rows == ((0,),)
 
 
 def test_an_address_without_a_database_is_misuse(bench):

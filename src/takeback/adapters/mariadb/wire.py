@@ -114,7 +114,11 @@ def connected(database: Database, url: str) -> Wire:
     options = _options(url)
     try:
         with words(database):
-            return Wire(pymysql.connect(**options), database)
+            connection: Any = pymysql.connect(**options)
+            connection._read_timeout = (
+                None  # only for the greeting: what else would be silent for long is at work
+            )
+            return Wire(connection, database)
     except ResourceUnreachable as error:
         raise ServerUnreachable(str(error), hint=error.hint) from None
 
@@ -130,7 +134,12 @@ def _options(url: str) -> dict[str, Any]:
     name = unquote(parts.path.lstrip("/"))
     if not name or "/" in name:
         raise Misuse(f"{without_password(url)!r} names no database on the server.", hint=_EXAMPLE)
-    query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+    query = {key: values[-1] for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
+    for key in sorted(query.keys() - _KNOWN):
+        raise Misuse(
+            f"{without_password(url)!r} has an option that is not known: {key}.",
+            hint=f"Known are {', '.join(sorted(_KNOWN))}.",
+        )
     options: dict[str, Any] = {
         "host": parts.hostname or "localhost",
         "port": port,
@@ -140,6 +149,7 @@ def _options(url: str) -> dict[str, Any]:
         "charset": "utf8mb4",
         "autocommit": True,
         "connect_timeout": PATIENCE,
+        "read_timeout": PATIENCE,
         "program_name": "takeback",
     }
     if socket := query.get("unix_socket") or query.get("socket"):
@@ -153,6 +163,8 @@ def _options(url: str) -> dict[str, Any]:
     return options
 
 
+# `charset` and `ssl` are what other drivers are told in the same address: text is text here, and TLS is used anyway.
+_KNOWN = frozenset(("unix_socket", "socket", "ssl", "ssl_ca", "ssl_cert", "ssl_key", "charset"))
 _EXAMPLE = "For example mariadb://user:password@host:3306/database."
 
 
