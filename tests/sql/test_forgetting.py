@@ -38,6 +38,10 @@ def test_the_images_go_with_the_power_to_undo(tb: Takeback, shop: Path) -> None:
     assert images(shop) == 0
     with pytest.raises(takeback.Refused, match="forgotten"):
         tb.undo(effect)
+    for one in (effect, tb.effect(effect.id)):
+        with pytest.raises(takeback.Refused, match="forgotten: the rows that it changed are gone") as told:
+            tb.rows(one)
+        assert "takeback show" in told.value.hint
 
 
 def test_a_database_that_is_away_is_asked_again_by_the_next_sweep(

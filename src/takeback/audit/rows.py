@@ -8,7 +8,7 @@ from takeback.adapters.database.protocol import Databases, RowChange
 from takeback.audit.diff import Part
 from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.review import MOST_ROWS, shown_rows
-from takeback.errors import Misuse, Refused
+from takeback.errors import Forgotten, Misuse, Refused
 from takeback.model.database import from_json, resource_of
 from takeback.model.effect import REVIEWED, Effect, State
 from takeback.model.ids import short
@@ -31,6 +31,12 @@ def changed_rows(parts: Parts, effect: Effect, table: str = "", limit: int = MOS
     adapter = adapter_of(parts, effect.change.adapter)
     if not isinstance(adapter, Databases):
         raise Misuse("This effect touched no database.", hint="`takeback show` lists what it touched.")
+    if effect.forgotten:
+        raise Forgotten(
+            f"Effect {short(effect.id)} was forgotten: the rows that it changed are gone.",
+            hint=f"`takeback show {short(effect.id)}` still tells how many there were.",
+            effect=effect.id,
+        )
     rows = shown_rows(parts.blobs, effect) if effect.waits_for else adapter.rows(effect)
     found = (row for row in rows if not table or _named(row.table, table))
     first = tuple(islice(found, limit + 1))

@@ -11,6 +11,7 @@ from takeback.adapters.sqlite.child.missing import refuse_missing
 from takeback.adapters.sqlite.child.opening import said
 from takeback.adapters.sqlite.child.place import Place
 from takeback.adapters.sqlite.child.recording import told
+from takeback.errors import Forgotten
 
 
 def op(place: Place, id: str) -> Op | None:
@@ -134,6 +135,11 @@ def rows(place: Place, id: str, after: int, limit: int) -> list[Any]:
     mine = op(place, id)
     if mine is None:
         return []
+    if mine.released:
+        raise Forgotten(
+            f"Effect {id[:8]} was forgotten: the rows that it changed are gone.",
+            hint=f"`takeback show {id[:8]}` still tells how many there were.",
+        )
     told: list[Any] = []
     with place.as_ours():
         if not after:

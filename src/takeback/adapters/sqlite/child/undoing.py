@@ -110,7 +110,10 @@ def _op(place: Place, id: str) -> Op:
             hint="Is it another file of the same name, or an older copy of it?",
         )
     if op.released:
-        raise Forgotten(f"Effect {id[:8]} was forgotten: what it would take to undo it is gone.")
+        raise Forgotten(
+            f"Effect {id[:8]} was forgotten: what it would take to undo it is gone.",
+            hint=f"`takeback show {id[:8]}` still tells what it did.",
+        )
     if op.undone_by:
         raise Refused(
             f"Effect {id[:8]} is already undone (by {op.undone_by[:8]}).",
