@@ -10,7 +10,7 @@ import takeback
 from takeback.adapters.redis.choosing import choose
 from takeback.adapters.redis.images import Image
 from takeback.adapters.redis.known import Known
-from takeback.errors import Misuse, Refused, StatementFailed
+from takeback.errors import Misuse, Refused, ResourceUnreachable, StatementFailed
 from takeback.model.plan import OnConflict, Outcome
 from takeback.testing.adapter_desk import Desk
 from tests.servers.process import PASSWORD, wait_until
@@ -378,3 +378,16 @@ def test_a_database_that_is_no_number_is_refused(shop: Shop, name: str) -> None:
     address = shop.database.url.rpartition("/")[0] + "/" + name
     with pytest.raises(Misuse, match="no number"), shop.tb.run("work") as run:
         run.sql(address)
+
+
+def test_a_database_that_the_server_does_not_have_is_told_with_the_address(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = shop.database.server
+    monkeypatch.setenv("FAR", server.url(999_999))
+    with (
+        pytest.raises(ResourceUnreachable, match=r"no such database .*/999999") as told,
+        shop.tb.run("work") as run,
+    ):
+        run.sql("env:FAR")
+    assert "number at the end of the address" in told.value.hint and PASSWORD not in str(told.value)

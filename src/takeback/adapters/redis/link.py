@@ -103,6 +103,12 @@ def open_link(url: str, shown: str) -> Link:
             hint="The store keeps no password: give the address as env:NAME, or with its password in TAKEBACK_SQL.",
         ) from None
     except ResponseError as error:
+        if "index" in str(error) and "out of range" in str(error):
+            raise ResourceUnreachable(
+                f"There is no such database on the server: {shown}.",
+                hint="Look at the number at the end of the address; a server has 16 databases, from 0, unless it is "
+                "set otherwise.",
+            ) from None
         raise trouble(error) from None
     except _lost() as error:
         raise ServerUnreachable(
