@@ -65,6 +65,26 @@ def test_a_dropped_table_whose_rows_point_nowhere_now_is_a_conflict(full):
         full.undo(effect)
 
 
+def test_what_was_kept_of_a_table_that_others_dropped_is_still_shown(users):
+    effect = users.do("delete from users where id = 1", "update users set age = 41 where id = 2")
+    users.run("drop table users", "create table users (id int primary key)")
+    users.protect()
+    rows = [(row.table, row.before, row.after) for row in users.adapter().rows(effect)]
+    ann, bob = (
+        {"id": str(id), "name": name, "age": age} for id, name, age in ((1, "Ann", "30"), (2, "Bob", "40"))
+    )
+    assert sorted(rows, key=str) == sorted(
+        [
+            ("public.users", ann, None),
+            ("public.users", bob, None),
+            ("public.users", None, bob | {"age": "41"}),
+        ],
+        key=str,
+    )
+    with pytest.raises(Conflict, match="dropped since"):
+        users.undo(effect)
+
+
 def test_what_hangs_on_a_dropped_table_is_not_lost(full):
     full.run("create view old as select * from users")
     with pytest.raises(StatementFailed, match="other objects depend on it"):

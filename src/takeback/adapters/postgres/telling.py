@@ -8,7 +8,7 @@ from takeback.adapters.postgres import net as nets
 from takeback.adapters.postgres.connecting import ask
 from takeback.adapters.postgres.logs import log_name
 from takeback.adapters.postgres.net import CONFLICTS, Net, key_of, matches, same
-from takeback.adapters.postgres.tables import Table, quoted, tables
+from takeback.adapters.postgres.tables import Column, Table, quoted, tables
 from takeback.model.ids import short
 
 if TYPE_CHECKING:
@@ -147,8 +147,22 @@ def effect_rows(
     connection: "Connection", op: int, logs: Sequence[int], turned: bool = False, wide: bool = True
 ) -> Generator[RowChange]:
     """What an effect changed, table by table; `op` is the one that the images are of."""
-    for net in _nets(connection, op, logs, turned, wide):
+    found = list(_nets(connection, op, logs, turned, wide))
+    gone = sorted(set(logs) - {net.log for net in found})
+    for net in (*found, *(Net(table, log, op, turned, wide) for log, table in _dropped(connection, gone))):
         yield from row_changes(connection, net)
+
+
+def _dropped(connection: "Connection", logs: Sequence[int]) -> Iterator[tuple[int, Table]]:
+    """Tables that are no more, as their logs know them: without a key."""
+    for log, oid, shown, shape in ask(
+        connection,
+        "select no, relation::int8, name, shape from takeback.log where no = any (%s)",
+        [list(logs)],
+    ):
+        schema, _, name = shown.partition(".")
+        columns = tuple(Column(one[0], one[4], "", "", False, "", tuple(one)) for one in shape)
+        yield log, Table(oid, schema, name, "r", False, oid, False, columns)
 
 
 def net_counts(
