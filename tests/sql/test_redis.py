@@ -279,7 +279,7 @@ def test_unprotecting_leaves_nothing_behind(shop: Shop) -> None:
         ("redis://:wrong@127.0.0.1:{port}/0", takeback.ResourceUnreachable, "did not accept"),
         ("redis://127.0.0.1:{port}/0", takeback.ResourceUnreachable, "did not accept|lacks a right"),
         ("redis://:{password}@127.0.0.1:nonsense/0", takeback.Misuse, "no address"),
-        ("redis://:{password}@127.0.0.1:{port}/99999", takeback.Refused, "out of range|invalid DB"),
+        ("redis://:{password}@127.0.0.1:{port}/99999", takeback.ResourceUnreachable, "no such database"),
     ],
 )
 def test_a_wrong_address_is_said_in_one_sentence_without_the_password(
