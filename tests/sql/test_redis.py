@@ -292,6 +292,16 @@ def test_a_wrong_address_is_said_in_one_sentence_without_the_password(
     assert PASSWORD not in f"{error.value} {error.value.hint}" and "wrong" not in str(error.value)
 
 
+def test_who_only_reads_or_is_refused_leaves_nothing_behind(shop: Shop) -> None:
+    with shop.tb.run("work") as run, run.sql(shop.database.url) as db:
+        assert db.execute("GET", ["k"]).rows == ((None,),)
+        with pytest.raises(Refused):
+            db.execute("EVAL", ["return 1", 0])
+    with pytest.raises(Misuse, match="shown before it is made"), shop.tb.run("work") as run:
+        run.sql(shop.database.url, review=True)
+    assert shop.others.keys("*") == []
+
+
 def test_a_server_that_may_drop_the_marks_is_refused(shop: Shop) -> None:
     shop.others.config_set("maxmemory", "1gb")
     shop.others.config_set("maxmemory-policy", "allkeys-lru")

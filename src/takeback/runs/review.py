@@ -28,7 +28,7 @@ class ReviewedSql(Sql):
         if not isinstance(session, Reviewing):
             session.close()
             raise Misuse(
-                f"What {session.database.engine} is told to change cannot be shown before it is made.",
+                "What this kind of database is told to change cannot be shown before it is made.",
                 hint="Nothing was changed. Made at once (without --dry-run or --review), it can be taken back.",
             )
         if not limit > 0:
