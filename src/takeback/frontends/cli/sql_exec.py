@@ -62,7 +62,8 @@ def _decided(asked: Asked, tb: "Takeback", run: "Run", effect: Effect) -> Effect
         raise Misuse(
             "This database cannot hold a transaction for another process now, and there is no terminal to ask at.",
             hint="Nothing was changed. PostgreSQL can with max_prepared_transactions above 0, as long as not all of "
-            "them are taken by others that wait (`takeback status`). In Python, run.sql(…, review=True) holds it until run.keep or run.undo.",
+            "them are taken by others that wait (`takeback status`). In Python, run.sql(…, review=True) holds it until "
+            "run.keep or run.undo.",
         )
     sys.stderr.write("Keep it? [y/N] ")
     sys.stderr.flush()
