@@ -54,6 +54,8 @@ RECOVERY: dict[tuple[str, Standing], Step] = {
     ("undo", Standing.AFTER): Step(TIDY, DONE),
     ("undo", Standing.FOREIGN): Step("", STICK),
     ("undo", Standing.UNKNOWN): Step("", STICK),
+    # Nobody can be asked, and a second time under the same key is once.
+    ("again", Standing.UNKNOWN): Step(APPLY, DONE),
     # A person had a look: what is someone else's by now stays stuck.
     ("stuck", Standing.BEFORE): Step(TIDY, ABORT),
     ("stuck", Standing.BETWEEN): Step(UNDO, ABORT),
@@ -205,6 +207,8 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
     standing = sighting.standing if sighting else Standing.BEFORE
     row = {State.PROPOSED: "proposed", State.STUCK: "stuck"}.get(effect.state)
     making = "undo" if effect.is_undo else "kept" if REVIEWED in effect.change.args else "do"
+    if sighting and sighting.again and row != "proposed":
+        row = "again"
     step = RECOVERY.get((row or making, standing))
     detail = sighting.detail if sighting else ""
     if step is None:
@@ -217,7 +221,7 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
         return "aborted", ""
     if step.act == APPLY:
         try:
-            adapter.apply(effect)
+            effect = effect._replace(receipt=adapter.apply(effect).data)
             if (seen := adapter.verify(effect)).standing is not Standing.AFTER:
                 return _stuck(
                     parts, lease, effect, f"{why} It could not be completed: {seen.detail}"
@@ -237,6 +241,8 @@ def _receipt(adapter: Adapter, effect: Effect, first: Sighting | None) -> dict[s
     """What its process did not live to tell; it may have come about only now."""
     if first and first.standing is Standing.AFTER:
         return first.receipt
+    if effect.receipt:
+        return effect.receipt
     return adapter.verify(effect).receipt if adapter.traits.marks else {}
 
 

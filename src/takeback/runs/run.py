@@ -23,7 +23,7 @@ from takeback.engine.undo import (
 )
 from takeback.errors import Drifted, Misuse, ResourceUnreachable, StoreBusy
 from takeback.model.change import EDIT, Change, intent
-from takeback.model.effect import Effect
+from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
 from takeback.model.plan import UndoResult, on_conflict_named
 from takeback.model.record import Draft, Kind, canonical
@@ -31,6 +31,7 @@ from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.runs import checkpoints
 from takeback.runs.boxing import Boxing
+from takeback.runs.calling import Calling
 from takeback.runs.commands import Commands
 from takeback.runs.heartbeat import Heartbeat
 from takeback.runs.held import dropped, refuse_unkept
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 TURN_SECONDS = 10
 
 
-class Run(Verbs, Boxing, Commands, Watching, Querying):
+class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
     """Use it as a context manager: an exception takes back everything not kept, a normal end keeps it."""
 
     def __init__(
@@ -121,6 +122,9 @@ class Run(Verbs, Boxing, Commands, Watching, Querying):
                 self._count()
             return effect
 
+    def _outlast(self, seconds: float) -> None:
+        """Until LEASE."""
+
     def _hold(self, change: Change, options: Options) -> Effect | None:
         """Ready and not made: it waits for a person to keep or drop it."""
         from takeback.engine.held import hold
@@ -166,8 +170,15 @@ class Run(Verbs, Boxing, Commands, Watching, Querying):
                 again = isinstance(error, StoreBusy) or (change.kind == EDIT and not terms.checks)
                 if not again or time.monotonic() > until:
                     raise
-            if not self._settle_the_dead():
+            if not self._settle_own() and not self._settle_the_dead():
                 time.sleep(0.01)
+
+    def _settle_own(self) -> bool:
+        """What was left in doubt here, and is asked for again."""
+        from takeback.engine.recover import settle_open
+
+        found = settle_open(self._parts, self._lease, (State.INTENDED,))
+        return any(one.outcome != "left" for one in found)
 
     def _settle_the_dead(self) -> bool:
         from takeback.engine.recover import recover
