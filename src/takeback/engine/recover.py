@@ -85,7 +85,11 @@ def recover(
     """Settle what dead processes left. What a living process is working on is left alone."""
     parts = parts._replace(adapters=AskedOnce(parts.adapters))
     settled: list[Settled] = []
+    resumed: set[str] = set()
     for info in list(parts.journal.runs(unfinished=True)):
+        if info.on_death is OnDeath.RESUME:
+            resumed.add(info.id)  # whoever goes on with it settles what was left, and knows its functions
+            continue
         if only and info.id != only:
             continue
         states = (State.PROPOSED, State.INTENDED) + ((State.STUCK,) if stuck_too else ())
@@ -112,7 +116,8 @@ def recover(
     told = {one.effect for one in settled}
     # Of a run that has ended: what was held, and was being made when its process died.
     left = (State.INTENDED, State.STUCK) if stuck_too else (State.INTENDED,)
-    settled += _of_ended_runs(parts, me, now, lasts, told, left) if not only else []
+    if not only:
+        settled += _of_ended_runs(parts, me, now, lasts, told, left, resumed)
     # Told once, as it stands at the end: one that was found made may have been taken back with its run.
     return tuple({one.effect: one for one in settled}.values())
 
@@ -356,11 +361,11 @@ def _told(parts: Parts, result: UndoResult, info: RunInfo) -> list[Settled]:
 
 
 def _of_ended_runs(
-    parts: Parts, me: Owner, now: int, lasts: int, told: set[str], states: tuple[State, ...]
+    parts: Parts, me: Owner, now: int, lasts: int, told: set[str], states: tuple[State, ...], but: set[str]
 ) -> list[Settled]:
     settled: list[Settled] = []
     for effect in list(parts.journal.effects(Query(states=states))):
-        if effect.id in told:
+        if effect.id in told or effect.run in but:
             continue
         try:
             lease = parts.leases.acquire(effect.run, me, now, lasts)

@@ -123,7 +123,7 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
             return effect
 
     def _outlast(self, seconds: float) -> None:
-        """Until LEASE."""
+        self._heartbeat.outlast(seconds)
 
     def _hold(self, change: Change, options: Options) -> Effect | None:
         """Ready and not made: it waits for a person to keep or drop it."""
