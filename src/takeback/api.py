@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from takeback.deciding import Deciding
 from takeback.errors import LeaseHeld, Misuse, Refused, TakebackError, Unavailable
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _ALL = 1 << 40
 
 
-class Takeback(Upkeep):
+class Takeback(Upkeep, Deciding):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.recovered: tuple[Settled, ...] = ()
@@ -261,19 +262,6 @@ class Takeback(Upkeep):
                     error.hint = f"Before it {names} was made, and stays. Of this one: {error.hint}"
                 raise
         return self._say_kept(effects)
-
-    def settle(self, effect: "Effect | str", happened: bool, *, receipt: Any = None, by: str = "") -> Effect:
-        """Say of a call that is in doubt whether it happened; `receipt` is what it would have returned. Then its run,
-        if that is over, follows its policy, and whoever waited for it goes on."""
-        from takeback.engine.recover import recover
-        from takeback.engine.word import refuse_unsettleable, settle
-
-        found = self.effect(name_of(effect))
-        refuse_unsettleable(found)
-        with self._leased(found.run) as lease:
-            settle(self.parts, lease, found, happened, receipt, by)
-        recover(self.parts, myself(), now(), self._lease_lasts, only=found.run)
-        return self.effect(found.id)
 
     def _say_kept(self, effects: "Sequence[Effect]") -> tuple[Effect, ...]:
         fresh = [self.effect(one.id) for one in effects]

@@ -132,6 +132,10 @@ class InDoubt(Unavailable):
     """The answer was lost: whether it happened is found out by looking, not by trying again."""
 
 
+class AwaitingApproval(Unavailable):
+    """Nothing was done yet: a person has to say yes first."""
+
+
 class LeaseHeld(Unavailable):
     """Another process is working on this run."""
 

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Misuse
 from takeback.model.change import Change
-from takeback.model.effect import Effect
+from takeback.model.effect import Effect, State, waits_for_approval
+from takeback.model.run import RunInfo
 from takeback.runs.names import names_of
 from takeback.runs.verbs import Options
+from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.adapters.call.action import Action
@@ -66,6 +68,14 @@ class Calling(ABC):
         adapter = self._parts.adapters["call"]
         assert isinstance(adapter, CallAdapter)
         return adapter
+
+
+def awaiting(parts: "Parts", info: RunInfo) -> int:
+    """How many of its effects wait for an approval: asked for again, each is at the place where it was."""
+    if not info.effects:
+        return 0
+    found = parts.journal.effects(Query(run=info.id, states=(State.PROPOSED,)))
+    return sum(1 for one in found if waits_for_approval(one))
 
 
 def _expectation(

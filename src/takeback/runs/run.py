@@ -21,7 +21,7 @@ from takeback.engine.undo import (
     refuse_untouched,
     roll_back,
 )
-from takeback.errors import Drifted, Misuse, ResourceUnreachable, StoreBusy
+from takeback.errors import AwaitingApproval, Drifted, Misuse, ResourceUnreachable, StoreBusy
 from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
@@ -31,7 +31,7 @@ from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.runs import checkpoints
 from takeback.runs.boxing import Boxing
-from takeback.runs.calling import Calling
+from takeback.runs.calling import Calling, awaiting
 from takeback.runs.commands import Commands
 from takeback.runs.heartbeat import Heartbeat
 from takeback.runs.held import dropped, refuse_unkept
@@ -67,7 +67,7 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
         self._lease = lease
         self._settings = settings
         self._lock = threading.RLock()
-        self._position = info.effects
+        self._position = info.effects - awaiting(parts, info)
         self._since_checkpoint = 0
         self._signals: Interruptions | None = None
         self._heartbeat = Heartbeat(parts.leases, lease, now, settings.lease_seconds * 1_000_000)
@@ -112,6 +112,7 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
                 options.checks,
                 options.expects,
                 agent=self.agent,
+                asked_after=self._asked_after(),
                 held_back=self.uninterrupted,
             )
             effect = self._do_in_turn(change, terms)
@@ -121,6 +122,10 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
                 self._position += 1
                 self._count()
             return effect
+
+    def _asked_after(self) -> int:
+        patience = self._settings.approval_seconds
+        return self._now() - patience * 1_000_000 if patience else 0
 
     def _outlast(self, seconds: float) -> None:
         self._heartbeat.outlast(seconds)
@@ -309,6 +314,8 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
                     self.close()
             elif self._info.on_death is OnDeath.FINISH:
                 self._end_undo()
+            elif isinstance(error, AwaitingApproval):
+                self.suspend(str(error))
             elif isinstance(error, KeyboardInterrupt) or (self._signals and self._signals.arrived):
                 self.suspend(f"interrupted: {type(error).__name__}")
             else:
