@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Conflict,
         Corrupt,
         Denied,
+        Diverged,
         Drifted,
         Failed,
         Forgotten,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from takeback.model.settings import Settings
     from takeback.policy import checks
     from takeback.runs.run import Run
+    from takeback.runs.workflow import Workflow, workflow
 
 __version__ = "0.1.0"
 
@@ -55,6 +57,7 @@ _HOMES = {
     "takeback.model.run": ("Checkpoint", "RunInfo"),
     "takeback.model.settings": ("Settings",),
     "takeback.runs.run": ("Run",),
+    "takeback.runs.workflow": ("Workflow", "workflow"),
 }
 
 __all__ = [
@@ -67,6 +70,7 @@ __all__ = [
     "Conflict",
     "Corrupt",
     "Denied",
+    "Diverged",
     "Drifted",
     "Effect",
     "Failed",
@@ -98,8 +102,10 @@ __all__ = [
     "UndoResult",
     "ValidationFailed",
     "VerifyFailed",
+    "Workflow",
     "checks",
     "open",
+    "workflow",
 ]
 
 

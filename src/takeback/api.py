@@ -1,5 +1,6 @@
 """Takeback: a store opened. The only place that wires the concrete parts together."""
 
+import json
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -9,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from takeback.errors import LeaseHeld, Misuse, Refused, TakebackError, Unavailable
+from takeback.errors import LeaseHeld, Misuse, TakebackError, Unavailable
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
 from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
@@ -22,6 +23,7 @@ from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
 from takeback.upkeep import Upkeep, now
+from takeback.workflows import Workflows, refuse_over
 
 if TYPE_CHECKING:
     from takeback.adapters.database.protocol import RowChange
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 _ALL = 1 << 40
 
 
-class Takeback(Upkeep):
+class Takeback(Upkeep, Workflows):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.recovered: tuple[Settled, ...] = ()
@@ -78,20 +80,33 @@ class Takeback(Upkeep):
                 return self._open(name, agent, OnDeath.LEAVE)
         return self.resume(info, wait=wait)
 
-    def resume(self, run: "str | RunInfo", wait: float = 0) -> "Run":
-        """Go on with a run that was suspended or left open."""
+    def resume(
+        self, run: "str | RunInfo", wait: float = 0, *, from_checkpoint: "Checkpoint | str | None" = None
+    ) -> "Run":
+        """Go on with a run that was suspended or left open. From a checkpoint: what came after it is taken back, and
+        `run.state` is the agent's own state then. A workflow is not gone on with here: it is due for a worker from now,
+        and the run that is returned was let go of."""
         info = self.find_run(run) if isinstance(run, str) else run
-        if info.state not in (RunState.OPEN, RunState.SUSPENDED):
-            raise Refused(f"Run {short(info.id)} has ended ({info.state.value}).", hint="Start another one.")
+        refuse_over(info)
         lease = self._acquire(info.id, wait)
-        # Asked again now that nobody else can add to it: keys are made from how many effects it has.
-        info = next(self.store.journal.runs((info.id,)))
-        if info.state not in (RunState.OPEN, RunState.SUSPENDED):
+        try:
+            # Asked again now that nobody else can add to it: keys are made from how many effects it has.
+            info = next(self.store.journal.runs((info.id,)))
+            refuse_over(info)
+            point = None if from_checkpoint is None else self._back_to(info, lease, from_checkpoint)
+            if info.on_death is OnDeath.RESUME:
+                told = {"from": point.id, "step": self._step_at(info, point)} if point else {}
+                self._make_due(info, lease, told)
+            elif info.state is RunState.SUSPENDED:
+                self.store.journal.append(lease, [Draft(Kind.OPEN, info.id, "", {"resumed": True})])
+            resumed = self._run(next(self.store.journal.runs((info.id,))), lease)
+        except BaseException:
             self.store.leases.release(lease)
-            raise Refused(f"Run {short(info.id)} has ended ({info.state.value}).", hint="Start another one.")
-        if info.state is RunState.SUSPENDED:
-            self.store.journal.append(lease, [Draft(Kind.OPEN, info.id, "", {"resumed": True})])
-        return self._run(info, lease)
+            raise
+        resumed.state = json.loads(point.state) if point and point.state else None
+        if info.on_death is OnDeath.RESUME:
+            resumed.leave()
+        return resumed
 
     def _run(self, info: RunInfo, lease: Lease) -> "Run":
         from takeback.runs.run import Run
@@ -176,8 +191,6 @@ class Takeback(Upkeep):
 
     def undo_to(self, checkpoint: "Checkpoint | str", **wishes: Any) -> UndoResult:
         """Take back what the checkpoint's run did after it, newest first; the agent's own state comes with it."""
-        import json
-
         from takeback.engine.undo import not_kept
         from takeback.runs.checkpoints import find
 

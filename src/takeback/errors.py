@@ -114,6 +114,10 @@ class Stuck(TakebackError):
     exit_code = 4
 
 
+class Diverged(Stuck):
+    """A workflow's function no longer asks for what is recorded of its run."""
+
+
 class Unavailable(TakebackError):
     """Not now; trying again is safe."""
 

@@ -1,0 +1,249 @@
+"""Durable workflows of an opened store: submit, signal, result, resume, work."""
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from takeback.errors import Failed, KeyReused, Misuse, Refused, Stuck, TakebackError, Unavailable
+from takeback.model.ids import new_id, short
+from takeback.model.record import Draft, Kind, canonical
+from takeback.model.run import NEVER, Lease, OnDeath, RunInfo, RunState
+from takeback.runs.names import name_of, run_of
+from takeback.runs.workflow import Workflow, arguments_of, as_json, refuse_unfindable
+from takeback.storage.store import Store
+from takeback.upkeep import now
+
+if TYPE_CHECKING:
+    from takeback.engine.parts import Parts
+    from takeback.model.run import Checkpoint
+    from takeback.runs.run import Run
+    from takeback.runs.worker import Worker
+
+_ENDED = (RunState.KEPT, RunState.UNDONE, RunState.PARTLY)
+_SOONEST, _LATEST = 0.01, 0.5  # seconds between two looks for an end
+
+
+class Workflows(ABC):
+    """The part of a store opened that makes runs which outlive their worker."""
+
+    store: Store
+
+    @property
+    @abstractmethod
+    def parts(self) -> "Parts": ...
+
+    @property
+    @abstractmethod
+    def _lease_lasts(self) -> int: ...
+
+    @abstractmethod
+    def _run(self, info: RunInfo, lease: Lease) -> "Run": ...
+
+    def submit(
+        self,
+        workflow: Workflow,
+        *args: Any,
+        key: str = "",
+        agent: str = "",
+        name: str = "",
+        **kwargs: Any,
+    ) -> RunInfo:
+        """A run of that workflow, which a worker (`takeback worker MODULE`) carries out; the arguments are JSON. With a
+        key it is submitted once: again it is the run that is there, and with other arguments it is refused."""
+        found = refuse_unfindable(workflow)
+        return self.submit_named(found.name, arguments_of(found, args, kwargs), key=key, agent=agent, name=name)
+
+    def submit_named(
+        self, workflow: str, arguments: str, *, key: str = "", agent: str = "", name: str = ""
+    ) -> RunInfo:
+        for what, given in (("key", key), ("agent", agent), ("name", name)):
+            if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise Misuse(f"The {what} of a run is text, not {given!r}.", hint=f'For example {what}="deploy-42".')
+        name = name or workflow.rpartition(":")[2]
+        body = {
+            "name": name,
+            "agent": agent,
+            "on_death": OnDeath.RESUME.value,
+            "workflow": workflow,
+            "arguments": arguments,
+        } | ({"key": key} if key else {})
+        canonical(body)
+        self.store.refuse_if_suspect()
+        if key and (there := self._submitted(key, workflow, arguments)):
+            return there
+        id = new_id()
+        try:
+            (record,) = self.store.journal.append(None, [Draft(Kind.OPEN, id, "", body)])
+        except KeyReused:
+            # Another process was quicker.
+            there = self._submitted(key, workflow, arguments)
+            if there is None:
+                raise
+            return there
+        return RunInfo(
+            id, name, agent, RunState.OPEN, OnDeath.RESUME, record.at, key=key, workflow=workflow
+        )
+
+    def _submitted(self, key: str, workflow: str, arguments: str) -> RunInfo | None:
+        info = next(self.store.journal.runs(key=key), None)
+        if info is None:
+            return None
+        opened = next(self.store.journal.records(run=info.id, kinds=(Kind.OPEN,)))
+        if (info.workflow, opened.body.get("arguments")) != (workflow, arguments):
+            raise KeyReused(
+                f"The key {key!r} was used for another run: {info.workflow} with {_cut(opened.body['arguments'])}.",
+                hint=f"Nothing was submitted. Give every piece of work its own key; that one is run {short(info.id)}.",
+            )
+        return info
+
+    def signal(self, run: "str | RunInfo | Run", event: str, data: Any = None) -> None:
+        """Tell a run something (JSON): what `run.wait(event)` in it returns, now or later."""
+        info = self._named(run)
+        if not isinstance(event, str) or not event.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Misuse("A signal needs the name of an event.", hint='For example tb.signal(run, "approved").')
+        body = {"name": event, "data": as_json(data, "The data of a signal")}
+        self.store.journal.append(None, [Draft(Kind.SIGNAL, info.id, "", body)])
+
+    def result(self, run: "str | RunInfo | Run", timeout: float | None = None) -> Any:
+        """What the workflow returned, when it has; or the error that ended it. `Unavailable` when it has not ended within
+        that many seconds, `Stuck` when it cannot go on without a person."""
+        info = self._named(run)
+        until = None if timeout is None else time.monotonic() + timeout
+        pause = _SOONEST
+        while True:
+            info = next(self.store.journal.runs((info.id,)))
+            if info.state in _ENDED:
+                return self._ended(info)
+            if needs_attention(info):
+                raise Stuck(
+                    f"Run {short(info.id)} cannot go on: {info.note}",
+                    hint=f"`takeback show {short(info.id)}` tells what is known.",
+                )
+            left = pause if until is None else until - time.monotonic()
+            if left <= 0:
+                raise Unavailable(
+                    f"Run {short(info.id)} has not ended yet ({info.note or info.state.value}).",
+                    hint="Wait longer, and see that a worker is there: `takeback worker MODULE`.",
+                )
+            time.sleep(min(pause, left))
+            pause = min(pause * 1.5, _LATEST)
+
+    def _ended(self, info: RunInfo) -> Any:
+        from takeback.runs.remembered import from_json
+
+        *_, closed = self.store.journal.records(run=info.id, kinds=(Kind.CLOSE,))
+        if "error" in closed.body:
+            kind = closed.body.get("error_type", "Failed")
+            hint: str = closed.body.get("hint", "")
+            error = from_json({"type": kind, "message": closed.body["error"], "hint": hint})
+            if not isinstance(error, TakebackError):
+                error = Failed(closed.body["error"], hint=hint)
+            raise error
+        if "result" not in closed.body:
+            raise Refused(f"Run {short(info.id)} was taken back ({info.state.value}).", hint="It has no result.")
+        return json.loads(closed.body["result"])
+
+    def work(
+        self, *workflows: Workflow, concurrency: int = 1, until_idle: bool = False
+    ) -> int:
+        """Be a worker for these workflows, in this thread, until it is interrupted; with `until_idle` until nothing is due.
+        How many times a run was gone on with. `takeback worker MODULE` does this in a process of its own."""
+        worker = self.worker({one.name: one for one in workflows}, concurrency)
+        try:
+            worker.work(until_idle=until_idle)
+        except BaseException:
+            worker.stop()
+            worker.work()  # until the runs at hand have come to their next step
+            raise
+        return worker.worked
+
+    def worker(
+        self,
+        workflows: "dict[str, Workflow]",
+        concurrency: int = 1,
+        tell: Callable[[str], None] = lambda words: None,
+    ) -> "Worker":
+        from takeback.runs.worker import Place, Worker
+
+        if not workflows:
+            raise Misuse("A worker needs at least one workflow.", hint="Give it functions with @takeback.workflow.")
+        if type(concurrency) is not int or concurrency < 1:
+            raise Misuse(f"{concurrency!r} runs at a time make no sense.", hint="Give 1 or more.")
+        self.store.refuse_if_suspect()
+        wait = getattr(self.store, "wait_for_work", None)
+        place = Place(self.parts, now, self._lease_lasts, self._run, wait)
+        return Worker(place, workflows, concurrency, tell)
+
+    def _named(self, run: "str | RunInfo | Run") -> RunInfo:
+        name = name_of(run, "run")
+        return run_of(self.store.journal, name) if isinstance(run, str) else next(self.store.journal.runs((name,)))
+
+    # Going on.
+
+    def _make_due(self, info: RunInfo, lease: Lease, told: dict[str, Any]) -> None:
+        """For the next worker, from where `told` says."""
+        opened = Draft(Kind.OPEN, info.id, "", {"resumed": True, **told})
+        closed = Draft(Kind.CLOSE, info.id, "", {"outcome": RunState.SUSPENDED.value, "why": "is due for a worker"})
+        self.store.journal.append(lease, [opened, closed])
+
+    def _back_to(self, info: RunInfo, lease: Lease, checkpoint: "Checkpoint | str") -> "Checkpoint":
+        """Take back what came after the checkpoint, under the lease of the run."""
+        from takeback.engine.plan import Wishes, plan_undo
+        from takeback.engine.recover import settle_open
+        from takeback.engine.stuck import Taker, carry_out
+        from takeback.engine.undo import not_kept, refuse_blocked, refuse_conflicts, refuse_untouched
+        from takeback.runs.checkpoints import find
+        from takeback.storage.process import myself
+
+        point = find(self.store.journal, checkpoint, info.id)
+        if point.run != info.id:
+            raise Misuse(
+                f"Checkpoint {short(point.id)} is not of run {short(info.id)}.",
+                hint=f"`takeback checkpoints --run {short(info.id)}` lists those that are.",
+            )
+        settle_open(self.parts, lease)
+        after = [one for one in not_kept(self.parts, info.id) if one.order > point.seq]
+        going = [one for one in after if not one.remedy or one.remedy.exact or one.remedy.strategy != "manual"]
+        if going:
+            wishes = Wishes()
+            plan = plan_undo(self.parts, going, wishes)
+            refuse_blocked(plan)
+            refuse_conflicts(plan, wishes)
+            taker = Taker(myself(), now(), self._lease_lasts)
+            refuse_untouched(carry_out(self.parts, lease, plan, wishes, info.agent, taker))
+        return point
+
+    def _step_at(self, info: RunInfo, point: "Checkpoint") -> int:
+        from takeback.runs.replay import steps_before
+
+        return steps_before(self.store.journal, info.id, point.seq)
+
+
+def refuse_over(info: RunInfo) -> None:
+    if info.state in _ENDED:
+        raise Refused(f"Run {short(info.id)} has ended ({info.state.value}).", hint="Start another one.")
+
+
+def needs_attention(info: RunInfo) -> bool:
+    """It waits, and for nothing that comes by itself or that its function has asked for."""
+    from takeback.runs.durable import SETTLED
+
+    waits = info.state is RunState.SUSPENDED and info.on_death is OnDeath.RESUME and info.due_at >= NEVER
+    return waits and (not info.awaits or info.awaits.startswith(SETTLED))
+
+
+def overdue(infos: Sequence[RunInfo], at: int, seconds: int = 60) -> tuple[RunInfo, ...]:
+    """Due for so long that there is no worker that knows their workflow; whether one is at it is not looked at here."""
+    return tuple(
+        one
+        for one in infos
+        if one.on_death is OnDeath.RESUME
+        and one.state in (RunState.OPEN, RunState.SUSPENDED)
+        and max(one.due_at, one.closed_at, one.opened_at) < at - seconds * 1_000_000
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 100 else text[:99] + "…"
