@@ -53,14 +53,18 @@ class Workflows(ABC):
         """A run of that workflow, which a worker (`takeback worker MODULE`) carries out; the arguments are JSON. With a
         key it is submitted once: again it is the run that is there, and with other arguments it is refused."""
         found = refuse_unfindable(workflow)
-        return self.submit_named(found.name, arguments_of(found, args, kwargs), key=key, agent=agent, name=name)
+        return self.submit_named(
+            found.name, arguments_of(found, args, kwargs), key=key, agent=agent, name=name
+        )
 
     def submit_named(
         self, workflow: str, arguments: str, *, key: str = "", agent: str = "", name: str = ""
     ) -> RunInfo:
         for what, given in (("key", key), ("agent", agent), ("name", name)):
             if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise Misuse(f"The {what} of a run is text, not {given!r}.", hint=f'For example {what}="deploy-42".')
+                raise Misuse(
+                    f"The {what} of a run is text, not {given!r}.", hint=f'For example {what}="deploy-42".'
+                )
         name = name or workflow.rpartition(":")[2]
         body = {
             "name": name,
@@ -82,9 +86,7 @@ class Workflows(ABC):
             if there is None:
                 raise
             return there
-        return RunInfo(
-            id, name, agent, RunState.OPEN, OnDeath.RESUME, record.at, key=key, workflow=workflow
-        )
+        return RunInfo(id, name, agent, RunState.OPEN, OnDeath.RESUME, record.at, key=key, workflow=workflow)
 
     def _submitted(self, key: str, workflow: str, arguments: str) -> RunInfo | None:
         info = next(self.store.journal.runs(key=key), None)
@@ -102,13 +104,15 @@ class Workflows(ABC):
         """Tell a run something (JSON): what `run.wait(event)` in it returns, now or later."""
         info = self._named(run)
         if not isinstance(event, str) or not event.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Misuse("A signal needs the name of an event.", hint='For example tb.signal(run, "approved").')
+            raise Misuse(
+                "A signal needs the name of an event.", hint='For example tb.signal(run, "approved").'
+            )
         body = {"name": event, "data": as_json(data, "The data of a signal")}
         self.store.journal.append(None, [Draft(Kind.SIGNAL, info.id, "", body)])
 
     def result(self, run: "str | RunInfo | Run", timeout: float | None = None) -> Any:
-        """What the workflow returned, when it has; or the error that ended it. `Unavailable` when it has not ended within
-        that many seconds, `Stuck` when it cannot go on without a person."""
+        """What the workflow returned, when it has; or the error that ended it. `Unavailable` when it has not ended
+        within that many seconds, `Stuck` when it cannot go on without a person."""
         info = self._named(run)
         until = None if timeout is None else time.monotonic() + timeout
         pause = _SOONEST
@@ -142,14 +146,14 @@ class Workflows(ABC):
                 error = Failed(closed.body["error"], hint=hint)
             raise error
         if "result" not in closed.body:
-            raise Refused(f"Run {short(info.id)} was taken back ({info.state.value}).", hint="It has no result.")
+            raise Refused(
+                f"Run {short(info.id)} was taken back ({info.state.value}).", hint="It has no result."
+            )
         return json.loads(closed.body["result"])
 
-    def work(
-        self, *workflows: Workflow, concurrency: int = 1, until_idle: bool = False
-    ) -> int:
-        """Be a worker for these workflows, in this thread, until it is interrupted; with `until_idle` until nothing is due.
-        How many times a run was gone on with. `takeback worker MODULE` does this in a process of its own."""
+    def work(self, *workflows: Workflow, concurrency: int = 1, until_idle: bool = False) -> int:
+        """Be a worker for these workflows, in this thread, until it is interrupted; with `until_idle` until nothing is
+        due. How many times a run was gone on with. `takeback worker MODULE` does this in a process of its own."""
         worker = self.worker({one.name: one for one in workflows}, concurrency)
         try:
             worker.work(until_idle=until_idle)
@@ -168,7 +172,9 @@ class Workflows(ABC):
         from takeback.runs.worker import Place, Worker
 
         if not workflows:
-            raise Misuse("A worker needs at least one workflow.", hint="Give it functions with @takeback.workflow.")
+            raise Misuse(
+                "A worker needs at least one workflow.", hint="Give it functions with @takeback.workflow."
+            )
         if type(concurrency) is not int or concurrency < 1:
             raise Misuse(f"{concurrency!r} runs at a time make no sense.", hint="Give 1 or more.")
         self.store.refuse_if_suspect()
@@ -178,14 +184,20 @@ class Workflows(ABC):
 
     def _named(self, run: "str | RunInfo | Run") -> RunInfo:
         name = name_of(run, "run")
-        return run_of(self.store.journal, name) if isinstance(run, str) else next(self.store.journal.runs((name,)))
+        return (
+            run_of(self.store.journal, name)
+            if isinstance(run, str)
+            else next(self.store.journal.runs((name,)))
+        )
 
     # Going on.
 
     def _make_due(self, info: RunInfo, lease: Lease, told: dict[str, Any]) -> None:
         """For the next worker, from where `told` says."""
         opened = Draft(Kind.OPEN, info.id, "", {"resumed": True, **told})
-        closed = Draft(Kind.CLOSE, info.id, "", {"outcome": RunState.SUSPENDED.value, "why": "is due for a worker"})
+        closed = Draft(
+            Kind.CLOSE, info.id, "", {"outcome": RunState.SUSPENDED.value, "why": "is due for a worker"}
+        )
         self.store.journal.append(lease, [opened, closed])
 
     def _back_to(self, info: RunInfo, lease: Lease, checkpoint: "Checkpoint | str") -> "Checkpoint":
@@ -205,7 +217,9 @@ class Workflows(ABC):
             )
         settle_open(self.parts, lease)
         after = [one for one in not_kept(self.parts, info.id) if one.order > point.seq]
-        going = [one for one in after if not one.remedy or one.remedy.exact or one.remedy.strategy != "manual"]
+        going = [
+            one for one in after if not one.remedy or one.remedy.exact or one.remedy.strategy != "manual"
+        ]
         if going:
             wishes = Wishes()
             plan = plan_undo(self.parts, going, wishes)

@@ -6,8 +6,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from takeback.adapters.file.paths import path_bytes
 from takeback.engine.do import Terms, do
 from takeback.engine.parts import Parts
 from takeback.errors import Drifted, Misuse, StoreBusy, Stuck, TakebackError, Unavailable
@@ -104,11 +105,14 @@ class Changing(Durable, ABC):
         """What a step asks for, before names are resolved: links and directories may be others when it is replayed."""
         if self._replay is None:
             return options
-        paths: list[Any] = list(path) if isinstance(path, Mapping) else [path, *(more[:1] if verb == "move" else ())]
-        names = [os.fsdecode(one) for one in paths]
+        paths = tuple(cast("Mapping[Any, Any]", path)) if isinstance(path, Mapping) else (path,)
+        paths += more[:1] if verb == "move" else ()
+        names = [os.fsdecode(path_bytes(one)) for one in paths]
         where = "" if all(os.path.isabs(name) for name in names) else os.getcwd()
         asked = digest_of(verb, options.key, options.allow_inexact, where, names, _plain(path), _plain(more))
-        return options._replace(asked=asked, says=f"{verb} {', '.join(names[:2])}{', …' if names[2:] else ''}")
+        return options._replace(
+            asked=asked, says=f"{verb} {', '.join(names[:2])}{', …' if names[2:] else ''}"
+        )
 
     def _hold(self, change: Change, options: Options) -> Effect | None:
         """Ready and not made: it waits for a person to keep or drop it."""

@@ -62,8 +62,8 @@ class Durable(ABC):
     def _refuse_ended(self) -> None: ...
 
     def remember(self, name: str, fn: Callable[[], Any]) -> Any:
-        """What `fn()` returned the first time: in a workflow it is not called again when the run is resumed. For whatever
-        may answer differently tomorrow: the time, a random number, a model. It must be JSON and must change nothing."""
+        """What `fn()` returned the first time: in a workflow it is not called again when the run is resumed. For
+        whatever may answer differently tomorrow: the time, a random number, a model. JSON; it must change nothing."""
         _refuse_nameless(name, "What is remembered")
         if self._replay is None:
             self._refuse_ended()
@@ -80,7 +80,12 @@ class Durable(ABC):
                 replay.inside = ""
 
         text = self._once(
-            REMEMBER, name, digest_of(name), make, lambda text: {"value": text}, lambda step: step.body["value"]
+            REMEMBER,
+            name,
+            digest_of(name),
+            make,
+            lambda text: {"value": text},
+            lambda step: step.body["value"],
         )
         return json.loads(text)
 
@@ -88,7 +93,10 @@ class Durable(ABC):
         """Go on after that time. A workflow needs no process meanwhile: its run is suspended, and a worker goes on."""
         given = (days, hours, minutes, seconds)
         if not all(type(one) in (int, float) and 0 <= one < 1e9 for one in given) or not any(given):
-            raise Misuse("How long to sleep is not said.", hint="For example run.sleep(days=3) or run.sleep(seconds=5).")
+            raise Misuse(
+                "How long to sleep is not said.",
+                hint="For example run.sleep(days=3) or run.sleep(seconds=5).",
+            )
         lasts = sum(round(one * size * 1_000_000) for one, size in zip(given, _UNITS.values(), strict=True))
         if self._replay is None:
             self._refuse_ended()
@@ -108,15 +116,19 @@ class Durable(ABC):
         self._pass_time(until)
 
     def wait(self, event: str, *, timeout: float | None = None) -> Any:
-        """The data of the next `tb.signal(run, event, data)`, also of one that was sent before. `TimeoutError` after that
-        many seconds. A workflow needs no process meanwhile: its run is suspended, for weeks if need be."""
+        """The data of the next `tb.signal(run, event, data)`, also of one that was sent before. `TimeoutError` after
+        that many seconds. A workflow needs no process meanwhile: its run is suspended, for weeks if need be."""
         _refuse_nameless(event, "An event")
         if event.startswith(SETTLED):
-            raise Misuse(f"Events that begin with {SETTLED!r} are takeback's own.", hint="Choose another name.")
+            raise Misuse(
+                f"Events that begin with {SETTLED!r} are takeback's own.", hint="Choose another name."
+            )
         if timeout is not None and not (type(timeout) in (int, float) and 0 <= timeout < 1e9):
             raise Misuse(f"A time of {timeout!r} seconds makes no sense.", hint="For example timeout=86_400.")
         lasts = None if timeout is None else round(timeout * 1_000_000)
-        signal = self._wait_here(event, lasts) if self._replay is None else self._wait(self._replay, event, lasts)
+        signal = (
+            self._wait_here(event, lasts) if self._replay is None else self._wait(self._replay, event, lasts)
+        )
         if signal is None:
             raise TimeoutError(f"Nobody sent {event!r} in time.")
         return json.loads(signal.data)
@@ -143,26 +155,25 @@ class Durable(ABC):
                 return next(one for one in replay.history.signals if one.seq == body["signal"])
             if "timed_out" in body:
                 return None
-            until: int | None = body.get("until", None if lasts is None else self._now() + lasts)
+            until: int | None = None if lasts is None else body.get("until", self._now() + lasts)
             with self._unbroken(replay):
                 signal = replay.unread(event, self._signals_sent(event))
                 over = until is not None and self._now() >= until
                 if signal or over:
-                    told: dict[str, Any] = {"signal": signal.seq} if signal else {"timed_out": True}
-                    self._append(replay.draft(WAIT, event, asked, told))
+                    ended: dict[str, Any] = {"signal": signal.seq} if signal else {"timed_out": True}
+                    self._append(replay.draft(WAIT, event, asked, ended))
                     if signal:
                         replay.history.read[event] = signal.seq
                     return signal
-                if not body and until is not None:
-                    self._append(replay.draft(WAIT, event, asked, {"until": until}))
+            told = step_body(replay.at, WAIT, event, asked) | ({"until": until} if until is not None else {})
             read = replay.history.read.get(event, 0)
-            raise replay.leave(Leaving(f"waits for {event!r}", NEVER if until is None else until, event, read))
+            raise replay.leave(
+                Leaving(f"waits for {event!r}", NEVER if until is None else until, event, read, step=told)
+            )
 
     def _signals_sent(self, event: str) -> tuple[Signal, ...]:
         found = self._parts.journal.records(run=self.id, kinds=(Kind.SIGNAL,))
-        return tuple(
-            Signal(one.seq, event, one.body["data"]) for one in found if one.body["name"] == event
-        )
+        return tuple(Signal(one.seq, event, one.body["data"]) for one in found if one.body["name"] == event)
 
     def _pass_time(self, until: int) -> None:
         while (left := until - self._now()) > 0:
@@ -187,7 +198,9 @@ class Durable(ABC):
     def _undone_before(self, step: Step) -> UndoResult:
         told = json.loads(step.body["result"])
         ids = told["effects"], told["undo"]
-        effects, undo = (tuple(self._parts.journal.effects(Query(ids=tuple(one)))) if one else () for one in ids)
+        effects, undo = (
+            tuple(self._parts.journal.effects(Query(ids=tuple(one)))) if one else () for one in ids
+        )
         targets = (
             TargetOutcome(resource, Outcome(outcome), detail, effect)
             for resource, outcome, detail, effect in told["targets"]

@@ -21,17 +21,27 @@ class Leaving(BaseException):
     """Unwinds the function of a run that is suspended; no error of the function, so `except Exception` is past it."""
 
     def __init__(
-        self, why: str, due: int = 0, awaits: str = "", read: int = 0, *, label: str = "", again: int = 0
+        self,
+        why: str,
+        due: int = 0,
+        awaits: str = "",
+        read: int = 0,
+        *,
+        step: dict[str, Any] | None = None,
+        label: str = "",
+        again: int = 0,
     ) -> None:
         super().__init__(why)
         self.due, self.awaits, self.read = due, awaits, read
+        self.step = step or {}  # in the middle of which it leaves
         self.label = label  # of the checkpoint that is taken first
         self.again = again  # how often in a row it could not go on
 
     @property
     def body(self) -> dict[str, Any]:
         told = {"due": self.due, "awaits": self.awaits, "read": self.read, "again": self.again}
-        return {"outcome": "suspended", "why": str(self)} | {name: one for name, one in told.items() if one}
+        told = {name: one for name, one in told.items() if one}
+        return {"outcome": "suspended", "why": str(self)} | told | self.step
 
 
 class Step(NamedTuple):
@@ -69,7 +79,9 @@ class History(NamedTuple):
 
 def history_of(journal: Journal, run: str) -> History:
     records = tuple(journal.records(run=run, kinds=_KINDS))
-    effects = tuple(one for one in journal.effects(Query(run=run)) if one.step and one.state is not State.ABORTED)
+    effects = tuple(
+        one for one in journal.effects(Query(run=run)) if one.step and one.state is not State.ABORTED
+    )
     cuts = tuple((record.seq, record.body["step"]) for record in records if _is_cut(record))
 
     def counts(seq: int, step: int) -> bool:
@@ -86,7 +98,7 @@ def history_of(journal: Journal, run: str) -> History:
         body = record.body
         if record.kind is Kind.CLOSE:
             again = body.get("again", 0)
-        elif _is_cut(record):
+        if _is_cut(record):
             failing = None
         elif FAILING in body:
             failing = body[FAILING]
@@ -153,7 +165,9 @@ class Replay:
         self.history = history
         self.at = 0  # the step that was taken last
         self.inside = ""  # what the function is in the middle of, where no step can begin
-        self.broken: TakebackError | None = None  # what keeps it from going on, though nothing of its own failed
+        self.broken: TakebackError | None = (
+            None  # what keeps it from going on, though nothing of its own failed
+        )
         self.leaving: Leaving | None = None
         self._earlier = list(history.earlier)
         self._stopping = stopping
@@ -164,7 +178,8 @@ class Replay:
         self.refuse_gone()
         if self.inside:
             raise Misuse(
-                f"{says!r} cannot be part of {self.inside}.", hint="Make it a step of its own, before or after."
+                f"{says!r} cannot be part of {self.inside}.",
+                hint="Make it a step of its own, before or after.",
             )
         if self._stopping():
             raise self.leave(Leaving("its worker was stopped", label="its worker was stopped"))
@@ -236,7 +251,7 @@ def _shown(kind: str, says: str) -> str:
 def _diverged(run: str, step: int, recorded: str, asked: str) -> Diverged:
     return Diverged(
         f"Step {step} of run {short(run)} is recorded as: {recorded}. The function now asks for: {asked}.",
-        hint=f"Nothing was changed. Put the function back as it was and `takeback resume {short(run)}`; or go on from a "
-        f"checkpoint before that step (`takeback checkpoints --run {short(run)}`, `takeback resume {short(run)} "
-        f"--from-checkpoint C`), or take the run back with `takeback undo --run {short(run)}`.",
+        hint=f"Nothing was changed. Put the function back as it was and `takeback resume {short(run)}`; or go on from "
+        f"a checkpoint before that step (`takeback checkpoints --run {short(run)}`, then `takeback resume "
+        f"{short(run)} --from-checkpoint C`), or take the run back with `takeback undo --run {short(run)}`.",
     )

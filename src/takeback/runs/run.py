@@ -34,8 +34,8 @@ from takeback.runs.heartbeat import Heartbeat
 from takeback.runs.held import dropped, refuse_unkept
 from takeback.runs.names import name_of
 from takeback.runs.querying import Querying
-from takeback.runs.signals import Interruptions, shared
 from takeback.runs.replay import Leaving, Replay
+from takeback.runs.signals import Interruptions, shared
 from takeback.runs.verbs import Verbs
 from takeback.runs.watch import Watching
 from takeback.storage.process import myself
@@ -136,7 +136,9 @@ class Run(Changing, Verbs, Boxing, Commands, Watching, Querying):
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
         if dry_run or self._replay is None:
             return self._undo_now(effect, to, wishes, dry_run)
-        what = name_of(effect) if effect is not None else name_of(to, "checkpoint") if to is not None else "all"
+        what = (
+            name_of(effect) if effect is not None else name_of(to, "checkpoint") if to is not None else "all"
+        )
         return self._undo_once(what, wishes, lambda: self._undo_now(effect, to, wishes, False))
 
     def _undo_now(
@@ -247,7 +249,8 @@ class Run(Changing, Verbs, Boxing, Commands, Watching, Querying):
 
     def progress(self, seconds: float) -> None:
         """By its worker: what it is at now is over by then, or whoever waits for it may take the run."""
-        self._heartbeat.progress(seconds)
+        if progress := getattr(self._heartbeat, "progress", None):
+            progress(seconds)
 
     def close_databases(self) -> None:
         self._close_databases()

@@ -12,8 +12,8 @@ from takeback.engine.parts import Parts
 from takeback.errors import TakebackError
 from takeback.model.run import Lease, RunInfo
 from takeback.runs.run import Run
-from takeback.runs.working import Shift, work_on
 from takeback.runs.workflow import Workflow
+from takeback.runs.working import Shift, work_on
 from takeback.storage.process import myself
 
 POLL = 0.25  # seconds: a dead worker's run is taken over within two
@@ -43,7 +43,9 @@ class Worker:
         self._workflows = dict(workflows)
         self._concurrency = concurrency
         self._tell = tell
-        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()  # whose put may be called by a signal's function
+        self._wakes: queue.SimpleQueue[None] = (
+            queue.SimpleQueue()
+        )  # whose put may be called by a signal's function
         self._working: set[threading.Thread] = set()
         self._stopping = False
         self.worked = 0  # how many times it went on with a run

@@ -41,9 +41,9 @@ def workflow(
     on_failure: str = "undo",
     step_timeout: float = STEP_SECONDS,
 ) -> "Workflow | Callable[[Callable[..., Any]], Workflow]":
-    """Make `def fn(run, …)` a durable workflow. It is known by `module:function`, or by `name`; a run of it that fails is
-    taken back, unless `on_failure` says "keep". After `step_timeout` seconds without a step its worker counts as stuck,
-    and another one goes on."""
+    """Make `def fn(run, …)` a durable workflow. It is known by `module:function`, or by `name`; a run of it that fails
+    is taken back, unless `on_failure` says "keep". After `step_timeout` seconds without a step its worker counts as
+    stuck, and another one goes on."""
     if on_failure not in ON_FAILURE:
         raise Misuse(f"A workflow cannot end with {on_failure!r}.", hint='Say on_failure="undo" or "keep".')
     if not isinstance(step_timeout, (int, float)) or not step_timeout > 0:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -77,11 +77,12 @@ def refuse_unfindable(one: object) -> Workflow:
 def found_in(module: Any) -> dict[str, Workflow]:
     """By name; what the module has imported from others counts as well."""
     known: dict[str, Workflow] = {}
-    for one in vars(module).values():
+    for one in tuple[Any, ...](vars(module).values()):
         if isinstance(one, Workflow):
             if one.name in known and known[one.name] is not one:
                 raise Misuse(
-                    f"Two workflows of {module.__name__} have the name {one.name!r}.", hint="Rename one of them."
+                    f"Two workflows of {module.__name__} have the name {one.name!r}.",
+                    hint="Rename one of them.",
                 )
             known[one.name] = one
     return known
@@ -107,7 +108,9 @@ def _refuse_keys(value: Any, what: str, depth: int = 0) -> None:
     if isinstance(value, Mapping):
         for key, inner in value.items():  # pyright: ignore[reportUnknownVariableType]
             if not isinstance(key, str):
-                raise Misuse(f"{what} must be JSON, whose keys are text: {key!r} is not.", hint="Use str(key).")
+                raise Misuse(
+                    f"{what} must be JSON, whose keys are text: {key!r} is not.", hint="Use str(key)."
+                )
             _refuse_keys(inner, what, depth + 1)
     elif isinstance(value, (list, tuple)):
         for inner in value:  # pyright: ignore[reportUnknownVariableType]
@@ -119,7 +122,9 @@ def arguments_of(one: Workflow, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     try:
         bound = _signature(one.function).bind(None, *args, **kwargs)
     except TypeError as error:
-        raise Misuse(f"{one.name} cannot be called like this: {error}.", hint="Look at its signature.") from None
+        raise Misuse(
+            f"{one.name} cannot be called like this: {error}.", hint="Look at its signature."
+        ) from None
     given = dict(list(bound.arguments.items())[1:])
     return as_json(given, f"What {one.name} is called with")
 
@@ -167,7 +172,9 @@ def _signature(function: Callable[..., Any]) -> "inspect.Signature":
 def _refuse_without_run(name: str, signature: "inspect.Signature") -> None:
     first = next(iter(signature.parameters.values()), None)
     if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
-        raise Misuse(f"The workflow {name} takes no run.", hint="Its first parameter is the run: def deploy(run, …).")
+        raise Misuse(
+            f"The workflow {name} takes no run.", hint="Its first parameter is the run: def deploy(run, …)."
+        )
 
 
 def digest_of(*asked: Any) -> str:

@@ -104,7 +104,8 @@ def _call(shift: Shift, run: Run, workflow: Workflow, history: History) -> None:
         told = {"result": as_json(result, f"What {workflow.name} returns")}
     except Leaving as leaving:
         raise replay.leaving or leaving from None
-    except BaseException as error:
+    # Somebody's code: however it ends, its run must not be left hanging.
+    except BaseException as error:  # noqa: BLE001
         _stopped(shift, run, workflow, replay, error)
         return
     run.end_workflow(told)
@@ -133,7 +134,11 @@ def _stopped(shift: Shift, run: Run, workflow: Workflow, replay: Replay, error: 
 
 def _fail(shift: Shift, run: Run, workflow: Workflow, failing: dict[str, Any]) -> None:
     """It is recorded that the function has failed; whoever goes on with the run goes on with this."""
-    told = {"error": remembered.in_words(failing), "error_type": failing["type"], "hint": failing.get("hint", "")}
+    told = {
+        "error": remembered.in_words(failing),
+        "error_type": failing["type"],
+        "hint": failing.get("hint", ""),
+    }
     if workflow.on_failure == "keep":
         run.end_workflow(told)
         return

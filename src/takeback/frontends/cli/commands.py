@@ -19,7 +19,21 @@ from takeback.frontends.cli.ending import (
 )
 from takeback.frontends.cli.output import Screen, Unprintable, printing, put, screen_for
 
-_NAMES = ("id", "ids", "run", "to", "agent", "key", "needs", "label", "summary", "sets", "delete", "name", "event")
+_NAMES = (
+    "id",
+    "ids",
+    "run",
+    "to",
+    "agent",
+    "key",
+    "needs",
+    "label",
+    "summary",
+    "sets",
+    "delete",
+    "name",
+    "event",
+)
 OURS = 125
 RUNNING = ("run", "shell")  # commands that end with the exit code of what they ran
 _ENDED_BY_SIGNAL = (129, 143)  # 128 + SIGHUP, 128 + SIGTERM
@@ -117,13 +131,22 @@ COMMANDS: dict[str, Entry] = {
     ),
     "checkpoints": Entry("Points", "points", "list the named points", "takeback checkpoints"),
     "worker": Entry(
-        "Workflows", "worker", "carry out runs of the workflows in a module", "takeback worker app.flows --concurrency 4"
+        "Workflows",
+        "worker",
+        "carry out runs of the workflows in a module",
+        "takeback worker app.flows --concurrency 4",
     ),
     "submit": Entry(
-        "Workflows", "worker", "a new run of a workflow", "takeback submit app.flows:deploy '\"v42\"' --key release-42"
+        "Workflows",
+        "worker",
+        "a new run of a workflow",
+        "takeback submit app.flows:deploy '\"v42\"' --key release-42",
     ),
     "signal": Entry(
-        "Workflows", "worker", "tell a run what it waits for", "takeback signal k3f9a2bq approved '{\"by\": \"kim\"}'"
+        "Workflows",
+        "worker",
+        "tell a run what it waits for",
+        'takeback signal k3f9a2bq approved \'{"by": "kim"}\'',
     ),
     "resume": Entry(
         "Workflows",

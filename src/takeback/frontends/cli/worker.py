@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 
 def _worker_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("modules", metavar="MODULE", nargs="+", help="Python modules with workflows, such as app.flows")
+    parser.add_argument(
+        "modules", metavar="MODULE", nargs="+", help="Python modules with workflows, such as app.flows"
+    )
     parser.add_argument(
         "--concurrency", type=_number, default=1, metavar="N", help="runs that are worked on at a time (1)"
     )
     parser.add_argument(
-        "--until-idle", action="store_true", help="end when nothing is due; runs that sleep or wait do not count"
+        "--until-idle",
+        action="store_true",
+        help="end when nothing is due; runs that sleep or wait do not count",
     )
 
 
@@ -56,12 +60,16 @@ def _tell_unknown(tb: Any, known: "dict[str, Workflow]", modules: list[str]) -> 
     """Of runs whose function is no longer in these modules: they would wait in silence."""
     gone: dict[str, int] = {}
     for info in tb.store.journal.runs(unfinished=True):
-        if info.on_death is OnDeath.RESUME and info.workflow.partition(":")[0] in modules and info.workflow not in known:
+        if (
+            info.on_death is OnDeath.RESUME
+            and info.workflow.partition(":")[0] in modules
+            and info.workflow not in known
+        ):
             gone[info.workflow] = gone.get(info.workflow, 0) + 1
     for name, count in gone.items():
         warn(
-            f"takeback: needs attention: {counted(count, 'run')} of {clean(name)} cannot go on, because there is no such "
-            "workflow any more."
+            f"takeback: needs attention: {counted(count, 'run')} of {clean(name)} cannot go on, because there is "
+            "no such workflow any more."
         )
 
 
@@ -72,7 +80,9 @@ def workflows_in(name: str) -> "dict[str, Workflow]":
     module = _imported(name)
     known = found_in(module)
     if not known:
-        raise Misuse(f"The module {name} has no workflow.", hint="Write @takeback.workflow over a function in it.")
+        raise Misuse(
+            f"The module {name} has no workflow.", hint="Write @takeback.workflow over a function in it."
+        )
     return known
 
 
@@ -97,7 +107,7 @@ def _imported(name: str) -> Any:
             ) from error
         raise _broken(name, error) from error
     # Somebody's code: whatever it raises is told, not thrown at a person.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         raise _broken(name, error) from error
 
 
@@ -113,7 +123,9 @@ def _submit_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "arguments", metavar="ARG", nargs="*", help="what it is called with: JSON, or NAME=JSON"
     )
-    parser.add_argument("--key", metavar="K", default="", help="submitted once: the same key again is the same run")
+    parser.add_argument(
+        "--key", metavar="K", default="", help="submitted once: the same key again is the same run"
+    )
     parser.add_argument("--agent", metavar="A", help="who asks for it (else TAKEBACK_AGENT, else cli)")
     parser.add_argument("--name", metavar="NAME", default="", help="of the run (else that of the function)")
 
@@ -125,22 +137,24 @@ def _submit(asked: Asked) -> int:
     module, _, function = options.workflow.partition(":")
     if not module or not function:
         raise Misuse(
-            f"{options.workflow!r} is not MODULE:FUNCTION.", hint="For example `takeback submit app.flows:deploy`."
+            f"{options.workflow!r} is not MODULE:FUNCTION.",
+            hint="For example `takeback submit app.flows:deploy`.",
         )
     found = getattr(_imported(module), function, None)
     from takeback.runs.workflow import Workflow
 
     if not isinstance(found, Workflow):
         raise Misuse(
-            f"The module {module} has no workflow {function!r}.", hint="Write @takeback.workflow over the function."
+            f"The module {module} has no workflow {function!r}.",
+            hint="Write @takeback.workflow over the function.",
         )
     args, kwargs = _given(options.arguments)
     with opened(asked) as tb:
-        info = tb.submit(
-            found, *args, key=options.key, agent=agent_of(asked), name=options.name, **kwargs
-        )
+        info = tb.submit(found, *args, key=options.key, agent=agent_of(asked), name=options.name, **kwargs)
         give(asked, tb, run_info_json(info))
-        asked.screen.say(f"Submitted {clean(found.name)} as run {asked.screen.paint(short(info.id), 'cyan')}.")
+        asked.screen.say(
+            f"Submitted {clean(found.name)} as run {asked.screen.paint(short(info.id), 'cyan')}."
+        )
         asked.screen.hint(f"`takeback worker {module}` carries it out.")
     return 0
 
@@ -186,7 +200,9 @@ def _signal(asked: Asked) -> int:
 
 
 def _resume_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="a run of a workflow: its name, id, or the beginning of its id")
+    parser.add_argument(
+        "run", metavar="RUN", help="a run of a workflow: its name, id, or the beginning of its id"
+    )
     parser.add_argument(
         "--from-checkpoint",
         metavar="C",
