@@ -23,7 +23,7 @@ from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
 from takeback.upkeep import Upkeep, now
-from takeback.workflows import Workflows, refuse_over
+from takeback.workflows import Workflows
 
 if TYPE_CHECKING:
     from takeback.adapters.database.protocol import RowChange
@@ -79,34 +79,6 @@ class Takeback(Upkeep, Workflows):
             else:
                 return self._open(name, agent, OnDeath.LEAVE)
         return self.resume(info, wait=wait)
-
-    def resume(
-        self, run: "str | RunInfo", wait: float = 0, *, from_checkpoint: "Checkpoint | str | None" = None
-    ) -> "Run":
-        """Go on with a run that was suspended or left open. From a checkpoint: what came after it is taken back, and
-        `run.state` is the agent's own state then. A workflow is not gone on with here: it is due for a worker from now,
-        and the run that is returned was let go of."""
-        info = self.find_run(run) if isinstance(run, str) else run
-        refuse_over(info)
-        lease = self._acquire(info.id, wait)
-        try:
-            # Asked again now that nobody else can add to it: keys are made from how many effects it has.
-            info = next(self.store.journal.runs((info.id,)))
-            refuse_over(info)
-            point = None if from_checkpoint is None else self._back_to(info, lease, from_checkpoint)
-            if info.on_death is OnDeath.RESUME:
-                told = {"from": point.id, "step": self._step_at(info, point)} if point else {}
-                self._make_due(info, lease, told)
-            elif info.state is RunState.SUSPENDED:
-                self.store.journal.append(lease, [Draft(Kind.OPEN, info.id, "", {"resumed": True})])
-            resumed = self._run(next(self.store.journal.runs((info.id,))), lease)
-        except BaseException:
-            self.store.leases.release(lease)
-            raise
-        resumed.state = json.loads(point.state) if point and point.state else None
-        if info.on_death is OnDeath.RESUME:
-            resumed.leave()
-        return resumed
 
     def _run(self, info: RunInfo, lease: Lease) -> "Run":
         from takeback.runs.run import Run
@@ -167,7 +139,24 @@ class Takeback(Upkeep, Workflows):
         on_conflict: str = "refuse",
         agent: str = "",
     ) -> UndoResult:
-        """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing."""
+        """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing. The
+        run of a workflow that has not ended ends with it."""
+        if not dry_run and (info := self._unfinished_workflow(what)):
+            return self._end_by_undo(
+                info,
+                lambda dry_run: self._undo_named(what, dry_run, cascade, with_needs, on_conflict, agent),
+            )
+        return self._undo_named(what, dry_run, cascade, with_needs, on_conflict, agent)
+
+    def _undo_named(
+        self,
+        what: "Effect | RunInfo | str | Sequence[Effect | str]",
+        dry_run: bool,
+        cascade: bool,
+        with_needs: bool,
+        on_conflict: str,
+        agent: str,
+    ) -> UndoResult:
         wanted = effects_of(self.store.journal, what)
         held = tuple(one for one in wanted if one.waits_for)
         made = tuple(one for one in wanted if not one.waits_for)

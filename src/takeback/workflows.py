@@ -4,14 +4,19 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from takeback.errors import Failed, KeyReused, Misuse, Refused, Stuck, TakebackError, Unavailable
+from takeback.model.attention import needs_attention
+from takeback.model.effect import State
 from takeback.model.ids import new_id, short
+from takeback.model.plan import UndoResult
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import NEVER, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.names import name_of, run_of
 from takeback.runs.workflow import Workflow, arguments_of, as_json, refuse_unfindable
+from takeback.storage.process import myself
+from takeback.storage.protocols import Query
 from takeback.storage.store import Store
 from takeback.upkeep import now
 
@@ -37,6 +42,9 @@ class Workflows(ABC):
     @property
     @abstractmethod
     def _lease_lasts(self) -> int: ...
+
+    @abstractmethod
+    def _acquire(self, run: str, wait: float) -> Lease: ...
 
     @abstractmethod
     def _run(self, info: RunInfo, lease: Lease) -> "Run": ...
@@ -192,71 +200,108 @@ class Workflows(ABC):
 
     # Going on.
 
-    def _make_due(self, info: RunInfo, lease: Lease, told: dict[str, Any]) -> None:
-        """For the next worker, from where `told` says."""
-        opened = Draft(Kind.OPEN, info.id, "", {"resumed": True, **told})
-        closed = Draft(
-            Kind.CLOSE, info.id, "", {"outcome": RunState.SUSPENDED.value, "why": "is due for a worker"}
-        )
-        self.store.journal.append(lease, [opened, closed])
+    def resume(
+        self, run: "str | RunInfo", wait: float = 0, *, from_checkpoint: "Checkpoint | str | None" = None
+    ) -> "Run":
+        """Go on with a run that was suspended or left open. From a checkpoint: what came after it is taken back, and
+        `run.state` is the agent's own state then. A workflow is not gone on with here: it is due for a worker from now,
+        and the run that is returned was let go of."""
+        info = run_of(self.store.journal, run) if isinstance(run, str) else run
+        _refuse_over(info)
+        lease = self._acquire(info.id, wait)
+        try:
+            # Asked again now that nobody else can add to it: keys are made from how many effects it has.
+            info = next(self.store.journal.runs((info.id,)))
+            _refuse_over(info)
+            point = self._gone_back(info, lease, from_checkpoint) if from_checkpoint is not None else None
+            durable = info.on_death is OnDeath.RESUME
+            if point is None and (durable or info.state is RunState.SUSPENDED):
+                self.store.journal.append(lease, [Draft(Kind.OPEN, info.id, "", {"resumed": True})])
+            if durable:
+                due = {"outcome": RunState.SUSPENDED.value, "why": "is due for a worker"}
+                self.store.journal.append(lease, [Draft(Kind.CLOSE, info.id, "", due)])
+            resumed = self._run(next(self.store.journal.runs((info.id,))), lease)
+        except BaseException:
+            self.store.leases.release(lease)
+            raise
+        resumed.state = json.loads(point.state) if point and point.state else None
+        if durable:
+            resumed.leave()
+        return resumed
 
-    def _back_to(self, info: RunInfo, lease: Lease, checkpoint: "Checkpoint | str") -> "Checkpoint":
-        """Take back what came after the checkpoint, under the lease of the run."""
-        from takeback.engine.plan import Wishes, plan_undo
+    def _gone_back(self, info: RunInfo, lease: Lease, checkpoint: "Checkpoint | str") -> "Checkpoint":
+        """What came after the checkpoint is taken back. That it is to be is recorded first: whoever finds this
+        unfinished goes on with it."""
         from takeback.engine.recover import settle_open
-        from takeback.engine.stuck import Taker, carry_out
-        from takeback.engine.undo import not_kept, refuse_blocked, refuse_conflicts, refuse_untouched
-        from takeback.runs.checkpoints import find
-        from takeback.storage.process import myself
-
-        point = find(self.store.journal, checkpoint, info.id)
-        if point.run != info.id:
-            raise Misuse(
-                f"Checkpoint {short(point.id)} is not of run {short(info.id)}.",
-                hint=f"`takeback checkpoints --run {short(info.id)}` lists those that are.",
-            )
-        settle_open(self.parts, lease)
-        after = [one for one in not_kept(self.parts, info.id) if one.order > point.seq]
-        going = [
-            one for one in after if not one.remedy or one.remedy.exact or one.remedy.strategy != "manual"
-        ]
-        if going:
-            wishes = Wishes()
-            plan = plan_undo(self.parts, going, wishes)
-            refuse_blocked(plan)
-            refuse_conflicts(plan, wishes)
-            taker = Taker(myself(), now(), self._lease_lasts)
-            refuse_untouched(carry_out(self.parts, lease, plan, wishes, info.agent, taker))
-        return point
-
-    def _step_at(self, info: RunInfo, point: "Checkpoint") -> int:
+        from takeback.engine.stuck import Taker
+        from takeback.runs.going_back import go_back, plan_back, point_of
         from takeback.runs.replay import steps_before
 
-        return steps_before(self.store.journal, info.id, point.seq)
+        point = point_of(self.parts, info.id, checkpoint)
+        settle_open(self.parts, lease)
+        plan = plan_back(self.parts, point)
+        told: dict[str, Any] = {"resumed": True, "from": point.id}
+        if info.on_death is OnDeath.RESUME:
+            told["step"] = steps_before(self.store.journal, info.id, point.seq)
+        self.store.journal.append(lease, [Draft(Kind.OPEN, info.id, "", told)])
+        if plan:
+            go_back(self.parts, lease, plan, info.agent, Taker(myself(), now(), self._lease_lasts))
+        return point
+
+    def _unfinished_workflow(self, what: Any) -> RunInfo | None:
+        """The run that is meant, if it is one of a workflow that has not ended."""
+        name: Any = getattr(what, "id", what)
+        if isinstance(name, (list, tuple)):
+            several = cast("Sequence[Any]", name)
+            return self._unfinished_workflow(several[0]) if len(several) == 1 else None
+        known = isinstance(name, str) and bool(name) and name.isascii()
+        ids = self.store.journal.resolve(name.lower()) if known else ()
+        info = next(self.store.journal.runs(ids), None) if len(ids) == 1 else None
+        return info if info and info.on_death is OnDeath.RESUME and info.state not in _ENDED else None
+
+    def _end_by_undo(self, info: RunInfo, undo: Callable[[bool], UndoResult]) -> UndoResult:
+        """Take back what it did, and end it. While that goes on no worker goes on with it."""
+        from takeback.engine.recover import settle_open
+        from takeback.runs.choice import stuck_in
+
+        run = self._run(info, self._acquire(info.id, 0))
+        try:
+            settle_open(self.parts, run.lease)
+            anything = any(
+                self.store.journal.effects(Query(run=info.id, states=(State.DONE, State.PROPOSED)))
+            )
+            if anything:
+                undo(True)  # what is refused is refused before anything changes
+            why = {"outcome": RunState.SUSPENDED.value, "why": "is being taken back", "due": NEVER}
+            self._reopen(info, run.lease, why)
+            try:
+                result = undo(False) if anything else UndoResult("done", (), ())
+            except Refused:
+                self._reopen(info, run.lease, self._waiting_as_before(info))
+                raise
+            if not stuck_in(self.store.journal, info):
+                outcome = RunState.UNDONE if result.outcome == "done" else RunState.PARTLY
+                told = {"outcome": outcome.value, "error": "It was taken back.", "error_type": "Refused"}
+                self._reopen(info, run.lease, told)
+            return result
+        finally:
+            run.leave()
+
+    def _waiting_as_before(self, info: RunInfo) -> dict[str, Any]:
+        from takeback.runs.replay import Leaving, history_of
+
+        read = history_of(self.store.journal, info.id).read.get(info.awaits, 0)
+        return Leaving(info.note, info.due_at, info.awaits, read).body
+
+    def _reopen(self, info: RunInfo, lease: Lease, close: dict[str, Any]) -> None:
+        """To be closed again, in another way."""
+        opened = Draft(Kind.OPEN, info.id, "", {"resumed": True})
+        self.store.journal.append(lease, [opened, Draft(Kind.CLOSE, info.id, "", close)])
 
 
-def refuse_over(info: RunInfo) -> None:
+def _refuse_over(info: RunInfo) -> None:
     if info.state in _ENDED:
         raise Refused(f"Run {short(info.id)} has ended ({info.state.value}).", hint="Start another one.")
-
-
-def needs_attention(info: RunInfo) -> bool:
-    """It waits, and for nothing that comes by itself or that its function has asked for."""
-    from takeback.runs.durable import SETTLED
-
-    waits = info.state is RunState.SUSPENDED and info.on_death is OnDeath.RESUME and info.due_at >= NEVER
-    return waits and (not info.awaits or info.awaits.startswith(SETTLED))
-
-
-def overdue(infos: Sequence[RunInfo], at: int, seconds: int = 60) -> tuple[RunInfo, ...]:
-    """Due for so long that there is no worker that knows their workflow; whether one is at it is not looked at here."""
-    return tuple(
-        one
-        for one in infos
-        if one.on_death is OnDeath.RESUME
-        and one.state in (RunState.OPEN, RunState.SUSPENDED)
-        and max(one.due_at, one.closed_at, one.opened_at) < at - seconds * 1_000_000
-    )
 
 
 def _cut(text: str) -> str:

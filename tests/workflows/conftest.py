@@ -13,7 +13,7 @@ import pytest
 
 import takeback
 from takeback.model.run import RunInfo
-from tests.e2e.conftest import COMMAND, surroundings
+from tests.e2e.conftest import COMMAND, CommandLine, surroundings
 from tests.world import World
 
 LONG = 120  # seconds that nothing here takes on any machine
@@ -56,6 +56,11 @@ def bench(store: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> Iterato
         monkeypatch.setattr("takeback.api.now", now)
         yield made
         assert tb.verify(read_data=True).findings == ()
+
+
+@pytest.fixture
+def command(world: World) -> CommandLine:
+    return CommandLine(os.fspath(world.root))
 
 
 class Workers:

@@ -8,8 +8,8 @@ import pytest
 
 import takeback
 from takeback.errors import PreconditionFailed
+from takeback.model.attention import needs_attention
 from takeback.model.run import NEVER
-from takeback.workflows import needs_attention
 from tests.workflows.conftest import Bench
 
 
@@ -301,3 +301,43 @@ def test_steps_of_undo_and_checkpoint_are_not_repeated(bench: Bench) -> None:
     assert results[0].state == {"at": 1.5}
     assert [bench.text(name) for name in "abc"] == ["1", None, "1"]
     assert len(bench.tb.checkpoints(run)) == 1
+
+
+def test_undo_ends_a_run_that_cannot_go_on(bench: Bench) -> None:
+    run, right = waits_then(
+        bench, lambda run: run.write(bench.world / "a", "1"), lambda run: run.write(bench.world / "a", "2")
+    )
+
+    bench.tb.undo(run)
+
+    assert bench.text("a") is None
+    assert bench.look(run).state.value == "undone"
+    with pytest.raises(takeback.Refused, match="It was taken back"):
+        bench.tb.result(run, 0)
+    bench.work(right)
+    assert bench.text("end") is None
+
+
+def test_undo_that_is_refused_leaves_the_run_as_it_was(bench: Bench) -> None:
+    @flow
+    def deploy(run: takeback.Run) -> None:
+        run.write(bench.world / "a", "1")
+        run.wait("go")
+        run.write(bench.world / "b", "1")
+        run.wait("more")
+
+    run = bench.tb.submit(deploy)
+    bench.work(deploy)
+    (bench.world / "a").write_text("a person's")
+    waiting = bench.look(run)
+
+    for how in ("refuse", "skip"):
+        with pytest.raises(takeback.Conflict):
+            bench.tb.undo(run, on_conflict=how)
+        assert bench.look(run)._replace(closed_at=0) == waiting._replace(closed_at=0)
+
+    bench.tb.signal(run, "go")
+    bench.work(deploy)
+    bench.tb.undo(run, on_conflict="skip")
+    assert bench.look(run).state.value == "partly undone"
+    assert (bench.text("a"), bench.text("b")) == ("a person's", None)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from takeback.engine.plan import Wishes
 from takeback.errors import Misuse, Stuck, TakebackError, Unavailable
+from takeback.model.attention import SETTLED
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import NEVER
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from takeback.engine.parts import Parts
 
 T = TypeVar("T")
-SETTLED = "settled:"  # what a run waits for when a person has to say what became of an effect
 _SHORT = 1_000_000  # microseconds that are slept without letting go of the run
 _POLL = 0.05
 _UNITS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}

@@ -70,6 +70,7 @@ class History(NamedTuple):
     failing: dict[str, Any] | None = None  # the error that ended the function
     again: int = 0  # how often in a row it could not go on
     turns: int = 0  # how often it went on from a checkpoint
+    back_to: str = ""  # the checkpoint that it is still on its way back to
     earlier: tuple[Effect, ...] = ()  # made after such a checkpoint, and still there
 
     @property
@@ -93,13 +94,13 @@ def history_of(journal: Journal, run: str) -> History:
             steps[one.step] = Step(one.step, CHANGE, one.change.summary, one.asked, effect=one)
     read: dict[str, int] = {}
     failing: dict[str, Any] | None = None
-    again = 0
+    again, back_to = 0, ""
     for record in records:
         body = record.body
         if record.kind is Kind.CLOSE:
-            again = body.get("again", 0)
+            again, back_to = body.get("again", 0), ""
         if _is_cut(record):
-            failing = None
+            failing, back_to = None, body["from"]
         elif FAILING in body:
             failing = body[FAILING]
         elif "kind" in body:
@@ -119,6 +120,7 @@ def history_of(journal: Journal, run: str) -> History:
         failing,
         again,
         len(cuts),
+        back_to,
         tuple(one for one in effects if not counts(one.seq, one.step) and one.state is State.DONE),
     )
 

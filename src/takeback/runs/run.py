@@ -249,8 +249,7 @@ class Run(Changing, Verbs, Boxing, Commands, Watching, Querying):
 
     def progress(self, seconds: float) -> None:
         """By its worker: what it is at now is over by then, or whoever waits for it may take the run."""
-        if progress := getattr(self._heartbeat, "progress", None):
-            progress(seconds)
+        self._heartbeat.progress(seconds)
 
     def close_databases(self) -> None:
         self._close_databases()

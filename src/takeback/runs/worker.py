@@ -9,6 +9,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from takeback.engine.parts import Parts
+from takeback.engine.stuck import Taker
 from takeback.errors import TakebackError
 from takeback.model.run import Lease, RunInfo
 from takeback.runs.run import Run
@@ -104,7 +105,13 @@ class Worker:
             info = next(place.parts.journal.runs((lease.run,)))
             run = place.begin(info, lease)
             work_on(
-                Shift(place.parts, place.now, lambda: self._stopping, self._tell),
+                Shift(
+                    place.parts,
+                    place.now,
+                    lambda: self._stopping,
+                    self._tell,
+                    lambda: Taker(myself(), place.now(), place.lasts),
+                ),
                 run,
                 info,
                 self._workflows[info.workflow],

@@ -77,7 +77,7 @@ def refuse_unfindable(one: object) -> Workflow:
 def found_in(module: Any) -> dict[str, Workflow]:
     """By name; what the module has imported from others counts as well."""
     known: dict[str, Workflow] = {}
-    for one in tuple[Any, ...](vars(module).values()):
+    for one in tuple(getattr(module, name) for name in dir(module)):
         if isinstance(one, Workflow):
             if one.name in known and known[one.name] is not one:
                 raise Misuse(

@@ -5,14 +5,16 @@ from typing import Any, NamedTuple
 
 from takeback.engine.parts import Parts
 from takeback.engine.recover import close_rolled_back, settle_open
+from takeback.engine.stuck import Taker
 from takeback.engine.undo import not_kept, roll_back
-from takeback.errors import LeaseLost, Misuse, Stuck, TakebackError, Unavailable
+from takeback.errors import LeaseLost, Misuse, Refused, Stuck, TakebackError, Unavailable
+from takeback.model.attention import SETTLED
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
 from takeback.model.run import NEVER, RunInfo, RunState
 from takeback.runs import remembered
-from takeback.runs.durable import SETTLED
+from takeback.runs.going_back import go_back, plan_back, point_of
 from takeback.runs.replay import FAILING, History, Leaving, Replay, history_of
 from takeback.runs.run import Run
 from takeback.runs.workflow import Workflow, as_json, call_with
@@ -29,6 +31,7 @@ class Shift(NamedTuple):
     now: Callable[[], int]
     stopping: Callable[[], bool]  # whether it should stop at its next step
     tell: Callable[[str], None]
+    taker: Callable[[], Taker]  # who settles what is stuck on the way back
 
 
 def work_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None:
@@ -50,6 +53,8 @@ def _carry_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None
         if info.state is RunState.SUSPENDED:
             shift.parts.journal.append(run.lease, [Draft(Kind.OPEN, run.id, "", {"resumed": True})])
         _settle(shift, run, history)
+        if history.back_to:
+            _go_back(shift, run, history.back_to)
         if history.failing is not None:
             _fail(shift, run, workflow, history.failing)
             return
@@ -70,6 +75,17 @@ def _settle(shift: Shift, run: Run, history: History) -> None:
         if one.outcome == "left":
             raise _later(shift, history, Unavailable(f"{one.summary} {one.detail}"))
     _refuse_stuck(shift, run)
+
+
+def _go_back(shift: Shift, run: Run, checkpoint: str) -> None:
+    """Whoever resumed it from there was killed before all that came after was taken back."""
+    try:
+        plan = plan_back(shift.parts, point_of(shift.parts, run.id, checkpoint))
+        if plan:
+            go_back(shift.parts, run.lease, plan, run.agent, shift.taker())
+    except (Refused, Stuck) as error:
+        _refuse_stuck(shift, run)
+        raise Leaving(f"it cannot go back to its checkpoint: {error}", NEVER) from error
 
 
 def _refuse_stuck(shift: Shift, run: Run) -> None:

@@ -109,7 +109,7 @@ COMMANDS: dict[str, Entry] = {
     "log": Entry(
         "Look", "look", "list effects, newest first: what took hold last", "takeback log -n 5 --path src/"
     ),
-    "show": Entry("Look", "show", "everything that is known of one effect", "takeback show @"),
+    "show": Entry("Look", "show", "everything that is known of one effect, or of a run", "takeback show @"),
     "diff": Entry("Look", "show", "what an effect changed, before to after", "takeback diff @~1"),
     "status": Entry(
         "Look",
