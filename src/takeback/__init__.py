@@ -3,16 +3,20 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from takeback.adapters.call.action import IRREVERSIBLE, MANUAL, Action, action
     from takeback.api import Takeback, open
     from takeback.errors import (
+        ActionMissing,
         ApplyFailed,
         ApprovalExpired,
         BlobDamaged,
         BlobMissing,
         Blocked,
+        ByHand,
         Conflict,
         Corrupt,
         Denied,
+        DidNotHappen,
         Diverged,
         Drifted,
         Failed,
@@ -51,6 +55,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives: loaded when it is first asked for, so that importing takeback costs next to nothing.
 _HOMES = {
+    "takeback.adapters.call.action": ("Action", "IRREVERSIBLE", "MANUAL", "action"),
     "takeback.api": ("Takeback", "open"),
     "takeback.model.effect": ("Effect", "State"),
     "takeback.model.plan": ("UndoResult",),
@@ -61,15 +66,21 @@ _HOMES = {
 }
 
 __all__ = [
+    "IRREVERSIBLE",
+    "MANUAL",
+    "Action",
+    "ActionMissing",
     "ApplyFailed",
     "ApprovalExpired",
     "BlobDamaged",
     "BlobMissing",
     "Blocked",
+    "ByHand",
     "Checkpoint",
     "Conflict",
     "Corrupt",
     "Denied",
+    "DidNotHappen",
     "Diverged",
     "Drifted",
     "Effect",
@@ -103,6 +114,7 @@ __all__ = [
     "ValidationFailed",
     "VerifyFailed",
     "Workflow",
+    "action",
     "checks",
     "open",
     "workflow",

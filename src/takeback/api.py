@@ -19,10 +19,10 @@ from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
 from takeback.runs.names import latest_first, name_of, names_of, run_of
-from takeback.storage.process import myself
+from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
-from takeback.upkeep import Upkeep, now
+from takeback.upkeep import now
 from takeback.workflows import Workflows
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _ALL = 1 << 40
 
 
-class Takeback(Upkeep, Workflows):
+class Takeback(Workflows):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.recovered: tuple[Settled, ...] = ()
@@ -163,6 +163,7 @@ class Takeback(Upkeep, Workflows):
         result = UndoResult("done", (), ())
         if made:
             result = self._undo(made, dry_run, cascade, with_needs, on_conflict, agent)
+            self._wake_settled()
         if held:
             from takeback.runs.held import drop_all
 
@@ -263,6 +264,20 @@ class Takeback(Upkeep, Workflows):
                     error.hint = f"Before it {names} was made, and stays. Of this one: {error.hint}"
                 raise
         return self._say_kept(effects)
+
+    def settle(self, effect: "Effect | str", happened: bool, *, receipt: Any = None, by: str = "") -> Effect:
+        """Say of a call that is in doubt whether it happened; `receipt` is what it would have returned. Then its run,
+        if that is over, follows its policy, and whoever waited for it goes on."""
+        from takeback.engine.recover import recover
+        from takeback.engine.word import refuse_unsettleable, settle
+
+        found = self.effect(name_of(effect))
+        refuse_unsettleable(found)
+        with self._leased(found.run) as lease:
+            settle(self.parts, lease, found, happened, receipt, by)
+        recover(self.parts, myself(), now(), self._lease_lasts, only=found.run)
+        self._wake_settled()
+        return self.effect(found.id)
 
     def _say_kept(self, effects: "Sequence[Effect]") -> tuple[Effect, ...]:
         fresh = [self.effect(one.id) for one in effects]
@@ -368,6 +383,7 @@ def resource_of(path: "Path") -> str:
 
 
 def _wire(store: Store, tell: Callable[[str], None]) -> "Parts":
+    from takeback.adapters.call.processes import Processes
     from takeback.adapters.database.keyring import Keyring
     from takeback.adapters.database.waiting import Waiting
     from takeback.adapters.file.adapter import FileAdapter
@@ -378,7 +394,7 @@ def _wire(store: Store, tell: Callable[[str], None]) -> "Parts":
     files = FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
     keyring = Keyring()
     waiting = Waiting(store.settings.lock_seconds, tell)
-    adapters = Registry(files, store.blobs, held, store.layers, keyring, waiting)
+    adapters = Registry(files, store.blobs, held, store.layers, keyring, waiting, Processes(myself, alive))
     return Parts(
         store.journal,
         store.blobs,

@@ -2,26 +2,25 @@
 
 import json
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from takeback.errors import Failed, KeyReused, Misuse, Refused, Stuck, TakebackError, Unavailable
-from takeback.model.attention import needs_attention
+from takeback.model.attention import SETTLED, needs_attention
 from takeback.model.effect import State
 from takeback.model.ids import new_id, short
+from takeback.model.plain import as_json
 from takeback.model.plan import UndoResult
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import NEVER, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.names import name_of, run_of
-from takeback.runs.workflow import Workflow, arguments_of, as_json, refuse_unfindable
+from takeback.runs.workflow import Workflow, arguments_of, refuse_unfindable
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
-from takeback.storage.store import Store
-from takeback.upkeep import now
+from takeback.upkeep import Upkeep, now
 
 if TYPE_CHECKING:
-    from takeback.engine.parts import Parts
     from takeback.model.run import Checkpoint
     from takeback.runs.run import Run
     from takeback.runs.worker import Worker
@@ -30,18 +29,8 @@ _ENDED = (RunState.KEPT, RunState.UNDONE, RunState.PARTLY)
 _SOONEST, _LATEST = 0.01, 0.5  # seconds between two looks for an end
 
 
-class Workflows(ABC):
+class Workflows(Upkeep):
     """The part of a store opened that makes runs which outlive their worker."""
-
-    store: Store
-
-    @property
-    @abstractmethod
-    def parts(self) -> "Parts": ...
-
-    @property
-    @abstractmethod
-    def _lease_lasts(self) -> int: ...
 
     @abstractmethod
     def _acquire(self, run: str, wait: float) -> Lease: ...
@@ -247,6 +236,15 @@ class Workflows(ABC):
         if plan:
             go_back(self.parts, lease, plan, info.agent, Taker(myself(), now(), self._lease_lasts))
         return point
+
+    def _wake_settled(self) -> None:
+        for info in self.store.journal.runs(unfinished=True):
+            if needs_attention(info) and info.awaits:
+                effect = next(
+                    self.store.journal.effects(Query(ids=(info.awaits.removeprefix(SETTLED),))), None
+                )
+                if effect and effect.state is not State.STUCK:
+                    self.signal(info, info.awaits, effect.state.value)
 
     def _unfinished_workflow(self, what: Any) -> RunInfo | None:
         """The run that is meant, if it is one of a workflow that has not ended."""

@@ -41,15 +41,49 @@ COMMANDS = {
     "doctor": "doctor",
     "forget": "forget --dry-run",
     "sweep": "sweep",
+    "settle": "settle {doubtful} --did-not",
+    "submit": "submit flows:greet",
+    "signal": "signal greet go",
+    "resume": "resume greet",
+    "worker": "worker flows --until-idle",
 }
+IN_DOUBT = """
+import takeback
+@takeback.action(undo=takeback.MANUAL("call them"))
+def order():
+    raise TimeoutError
+with takeback.open() as tb, tb.run("shop") as run:
+    try:
+        run.call(order)
+    except takeback.Stuck as told:
+        print(told.effect)
+"""
+
+
+FLOW = """
+import takeback
+@takeback.workflow
+def greet(run):
+    return "hello"
+"""
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def doubtful() -> str:
+    made = subprocess.run(
+        [sys.executable, "-c", IN_DOUBT], env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    return made.stdout.strip()
 
 
 def answer(command: str) -> Any:
     name, *words = command.split()
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(
         [sys.executable, "-m", "takeback", name, "--json", *words],
-        env=environment,
+        env=environment(),
         input="true\n",
         stdout=subprocess.PIPE,
         text=True,
@@ -77,16 +111,19 @@ def test_each_command_gives_the_fields_the_page_lists(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.json").write_text('{"a": 1}\n')
     (tmp_path / "d.db").touch()
+    (tmp_path / "flows.py").write_text(FLOW)
     effect = [name.strip() for row in table(PAGE, "An effect") for name in row[0].split(",")]
     checkpoint = re.findall(r"`(\w+)`", written()["checkpoint"])
     undo = ["outcome", "effects", "targets", "undo"]
 
     for name, command in COMMANDS.items():
-        given = answer(command)
+        given = answer(command.format(doubtful=doubtful()) if "{" in command else command)
         fields = written()[name]
         listed = re.findall(r"`(\w+)`", fields.partition(";")[0].partition(":")[0])
+        if fields.startswith("a run, with"):
+            listed = [*re.findall(r"`(\w+)`", written()["runs"])[:-1], *listed]
         if "an effect" in fields:
-            listed = [*listed[:1], *effect] if listed[0] == "changed" else [*effect, *listed]
+            listed = [*listed[:1], *effect] if listed[:1] == ["changed"] else [*effect, *listed]
         if "list of" in fields and isinstance(given, list):
             listed = listed or (checkpoint if "checkpoints" in fields else effect)
             given = given[0]

@@ -113,7 +113,7 @@ def test_a_result_that_is_no_json_is_a_failure(bench: Bench) -> None:
     run = bench.tb.submit(deploy)
     bench.work(deploy)
 
-    with pytest.raises(takeback.Misuse, match="What flow returns must be JSON"):
+    with pytest.raises(takeback.Misuse, match="What flow returns is a object, which is no JSON"):
         bench.tb.result(run, 0)
     assert bench.text("a") is None
 

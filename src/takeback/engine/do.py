@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment
 from takeback.engine.parts import Parts, adapter_of
-from takeback.engine.settle import abort, finish, take_back, withdraw
+from takeback.engine.settle import abort, finish, stick, take_back, way_out, withdraw
 from takeback.errors import (
     ApplyFailed,
+    ByHand,
     Corrupt,
+    DidNotHappen,
     Drifted,
     InDoubt,
     KeyReused,
@@ -18,6 +20,7 @@ from takeback.errors import (
     Refused,
     RowsHeld,
     StoreBusy,
+    Stuck,
     TakebackError,
     UndoFailed,
     VerifyFailed,
@@ -95,6 +98,10 @@ def recorded(parts: Parts, change: Change, key: str) -> Effect | None:
             f"The change with key {key!r} was made and then taken back.",
             hint=f"Bring it back with `takeback redo {short(earlier.undone_by)}`, or use a new key.",
             effect=earlier.id,
+        )
+    if earlier.state is State.STUCK:
+        raise Stuck(
+            f"The change with key {key!r} is stuck: {earlier.note}", hint=way_out(earlier), effect=earlier.id
         )
     raise StoreBusy(
         f"The change with key {key!r} is still {earlier.state.value}.", hint="Run `takeback recover` first."
@@ -271,6 +278,7 @@ def carry_out(
     receipt = None
     try:
         receipt = adapter.apply(effect)
+        effect = effect._replace(receipt=receipt.data)
         sighting = adapter.verify(effect)
         if sighting.standing is not Standing.AFTER:
             raise VerifyFailed(
@@ -281,11 +289,13 @@ def carry_out(
             run_checks(checks, one, AFTER)
     except InDoubt as error:
         return found_out(parts, lease, adapter, effect, error)
+    except ByHand as error:
+        raise stick(parts, lease, effect, str(error), error.hint) from error
     except Drifted as error:
         withdraw(parts, lease, adapter, effect, _sentence(error))
         raise
     except BaseException as error:
-        if receipt is None and isinstance(error, RowsHeld):
+        if receipt is None and isinstance(error, (RowsHeld, DidNotHappen)):
             # Known without asking; and whoever has the rows could keep us from asking, too.
             abort(parts, lease, adapter, effect, _sentence(error))
             raise
@@ -314,12 +324,23 @@ def found_out(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, erro
     sighting = adapter.verify(effect)
     if sighting.standing is Standing.AFTER:
         return finish(parts, lease, adapter, effect, sighting.receipt)
+    if sighting.standing is Standing.UNKNOWN:
+        raise stick(parts, lease, effect, f"{_sentence(error)} {_capital(sighting.detail)}.") from error
+    if sighting.standing is Standing.BETWEEN:
+        take_back(parts, lease, adapter, effect, f"{_sentence(error)} {_capital(sighting.detail)}.")
+        raise VerifyFailed(
+            f"{effect.change.summary}: {sighting.detail}.", hint="It was taken back.", effect=effect.id
+        ) from error
     abort(parts, lease, adapter, effect, f"{_sentence(error)} It did not happen.")
     raise ApplyFailed(
         f"{effect.change.summary}: {_sentence(error)}",
         hint="It did not happen, as was found by asking again; trying again is safe.",
         effect=effect.id,
     ) from error
+
+
+def _capital(detail: str) -> str:
+    return detail[:1].upper() + detail[1:]
 
 
 def _sentence(error: BaseException) -> str:

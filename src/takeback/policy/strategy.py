@@ -9,6 +9,7 @@ _WORDS = {
     Strategy.SNAPSHOT: "the earlier state is kept",
     Strategy.COMPENSATION: "another change makes up for it",
     Strategy.MANUAL: "a person has to follow written steps",
+    Strategy.IRREVERSIBLE: "it cannot be undone",
 }
 
 

@@ -13,7 +13,7 @@ from takeback.engine.do import Terms, do
 from takeback.engine.parts import Parts
 from takeback.errors import Drifted, Misuse, StoreBusy, Stuck, TakebackError, Unavailable
 from takeback.model.change import EDIT, Change, intent
-from takeback.model.effect import Effect
+from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id
 from takeback.model.record import canonical
 from takeback.model.run import Lease
@@ -159,8 +159,15 @@ class Changing(Durable, ABC):
                 again = isinstance(error, StoreBusy) or (change.kind == EDIT and not terms.checks)
                 if not again or time.monotonic() > until:
                     raise
-            if not self._settle_the_dead():
+            if not self._settle_own() and not self._settle_the_dead():
                 time.sleep(0.01)
+
+    def _settle_own(self) -> bool:
+        """What was left in doubt here, and is asked for again."""
+        from takeback.engine.recover import settle_open
+
+        found = settle_open(self._parts, self._lease, (State.INTENDED,))
+        return any(one.outcome != "left" for one in found)
 
     def _settle_the_dead(self) -> bool:
         from takeback.engine.recover import recover

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from takeback.engine.plan import Wishes
 from takeback.errors import Misuse, Stuck, TakebackError, Unavailable
 from takeback.model.attention import SETTLED
+from takeback.model.plain import as_json
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import NEVER
@@ -28,7 +29,7 @@ from takeback.runs.replay import (
     Step,
     step_body,
 )
-from takeback.runs.workflow import as_json, digest_of
+from takeback.runs.workflow import digest_of
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:

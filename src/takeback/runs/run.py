@@ -28,6 +28,7 @@ from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.runs import checkpoints
 from takeback.runs.boxing import Boxing
+from takeback.runs.calling import Calling
 from takeback.runs.changing import Changing
 from takeback.runs.commands import Commands
 from takeback.runs.heartbeat import Heartbeat
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from takeback.sandbox.sandbox import Sandbox
 
 
-class Run(Changing, Verbs, Boxing, Commands, Watching, Querying):
+class Run(Changing, Verbs, Boxing, Calling, Commands, Watching, Querying):
     """Use it as a context manager: an exception takes back everything not kept, a normal end keeps it."""
 
     def __init__(
@@ -97,6 +98,9 @@ class Run(Changing, Verbs, Boxing, Commands, Watching, Querying):
     @property
     def _blobs(self) -> Blobs:
         return self._parts.blobs
+
+    def _outlast(self, seconds: float) -> None:
+        self._heartbeat.outlast(seconds)
 
     # Points, undo, keeping.
 

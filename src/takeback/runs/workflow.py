@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from takeback.errors import Misuse
+from takeback.model.plain import as_json
 from takeback.model.record import canonical
 
 if TYPE_CHECKING:
@@ -89,32 +90,6 @@ def found_in(module: Any) -> dict[str, Workflow]:
 
 
 # Arguments and results.
-
-
-def as_json(value: Any, what: str) -> str:
-    """As text; whoever reads it gets exactly what this would give now, so that a second time is as the first."""
-    _refuse_keys(value, what)
-    try:
-        return json.dumps(value, allow_nan=False, sort_keys=True, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise Misuse(
-            f"{what} must be JSON: {error}.", hint="Use dicts, lists, text, numbers, true, false, null."
-        ) from error
-
-
-def _refuse_keys(value: Any, what: str, depth: int = 0) -> None:
-    if depth > 100:
-        raise Misuse(f"{what} is nested too deeply.", hint="At most 100 levels.")
-    if isinstance(value, Mapping):
-        for key, inner in value.items():  # pyright: ignore[reportUnknownVariableType]
-            if not isinstance(key, str):
-                raise Misuse(
-                    f"{what} must be JSON, whose keys are text: {key!r} is not.", hint="Use str(key)."
-                )
-            _refuse_keys(inner, what, depth + 1)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:  # pyright: ignore[reportUnknownVariableType]
-            _refuse_keys(inner, what, depth + 1)
 
 
 def arguments_of(one: Workflow, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

@@ -11,13 +11,14 @@ from takeback.errors import LeaseLost, Misuse, Refused, Stuck, TakebackError, Un
 from takeback.model.attention import SETTLED
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
+from takeback.model.plain import as_json
 from takeback.model.record import Draft, Kind
 from takeback.model.run import NEVER, RunInfo, RunState
 from takeback.runs import remembered
 from takeback.runs.going_back import go_back, plan_back, point_of
 from takeback.runs.replay import FAILING, History, Leaving, Replay, history_of
 from takeback.runs.run import Run
-from takeback.runs.workflow import Workflow, as_json, call_with
+from takeback.runs.workflow import Workflow, call_with
 from takeback.storage.protocols import Query
 
 _LONGEST = 300  # seconds between two tries at most

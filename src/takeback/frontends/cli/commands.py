@@ -126,6 +126,12 @@ COMMANDS: dict[str, Entry] = {
     ),
     "redo": Entry("Take back", "back", "bring back what was undone", "takeback redo"),
     "keep": Entry("Take back", "back", "say that effects stay", "takeback keep @ @~1"),
+    "settle": Entry(
+        "Take back",
+        "settling",
+        "say of a call that is in doubt whether it happened",
+        """takeback settle k3f9a2bq --happened --receipt '{"id": 7}'""",
+    ),
     "checkpoint": Entry(
         "Points", "points", "name this point, to come back to it", "takeback checkpoint before-migrate"
     ),

@@ -65,8 +65,8 @@ def tell_attention(screen: Screen, info: RunInfo) -> None:
     if info.awaits:
         effect = info.awaits.partition(":")[2]
         screen.hint(
-            f"`takeback show {short(effect)}` tells what is known of the effect; `takeback settle {short(effect)} "
-            "--happened` or `--did-not` decides, and the run goes on."
+            f"`takeback show {short(effect)}` tells what is known of the effect. Put it right and `takeback recover`, "
+            f"or of a call say what became of it: `takeback settle {short(effect)} --happened` or `--did-not`."
         )
     else:
         screen.hint(
