@@ -80,12 +80,8 @@ class Unsettled(NamedTuple):
 
 def unsettled(store: Store, now: int) -> Iterator[Unsettled]:
     """What dead processes left, and what is stuck; what a living one is working on is its own business."""
-    from takeback.storage.leases import may_take
-    from takeback.storage.process import alive
-
     for info in store.journal.runs(unfinished=True):
-        lease = store.leases.holder(info.id)
-        if lease and not may_take(lease, now, alive):
+        if not store.leases.free(info.id, now):
             continue
         for effect in store.journal.effects(Query(run=info.id, states=(State.PROPOSED, State.INTENDED))):
             if effect.waits_for == PERSON:

@@ -76,6 +76,7 @@ class Effect(NamedTuple):
     note: str = ""  # why it was aborted or is stuck
     at: int = 0
     told: int = 0  # the record that says what it is: its intent, or its proposal until then
+    step: int = 0  # which durable operation of a workflow function it is, from 1; 0 in ordinary runs
     of: "Effect | None" = None  # for an undo, the effect it takes back; not stored, looked up
 
     @property
@@ -132,6 +133,7 @@ def intent_body(effect: Effect, remedy: dict[str, Any] | None) -> dict[str, Any]
         "undoes": effect.undoes,
         "reason": effect.reason,
         "remedy": remedy,
+        "step": effect.step,
     }
     return body | {name: value for name, value in optional.items() if value}
 
@@ -154,4 +156,5 @@ def from_intent(record: Record, agent: str, state: State) -> Effect:
         reason=body.get("reason", ""),
         remedy=from_json(remedy) if remedy else None,
         at=record.at,
+        step=body.get("step", 0),
     )

@@ -24,6 +24,7 @@ class Kind(StrEnum):
     KEEP = "keep"
     CHECKPOINT = "checkpoint"
     REMEMBER = "remember"
+    SIGNAL = "signal"  # someone tells a run something; it may be waiting for that
     FORGET = "forget"
 
 

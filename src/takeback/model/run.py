@@ -1,18 +1,28 @@
 """A run: one agent's stretch of work; and who holds it."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
-from takeback.errors import RecordInvalid
-from takeback.model.record import Kind
+from takeback.errors import RecordInvalid, Refused
+from takeback.model.ids import short
+from takeback.model.record import Kind, Record
+
+NEVER = 1 << 62  # as `due_at`: no time comes by itself, only a signal wakes it
+OF_RUNS = (Kind.OPEN, Kind.CLOSE, Kind.SIGNAL)
+
+Unread = Callable[[str, int], bool]  # was a signal of this name recorded for the run after this record?
 
 
 class RunState(StrEnum):
     OPEN = "open"
-    SUSPENDED = "suspended"  # stopped by a signal at a checkpoint; can be resumed
+    SUSPENDED = "suspended"  # stopped at a checkpoint, or it waits; can be resumed
     KEPT = "kept"  # ended well
     UNDONE = "undone"  # taken back
     PARTLY = "partly undone"  # taken back but for what someone changed since
+
+
+UNFINISHED = (RunState.OPEN, RunState.SUSPENDED)
 
 
 class OnDeath(StrEnum):
@@ -22,6 +32,7 @@ class OnDeath(StrEnum):
     KEEP = "keep"  # what it did stays; only the run is ended
     LEAVE = "leave"  # leave it open for the next command that joins it
     FINISH = "finish"  # it was an undo of several effects: carry out the rest
+    RESUME = "resume"  # a durable workflow: the next worker goes on with it
 
 
 class RunInfo(NamedTuple):
@@ -33,12 +44,51 @@ class RunInfo(NamedTuple):
     opened_at: int
     closed_at: int = 0
     effects: int = 0
+    key: str = ""  # of a submitted run; no other run has it
+    workflow: str = ""  # the registered name of its function
+    due_at: int = 0  # when a worker may go on with it, microseconds since 1970; 0: now
+    awaits: str = ""  # the signal it waits for
+    note: str = ""  # why it was suspended, or how it failed
+
+
+def run_after(info: RunInfo | None, record: Record, unread: Unread) -> RunInfo:
+    """How the run stands after a record that is about it. Every journal uses this, so that all of them agree."""
+    body, where = record.body, f"Record {record.seq}"
+    if record.kind is Kind.SIGNAL:
+        return _signalled(info, record)
+    state = run_state_after(info.state if info else None, record.kind, body.get("outcome", ""), where)
+    if info is None:
+        name, agent, on_death = body["name"], body["agent"], OnDeath(body["on_death"])
+        first = RunInfo(record.run, name, agent, state, on_death, record.at)
+        return first._replace(key=body.get("key", ""), workflow=body.get("workflow", ""))
+    if record.kind is Kind.OPEN:
+        return info._replace(state=state, closed_at=0, due_at=0, awaits="", note="")
+    closed = info._replace(state=state, closed_at=record.at, due_at=0, awaits="")
+    if state is not RunState.SUSPENDED:
+        return closed._replace(note=body.get("error", "") or body.get("why", ""))
+    awaits: str = body.get("awaits", "")
+    # It came while the run was on its way to wait for it: then there is nothing to wait for.
+    missed = bool(awaits) and unread(awaits, body.get("read", 0))
+    due_at = record.at if missed else body.get("due", 0)
+    return closed._replace(due_at=due_at, awaits=awaits, note=body.get("why", ""))
+
+
+def _signalled(info: RunInfo | None, record: Record) -> RunInfo:
+    if info is None:
+        raise Refused(f"There is no run {short(record.run)} that could take a signal.")
+    if info.state not in UNFINISHED:
+        raise Refused(
+            f"Run {short(info.id)} has ended ({info.state.value}) and takes no signal.",
+            hint="Nothing was recorded.",
+        )
+    awaited = bool(info.awaits) and info.awaits == record.body["name"]
+    return info._replace(due_at=record.at) if awaited else info
 
 
 def run_state_after(state: RunState | None, kind: Kind, outcome: str, where: str) -> RunState:
-    if kind is Kind.OPEN and state in (None, RunState.OPEN, RunState.SUSPENDED):
+    if kind is Kind.OPEN and state in (None, *UNFINISHED):
         return RunState.OPEN
-    if kind is Kind.CLOSE and state in (RunState.OPEN, RunState.SUSPENDED):
+    if kind is Kind.CLOSE and state in UNFINISHED:
         return RunState(outcome)
     raise RecordInvalid(f"{where}: {kind.value!r} cannot follow run state {state!r}.")
 
@@ -56,7 +106,7 @@ class Lease(NamedTuple):
     run: str
     generation: int  # the fence: only the newest may append
     owner: Owner
-    expires_at: int  # microseconds since 1970
+    expires_at: int  # microseconds, by the clock of the store: comparable with nothing else
 
 
 class Checkpoint(NamedTuple):

@@ -21,9 +21,10 @@ from takeback.model.life import (
 )
 from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
 from takeback.model.resource import display, without_fragment
-from takeback.model.run import Lease, RunState, run_state_after
+from takeback.model.run import OF_RUNS, Lease, OnDeath, RunInfo, RunState, run_after
 from takeback.storage.bodies import shortened, whole
 from takeback.storage.database import Row
+from takeback.storage.leases import refuse_unheld_opening
 
 _LIFE = "own.state, own.seq, own.told, own.ended, own.undoes, own.partial, own.undone_by, own.kept_by, own.forgotten"
 _FIND_LIFE = (
@@ -31,7 +32,7 @@ _FIND_LIFE = (
     " LEFT JOIN runs ON runs.number = own.run WHERE own.id = ?"
 )
 RECORD = "seq, kind, run, effect, at, body, hash"
-RUN = "id, name, agent, state, on_death, opened_at, closed_at"
+RUN = "id, name, agent, state, on_death, opened_at, closed_at, key, workflow, due_at, awaits, note"
 EFFECTS_OF_RUN = "(SELECT nth FROM effects WHERE effects.run = runs.number ORDER BY seq DESC LIMIT 1)"
 # Exactly as in the schema, so that SQLite sees that the partial index applies.
 IN_FLIGHT = "(state = 'proposed' OR state = 'intended' OR state = 'stuck')"
@@ -83,7 +84,7 @@ def append_one(connection: sqlite3.Connection, lease: Lease | None, draft: Draft
         (seq, kind.value, run, effect, at, shortened(body), hash),
     )
     record = Record(seq, kind, run, effect, at, content, hash)
-    _project(connection, record, stand)
+    _project(connection, record, stand, lease)
     return record
 
 
@@ -104,14 +105,14 @@ def _stand(connection: sqlite3.Connection, kind: Kind, run: str, effect: str) ->
     )
 
 
-def _project(connection: sqlite3.Connection, record: Record, stand: Stand) -> None:
+def _project(connection: sqlite3.Connection, record: Record, stand: Stand, lease: Lease | None) -> None:
     born = record.kind in BIRTHS
     if born or record.kind is Kind.CLOSE:
         in_flight = record.kind is Kind.CLOSE and _has_in_flight(connection, record.run)
         proposed = stand.life is not None and stand.life.state is State.PROPOSED
         refuse_unfit_run(record, stand.run, in_flight, proposed)
-    if record.kind in (Kind.OPEN, Kind.CLOSE):
-        _project_run(connection, record)
+    if record.kind in OF_RUNS:
+        _project_run(connection, record, lease)
     if record.kind not in OF_EFFECTS:
         return
     if born and stand.others_in_flight:
@@ -249,28 +250,50 @@ def _held(connection: sqlite3.Connection, state: State, effect: int, told_at: in
         return [resource for (resource,) in rows]
 
 
-def _project_run(connection: sqlite3.Connection, record: Record) -> None:
+def _project_run(connection: sqlite3.Connection, record: Record, lease: Lease | None) -> None:
     row = connection.execute(f"SELECT {RUN} FROM runs WHERE id = ?", (record.run,)).fetchone()
-    outcome: str = record.body.get("outcome", "")
-    state = run_state_after(RunState(row[3]) if row else None, record.kind, outcome, f"Record {record.seq}")
-    if row is None:
-        body = record.body
-        connection.execute(
-            f"INSERT INTO runs ({RUN}) VALUES (?, ?, ?, ?, ?, ?, 0)",
-            (record.run, body["name"], body["agent"], state.value, body["on_death"], record.at),
-        )
+    before = to_run(row) if row else None
+    refuse_unheld_opening(lease, record.kind, record.run, before is not None)
+    info = run_after(before, record, lambda name, read: _has_signal(connection, record, name, read))
+    if before is None:
+        _insert_run(connection, info)
         return
-    closed_at = record.at if record.kind is Kind.CLOSE else 0
-    connection.execute(
-        "UPDATE runs SET state = ?, closed_at = ? WHERE id = ?", (state.value, closed_at, record.run)
-    )
-    if state is RunState.KEPT:
+    if info != before:
+        connection.execute(
+            "UPDATE runs SET state = ?, closed_at = ?, due_at = ?, awaits = ?, note = ? WHERE id = ?",
+            (info.state.value, info.closed_at, info.due_at, info.awaits, info.note, info.id),
+        )
+    if record.kind is Kind.CLOSE and info.state is RunState.KEPT:
         kept = connection.execute(
             "UPDATE effects SET kept_by = 'run'"
             " WHERE run = (SELECT number FROM runs WHERE id = ?) AND kept_by = '' AND state = 'done'",
             (record.run,),
         )
         _count(connection, "kept", kept.rowcount)
+
+
+def _insert_run(connection: sqlite3.Connection, info: RunInfo) -> None:
+    values = (info.state.value, info.on_death.value, info.opened_at, info.key, info.workflow)
+    try:
+        connection.execute(
+            "INSERT INTO runs (id, name, agent, state, on_death, opened_at, key, workflow)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (info.id, info.name, info.agent, *values),
+        )
+    except sqlite3.IntegrityError as error:
+        raise run_key_reused(info.key) from error
+
+
+def run_key_reused(key: str) -> KeyReused:
+    return KeyReused(
+        f"The key {key!r} already belongs to another run.", hint="Give every run its own key, or none."
+    )
+
+
+def _has_signal(connection: sqlite3.Connection, record: Record, name: str, read: int) -> bool:
+    sql = "SELECT body FROM records WHERE kind = 'signal' AND run = ? AND seq > ? AND seq < ?"
+    bodies = connection.execute(sql, (record.run, read, record.seq)).fetchall()
+    return any(json.loads(whole(body))["name"] == name for (body,) in bodies)
 
 
 def _changing(life: Life) -> Row:
@@ -284,3 +307,10 @@ def to_life(row: Row) -> Life:
     return Life(
         id, run, State(state), seq, told_at, ended, undoes, bool(partial), undone_by, kept_by, bool(forgotten)
     )
+
+
+def to_run(row: Row) -> RunInfo:
+    """From the columns `RUN`, and how many effects it has if that was asked for."""
+    id, name, agent, state, on_death, opened_at, closed_at, *own = row[:12]
+    effects = row[12] or 0 if len(row) > 12 else 0
+    return RunInfo(id, name, agent, RunState(state), OnDeath(on_death), opened_at, closed_at, effects, *own)

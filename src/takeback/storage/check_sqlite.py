@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from takeback.errors import TakebackError
 from takeback.model.life import OF_EFFECTS, Life, consequences
-from takeback.model.record import GENESIS, Kind, chained
-from takeback.model.run import RunState, run_state_after
+from takeback.model.record import GENESIS, Kind, Record, chained
+from takeback.model.run import OF_RUNS, RunInfo, RunState, run_after
+from takeback.storage.appending import RUN, to_run
 from takeback.storage.bodies import whole
 from takeback.storage.database import Database, Row
 from takeback.storage.sqlite import to_record
@@ -45,7 +46,8 @@ def _check_file(database: Database) -> Iterator[str]:
 
 def _check_records(database: Database) -> Iterator[str]:
     lives: dict[str, Life] = {}
-    runs: dict[str, RunState] = {}
+    runs: dict[str, RunInfo] = {}
+    signals: dict[tuple[str, str], int] = {}  # run and name: the newest
     previous: bytes | None = GENESIS  # None: it could not be read
     seq = 0
     while rows := _page(database, seq):
@@ -65,15 +67,20 @@ def _check_records(database: Database) -> Iterator[str]:
                 if record.kind in OF_EFFECTS:
                     for life in consequences(record, lives.get):
                         lives[life.id] = life
-                elif record.kind in (Kind.OPEN, Kind.CLOSE):
-                    runs[run] = run_state_after(
-                        runs.get(run), record.kind, record.body.get("outcome", ""), f"Record {seq}"
-                    )
-                    if runs[run] is RunState.KEPT:
+                elif record.kind in OF_RUNS:
+                    runs[run] = _run_after(runs.get(run), record, signals)
+                    if record.kind is Kind.CLOSE and runs[run].state is RunState.KEPT:
                         _keep_all(lives, run)
             except (TakebackError, KeyError, ValueError) as error:
                 yield f"Record {seq} ({kind} of {effect or run}) does not fit: {error}"
     yield from _compare(database, lives, runs)
+
+
+def _run_after(info: RunInfo | None, record: Record, signals: dict[tuple[str, str], int]) -> RunInfo:
+    after = run_after(info, record, lambda name, read: signals.get((record.run, name), 0) > read)
+    if record.kind is Kind.SIGNAL:
+        signals[record.run, record.body["name"]] = record.seq
+    return after
 
 
 def _page(database: Database, after: int) -> list[Row]:
@@ -105,7 +112,7 @@ def _keep_all(lives: dict[str, Life], run: str) -> None:
             lives[life.id] = life._replace(kept_by="run")
 
 
-def _compare(database: Database, lives: dict[str, Life], runs: dict[str, RunState]) -> Iterator[str]:
+def _compare(database: Database, lives: dict[str, Life], runs: dict[str, RunInfo]) -> Iterator[str]:
     seen: set[str] = set()
     for id, state, kept_by, forgotten, undone_by in database.read(
         "SELECT id, state, kept_by, forgotten, undone_by FROM effects"
@@ -123,7 +130,16 @@ def _compare(database: Database, lives: dict[str, Life], runs: dict[str, RunStat
             yield f"Effect {id} is listed as {state}, but its records say {life.state.value}."
     for missing in lives.keys() - seen:
         yield f"Effect {missing} has records but is not listed."
-    listed = dict(database.read("SELECT id, state FROM runs"))
+    yield from _compare_runs(database, runs)
+
+
+def _compare_runs(database: Database, runs: dict[str, RunInfo]) -> Iterator[str]:
+    listed = {row[0]: to_run(row) for row in database.read(f"SELECT {RUN} FROM runs")}
     for id in listed.keys() | runs.keys():
-        if listed.get(id) != runs.get(id):
-            yield f"Run {id} is listed as {listed.get(id)}, but its records say {runs.get(id)}."
+        row, told = listed.get(id), runs.get(id)
+        if row is None or told is None or row.state is not told.state:
+            states = [one.state.value if one else "nothing" for one in (row, told)]
+            yield f"Run {id} is listed as {states[0]}, but its records say {states[1]}."
+        elif row != told:
+            names = [name for name, a, b in zip(row._fields, row, told, strict=True) if a != b]
+            yield f"Run {id} is listed with another {', '.join(names)} than its records say."

@@ -5,25 +5,33 @@ from collections.abc import Callable, Sequence
 from takeback.errors import LeaseHeld, LeaseLost, Misuse
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
-from takeback.model.run import Lease, Owner
+from takeback.model.run import Lease, OnDeath, Owner
+from takeback.storage.clock import since_boot
 from takeback.storage.database import Database
 
 Alive = Callable[[Owner], "bool | None"]
 
+# Exactly as in the schema, so that SQLite sees that the partial index applies.
+RESUMABLE = "on_death = 'resume' AND (state = 'open' OR state = 'suspended')"
+# Nearly all runs that are due are either new or waited for something; each kind stands in the index in its order.
+_NEW = "due_at = 0 AND ?2 > 0 ORDER BY number"
+_WAITED = "due_at > 0 AND due_at <= ?2 ORDER BY due_at, number"
 
-def may_take(lease: Lease, now: int, alive: Alive) -> bool:
+
+def may_take(lease: Lease, now: int, alive: Alive, expired: bool = False) -> bool:
     """A lease is free when it was released, when its owner is known to be dead, or when it expired and nobody here
-    can tell. An owner known to live keeps it: a paused process may still be in the middle of touching the world."""
-    if lease.owner.pid == 0:
+    can tell. An owner known to live keeps it, unless `expired` is enough: a paused process may still be in the middle
+    of touching the world."""
+    if lease.owner.pid == 0 or (expired and lease.expires_at < now):
         return True
     living = alive(lease.owner)
     return lease.expires_at < now if living is None else not living
 
 
 def refuse_unheld(lease: Lease | None, drafts: Sequence[Draft]) -> None:
-    """A lease speaks for its own run only; without one only settled things can be spoken of."""
+    """A lease speaks for its own run only; without one only of what is settled, or of what waits for a worker."""
     for draft in drafts:
-        if lease is None and draft.kind not in (Kind.KEEP, Kind.FORGET):
+        if lease is None and not _needs_no_lease(draft):
             raise Misuse(
                 f"A {draft.kind.value} record needs a lease of its run.", hint="Open or resume the run first."
             )
@@ -34,6 +42,17 @@ def refuse_unheld(lease: Lease | None, drafts: Sequence[Draft]) -> None:
             )
 
 
+def _needs_no_lease(draft: Draft) -> bool:
+    submitted = draft.kind is Kind.OPEN and draft.body.get("on_death") == OnDeath.RESUME
+    return submitted or draft.kind in (Kind.KEEP, Kind.FORGET, Kind.SIGNAL)
+
+
+def refuse_unheld_opening(lease: Lease | None, kind: Kind, run: str, known: bool) -> None:
+    """Only what nobody has begun is opened without a lease."""
+    if lease is None and known and kind is Kind.OPEN:
+        raise Misuse(f"Run {short(run)} was opened before.", hint="Resume it, or submit another one.")
+
+
 def held(lease: Lease) -> LeaseHeld:
     return LeaseHeld(
         f"Run {short(lease.run)} is in the hands of process {lease.owner.pid}.",
@@ -42,32 +61,36 @@ def held(lease: Lease) -> LeaseHeld:
 
 
 class SqliteLeases:
-    def __init__(self, database: Database, alive: Alive) -> None:
+    def __init__(self, database: Database, alive: Alive, clock: Callable[[], int] = since_boot) -> None:
         self._database = database
         self._alive = alive
+        self._clock = clock
 
-    def acquire(self, run: str, owner: Owner, now: int, lasts: int) -> Lease:
-        with self._database.write() as connection:
+    def acquire(self, run: str, owner: Owner, now: int, lasts: int, *, expired: bool = False) -> Lease:
+        with self._database.write():
             current = self.holder(run)
-            if current and not may_take(current, now, self._alive):
+            if current and not may_take(current, self._clock(), self._alive, expired):
                 raise held(current)
-            lease = Lease(run, current.generation + 1 if current else 1, owner, now + lasts)
-            connection.execute(
-                "INSERT OR REPLACE INTO leases (run, generation, boot, space, pid, started, expires_at)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (run, lease.generation, *owner, lease.expires_at),
-            )
-            return lease
+            return self._take(run, current, owner, lasts)
+
+    def claim(self, owner: Owner, now: int, lasts: int, workflows: Sequence[str]) -> Lease | None:
+        # Looked for before anyone has to wait for us: who polls finds nothing nearly every time.
+        if self._due_longest(now, workflows) is None:
+            return None
+        with self._database.write():
+            run = self._due_longest(now, workflows)
+            return None if run is None else self._take(run, self.holder(run), owner, lasts)
 
     def renew(self, lease: Lease, now: int, lasts: int) -> Lease:
         with self._database.write() as connection:
+            expires_at = self._clock() + lasts
             renewed = connection.execute(
                 "UPDATE leases SET expires_at = ? WHERE run = ? AND generation = ? AND pid <> 0",
-                (now + lasts, lease.run, lease.generation),
+                (expires_at, lease.run, lease.generation),
             )
             if not renewed.rowcount:
                 raise LeaseLost(f"Run {short(lease.run)} was taken over by another process.")
-            return lease._replace(expires_at=now + lasts)
+            return lease._replace(expires_at=expires_at)
 
     def release(self, lease: Lease) -> None:
         with self._database.write() as connection:
@@ -84,3 +107,42 @@ class SqliteLeases:
             return None
         generation, boot, space, pid, started, expires_at = rows[0]
         return Lease(run, generation, Owner(boot, space, pid, started), expires_at)
+
+    def free(self, run: str, now: int) -> bool:
+        current = self.holder(run)
+        return current is None or may_take(current, self._clock(), self._alive)
+
+    def _take(self, run: str, current: Lease | None, owner: Owner, lasts: int) -> Lease:
+        lease = Lease(run, current.generation + 1 if current else 1, owner, self._clock() + lasts)
+        with self._database.write() as connection:
+            connection.execute(
+                "INSERT INTO leases (run, generation, boot, space, pid, started, expires_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run) DO UPDATE SET generation = excluded.generation,"
+                " boot = excluded.boot, space = excluded.space, pid = excluded.pid, started = excluded.started,"
+                " expires_at = excluded.expires_at",
+                (run, lease.generation, *owner, lease.expires_at),
+            )
+        return lease
+
+    def _due_longest(self, now: int, workflows: Sequence[str]) -> str | None:
+        """Who is held by the living is passed over in SQL: there may be as many as there are workers."""
+        holders = self._database.read("SELECT DISTINCT boot, space, pid, started FROM leases WHERE pid <> 0")
+        dead = [holder for holder in holders if self._alive(Owner(*holder)) is False]
+        gone = ",".join(["(?, ?, ?, ?)"] * len(dead)) or "(NULL, NULL, NULL, NULL)"
+        free = (
+            "coalesce(leases.pid, 0) = 0 OR leases.expires_at < ?3"
+            f" OR (leases.boot, leases.space, leases.pid, leases.started) IN (VALUES {gone})"
+        )
+        values = (now, self._clock(), *(word for holder in dead for word in holder))
+        found = [
+            row
+            for workflow in workflows
+            for kind in (_NEW, _WAITED)
+            for row in self._database.read(
+                "SELECT CASE due_at WHEN 0 THEN opened_at ELSE due_at END, number, id"
+                " FROM runs LEFT JOIN leases ON leases.run = runs.id"
+                f" WHERE workflow = ?1 AND {RESUMABLE} AND ({free}) AND {kind} LIMIT 1",
+                (workflow, *values),
+            )
+        ]
+        return min(found)[2] if found else None

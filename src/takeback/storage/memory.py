@@ -20,8 +20,8 @@ from takeback.model.life import (
 )
 from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
 from takeback.model.resource import display, overlaps, without_fragment
-from takeback.model.run import Lease, OnDeath, Owner, RunInfo, RunState, run_state_after
-from takeback.storage.leases import Alive, held, may_take, refuse_unheld
+from takeback.model.run import OF_RUNS, UNFINISHED, Lease, OnDeath, Owner, RunInfo, RunState, run_after
+from takeback.storage.leases import Alive, held, may_take, refuse_unheld, refuse_unheld_opening
 from takeback.storage.protocols import Query
 
 
@@ -30,14 +30,28 @@ class MemoryLeases:
         self._alive = alive
         self._leases: dict[str, Lease] = {}
         self._lock = RLock()
+        self.runs: dict[str, RunInfo] = {}  # as the journal has them, which sets it
 
-    def acquire(self, run: str, owner: Owner, now: int, lasts: int) -> Lease:
+    def acquire(self, run: str, owner: Owner, now: int, lasts: int, *, expired: bool = False) -> Lease:
         with self._lock:
             current = self._leases.get(run)
-            if current and not may_take(current, now, self._alive):
+            if current and not may_take(current, now, self._alive, expired):
                 raise held(current)
             self._leases[run] = Lease(run, current.generation + 1 if current else 1, owner, now + lasts)
             return self._leases[run]
+
+    def claim(self, owner: Owner, now: int, lasts: int, workflows: Sequence[str]) -> Lease | None:
+        with self._lock:
+            due = [
+                (info.due_at or info.opened_at, number, info.id)
+                for number, info in enumerate(self.runs.values())
+                if info.workflow in workflows
+                and info.on_death is OnDeath.RESUME
+                and info.state in UNFINISHED
+                and info.due_at <= now
+                and self._is_free(info.id, now, expired=True)
+            ]
+            return self.acquire(min(due)[2], owner, now, lasts, expired=True) if due else None
 
     def renew(self, lease: Lease, now: int, lasts: int) -> Lease:
         with self._lock:
@@ -54,6 +68,13 @@ class MemoryLeases:
     def holder(self, run: str) -> Lease | None:
         return self._leases.get(run)
 
+    def free(self, run: str, now: int) -> bool:
+        return self._is_free(run, now, expired=False)
+
+    def _is_free(self, run: str, now: int, expired: bool) -> bool:
+        current = self._leases.get(run)
+        return current is None or may_take(current, now, self._alive, expired)
+
     def holds(self, lease: Lease) -> bool:
         current = self._leases.get(lease.run)
         return bool(current and current.generation == lease.generation and current.owner.pid)
@@ -65,7 +86,7 @@ class MemoryJournal:
         self._now = now
         self._records: list[Record] = []
         self._lives: dict[str, Life] = {}
-        self._runs: dict[str, RunInfo] = {}
+        self._runs = leases.runs
         self._lock = RLock()
 
     def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:
@@ -75,14 +96,15 @@ class MemoryJournal:
                 raise LeaseLost(
                     f"Run {short(lease.run)} was taken over by another process while this one was away."
                 )
-            saved = (list(self._records), dict(self._lives), dict(self._runs))
+            records, lives, runs = list(self._records), dict(self._lives), dict(self._runs)
             try:
-                return tuple(self._append(draft) for draft in drafts)
+                return tuple(self._append(lease, draft) for draft in drafts)
             except BaseException:
-                self._records, self._lives, self._runs = saved
+                self._records, self._lives, self._runs = records, lives, runs
+                self._leases.runs = runs
                 raise
 
-    def _append(self, draft: Draft) -> Record:
+    def _append(self, lease: Lease | None, draft: Draft) -> Record:
         previous = self._records[-1].hash if self._records else GENESIS
         seq, at = len(self._records) + 1, self._now()
         body = canonical(draft.body)
@@ -102,7 +124,8 @@ class MemoryJournal:
                     info = self._runs[life.run]
                     self._runs[life.run] = info._replace(effects=info.effects + 1)
                 self._lives[life.id] = life
-        elif record.kind in (Kind.OPEN, Kind.CLOSE):
+        elif record.kind in OF_RUNS:
+            refuse_unheld_opening(lease, record.kind, record.run, info is not None)
             self._project_run(record)
         return record
 
@@ -114,17 +137,15 @@ class MemoryJournal:
         )
 
     def _project_run(self, record: Record) -> None:
-        info = self._runs.get(record.run)
-        outcome = record.body.get("outcome", "")
-        state = run_state_after(info.state if info else None, record.kind, outcome, f"Record {record.seq}")
-        if info is None:
-            body = record.body
-            info = RunInfo(
-                record.run, body["name"], body["agent"], state, OnDeath(body["on_death"]), record.at
-            )
-        closed_at = record.at if record.kind is Kind.CLOSE else 0
-        self._runs[record.run] = info._replace(state=state, closed_at=closed_at)
-        if state is RunState.KEPT:
+        def unread(name: str, after: int) -> bool:
+            signals = self.records(after, (Kind.SIGNAL,), record.run)
+            return any(signal.body["name"] == name for signal in signals)
+
+        info = run_after(self._runs.get(record.run), record, unread)
+        if info.key and any(other.key == info.key and other.id != info.id for other in self._runs.values()):
+            raise KeyReused(f"The key {info.key!r} already belongs to another run.")
+        self._runs[record.run] = info
+        if record.kind is Kind.CLOSE and info.state is RunState.KEPT:
             for life in list(self._lives.values()):
                 if life.run == record.run and life.state is State.DONE and not life.kept_by:
                     self._lives[life.id] = life._replace(kept_by="run")
@@ -188,11 +209,11 @@ class MemoryJournal:
             and (not query.before or life.seq < query.before)
         )
 
-    def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False) -> Iterator[RunInfo]:
+    def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False, key: str = "") -> Iterator[RunInfo]:
         for info in list(self._runs.values()):
-            if unfinished and info.state not in (RunState.OPEN, RunState.SUSPENDED):
+            if unfinished and info.state not in UNFINISHED:
                 continue
-            if not ids or info.id in ids:
+            if (not ids or info.id in ids) and (not key or info.key == key):
                 yield info
 
     def resolve(self, prefix: str) -> tuple[str, ...]:

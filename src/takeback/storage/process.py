@@ -17,6 +17,12 @@ def alive(owner: Owner) -> bool | None:
     return _started(owner.pid) == owner.started
 
 
+def alive_beside(owner: Owner) -> bool | None:
+    """The same for a store on disk: all who can write to it share the memory of one kernel, so whoever was there before
+    that one started is gone."""
+    return False if owner.boot and owner.boot != boot_id() else alive(owner)
+
+
 @cache
 def boot_id() -> str:
     """Another one each time the machine starts."""

@@ -41,7 +41,11 @@ class Journal(Protocol):
         In the same transaction: the lease must be the newest of its run (`LeaseLost`), a key must have no other
         effect that is not aborted (`KeyReused`), an intent must not overlap another effect in flight
         (`StoreBusy`), and each record must fit the state it finds (`RecordInvalid`). `lease=None` is for records
-        about settled things, which need no run to be held: keep, forget.
+        about settled things, which need no run to be held (keep, forget), for a signal, and for the first open of a
+        durable workflow, which waits for a worker. A run's key belongs to no other run (`KeyReused`).
+
+        A signal makes a run that awaits it due; so does the close of a run that is about to wait for a signal which was
+        recorded after the one it read last (`read`). An ended run takes no signal (`Refused`).
         """
         ...
 
@@ -51,7 +55,7 @@ class Journal(Protocol):
 
     def effects(self, query: Query) -> Iterator[Effect]: ...
 
-    def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False) -> Iterator[RunInfo]:
+    def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False, key: str = "") -> Iterator[RunInfo]:
         """Oldest first."""
         ...
 
@@ -73,17 +77,35 @@ class Journal(Protocol):
 
 
 class Leases(Protocol):
-    """Who may write on a run's behalf."""
+    """Who may write on a run's behalf.
 
-    def acquire(self, run: str, owner: Owner, now: int, lasts: int) -> Lease:
-        """The next generation; `LeaseHeld` while another owner holds it and may be alive."""
+    When a lease ends is told by a clock that all who can open the store share and that nobody sets: `now`, the caller's
+    own, is for a store that has none. In microseconds, like `lasts`.
+    """
+
+    def acquire(self, run: str, owner: Owner, now: int, lasts: int, *, expired: bool = False) -> Lease:
+        """The next generation; `LeaseHeld` while another owner holds it and may be alive. `expired`: one that is past
+        its time is taken though its owner lives, which is for runs whose effects are fenced (durable workflows)."""
         ...
 
-    def renew(self, lease: Lease, now: int, lasts: int) -> Lease: ...
+    def claim(self, owner: Owner, now: int, lasts: int, workflows: Sequence[str]) -> Lease | None:
+        """The durable run of one of these workflows that is due the longest by `now` (since it was submitted, where
+        no time was set) and that nobody holds: released, its owner dead, or past its time. None if there is none."""
+        ...
+
+    def renew(self, lease: Lease, now: int, lasts: int) -> Lease:
+        """It lasts that long from now; `LeaseLost` when it is not the newest or was released."""
+        ...
 
     def release(self, lease: Lease) -> None: ...
 
-    def holder(self, run: str) -> Lease | None: ...
+    def holder(self, run: str) -> Lease | None:
+        """The newest lease; one with process 0 was released."""
+        ...
+
+    def free(self, run: str, now: int) -> bool:
+        """Whether `acquire` would be given it."""
+        ...
 
 
 class BlobInfo(NamedTuple):

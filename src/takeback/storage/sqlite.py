@@ -9,8 +9,8 @@ from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.life import told
 from takeback.model.record import GENESIS, Draft, Kind, Record, chained
-from takeback.model.run import Lease, OnDeath, RunInfo, RunState
-from takeback.storage.appending import EFFECTS_OF_RUN, IN_FLIGHT, RECORD, RUN, append_one, to_life
+from takeback.model.run import Lease, RunInfo
+from takeback.storage.appending import EFFECTS_OF_RUN, IN_FLIGHT, RECORD, RUN, append_one, to_life, to_run
 from takeback.storage.bodies import whole
 from takeback.storage.database import Database, Row
 from takeback.storage.effects_sql import DAMAGED, count_effects, select_effects
@@ -79,16 +79,20 @@ class SqliteJournal:
             last = rows[-1][3]
             sql, values = select_effects(query._replace(limit=_PAGE), beyond=last)
 
-    def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False) -> Iterator[RunInfo]:
-        where, values = "", list(ids)
+    def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False, key: str = "") -> Iterator[RunInfo]:
+        where: list[str] = []
         if ids:
-            where = f"WHERE id IN ({','.join('?' * len(ids))})"
-        elif unfinished:
-            where = "WHERE state IN ('open', 'suspended')"
+            where.append(f"id IN ({','.join('?' * len(ids))})")
+        if unfinished:
+            where.append("state IN ('open', 'suspended')")
+        if key:
+            where.append("key = ? AND key <> ''")
+        narrowed = f"WHERE {' AND '.join(where)}" if where else ""
         for row in self._database.read(
-            f"SELECT {RUN}, {EFFECTS_OF_RUN} FROM runs {where} ORDER BY opened_at, number", values
+            f"SELECT {RUN}, {EFFECTS_OF_RUN} FROM runs {narrowed} ORDER BY opened_at, number",
+            (*ids, *([key] if key else [])),
         ):
-            yield _to_run(row)
+            yield to_run(row)
 
     def resolve(self, prefix: str) -> tuple[str, ...]:
         span = (prefix, prefix + "~")
@@ -126,11 +130,6 @@ def to_record(row: Row) -> Record:
         raise RecordInvalid(
             f"Record {seq} cannot be read: {error}.", hint="Run `takeback verify`."
         ) from error
-
-
-def _to_run(row: Row) -> RunInfo:
-    id, name, agent, state, on_death, opened_at, closed_at, effects = row
-    return RunInfo(id, name, agent, RunState(state), OnDeath(on_death), opened_at, closed_at, effects or 0)
 
 
 def _to_effect(row: Row, strict: bool) -> Effect:

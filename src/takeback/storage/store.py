@@ -13,7 +13,7 @@ from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk
 from takeback.storage.database import Database
 from takeback.storage.leases import SqliteLeases
-from takeback.storage.process import alive
+from takeback.storage.process import alive_beside
 from takeback.storage.sqlite import SqliteJournal
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Store:
         self.database = database
         self.settings = settings
         self.journal = SqliteJournal(database, now)
-        self.leases = SqliteLeases(database, alive)
+        self.leases = SqliteLeases(database, alive_beside)
         self._blobs: StoredBlobs | None = None
         self._layers: Layers | None = None
         self._journal_path = os.path.join(path, "journal.db")

@@ -18,7 +18,7 @@ _HOMES = {
     ),
     "takeback.testing.fakes": ("Clock", "Processes"),
     "takeback.testing.journal_queries_suite": ("DurableJournalSuite", "JournalQueriesSuite"),
-    "takeback.testing.leases_suite": ("LeasesSuite",),
+    "takeback.testing.leases_suite": ("DurableLeasesSuite", "LeasesSuite"),
 }
 
 

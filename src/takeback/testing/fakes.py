@@ -1,6 +1,7 @@
 """Stand-ins that a test can steer: a clock, processes that live and die, records without a story."""
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 from takeback.model.change import UNDO, Change
@@ -31,11 +32,11 @@ class Processes:
 
     def __init__(self) -> None:
         self._dead: set[int] = set()
-        self._next = 100
+        self._numbers = count(101)  # several threads may ask
 
     def start(self, elsewhere: bool = False) -> Owner:
-        self._next += 1
-        return Owner("another-boot" if elsewhere else "this-boot", "pid:[1]", self._next, f"{self._next}0")
+        pid = next(self._numbers)
+        return Owner("another-boot" if elsewhere else "this-boot", "pid:[1]", pid, f"{pid}0")
 
     def kill(self, owner: Owner) -> None:
         self._dead.add(owner.pid)
@@ -52,6 +53,21 @@ def closing(run: str, outcome: RunState = RunState.KEPT) -> Draft:
     return Draft(Kind.CLOSE, run, "", {"outcome": outcome.value})
 
 
+def submitting(run: str, workflow: str, *, key: str = "", arguments: str = "[]") -> Draft:
+    body = {"name": workflow, "agent": "agent", "on_death": OnDeath.RESUME.value, "workflow": workflow}
+    return Draft(Kind.OPEN, run, "", body | {"arguments": arguments} | ({"key": key} if key else {}))
+
+
+def suspending(run: str, *, due: int = 0, awaits: str = "", read: int = 0, why: str = "") -> Draft:
+    optional = {"due": due, "awaits": awaits, "read": read, "why": why}
+    said = {name: value for name, value in optional.items() if value}
+    return Draft(Kind.CLOSE, run, "", {"outcome": RunState.SUSPENDED.value} | said)
+
+
+def signalling(run: str, name: str, data: str = "null") -> Draft:
+    return Draft(Kind.SIGNAL, run, "", {"name": name, "data": data})
+
+
 def intending(
     effect: str,
     run: str,
@@ -63,6 +79,7 @@ def intending(
     undoes: str = "",
     args: dict[str, Any] | None = None,
     summary: str = "write something",
+    step: int = 0,
 ) -> Draft:
     """The intent (or proposal) of an effect that touches these resources."""
     touched = (resources,) if isinstance(resources, str) else tuple(resources)
@@ -74,6 +91,7 @@ def intending(
         tuple(Target(one, {"kind": "none"}, {"kind": "file"}) for one in touched),
     )
     whole = Effect(effect, run, "", 0, State.PROPOSED, change, key=key, needs=tuple(needs), undoes=undoes)
+    whole = whole._replace(step=step)
     return Draft(kind, run, effect, intent_body(whole, to_json(remedy) if kind is Kind.INTENT else None))
 
 

@@ -4,17 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from takeback.errors import RecordInvalid
+from takeback.errors import KeyReused, RecordInvalid
 from takeback.model.effect import State
 from takeback.model.record import Draft, Kind
 from takeback.model.run import OnDeath
 from takeback.storage.protocols import Journal, Leases, Query
-from takeback.testing.fakes import Clock, Processes, ending, intending
-from takeback.testing.journal_runs_suite import JournalRunsSuite
-from takeback.testing.journal_suite import Books
+from takeback.testing.fakes import Clock, Processes, closing, ending, intending, submitting
+from takeback.testing.journal_suite import LASTS, Books
+from takeback.testing.journal_workflows_suite import JournalWorkflowsSuite
+from takeback.testing.leases_suite import racing
 
 
-class JournalQueriesSuite(JournalRunsSuite):
+class JournalQueriesSuite(JournalWorkflowsSuite):
     def test_effects_come_oldest_first_or_newest_first_and_no_more_than_asked(self, books: Books) -> None:
         lease = books.open("run")
         for number in range(5):
@@ -226,6 +227,36 @@ class DurableJournalSuite(JournalQueriesSuite):
             other.make(two, f"b{number}", "file:///b")
         assert [record.seq for record in books.journal.records()] == list(range(1, 43))
         assert not list(other.journal.check())
+
+    def test_of_several_that_claim_at_once_each_run_goes_to_one(self, books: Books, tmp_path: Path) -> None:
+        runs = [f"run-{number:02}" for number in range(24)]
+        books.journal.append(None, [submitting(run, "deploy") for run in runs])
+
+        def work(own: Books) -> list[str]:
+            done: list[str] = []
+            while lease := own.leases.claim(own.processes.start(), own.clock(), LASTS, ("deploy",)):
+                own.journal.append(lease, [closing(lease.run)])
+                own.leases.release(lease)
+                done.append(lease.run)
+            return done
+
+        by_each = racing(lambda: self._again(books, tmp_path), 4, work)
+        assert sorted(run for done in by_each for run in done) == runs
+        assert {books.leases.holder(run).generation for run in runs} == {1}  # pyright: ignore[reportOptionalMemberAccess]
+        assert not list(books.journal.check())
+
+    def test_of_several_that_submit_with_one_key_at_once_one_does(self, books: Books, tmp_path: Path) -> None:
+        def submit(own: Books) -> str:
+            run = str(own.processes.start().pid)
+            try:
+                own.journal.append(None, [submitting(run, "deploy", key="k")])
+            except KeyReused:
+                return ""
+            return run
+
+        won = [run for run in racing(lambda: self._again(books, tmp_path), 4, submit) if run]
+        assert [info.id for info in books.journal.runs(key="k")] == won
+        assert len(won) == 1
 
     @pytest.mark.parametrize(
         ("column", "value"),

@@ -11,6 +11,7 @@ CREATE TABLE records (
 -- further_records: those of an effect that its row in `effects` does not point to.
 CREATE INDEX further_records ON records (effect) WHERE effect <> '' AND kind NOT IN ('intent', 'done');
 CREATE INDEX checkpoints ON records (run, seq) WHERE kind = 'checkpoint';
+CREATE INDEX signals ON records (run, seq) WHERE kind = 'signal';
 CREATE TRIGGER records_are_final BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'records are final'); END;
 CREATE TRIGGER records_stay BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records stay'); END;
 
@@ -20,12 +21,24 @@ CREATE TABLE runs (
   id        TEXT NOT NULL UNIQUE,
   name      TEXT NOT NULL,
   agent     TEXT NOT NULL,
-  state     TEXT NOT NULL,
-  on_death  TEXT NOT NULL,
+  state     TEXT NOT NULL CHECK (state IN ('open', 'suspended', 'kept', 'undone', 'partly undone')),
+  on_death  TEXT NOT NULL CHECK (on_death IN ('undo', 'keep', 'leave', 'finish', 'resume')),
   opened_at INTEGER NOT NULL,
-  closed_at INTEGER NOT NULL DEFAULT 0
+  closed_at INTEGER NOT NULL DEFAULT 0,
+  key       TEXT NOT NULL DEFAULT '',  -- of a submitted run
+  workflow  TEXT NOT NULL DEFAULT '',  -- the registered name of its function
+  due_at    INTEGER NOT NULL DEFAULT 0 CHECK (due_at >= 0),  -- when a worker may go on with it; 0: now
+  awaits    TEXT NOT NULL DEFAULT '',  -- the signal it waits for
+  note      TEXT NOT NULL DEFAULT ''   -- why it was suspended, or how it failed
 ) STRICT;
 CREATE INDEX unfinished_runs ON runs (opened_at) WHERE state IN ('open', 'suspended');
+CREATE UNIQUE INDEX one_run_per_key ON runs (key) WHERE key <> '';
+-- claimable_runs: what a worker looks through; ended runs are not in it, and those that are not due stand last.
+CREATE INDEX claimable_runs ON runs (workflow, due_at) WHERE on_death = 'resume' AND (state = 'open' OR state = 'suspended');
+CREATE TRIGGER ended_runs_stay_ended BEFORE UPDATE OF state ON runs
+  WHEN old.state NOT IN ('open', 'suspended')
+  BEGIN SELECT RAISE(ABORT, 'an ended run stays ended'); END;
+CREATE TRIGGER runs_stay BEFORE DELETE ON runs BEGIN SELECT RAISE(ABORT, 'runs stay'); END;
 
 -- effects: how each effect stands; what it is stands in the record that `told` points to.
 CREATE TABLE effects (
@@ -74,10 +87,16 @@ CREATE TABLE tally (
 -- leases: who may append to a run; only the newest generation.
 CREATE TABLE leases (
   run        TEXT PRIMARY KEY,
-  generation INTEGER NOT NULL,
+  generation INTEGER NOT NULL CHECK (generation > 0),
   boot       TEXT NOT NULL,
   space      TEXT NOT NULL,
   pid        INTEGER NOT NULL,  -- 0: released
   started    TEXT NOT NULL,
-  expires_at INTEGER NOT NULL
+  expires_at INTEGER NOT NULL   -- microseconds since the kernel started
 ) STRICT;
+CREATE INDEX held_leases ON leases (pid) WHERE pid <> 0;
+-- The fence: who held a run once never passes for who holds it now.
+CREATE TRIGGER generations_only_grow BEFORE UPDATE ON leases
+  WHEN new.generation < old.generation OR (new.generation = old.generation AND new.pid NOT IN (old.pid, 0))
+  BEGIN SELECT RAISE(ABORT, 'generations only grow'); END;
+CREATE TRIGGER leases_stay BEFORE DELETE ON leases BEGIN SELECT RAISE(ABORT, 'leases stay'); END;
