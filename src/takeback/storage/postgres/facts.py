@@ -7,16 +7,24 @@ from takeback.model.effect import waits
 from takeback.model.life import BIRTHS, touched
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import ancestors, without_fragment
+from takeback.model.run import RunState
 
 
 def facts_of(draft: Draft) -> dict[str, Any]:
     if draft.kind in BIRTHS:
         return _of_birth(draft.body)
     if draft.kind is Kind.OPEN:
-        return {name: draft.body[name] for name in ("name", "agent", "on_death") if name in draft.body}
+        return _named(draft.body, "name", "agent", "on_death", "key", "workflow")
     if draft.kind is Kind.CLOSE:
-        return {"outcome": draft.body.get("outcome", "")}
+        note = draft.body.get("error", "") if draft.body.get("outcome") != RunState.SUSPENDED else ""
+        return _named(draft.body, "outcome", "due", "awaits", "read") | {"note": note or draft.body.get("why", "")}
+    if draft.kind is Kind.SIGNAL:
+        return {"name": draft.body["name"]}
     return {}
+
+
+def _named(body: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: body[name] for name in names if name in body}
 
 
 def _of_birth(body: dict[str, Any]) -> dict[str, Any]:

@@ -98,15 +98,19 @@ def _ours(state: str, said: str, detail: dict[str, Any], run: str) -> TakebackEr
     if state == "TB006":
         return overtaken(effect)
     if state == "TB007":
-        return Refused(said, hint="Start another one.")
+        return Refused(said, hint="Nothing was recorded.")
+    if state == "TB008":
+        return Misuse(said, hint="Resume it, or submit another one.")
     return RecordInvalid(said, hint="Run `takeback verify` to see how far the damage goes.")
 
 
 def _not_unique(error: Any, said: str) -> TakebackError:
-    if error.diag.constraint_name == "one_effect_per_key":
+    detail: str = error.diag.message_detail or ""
+    key = detail.partition("=(")[2].rpartition(")")[0]
+    of = {"one_effect_per_key": "effect", "one_run_per_key": "run"}.get(error.diag.constraint_name or "")
+    if of:
+        every = "change" if of == "effect" else "run"
         return KeyReused(
-            "The key already belongs to another effect.", hint="Give every change its own key, or none."
+            f"The key {key!r} already belongs to another {of}.", hint=f"Give every {every} its own key, or none."
         )
-    if error.diag.constraint_name == "one_run_per_key":
-        return KeyReused("The key already belongs to another run.", hint="Give every run its own key, or none.")
     return RecordInvalid(f"The journal refused: {said}", hint="Run `takeback verify`.")

@@ -180,28 +180,66 @@ BEGIN
   END IF;
 END $$;
 
--- run_moved: a run is opened, goes on, or ends.
-CREATE FUNCTION takeback_store.run_moved(its_seq bigint, its_kind text, its_id text, its_at bigint, fact jsonb) RETURNS void LANGUAGE plpgsql AS $$
+-- run_moved: a run is opened, told something, goes on, or ends; as run_after in model/run.py says it.
+CREATE FUNCTION takeback_store.run_moved(its_seq bigint, its_kind text, its_id text, its_at bigint, leased boolean, fact jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   own takeback_store.runs;
-  after text := fact->>'outcome';
+  after text := coalesce(fact->>'outcome', '');
+  its_awaits text := coalesce(fact->>'awaits', '');
+  due bigint := coalesce((fact->>'due')::bigint, 0);
   number_kept bigint;
 BEGIN
   SELECT * INTO own FROM takeback_store.runs WHERE id = its_id;
-  IF its_kind = 'close' AND EXISTS (SELECT 1 FROM takeback_store.effects e WHERE e.run = own.number
+  IF its_kind = 'signal' THEN
+    IF own.number IS NULL THEN
+      RAISE EXCEPTION 'There is no run % that could take a signal.', left(its_id, 8) USING ERRCODE = 'TB007';
+    ELSIF own.state NOT IN ('open', 'suspended') THEN
+      RAISE EXCEPTION 'Run % has ended (%) and takes no signal.', left(its_id, 8), own.state USING ERRCODE = 'TB007';
+    END IF;
+    INSERT INTO takeback_store.signals (run, name, seq) VALUES (its_id, fact->>'name', its_seq);
+    IF own.awaits <> '' AND own.awaits = fact->>'name' THEN
+      UPDATE takeback_store.runs SET due_at = its_at WHERE number = own.number;
+      PERFORM pg_notify('takeback_store.work', own.workflow);
+    END IF;
+    RETURN;
+  END IF;
+  IF its_kind = 'open' AND NOT leased AND own.number IS NOT NULL THEN
+    RAISE EXCEPTION 'Run % was opened before.', left(its_id, 8) USING ERRCODE = 'TB008';
+  END IF;
+  IF its_kind = 'close' AND after <> 'suspended' AND EXISTS (SELECT 1 FROM takeback_store.effects e WHERE e.run = own.number
       AND (e.state = 'proposed' OR e.state = 'intended') AND NOT (e.state = 'proposed' AND e.waits = 'person')) THEN
     RAISE EXCEPTION 'Record %: run % has an effect in flight and cannot end.', its_seq, left(its_id, 8) USING ERRCODE = 'TB002';
   END IF;
-  IF NOT (own.state IS NULL AND its_kind = 'open' OR coalesce(own.state, '') IN ('open', 'suspended')) THEN
+  IF NOT (own.number IS NULL AND its_kind = 'open' OR coalesce(own.state, '') IN ('open', 'suspended')) THEN
     RAISE EXCEPTION 'Record %: ''%'' cannot follow run state ''%''.', its_seq, its_kind, coalesce(own.state, 'none') USING ERRCODE = 'TB002';
   END IF;
   IF own.number IS NULL THEN
-    INSERT INTO takeback_store.runs (id, name, agent, state, on_death, opened_at)
-      VALUES (its_id, fact->>'name', fact->>'agent', 'open', fact->>'on_death', its_at);
+    INSERT INTO takeback_store.runs (id, name, agent, state, on_death, opened_at, key, workflow)
+      VALUES (its_id, fact->>'name', fact->>'agent', 'open', fact->>'on_death', its_at, coalesce(fact->>'key', ''), coalesce(fact->>'workflow', ''));
+    IF NOT leased THEN
+      -- What a worker claims is a lease: there must be one.
+      INSERT INTO takeback_store.leases (run, generation, expires_at, pid, boot, space, started, token)
+        VALUES (its_id, 0, 0, 0, '', '', '', '') ON CONFLICT DO NOTHING;
+    END IF;
+    IF fact->>'on_death' = 'resume' THEN
+      PERFORM pg_notify('takeback_store.work', fact->>'workflow');
+    END IF;
   ELSIF its_kind = 'open' THEN
-    UPDATE takeback_store.runs SET state = 'open', closed_at = 0 WHERE number = own.number;
+    UPDATE takeback_store.runs SET state = 'open', closed_at = 0, due_at = 0, awaits = '', note = '' WHERE number = own.number;
+  ELSIF after = 'suspended' THEN
+    -- A signal that came while the run was on its way to wait for it: then there is nothing to wait for.
+    IF its_awaits <> '' AND EXISTS (SELECT 1 FROM takeback_store.signals s WHERE s.run = its_id AND s.name = its_awaits
+        AND s.seq > coalesce((fact->>'read')::bigint, 0)) THEN
+      due := its_at;
+    END IF;
+    UPDATE takeback_store.runs SET state = 'suspended', closed_at = its_at, due_at = due, awaits = its_awaits,
+      note = coalesce(fact->>'note', '') WHERE number = own.number;
+    IF own.on_death = 'resume' THEN
+      PERFORM pg_notify('takeback_store.work', own.workflow);
+    END IF;
   ELSE
-    UPDATE takeback_store.runs SET state = after, closed_at = its_at WHERE number = own.number;
+    UPDATE takeback_store.runs SET state = after, closed_at = its_at, due_at = 0, awaits = '', note = coalesce(fact->>'note', '')
+      WHERE number = own.number;
     IF after = 'kept' THEN
       UPDATE takeback_store.effects SET kept_by = 'run' WHERE run = own.number AND kept_by = '' AND state = 'done';
       GET DIAGNOSTICS number_kept = ROW_COUNT;
@@ -257,8 +295,8 @@ BEGIN
       PERFORM takeback_store.begun(its_seq, kind, runs[n], effects[n], facts->(n - 1));
     ELSIF kind IN ('done', 'abort', 'stick', 'decide', 'keep', 'forget') THEN
       PERFORM takeback_store.gone_on(its_seq, kind, effects[n]);
-    ELSIF kind IN ('open', 'close') THEN
-      PERFORM takeback_store.run_moved(its_seq, kind, runs[n], its_at, facts->(n - 1));
+    ELSIF kind IN ('open', 'close', 'signal') THEN
+      PERFORM takeback_store.run_moved(its_seq, kind, runs[n], its_at, lease_run IS NOT NULL, facts->(n - 1));
     END IF;
     made_seq := its_seq;
     made_at := its_at;
