@@ -188,7 +188,9 @@ class TestPostgresJournal(DurableJournalSuite):
         "lie",
         ["due_at = 5", "awaits = 'paid'", "workflow = 'pay'", "key = ''", "note = 'x'", "on_death = 'keep'"],
     )
-    def test_a_run_that_is_listed_otherwise_than_its_records_say_is_found(self, books: Books, lie: str) -> None:
+    def test_a_run_that_is_listed_otherwise_than_its_records_say_is_found(
+        self, books: Books, lie: str
+    ) -> None:
         books.journal.append(None, [submitting("run", "deploy", key="k")])
         assert not list(books.journal.check())
         self.scene.behind_its_back(f"UPDATE runs SET {lie}")

@@ -105,9 +105,7 @@ class SqlJournal:
         return int(self._tables.read(*count_effects(query))[0][0])
 
     def tally(self) -> dict[str, int]:
-        counts = {
-            str(name): int(n) for name, n in self._tables.read("SELECT name, n FROM tally WHERE n > 0")
-        }
+        counts = {str(name): int(n) for name, n in self._tables.read("SELECT name, n FROM tally WHERE n > 0")}
         # What is in flight is counted by its index: few at any time, and two writes less for each effect.
         in_flight = f"SELECT state, count(*) FROM effects WHERE {IN_FLIGHT} GROUP BY state"
         counts |= {str(state): int(n) for state, n in self._tables.read(in_flight)}

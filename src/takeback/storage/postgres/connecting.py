@@ -56,7 +56,8 @@ def address_of(path: str) -> Address:
             kept.append(pair)
     if not schema.isascii() or not schema.isidentifier() or len(schema) > 60 or schema.startswith("pg_"):
         raise Misuse(
-            f"{schema!r} cannot be the schema of a store.", hint="Use letters, digits and _, for example ?schema=team_a."
+            f"{schema!r} cannot be the schema of a store.",
+            hint="Use letters, digits and _, for example ?schema=team_a.",
         )
     if schema == "takeback":
         raise Misuse(
@@ -98,7 +99,9 @@ def connect(address: Address) -> "Connection[Any]":
     if connection.info.server_version < OLDEST:
         version = connection.info.server_version // 10000
         connection.close()
-        raise Refused(f"This is PostgreSQL {version}; a store needs 14 or newer.", hint="Nothing was changed.")
+        raise Refused(
+            f"This is PostgreSQL {version}; a store needs 14 or newer.", hint="Nothing was changed."
+        )
     connection.execute(_FIRST.format(schema=address.schema, lock=LOCK_SECONDS).encode())
     return connection
 

@@ -40,7 +40,11 @@ class Session:
 
     @property
     def in_transaction(self) -> bool:
-        return self.connection.info.transaction_status in (1, 2, 3)  # active, in a transaction, in a failed one
+        return self.connection.info.transaction_status in (
+            1,
+            2,
+            3,
+        )  # active, in a transaction, in a failed one
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
         known = in_their_marks(sql)
@@ -119,6 +123,14 @@ class PostgresDatabase:
             self._idle.append(session)
         else:
             session.connection.close()
+
+    def another(self) -> Session:
+        """A connection for whoever has to hold something; they close it."""
+        self._refuse_misuse()
+        return self._connected(time.monotonic() + self.patience)
+
+    def shrink(self) -> None:
+        """The server does that by itself."""
 
     def _connected(self, until: float) -> Session:
         """Patiently: a server that is being restarted is back soon."""

@@ -17,7 +17,9 @@ def facts_of(draft: Draft) -> dict[str, Any]:
         return _named(draft.body, "name", "agent", "on_death", "key", "workflow")
     if draft.kind is Kind.CLOSE:
         note = draft.body.get("error", "") if draft.body.get("outcome") != RunState.SUSPENDED else ""
-        return _named(draft.body, "outcome", "due", "awaits", "read") | {"note": note or draft.body.get("why", "")}
+        return _named(draft.body, "outcome", "due", "awaits", "read") | {
+            "note": note or draft.body.get("why", "")
+        }
     if draft.kind is Kind.SIGNAL:
         return {"name": draft.body["name"]}
     return {}

@@ -70,9 +70,7 @@ class PostgresLeases:
     def _dead(self) -> list[str]:
         self._looked = time.monotonic()
         holders = self._database.read("SELECT DISTINCT boot, space, pid, started FROM leases WHERE pid <> 0")
-        return [
-            " ".join(map(str, holder)) for holder in holders if self._alive(Owner(*holder)) is False
-        ]
+        return [" ".join(map(str, holder)) for holder in holders if self._alive(Owner(*holder)) is False]
 
     def renew(self, lease: Lease, now: int, lasts: int) -> Lease:
         found = self._database.read(

@@ -27,7 +27,10 @@ def version_of(connection: Any, address: Address) -> int | None:
         return None
     row = connection.execute(f"select version from {address.schema}.store".encode()).fetchone()
     if row is None:
-        raise Corrupt(f"The store at {address.shown} does not say which version it is.", hint="Restore it from a backup.")
+        raise Corrupt(
+            f"The store at {address.shown} does not say which version it is.",
+            hint="Restore it from a backup.",
+        )
     return row[0]
 
 
@@ -39,7 +42,9 @@ def bring_up_to_date(connection: Any, address: Address) -> None:
     connection.execute(b"begin")
     try:
         # Of several that open it at once one makes it and the others wait.
-        connection.execute("select pg_advisory_xact_lock(hashtext('takeback store'), hashtext(%s))", (address.schema,))
+        connection.execute(
+            "select pg_advisory_xact_lock(hashtext('takeback store'), hashtext(%s))", (address.schema,)
+        )
         version = version_of(connection, address)
         refuse_newer(version, address)
         if version is None:

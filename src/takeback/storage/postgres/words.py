@@ -30,7 +30,9 @@ def is_lost(error: Any) -> bool:
     state: str = error.sqlstate or ""
     if isinstance(error, psycopg.InterfaceError):
         return True
-    return isinstance(error, psycopg.OperationalError) and (not state or state[:2] in ("08", "57") and state != "57014")
+    return isinstance(error, psycopg.OperationalError) and (
+        not state or (state[:2] in ("08", "57") and state != "57014")
+    )
 
 
 def is_of_token(error: Any) -> bool:
@@ -47,7 +49,8 @@ def translated(error: Any, run: str = "") -> TakebackError:
         return _not_unique(error, said)
     if is_lost(error):
         return ServerUnreachable(
-            f"The connection to the store was lost: {said}", hint="Trying again is safe once the server answers."
+            f"The connection to the store was lost: {said}",
+            hint="Trying again is safe once the server answers.",
         )
     if state in ("55P03", "40P01", "40001", "57014"):
         return StoreBusy(
@@ -56,11 +59,13 @@ def translated(error: Any, run: str = "") -> TakebackError:
         )
     if state in _DAMAGED:
         return RecordInvalid(
-            f"The journal is damaged: {said}", hint="Run `takeback verify`: it names what can no longer be read."
+            f"The journal is damaged: {said}",
+            hint="Run `takeback verify`: it names what can no longer be read.",
         )
     if state == "25006":
         return ResourceUnreachable(
-            f"The store takes no changes: {said}", hint="It is a replica, or set to read only. Looking still works."
+            f"The store takes no changes: {said}",
+            hint="It is a replica, or set to read only. Looking still works.",
         )
     if state == "42501":
         return Refused(f"The store may not be used by this role: {said}", hint="Ask whoever owns its schema.")
@@ -111,6 +116,7 @@ def _not_unique(error: Any, said: str) -> TakebackError:
     if of:
         every = "change" if of == "effect" else "run"
         return KeyReused(
-            f"The key {key!r} already belongs to another {of}.", hint=f"Give every {every} its own key, or none."
+            f"The key {key!r} already belongs to another {of}.",
+            hint=f"Give every {every} its own key, or none.",
         )
     return RecordInvalid(f"The journal refused: {said}", hint="Run `takeback verify`.")
