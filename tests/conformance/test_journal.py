@@ -203,12 +203,12 @@ class TestPostgresJournal(DurableJournalSuite):
             "UPDATE takeback_store.records SET at = 1",
             "DELETE FROM takeback_store.records",
             "TRUNCATE takeback_store.records",
-            "INSERT INTO takeback_store.records SELECT 99, at, 'done', run, 'e', NULL, hash, body FROM takeback_store.records"
-            " WHERE kind = 'done'",
-            "INSERT INTO takeback_store.records SELECT 99, at, 'abort', run, 'e', NULL, hash, body FROM takeback_store.records"
-            " WHERE kind = 'done'",
-            "INSERT INTO takeback_store.records SELECT 99, at, kind, run, effect, token, hash, body FROM takeback_store.records"
-            " WHERE seq = 1",
+            "INSERT INTO takeback_store.records SELECT 99, at, 'done', run, 'e', NULL, hash, body"
+            " FROM takeback_store.records WHERE kind = 'done'",
+            "INSERT INTO takeback_store.records SELECT 99, at, 'abort', run, 'e', NULL, hash, body"
+            " FROM takeback_store.records WHERE kind = 'done'",
+            "INSERT INTO takeback_store.records SELECT 99, at, kind, run, effect, token, hash, body"
+            " FROM takeback_store.records WHERE seq = 1",
             "UPDATE takeback_store.effects SET key = 'k' WHERE id = 'f'",
             "UPDATE takeback_store.runs SET state = 'open'",
             "UPDATE takeback_store.runs SET state = 'nonsense'",

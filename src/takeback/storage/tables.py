@@ -1,5 +1,6 @@
 """What the parts of a store need of the database that its tables are in: SQLite's own, or a server."""
 
+from _thread import RLock
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -32,9 +33,7 @@ class Connection(Protocol):
 
 
 class Tables(Reading, Protocol):
-    lock: AbstractContextManager[
-        Any
-    ]  # held by whoever is in a transaction; it can be taken again by the same thread
+    lock: RLock  # held by whoever is in a transaction; it can be taken again by the same thread
     read_only: bool
     # What others hold back until the next commit (blobs put but not yet written) is written first, inside it.
     before_commit: list[Callable[[Any], None]]

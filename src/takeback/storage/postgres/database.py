@@ -213,7 +213,7 @@ class PostgresDatabase:
                 raise translated(error) from error
 
     def _was_taken(self, token: str) -> bool:
-        """Whether the transaction with this append was committed. Asked when it has certainly ended: it had the turn."""
+        """Whether the transaction with this append was committed. It has certainly ended then: it had the turn."""
         psycopg = driver()
         try:
             session = self._begun()

@@ -62,6 +62,7 @@ def bring_up_to_date(connection: Any, address: Address) -> None:
 def refuse_newer(version: int | None, address: Address) -> None:
     if version is not None and version > len(steps()):
         raise FormatTooNew(
-            f"The store at {address.shown} was written by a newer takeback (version {version}, this one knows {len(steps())}).",
+            f"The store at {address.shown} was written by a newer takeback (version {version}, this one knows "
+            f"{len(steps())}).",
             hint="Upgrade takeback; nothing was touched.",
         )

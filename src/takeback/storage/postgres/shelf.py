@@ -48,7 +48,7 @@ class PostgresShelf:
                 self._objects.put(name_of(pack, position), written)
             at = self._now() // 1_000_000 if self._now else None
             self._database.ask(
-                lambda session, at=at, data=written, position=position: session.execute(
+                lambda session, pack=pack, at=at, data=written, position=position: session.execute(
                     "INSERT INTO shelf (pack, at, position, length, data)"
                     " VALUES (?, coalesce(?::bigint, now_us() / 1000000), ?, ?, ?::bytea)"
                     " ON CONFLICT (pack, position) DO NOTHING",

@@ -2,6 +2,7 @@
 CREATE TABLE takeback_store.store (
   one     boolean PRIMARY KEY DEFAULT true CHECK (one),
   version integer NOT NULL,            -- of these tables; a newer one is not touched
+  id      text NOT NULL DEFAULT replace(gen_random_uuid()::text, '-', ''),  -- what it has on a machine is called so
   blobs   text NOT NULL DEFAULT '',    -- where blobs are: '' here, or the address of an object store
   copying text NOT NULL DEFAULT ''     -- what it is being copied from: not usable before that is done
 );
