@@ -12,11 +12,11 @@ from takeback.model.cover import NAME
 from takeback.model.home import home
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk
-from takeback.storage.base import Store
 from takeback.storage.database import Database
 from takeback.storage.leases import SqliteLeases
 from takeback.storage.process import alive_beside
 from takeback.storage.sqlite import SqliteJournal
+from takeback.storage.whole_store import Store
 
 if TYPE_CHECKING:
     from takeback.storage.blobs import StoredBlobs

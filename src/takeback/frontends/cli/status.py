@@ -6,8 +6,8 @@ from takeback.api import now
 from takeback.audit.rows import counts_of
 from takeback.audit.status import Status, look, status_json
 from takeback.frontends.cli.commands import Asked, Command
-from takeback.frontends.cli.look import done_in
 from takeback.frontends.cli.ending import printable
+from takeback.frontends.cli.look import done_in
 from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened, store_path
 from takeback.frontends.cli.output import Screen, bytes_in_words, clean, counted, local_time, seconds_in_words
 from takeback.model.effect import Effect, State

@@ -7,8 +7,8 @@ from typing import Any
 from takeback.errors import Misuse, ResourceUnreachable
 
 _HINT = (
-    "Check the bucket and the rights: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL for one"
-    " that is not Amazon's."
+    "Check the bucket and the rights: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL for"
+    " one that is not Amazon's."
 )
 
 
@@ -33,7 +33,7 @@ class ObjectStore:
         try:
             self._obstore.put(self._store, name, data)
             there = self._obstore.head(self._store, name)["size"]
-        except Exception as error:  # noqa: BLE001 - the library has no family of its own for all that can go wrong
+        except Exception as error:
             raise self._unreachable("written", error) from error
         if there != len(data):
             raise ResourceUnreachable(f"{self._url} did not keep what was written to it.", hint=_HINT)
@@ -45,7 +45,7 @@ class ObjectStore:
             return bytes(self._obstore.get(self._store, name).bytes())
         except FileNotFoundError:
             raise
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             raise self._unreachable("read", error) from error
 
     def delete(self, names: Sequence[str]) -> None:
@@ -53,7 +53,7 @@ class ObjectStore:
             self._obstore.delete(self._store, list(names))
         except FileNotFoundError:
             return
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             raise self._unreachable("swept", error) from error
 
     def _unreachable(self, doing: str, error: Exception) -> ResourceUnreachable:

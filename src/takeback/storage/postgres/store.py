@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from takeback.errors import Corrupt, Misuse, ResourceUnreachable
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk
-from takeback.storage.base import Store
 from takeback.storage.postgres.connecting import Address, address_of, connect
 from takeback.storage.postgres.database import PostgresDatabase
 from takeback.storage.postgres.journal import PostgresJournal
 from takeback.storage.postgres.leases import PostgresLeases
 from takeback.storage.postgres.schema import bring_up_to_date, refuse_newer, steps, version_of
 from takeback.storage.process import alive
+from takeback.storage.whole_store import Store
 
 if TYPE_CHECKING:
     from takeback.storage.blobs import StoredBlobs

@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,3 @@ class Store(ABC):
 
     @abstractmethod
     def close(self) -> None: ...
-
-
-Now = Callable[[], int]
