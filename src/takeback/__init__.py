@@ -3,16 +3,21 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from takeback.adapters.call.action import IRREVERSIBLE, MANUAL, Action, action
     from takeback.api import Takeback, open
     from takeback.errors import (
+        ActionMissing,
         ApplyFailed,
         ApprovalExpired,
+        AwaitingApproval,
         BlobDamaged,
         BlobMissing,
         Blocked,
+        ByHand,
         Conflict,
         Corrupt,
         Denied,
+        DidNotHappen,
         Drifted,
         Failed,
         Forgotten,
@@ -49,6 +54,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives: loaded when it is first asked for, so that importing takeback costs next to nothing.
 _HOMES = {
+    "takeback.adapters.call.action": ("Action", "IRREVERSIBLE", "MANUAL", "action"),
     "takeback.api": ("Takeback", "open"),
     "takeback.model.effect": ("Effect", "State"),
     "takeback.model.plan": ("UndoResult",),
@@ -58,15 +64,22 @@ _HOMES = {
 }
 
 __all__ = [
+    "IRREVERSIBLE",
+    "MANUAL",
+    "Action",
+    "ActionMissing",
     "ApplyFailed",
     "ApprovalExpired",
+    "AwaitingApproval",
     "BlobDamaged",
     "BlobMissing",
     "Blocked",
+    "ByHand",
     "Checkpoint",
     "Conflict",
     "Corrupt",
     "Denied",
+    "DidNotHappen",
     "Drifted",
     "Effect",
     "Failed",
@@ -98,6 +111,7 @@ __all__ = [
     "UndoResult",
     "ValidationFailed",
     "VerifyFailed",
+    "action",
     "checks",
     "open",
 ]

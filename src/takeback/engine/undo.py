@@ -113,6 +113,10 @@ def carry_out(
     errors: list[TakebackError] = []
     stuck = postponed = False
     together = new_id() if len(plan.effects) > 1 else ""
+    # What cannot be brought back stays taken back: then the rest is gone on with, and what failed is told.
+    whole_or_nothing = wishes.on_conflict is OnConflict.REFUSE and all(
+        adapter_of(parts, one.change.adapter).traits.redoes for one in plan.effects
+    )
     for effect in plan.effects:
         try:
             terms = Terms(undoes=effect, agent=agent, taken=(taken or {}).get(effect.id))
@@ -123,9 +127,9 @@ def carry_out(
             outcomes += _each(effect, Outcome.FAILED, error)
             continue
         except TakebackError as error:
-            if wishes.on_conflict is OnConflict.REFUSE and not isinstance(error, LeaseLost):
+            if whole_or_nothing and not isinstance(error, LeaseLost):
                 bring_back(parts, lease, made, agent)
-            if wishes.on_conflict is OnConflict.REFUSE or isinstance(error, LeaseLost):
+            if whole_or_nothing or isinstance(error, LeaseLost):
                 raise
             errors.append(error)
             postponed = postponed or isinstance(error, Unavailable)
