@@ -32,10 +32,14 @@ def shortened(body: bytes) -> str | bytes:
     """As it goes into the table: text is the body itself, bytes are deflated."""
     if len(body) < LONG:
         return body.decode()
+    short = deflated(body)
+    return short if len(short) < len(body) else body.decode()
+
+
+def deflated(body: bytes) -> bytes:
     window, memory = (-12, 5) if len(body) <= _SMALL else (-15, 8)
     machine = zlib.compressobj(6, zlib.DEFLATED, window, memory, zlib.Z_DEFAULT_STRATEGY, USUAL)
-    short = machine.compress(body) + machine.flush()
-    return short if len(short) < len(body) else body.decode()
+    return machine.compress(body) + machine.flush()
 
 
 def whole(kept: str | bytes) -> bytes:
