@@ -3,16 +3,21 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from takeback.adapters.call.action import IRREVERSIBLE, MANUAL, Action, action
     from takeback.api import Takeback, open
     from takeback.errors import (
+        ActionMissing,
         ApplyFailed,
         ApprovalExpired,
+        AwaitingApproval,
         BlobDamaged,
         BlobMissing,
         Blocked,
+        ByHand,
         Conflict,
         Corrupt,
         Denied,
+        DidNotHappen,
         Drifted,
         Failed,
         Forgotten,
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
         ResourceUnreachable,
         RowsHeld,
         ServerUnreachable,
+        Spent,
         StatementFailed,
         StoreBusy,
         Stuck,
@@ -49,6 +55,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives: loaded when it is first asked for, so that importing takeback costs next to nothing.
 _HOMES = {
+    "takeback.adapters.call.action": ("Action", "IRREVERSIBLE", "MANUAL", "action"),
     "takeback.api": ("Takeback", "open"),
     "takeback.model.effect": ("Effect", "State"),
     "takeback.model.plan": ("UndoResult",),
@@ -58,15 +65,22 @@ _HOMES = {
 }
 
 __all__ = [
+    "IRREVERSIBLE",
+    "MANUAL",
+    "Action",
+    "ActionMissing",
     "ApplyFailed",
     "ApprovalExpired",
+    "AwaitingApproval",
     "BlobDamaged",
     "BlobMissing",
     "Blocked",
+    "ByHand",
     "Checkpoint",
     "Conflict",
     "Corrupt",
     "Denied",
+    "DidNotHappen",
     "Drifted",
     "Effect",
     "Failed",
@@ -87,6 +101,7 @@ __all__ = [
     "RunInfo",
     "ServerUnreachable",
     "Settings",
+    "Spent",
     "State",
     "StatementFailed",
     "StoreBusy",
@@ -98,6 +113,7 @@ __all__ = [
     "UndoResult",
     "ValidationFailed",
     "VerifyFailed",
+    "action",
     "checks",
     "open",
 ]

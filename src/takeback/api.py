@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from takeback.deciding import Deciding
 from takeback.errors import LeaseHeld, Misuse, Refused, TakebackError, Unavailable
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
@@ -18,7 +19,7 @@ from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
 from takeback.runs.names import latest_first, name_of, names_of, run_of
-from takeback.storage.process import myself
+from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
 from takeback.upkeep import Upkeep, now
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _ALL = 1 << 40
 
 
-class Takeback(Upkeep):
+class Takeback(Upkeep, Deciding):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.recovered: tuple[Settled, ...] = ()
@@ -186,7 +187,7 @@ class Takeback(Upkeep):
         state = json.loads(point.state) if point.state else None
         if not wanted:
             return UndoResult("done", (), (), state=state)
-        return self._undo(wanted, **wishes)._replace(state=state)
+        return self._undo(wanted, to_a_point=True, **wishes)._replace(state=state)
 
     def redo(
         self,
@@ -209,6 +210,7 @@ class Takeback(Upkeep):
         with_needs: bool = False,
         on_conflict: str = "refuse",
         agent: str = "",
+        to_a_point: bool = False,
     ) -> UndoResult:
         from takeback.engine.plan import Wishes, plan_undo
         from takeback.engine.stuck import Taker, carry_out, to_settle
@@ -238,7 +240,7 @@ class Takeback(Upkeep):
             result = carry_out(
                 self.parts, run.lease, plan, wishes, agent, Taker(myself(), now(), self._lease_lasts)
             )
-        return refuse_untouched(result)
+        return refuse_untouched(result, to_a_point=to_a_point)
 
     def keep(
         self, what: "Effect | str | Sequence[Effect | str]", *, force: bool = False
@@ -366,6 +368,7 @@ def resource_of(path: "Path") -> str:
 
 
 def _wire(store: Store, tell: Callable[[str], None]) -> "Parts":
+    from takeback.adapters.call.processes import Processes
     from takeback.adapters.database.keyring import Keyring
     from takeback.adapters.database.waiting import Waiting
     from takeback.adapters.file.adapter import FileAdapter
@@ -376,7 +379,7 @@ def _wire(store: Store, tell: Callable[[str], None]) -> "Parts":
     files = FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
     keyring = Keyring()
     waiting = Waiting(store.settings.lock_seconds, tell)
-    adapters = Registry(files, store.blobs, held, store.layers, keyring, waiting)
+    adapters = Registry(files, store.blobs, held, store.layers, keyring, waiting, Processes(myself, alive))
     return Parts(
         store.journal,
         store.blobs,

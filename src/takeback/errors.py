@@ -26,6 +26,10 @@ class UndoFailed(Failed):
     """An undo could not be carried out; what it touched is back where it was."""
 
 
+class DidNotHappen(Failed):
+    """Nothing happened, for certain: raise it in an action that was declined."""
+
+
 class StatementFailed(Failed):
     """The database said no to a statement; its transaction was rolled back."""
 
@@ -81,6 +85,10 @@ class KeyReused(Refused):
     """An idempotency key was given again with a different change."""
 
 
+class Spent(Refused):
+    """A call that was made before the run went back; making it once more has to be said."""
+
+
 class Blocked(Refused):
     """Later effects stand on this one."""
 
@@ -114,6 +122,10 @@ class Stuck(TakebackError):
     exit_code = 4
 
 
+class ByHand(Stuck):
+    """The way back is a person's to go, or ours failed for good."""
+
+
 class Unavailable(TakebackError):
     """Not now; trying again is safe."""
 
@@ -122,6 +134,10 @@ class Unavailable(TakebackError):
 
 class InDoubt(Unavailable):
     """The answer was lost: whether it happened is found out by looking, not by trying again."""
+
+
+class AwaitingApproval(Unavailable):
+    """Nothing was done yet: a person has to say yes first."""
 
 
 class LeaseHeld(Unavailable):
@@ -138,6 +154,10 @@ class StoreBusy(Unavailable):
 
 class RowsHeld(StoreBusy):
     """Someone has rows of a database, and did not let go of them in time; nothing of the change was made."""
+
+
+class ActionMissing(Unavailable):
+    """A function that the journal names is not here, or is another one by now."""
 
 
 class ResourceUnreachable(Unavailable):

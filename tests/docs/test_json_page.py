@@ -41,15 +41,48 @@ COMMANDS = {
     "doctor": "doctor",
     "forget": "forget --dry-run",
     "sweep": "sweep",
+    "settle": "settle {doubtful} --did-not",
+    "pending": "pending {waiting}",
+    "approve": "approve {waiting} --by bea --answer by~hand",
+    "deny": "deny {waiting} --by bea",
 }
+CALL = """
+import takeback
+@takeback.action(undo=%s)
+def order():
+    raise TimeoutError
+@order.undo
+def cancel(receipt): ...
+with takeback.open() as tb, tb.run("shop") as run:
+    try:
+        run.call(order)
+    except takeback.TakebackError as told:
+        print(told.effect)
+"""
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def made(name: str) -> str:
+    """The id of an effect that is doubtful, or waiting."""
+    script = CALL.replace("undo=%s", "") if name == "doubtful" else CALL % "takeback.MANUAL('call them')"
+    script = script if name == "doubtful" else script.replace("@order.undo\n", "")
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    return done.stdout.strip()
 
 
 def answer(command: str) -> Any:
-    name, *words = command.split()
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    name, *words = (word.replace("~", " ") if word != "@~1" else word for word in command.split())
+    words = [made(word[1:-1]) if word in ("{doubtful}", "{waiting}") else word for word in words]
+    if name == "pending":
+        words = []
     done = subprocess.run(
         [sys.executable, "-m", "takeback", name, "--json", *words],
-        env=environment,
+        env=environment(),
         input="true\n",
         stdout=subprocess.PIPE,
         text=True,
@@ -84,9 +117,11 @@ def test_each_command_gives_the_fields_the_page_lists(
     for name, command in COMMANDS.items():
         given = answer(command)
         fields = written()[name]
-        listed = re.findall(r"`(\w+)`", fields.partition(";")[0].partition(":")[0])
+        listed = re.findall(
+            r"`(\w+)`", fields.partition(";")[0].removeprefix("a list of proposals: ").partition(":")[0]
+        )
         if "an effect" in fields:
-            listed = [*listed[:1], *effect] if listed[0] == "changed" else [*effect, *listed]
+            listed = [*listed[:1], *effect] if listed[:1] == ["changed"] else [*effect, *listed]
         if "list of" in fields and isinstance(given, list):
             listed = listed or (checkpoint if "checkpoints" in fields else effect)
             given = given[0]

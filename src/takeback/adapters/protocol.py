@@ -20,6 +20,7 @@ class Traits(NamedTuple):
     marks: bool = (
         False  # a marker made in the same step as the change tells whether it happened, whatever came later
     )
+    redoes: bool = True  # what was taken back can be brought back
     watches: bool = False  # has found(): someone else makes the change, and it is told by comparing
     holds: bool = (
         False  # has release(): it holds things outside the blobs for as long as an effect can be undone

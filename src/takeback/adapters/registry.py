@@ -10,10 +10,11 @@ from takeback.storage.protocols import Blobs
 
 if TYPE_CHECKING:
     from takeback.adapters.box.adapter import Heads
+    from takeback.adapters.call.processes import Processes
     from takeback.adapters.database.keyring import Keyring
 
 DATABASES = ("postgres", "sqlite", "mariadb", "redis")
-NAMES = ("file", "config", "command", "tree", "box", *DATABASES)
+NAMES = ("file", "config", "command", "tree", "box", "call", *DATABASES)
 
 
 class Registry(Mapping[str, Adapter]):
@@ -25,6 +26,7 @@ class Registry(Mapping[str, Adapter]):
         heads: "Callable[[], Heads] | None" = None,
         keyring: "Keyring | None" = None,
         waiting: Waiting = USUAL,
+        processes: "Processes | None" = None,
     ) -> None:
         """`held` is the directory in the store where inodes with several names wait for their undo."""
         self._files = files
@@ -33,6 +35,7 @@ class Registry(Mapping[str, Adapter]):
         self._heads = heads
         self._keyring = keyring
         self._waiting = waiting
+        self._processes = processes
         self._loaded: dict[str, Adapter] = {"file": files}
 
     def __getitem__(self, name: str) -> Adapter:
@@ -57,6 +60,10 @@ class Registry(Mapping[str, Adapter]):
             from takeback.adapters.box.adapter import BoxAdapter
 
             return BoxAdapter(self._heads())
+        if name == "call" and self._processes:
+            from takeback.adapters.call.adapter import CallAdapter
+
+            return CallAdapter(self._processes)
         if name in DATABASES and self._keyring:
             return _for_database(name, self._blobs, self._keyring, self._waiting)
         raise KeyError(name)

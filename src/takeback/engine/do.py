@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment
 from takeback.engine.parts import Parts, adapter_of
-from takeback.engine.settle import abort, finish, take_back, withdraw
+from takeback.engine.settle import abort, finish, stick, take_back, way_out, withdraw
 from takeback.errors import (
     ApplyFailed,
+    ByHand,
     Corrupt,
+    DidNotHappen,
     Drifted,
     InDoubt,
     KeyReused,
@@ -18,13 +20,14 @@ from takeback.errors import (
     Refused,
     RowsHeld,
     StoreBusy,
+    Stuck,
     TakebackError,
     UndoFailed,
     VerifyFailed,
 )
 from takeback.model.change import Change, intent
 from takeback.model.database import file_of
-from takeback.model.effect import Effect, State, intent_body
+from takeback.model.effect import Effect, State, intent_body, waits_for_approval
 from takeback.model.ids import new_id, short
 from takeback.model.plan import Outcome
 from takeback.model.record import Draft, Kind
@@ -34,7 +37,7 @@ from takeback.model.run import Lease
 from takeback.model.staged import Staged
 from takeback.model.standing import Standing
 from takeback.policy.checks import AFTER, Check, needs_name, run_checks
-from takeback.policy.strategy import ordered, reason
+from takeback.policy.strategy import is_gated, ordered, reason
 from takeback.storage.protocols import Query
 
 
@@ -48,6 +51,7 @@ class Terms(NamedTuple):
     undoes: Effect | None = None
     assessed: Assessment | None = None  # by whoever asks, just now
     agent: str = ""
+    asked_after: int = 0  # an approval that was asked for before this did not come in time
     # Of an undo: what an earlier one, stuck and given up, has taken back. It is part of this one, so that redo brings
     # it back too.
     taken: Remedy | None = None
@@ -58,7 +62,8 @@ class Terms(NamedTuple):
 def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
     """The effect, done and verified; None if the change would change nothing."""
     parts.refuse_if_suspect()
-    if earlier := recorded(parts, change, terms.key):
+    earlier = recorded(parts, change, terms.key)
+    if earlier and earlier.state is State.DONE:
         return earlier
     adapter = adapter_of(parts, change.adapter)
     assessment = terms.assessed or adapter.assess(change, terms.undoes)
@@ -68,15 +73,19 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
     refuse_loss(change, assessment)
     if terms.undoes is None:  # what is held in reserve is there for undo
         parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
-    effect = proposed(lease, change, terms)
-    effect, staged = _prepare(parts, lease, adapter, effect, assessment, terms)
+    if terms.undoes is None and (earlier or is_gated(assessment.offers)):
+        from takeback.engine.gate import passed
+
+        effect, staged = passed(parts, lease, adapter, change, terms, assessment, earlier), ()
+    else:
+        effect, staged = _prepare(parts, lease, adapter, proposed(lease, change, terms), assessment, terms)
     with terms.held_back():
         effect = _announce(parts, lease, adapter, effect, terms)
         return carry_out(parts, lease, adapter, effect, staged, terms.checks)
 
 
 def recorded(parts: Parts, change: Change, key: str) -> Effect | None:
-    """The effect that already has this key, if it is the same change."""
+    """The effect that already has this key, if it is the same change: done, or waiting for an approval."""
     earlier = next(parts.journal.effects(Query(key=key)), None) if key else None
     if earlier is None:
         return None
@@ -86,13 +95,17 @@ def recorded(parts: Parts, change: Change, key: str) -> Effect | None:
             hint="Give every change its own key.",
             effect=earlier.id,
         )
-    if earlier.state is State.DONE:
+    if earlier.state is State.DONE or waits_for_approval(earlier):
         return earlier
     if earlier.state is State.UNDONE:
         raise KeyReused(
             f"The change with key {key!r} was made and then taken back.",
             hint=f"Bring it back with `takeback redo {short(earlier.undone_by)}`, or use a new key.",
             effect=earlier.id,
+        )
+    if earlier.state is State.STUCK:
+        raise Stuck(
+            f"The change with key {key!r} is stuck: {earlier.note}", hint=way_out(earlier), effect=earlier.id
         )
     raise StoreBusy(
         f"The change with key {key!r} is still {earlier.state.value}.", hint="Run `takeback recover` first."
@@ -267,6 +280,7 @@ def carry_out(
     receipt = None
     try:
         receipt = adapter.apply(effect)
+        effect = effect._replace(receipt=receipt.data)
         sighting = adapter.verify(effect)
         if sighting.standing is not Standing.AFTER:
             raise VerifyFailed(
@@ -277,11 +291,13 @@ def carry_out(
             run_checks(checks, one, AFTER)
     except InDoubt as error:
         return found_out(parts, lease, adapter, effect, error)
+    except ByHand as error:
+        raise stick(parts, lease, effect, str(error), error.hint) from error
     except Drifted as error:
         withdraw(parts, lease, adapter, effect, _sentence(error))
         raise
     except BaseException as error:
-        if receipt is None and isinstance(error, RowsHeld):
+        if receipt is None and isinstance(error, (RowsHeld, DidNotHappen)):
             # Known without asking; and whoever has the rows could keep us from asking, too.
             abort(parts, lease, adapter, effect, _sentence(error))
             raise
@@ -310,12 +326,23 @@ def found_out(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, erro
     sighting = adapter.verify(effect)
     if sighting.standing is Standing.AFTER:
         return finish(parts, lease, adapter, effect, sighting.receipt)
+    if sighting.standing is Standing.UNKNOWN:
+        raise stick(parts, lease, effect, f"{_sentence(error)} {_capital(sighting.detail)}.") from error
+    if sighting.standing is Standing.BETWEEN:
+        take_back(parts, lease, adapter, effect, f"{_sentence(error)} {_capital(sighting.detail)}.")
+        raise VerifyFailed(
+            f"{effect.change.summary}: {sighting.detail}.", hint="It was taken back.", effect=effect.id
+        ) from error
     abort(parts, lease, adapter, effect, f"{_sentence(error)} It did not happen.")
     raise ApplyFailed(
         f"{effect.change.summary}: {_sentence(error)}",
         hint="It did not happen, as was found by asking again; trying again is safe.",
         effect=effect.id,
     ) from error
+
+
+def _capital(detail: str) -> str:
+    return detail[:1].upper() + detail[1:]
 
 
 def _sentence(error: BaseException) -> str:

@@ -54,6 +54,8 @@ RECOVERY: dict[tuple[str, Standing], Step] = {
     ("undo", Standing.AFTER): Step(TIDY, DONE),
     ("undo", Standing.FOREIGN): Step("", STICK),
     ("undo", Standing.UNKNOWN): Step("", STICK),
+    # Nobody can be asked, and a second time under the same key is once.
+    ("again", Standing.UNKNOWN): Step(APPLY, DONE),
     # A person had a look: what is someone else's by now stays stuck.
     ("stuck", Standing.BEFORE): Step(TIDY, ABORT),
     ("stuck", Standing.BETWEEN): Step(UNDO, ABORT),
@@ -83,7 +85,11 @@ def recover(
     """Settle what dead processes left. What a living process is working on is left alone."""
     parts = parts._replace(adapters=AskedOnce(parts.adapters))
     settled: list[Settled] = []
+    resumed: set[str] = set()
     for info in list(parts.journal.runs(unfinished=True)):
+        if info.on_death is OnDeath.RESUME:
+            resumed.add(info.id)  # whoever goes on with it settles what was left, and knows its functions
+            continue
         if only and info.id != only:
             continue
         states = (State.PROPOSED, State.INTENDED) + ((State.STUCK,) if stuck_too else ())
@@ -110,7 +116,8 @@ def recover(
     told = {one.effect for one in settled}
     # Of a run that has ended: what was held, and was being made when its process died.
     left = (State.INTENDED, State.STUCK) if stuck_too else (State.INTENDED,)
-    settled += _of_ended_runs(parts, me, now, lasts, told, left) if not only else []
+    if not only:
+        settled += _of_ended_runs(parts, me, now, lasts, told, left, resumed)
     # Told once, as it stands at the end: one that was found made may have been taken back with its run.
     return tuple({one.effect: one for one in settled}.values())
 
@@ -205,6 +212,8 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
     standing = sighting.standing if sighting else Standing.BEFORE
     row = {State.PROPOSED: "proposed", State.STUCK: "stuck"}.get(effect.state)
     making = "undo" if effect.is_undo else "kept" if REVIEWED in effect.change.args else "do"
+    if sighting and sighting.again and row != "proposed":
+        row = "again"
     step = RECOVERY.get((row or making, standing))
     detail = sighting.detail if sighting else ""
     if step is None:
@@ -217,7 +226,7 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
         return "aborted", ""
     if step.act == APPLY:
         try:
-            adapter.apply(effect)
+            effect = effect._replace(receipt=adapter.apply(effect).data)
             if (seen := adapter.verify(effect)).standing is not Standing.AFTER:
                 return _stuck(
                     parts, lease, effect, f"{why} It could not be completed: {seen.detail}"
@@ -237,6 +246,8 @@ def _receipt(adapter: Adapter, effect: Effect, first: Sighting | None) -> dict[s
     """What its process did not live to tell; it may have come about only now."""
     if first and first.standing is Standing.AFTER:
         return first.receipt
+    if effect.receipt:
+        return effect.receipt
     return adapter.verify(effect).receipt if adapter.traits.marks else {}
 
 
@@ -350,11 +361,11 @@ def _told(parts: Parts, result: UndoResult, info: RunInfo) -> list[Settled]:
 
 
 def _of_ended_runs(
-    parts: Parts, me: Owner, now: int, lasts: int, told: set[str], states: tuple[State, ...]
+    parts: Parts, me: Owner, now: int, lasts: int, told: set[str], states: tuple[State, ...], but: set[str]
 ) -> list[Settled]:
     settled: list[Settled] = []
     for effect in list(parts.journal.effects(Query(states=states))):
-        if effect.id in told:
+        if effect.id in told or effect.run in but:
             continue
         try:
             lease = parts.leases.acquire(effect.run, me, now, lasts)

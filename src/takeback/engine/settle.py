@@ -27,15 +27,27 @@ def abort(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str
     return effect._replace(state=State.ABORTED, note=why)
 
 
-def stick(parts: Parts, lease: Lease, effect: Effect, why: str) -> Stuck:
+def stick(parts: Parts, lease: Lease, effect: Effect, why: str, hint: str = "") -> Stuck:
     """Recorded, and handed to a person; the error to raise."""
     if effect.state is not State.STUCK:
         parts.journal.append(lease, [Draft(Kind.STICK, effect.run, effect.id, {"why": why})])
     return Stuck(
         f"Effect {short(effect.id)} on {display(effect.change.resource)} is stuck: {why}",
-        hint=f"`takeback show {short(effect.id)}` tells what is known; put it right and run `takeback recover`, or "
-        "undo it: merge, skip and force say what becomes of what is someone else's.",
+        hint=hint or way_out(effect),
         effect=effect.id,
+    )
+
+
+def way_out(effect: Effect) -> str:
+    name = short(effect.id)
+    if effect.change.adapter == "call":
+        return (
+            f"`takeback show {name}` tells what is known. Look whether it happened, then say so: "
+            f"`takeback settle {name} --happened` or `--did-not`."
+        )
+    return (
+        f"`takeback show {name}` tells what is known; put it right and run `takeback recover`, or "
+        "undo it: merge, skip and force say what becomes of what is someone else's."
     )
 
 

@@ -66,8 +66,11 @@ def _conflict(effects: Sequence[Effect], targets: Sequence[TargetOutcome], wishe
     )
 
 
-def refuse_untouched(result: UndoResult) -> UndoResult:
-    """An undo that changed nothing is an error, however it was asked for; any other is a result."""
+def refuse_untouched(result: UndoResult, *, to_a_point: bool = False) -> UndoResult:
+    """An undo that changed nothing is an error, however it was asked for; any other is a result. Whoever goes back to
+    a point leaves behind what cannot be undone, and is there all the same."""
+    if to_a_point and all(one.outcome is Outcome.EXCLUDED for one in result.targets):
+        return result._replace(outcome="partial" if result.targets else result.outcome, because=None)
     if result.because is not None:
         raise result.because
     return result
@@ -113,6 +116,10 @@ def carry_out(
     errors: list[TakebackError] = []
     stuck = postponed = False
     together = new_id() if len(plan.effects) > 1 else ""
+    # What cannot be brought back stays taken back: then the rest is gone on with, and what failed is told.
+    whole_or_nothing = wishes.on_conflict is OnConflict.REFUSE and all(
+        adapter_of(parts, one.change.adapter).traits.redoes for one in plan.effects
+    )
     for effect in plan.effects:
         try:
             terms = Terms(undoes=effect, agent=agent, taken=(taken or {}).get(effect.id))
@@ -123,9 +130,9 @@ def carry_out(
             outcomes += _each(effect, Outcome.FAILED, error)
             continue
         except TakebackError as error:
-            if wishes.on_conflict is OnConflict.REFUSE and not isinstance(error, LeaseLost):
+            if whole_or_nothing and not isinstance(error, LeaseLost):
                 bring_back(parts, lease, made, agent)
-            if wishes.on_conflict is OnConflict.REFUSE or isinstance(error, LeaseLost):
+            if whole_or_nothing or isinstance(error, LeaseLost):
                 raise
             errors.append(error)
             postponed = postponed or isinstance(error, Unavailable)

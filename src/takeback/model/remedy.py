@@ -11,6 +11,7 @@ class Strategy(StrEnum):
     SNAPSHOT = "snapshot"  # the earlier state was kept
     COMPENSATION = "compensation"  # another change makes up for it
     MANUAL = "manual"  # a person follows written steps
+    IRREVERSIBLE = "irreversible"  # none, and it says why
 
 
 class Target(NamedTuple):

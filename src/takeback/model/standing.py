@@ -26,6 +26,7 @@ class Sighting(NamedTuple):
     receipt: dict[
         str, Any
     ] = {}  # when AFTER: what apply learned, found again, where the world still knows it
+    again: bool = False  # when UNKNOWN: applying it a second time is once, so that is how to find out
 
 
 def together(targets: tuple[TargetSighting, ...]) -> Sighting:

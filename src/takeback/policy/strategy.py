@@ -9,7 +9,15 @@ _WORDS = {
     Strategy.SNAPSHOT: "the earlier state is kept",
     Strategy.COMPENSATION: "another change makes up for it",
     Strategy.MANUAL: "a person has to follow written steps",
+    Strategy.IRREVERSIBLE: "it cannot be undone",
 }
+
+_GATED = (Strategy.MANUAL, Strategy.IRREVERSIBLE)
+
+
+def is_gated(offers: tuple[Offer, ...]) -> bool:
+    """Whether a person must say yes first: there is no way back, or none that we could go."""
+    return bool(offers) and all(offer.strategy in _GATED for offer in offers)
 
 
 def ordered(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:

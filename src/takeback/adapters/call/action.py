@@ -1,0 +1,220 @@
+"""An action: a function that acts on the world outside, with what is needed to ask about it and to make up for it."""
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from takeback.adapters.call.signature import Signature, signature_of
+from takeback.errors import Misuse
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+RISKS = ("low", "medium", "high")
+TIMEOUT = 60.0
+UNDO_RETRIES = 4
+
+
+class IRREVERSIBLE(NamedTuple):
+    """There is no way back, and this is why; such a call needs someone who says yes to exactly that."""
+
+    why: str
+
+
+class MANUAL(NamedTuple):
+    """The way back is not ours: these are the steps that a person follows."""
+
+    steps: str
+
+
+class Compensation(NamedTuple):
+    """A second function that makes up for the first. It gets the receipt, then the arguments of the call."""
+
+    function: Callable[..., Any]
+    signature: Signature
+    verify: Callable[..., Any] | None = (
+        None  # asks whether this has happened; else the action's own probe is asked
+    )
+    retries: int = UNDO_RETRIES
+    timeout: float = TIMEOUT
+    honours_key: bool = False
+
+
+WayBack = Compensation | IRREVERSIBLE | MANUAL
+
+
+class Terms(NamedTuple):
+    """What an action says of itself beside its function."""
+
+    expects: Callable[..., Any] | None = None
+    verify: Callable[..., Any] | None = None
+    risk: str = "medium"
+    timeout: float = TIMEOUT
+    settles_in: float = 0  # seconds after which what is not there will not appear any more
+    retries: int = 0
+    honours_key: bool = False  # the other side takes a second call with the same key for the first
+    certain: tuple[type[BaseException], ...] = ()  # errors which mean that nothing happened
+    version: int = 1
+
+
+class Action:
+    """Call it with `run.call`; called by itself it is the plain function."""
+
+    def __init__(self, function: Callable[..., Any], name: str, terms: Terms) -> None:
+        self.function = function
+        self.terms = terms
+        self.signature = signature_of(function, "An action")
+        self.module, self.where = home_of(function)
+        self.name = name or f"{self.module}:{function.__qualname__}"
+        self.way_back: WayBack | None = None
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self.function(*arguments, **named)
+
+    def undo(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        verify: Callable[..., Any] | None = None,
+        retries: int = UNDO_RETRIES,
+        timeout: float = TIMEOUT,
+        honours_key: bool = False,
+    ) -> Any:
+        """Say which function makes up for this one; as a decorator, with or without options. `verify` asks whether that
+        has happened, where the thing itself stays to be seen (a refund beside its payment)."""
+
+        def said(chosen: Function) -> Function:
+            if self.way_back is not None:
+                raise Misuse(f"{self.name} has a way back already.", hint="Give one: undo= or @….undo.")
+            _refuse_odd_numbers(self.name, timeout=timeout, retries=retries)
+            self.way_back = Compensation(
+                chosen, signature_of(chosen, "An undo"), _probe(verify), retries, timeout, honours_key
+            )
+            return chosen
+
+        return said if function is None else said(function)
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether another process can find it: what is made inside a function goes with it."""
+        return "<locals>" not in self.function.__qualname__ and self.module != "__main__"
+
+
+def action(
+    function: Callable[..., Any] | None = None,
+    *,
+    expects: Callable[..., Any] | None = None,
+    verify: Callable[..., Any] | None = None,
+    undo: "Callable[..., Any] | IRREVERSIBLE | MANUAL | None" = None,
+    risk: str = "medium",
+    timeout: float = TIMEOUT,
+    settles_in: float = 0,
+    retries: int = 0,
+    honours_key: bool = False,
+    certain: "tuple[type[BaseException], ...] | type[BaseException]" = (),
+    name: str = "",
+    version: int = 1,
+) -> Any:
+    """Make a function an action: `run.call` gives it an idempotency key, records the intent first, and asks the world
+    when the answer is lost.
+
+    `expects` must hold right before the call. `verify(key=…, …)` asks the outside world and returns the receipt it
+    found, or None. `undo` is the function that makes up for it, `IRREVERSIBLE(why)` or `MANUAL(steps)`. After `timeout`
+    seconds the outcome is in doubt. What is not there `settles_in` seconds after the call will not appear any more.
+    `retries`: how often it is called again by itself, with the same key, once that is known to be safe: the probe found
+    nothing, or the other side `honours_key`. `certain` names errors which mean that nothing happened."""
+    certain = certain if isinstance(certain, tuple) else (certain,)
+    terms = Terms(expects, _probe(verify), risk, timeout, settles_in, retries, honours_key, certain, version)
+
+    def made(chosen: Callable[..., Any]) -> Action:
+        found = Action(chosen, name, terms)
+        _refuse_unfit(found.name, terms)
+        if isinstance(undo, (IRREVERSIBLE, MANUAL)):
+            _refuse_wordless(found.name, undo)
+            found.way_back = undo
+        elif undo is not None:
+            found.undo(undo)
+        return found
+
+    return made if function is None else made(function)
+
+
+def _probe(verify: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    if verify is not None and not callable(verify):
+        raise Misuse(f"{verify!r} cannot be asked.", hint="verify= is a function.")
+    return verify
+
+
+def _refuse_wordless(name: str, way: "IRREVERSIBLE | MANUAL") -> None:
+    if not isinstance(way[0], str) or not way[0].strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Misuse(
+            f"{name} does not say {'why it cannot be undone' if isinstance(way, IRREVERSIBLE) else 'what to do'}.",
+            hint='For example undo=takeback.IRREVERSIBLE("the mail is read").',
+        )
+
+
+def _refuse_unfit(name: str, terms: Terms) -> None:
+    if terms.risk not in RISKS:
+        raise Misuse(f"The risk of {name} cannot be {terms.risk!r}.", hint=f"It is {', '.join(RISKS)}.")
+    _refuse_odd_numbers(
+        name, timeout=terms.timeout, settles_in=terms.settles_in, retries=terms.retries, version=terms.version
+    )
+    if terms.expects is not None and not callable(terms.expects):
+        raise Misuse(
+            f"{name} expects {terms.expects!r}.", hint="expects= is a function that says true or false."
+        )
+    if terms.retries and not (terms.honours_key or terms.verify):
+        raise Misuse(
+            f"{name} is to be called again, and nothing tells whether the first call has happened.",
+            hint="Say honours_key=True if the other side takes a second call with the same key for the first, or give "
+            "it a verify= that can be asked.",
+        )
+
+
+def _refuse_odd_numbers(name: str, **numbers: float) -> None:
+    for what, value in numbers.items():
+        whole = what in ("retries", "version")
+        fits = isinstance(value, int if whole else (int, float)) and value >= 0  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not fits or (what == "timeout" and not 0 < value < 1e9):
+            raise Misuse(
+                f"{name}: {what} cannot be {value!r}.",
+                hint="Give a whole number, 0 or more."
+                if whole
+                else "Give seconds as a number, for example 2.5.",
+            )
+
+
+def home_of(function: Callable[..., Any]) -> tuple[str, str]:
+    """The module that another process would import, and the directory that has to be on its path; "" where that is
+    not needed. A script is a module too, if whoever imports it does not run it."""
+    import os
+
+    module: str = function.__module__
+    if module != "__main__":
+        spec = getattr(sys.modules.get(module), "__spec__", None)
+        return module, _root(getattr(spec, "origin", None), module)
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        name = spec.name.removesuffix(".__main__")
+        return name, _root(spec.origin, spec.name)
+    file = getattr(main, "__file__", None)
+    if not file or not file.endswith(".py"):
+        return module, ""
+    directory, base = os.path.split(os.path.abspath(file))
+    return base.removesuffix(".py"), directory
+
+
+def _root(origin: str | None, module: str) -> str:
+    """Of a package the directory that it lies in."""
+    import os
+
+    if not origin or not os.path.isabs(origin):
+        return ""
+    path = os.path.dirname(origin)
+    depth = module.count(".") + (os.path.basename(origin) == "__init__.py")
+    for _ in range(depth):
+        path = os.path.dirname(path)
+    return path

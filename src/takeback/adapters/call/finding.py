@@ -1,0 +1,62 @@
+"""The action that a name means: one that this process has seen, or one that can be imported."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+
+from takeback.adapters.call.action import Action
+from takeback.errors import ActionMissing
+
+
+class Actions:
+    def __init__(self) -> None:
+        self._seen: dict[str, Action] = {}
+
+    def see(self, action: Action) -> None:
+        self._seen[action.name] = action
+
+    def find(self, name: str, module: str, where: str) -> Action:
+        """`module` and `where` are what the journal says of its home. Code is imported from there and from nowhere
+        else: a directory that someone happens to be in is not searched."""
+        if name in self._seen:
+            return self._seen[name]
+        trouble = ""
+        for one in (module, *_further()):
+            try:
+                loaded = _imported(one, where)
+            except (Exception, SystemExit) as error:  # noqa: BLE001
+                # Whatever goes wrong while someone's module is loaded; it is told, and other modules are tried.
+                trouble = trouble or f"{one} cannot be imported ({type(error).__name__}: {error})"
+                continue
+            for found in _actions_in(loaded):
+                self.see(found)
+            if name in self._seen:
+                return self._seen[name]
+            trouble = trouble or f"{one} has no action of that name any more"
+        raise ActionMissing(
+            f"The action {name} is not here: {trouble or 'nothing tells which module has it'}.",
+            hint=f"Make {module or 'its module'} importable (PYTHONPATH), or name the module that has it now: "
+            "TAKEBACK_ACTIONS=package.module takeback …; nothing was called.",
+        )
+
+
+def _further() -> Sequence[str]:
+    """Modules to look into for what has moved since."""
+    return [one.strip() for one in os.environ.get("TAKEBACK_ACTIONS", "").split(",") if one.strip()]
+
+
+def _imported(module: str, where: str) -> ModuleType:
+    import importlib
+
+    if module in sys.modules:
+        return sys.modules[module]
+    if where and where not in sys.path and os.path.isdir(where):
+        sys.path.append(where)  # at the end: it hides nothing that is installed
+    return importlib.import_module(module)
+
+
+def _actions_in(module: ModuleType) -> Iterator[Action]:
+    for found in list(vars(module).values()):
+        if isinstance(found, Action):
+            yield found

@@ -1,0 +1,13 @@
+"""What calls need to know of processes; the store knows how to find out."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from takeback.model.run import Owner
+
+
+class Processes(NamedTuple):
+    """Who we are, and whether someone else still lives; None where that cannot be seen from here."""
+
+    myself: Callable[[], Owner]
+    alive: Callable[[Owner], bool | None]

@@ -1,0 +1,204 @@
+"""Actions as a user of the library meets them, at a real bank."""
+
+import pytest
+
+import takeback
+from examples.payments import pay, pay_blindly, pay_keyed
+from takeback.model.effect import State
+from tests.calls.conftest import BankOffice
+
+BOTH = ("anna", "shop")
+
+
+@pytest.fixture
+def tb(store: str) -> takeback.Takeback:
+    return takeback.open(store)
+
+
+def paid(bank: BankOffice) -> list[int]:
+    return [cents for source, _, cents in bank.payments() if source == "anna"]
+
+
+class TestCall:
+    def test_it_is_called_once_and_its_result_is_returned(
+        self, tb: takeback.Takeback, bank: BankOffice
+    ) -> None:
+        bank.fund("anna", 1000)
+        with tb.run("buy", agent="shopper") as run:
+            receipt = run.call(pay, "anna", "shop", cents=300)
+        assert paid(bank) == [300]
+        assert receipt["cents"] == 300
+        (effect,) = tb.effects()
+        assert effect.state is State.DONE and effect.remedy
+        assert effect.remedy.strategy == "compensation"
+
+    def test_the_same_key_again_returns_the_recorded_result(
+        self, tb: takeback.Takeback, bank: BankOffice
+    ) -> None:
+        bank.fund("anna", 1000)
+        with tb.run("buy") as run:
+            first = run.call(pay, *BOTH, 300, key="order-7")
+            assert run.call(pay, *BOTH, 300, key="order-7") == first
+        with tb.run("buy again") as run:
+            assert run.call(pay, *BOTH, cents=300, key="order-7") == first
+        assert paid(bank) == [300]
+
+    def test_the_same_key_for_something_else_is_refused(
+        self, tb: takeback.Takeback, bank: BankOffice
+    ) -> None:
+        bank.fund("anna", 1000)
+        with tb.run("buy") as run:
+            run.call(pay, *BOTH, 300, key="order-7")
+            with pytest.raises(takeback.KeyReused):
+                run.call(pay, *BOTH, 301, key="order-7")
+        assert paid(bank) == [300]
+
+    def test_what_it_expects_is_asked_right_before_and_nothing_fires_when_it_does_not_hold(
+        self, tb: takeback.Takeback, bank: BankOffice
+    ) -> None:
+        bank.fund("anna", 100)
+        with tb.run("buy") as run, pytest.raises(takeback.PreconditionFailed, match="covered"):
+            run.call(pay, *BOTH, 300)
+        assert paid(bank) == []
+        assert tb.effects() == ()
+
+    def test_a_run_that_fails_makes_up_for_it(self, tb: takeback.Takeback, bank: BankOffice) -> None:
+        bank.fund("anna", 1000)
+        with pytest.raises(ZeroDivisionError), tb.run("buy") as run:
+            run.call(pay, *BOTH, 300)
+            run.call(pay, *BOTH, 200)
+            raise ZeroDivisionError
+        assert paid(bank) == []
+        reversed_in = [row["reverses"] for row in bank.ledger() if row["reverses"]]
+        assert reversed_in == sorted(reversed_in, reverse=True)  # the newest first
+
+    def test_it_can_be_undone_later_by_name(self, tb: takeback.Takeback, bank: BankOffice) -> None:
+        bank.fund("anna", 1000)
+        with tb.run("buy") as run:
+            run.call(pay, *BOTH, 300)
+        (effect,) = tb.effects()
+        assert tb.undo(effect).outcome == "done"
+        assert paid(bank) == []
+        assert tb.effect(effect.id).state is State.UNDONE
+        with pytest.raises(takeback.Refused):
+            tb.redo(effect)
+        assert paid(bank) == []
+
+
+class TestDoubt:
+    @pytest.mark.parametrize("how", ["lost", "500 after"])
+    def test_a_lost_answer_is_found_again_by_asking(
+        self, tb: takeback.Takeback, bank: BankOffice, how: str
+    ) -> None:
+        bank.fund("anna", 1000)
+        bank.misbehave(how)
+        with tb.run("buy") as run:
+            receipt = run.call(pay, *BOTH, 300)
+        assert paid(bank) == [300]
+        assert receipt["id"] == bank.ledger()[-1]["id"]
+        assert tb.undo(tb.effects()[0]).outcome == "done"
+        assert paid(bank) == []
+
+    @pytest.mark.parametrize("how", ["reset", "500"])
+    def test_what_did_not_happen_is_told_so_and_can_be_called_again(
+        self, tb: takeback.Takeback, bank: BankOffice, how: str
+    ) -> None:
+        bank.fund("anna", 1000)
+        bank.misbehave(how)
+        with tb.run("buy") as run:
+            with pytest.raises(takeback.ApplyFailed, match="not known"):
+                run.call(pay, *BOTH, 300, key="order-7")
+            run.call(pay, *BOTH, 300, key="order-7")
+        assert paid(bank) == [300]
+        assert [one.state for one in tb.effects()] == [State.ABORTED, State.DONE]
+
+    def test_where_nobody_can_be_asked_it_waits_for_a_person(
+        self, tb: takeback.Takeback, bank: BankOffice
+    ) -> None:
+        bank.misbehave("lost")
+        with tb.run("buy") as run:
+            with pytest.raises(takeback.Stuck) as told:
+                run.call(pay_blindly, *BOTH, 300, key="order-7")
+            assert "takeback settle" in told.value.hint
+            with pytest.raises(takeback.Stuck):
+                run.call(pay_blindly, *BOTH, 300, key="order-7")
+        assert paid(bank) == [300]
+        (effect,) = tb.effects()
+        assert effect.state is State.STUCK
+        assert tb.recover()[0].outcome == "stuck"
+        assert paid(bank) == [300]
+
+    def test_where_keys_are_honoured_it_is_called_again_with_the_same_key(
+        self, tb: takeback.Takeback, keyed_bank: BankOffice
+    ) -> None:
+        keyed_bank.misbehave("lost", "500", "500 after")
+        with tb.run("buy") as run:
+            receipt = run.call(pay_keyed, *BOTH, 300)
+        assert paid(keyed_bank) == [300]
+        assert receipt["cents"] == 300
+
+    def test_what_the_bank_declines_did_not_happen(self, tb: takeback.Takeback, bank: BankOffice) -> None:
+        with tb.run("buy") as run, pytest.raises(takeback.DidNotHappen, match="no amount"):
+            run.call(pay_blindly, *BOTH, -5)
+        (effect,) = tb.effects()
+        assert effect.state is State.ABORTED
+
+
+class TestVerification:
+    @pytest.mark.parametrize("how", ["hollow", "wrong"])
+    def test_what_is_not_as_it_was_said_to_be_is_made_up_for(
+        self, tb: takeback.Takeback, bank: BankOffice, how: str
+    ) -> None:
+        bank.fund("anna", 10_000)
+        bank.misbehave(how)
+        with tb.run("buy") as run, pytest.raises(takeback.TakebackError):
+            run.call(pay, *BOTH, 300)
+        assert paid(bank) == []
+
+
+class TestSettling:
+    def test_a_person_says_that_it_happened_and_it_can_be_undone(
+        self, tb: takeback.Takeback, bank: BankOffice
+    ) -> None:
+        bank.misbehave("lost")
+        with tb.run("buy") as run, pytest.raises(takeback.Stuck):
+            run.call(pay_blindly, *BOTH, 300, key="order-7")
+        (effect,) = tb.effects()
+        settled = tb.settle(effect, True, receipt={"id": bank.ledger()[-1]["id"]}, by="bea")
+        assert settled.state is State.DONE and "bea" in settled.note
+        with tb.run("look again") as run:
+            assert run.call(pay_blindly, *BOTH, 300, key="order-7") == {"id": bank.ledger()[-1]["id"]}
+        assert tb.undo(effect).outcome == "done"
+        assert paid(bank) == []
+
+    def test_a_person_says_that_it_did_not_and_it_can_be_called_again(
+        self, tb: takeback.Takeback, bank: BankOffice
+    ) -> None:
+        bank.misbehave("reset")
+        with tb.run("buy") as run, pytest.raises(takeback.Stuck):
+            run.call(pay_blindly, *BOTH, 300, key="order-7")
+        (effect,) = tb.effects()
+        assert tb.settle(effect, False).state is State.ABORTED
+        with tb.run("try again") as run:
+            run.call(pay_blindly, *BOTH, 300, key="order-7")
+        assert paid(bank) == [300]
+
+    def test_a_run_that_failed_goes_on_being_taken_back_when_its_doubt_is_settled(
+        self, tb: takeback.Takeback, bank: BankOffice
+    ) -> None:
+        with pytest.raises(takeback.Stuck), tb.run("buy") as run:
+            run.call(pay_blindly, *BOTH, 100)
+            bank.misbehave("lost")
+            run.call(pay_blindly, *BOTH, 300)
+        assert paid(bank) == [300]  # everything else went back at once
+        doubtful = next(one for one in tb.effects() if one.state is State.STUCK)
+        settled = tb.settle(doubtful, True, receipt={"id": 2})
+        assert settled.state is State.UNDONE
+        assert paid(bank) == []
+        assert tb.runs()[0].state == "undone"
+
+    def test_what_is_not_in_doubt_is_refused(self, tb: takeback.Takeback, bank: BankOffice) -> None:
+        with tb.run("buy") as run:
+            run.call(pay_blindly, *BOTH, 300)
+        with pytest.raises(takeback.Refused, match="done"):
+            tb.settle(tb.effects()[0], False)
