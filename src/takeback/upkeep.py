@@ -58,7 +58,7 @@ class Upkeep(ABC):
 
     def needs_recovery(self) -> bool:
         """Whether a dead process left something; cheap, asked each time a store is opened."""
-        if self.store.database.read_only or self.store.suspect():
+        if self.store.read_only or self.store.suspect():
             return False
         return something_left(self.store.journal, self.store.leases, now())
 

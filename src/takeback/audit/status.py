@@ -49,13 +49,13 @@ def look(store: Store, size: int) -> Status:
     states = {state.value: tally.get(state.value, 0) for state in State}
     kept, forgotten = tally.get("kept", 0), tally.get("forgotten", 0)
     forgettable, undos = max(0, kept - forgotten), 0
-    for state, was_kept, was_forgotten, count in store.database.read(_UNDOS):
+    for state, was_kept, was_forgotten, count in store.read(_UNDOS):
         states[state] -= count
         undos += count if state == State.DONE else 0
         kept -= count if was_kept else 0
         forgotten -= count if was_forgotten else 0
     return Status(
-        path=store.path,
+        path=store.name,
         size=size,
         records=tally["records"],
         states=states,
@@ -67,7 +67,7 @@ def look(store: Store, size: int) -> Status:
         unfinished=as_they_stand(store, tuple(store.journal.runs(unfinished=True))),
         settings=store.settings,
         suspect=store.suspect(),
-        read_only=store.database.read_only,
+        read_only=store.read_only,
     )
 
 

@@ -314,7 +314,7 @@ def run_key_reused(key: str) -> KeyReused:
 
 
 def _has_signal(connection: sqlite3.Connection, record: Record, name: str, read: int) -> bool:
-    sql = "SELECT body FROM records WHERE kind = 'signal' AND run = ? AND seq > ? AND seq < ?"
+    sql = "SELECT body FROM records WHERE kind = 'signal' AND effect = '' AND run = ? AND seq > ? AND seq < ?"
     bodies = connection.execute(sql, (record.run, read, record.seq)).fetchall()
     return any(json.loads(whole(body))["name"] == name for (body,) in bodies)
 

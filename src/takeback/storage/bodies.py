@@ -6,7 +6,9 @@ from typing import Any
 
 LONG = 64  # shorter bodies gain nothing
 _SMALL = 4 << 10  # up to this length a small window sees everything, and costs a third of the time
-_BRIEF = 600  # up to this length the first of nine levels finds nearly all that the sixth does, in half the time
+_BRIEF = (
+    600  # up to this length the first of nine levels finds nearly all that the sixth does, in half the time
+)
 
 # Part of the format: every store needs exactly these bytes to be read. What is said most often stands last.
 USUAL = (
@@ -35,10 +37,14 @@ def shortened(body: bytes) -> str | bytes:
     """As it goes into the table: text is the body itself, bytes are deflated."""
     if len(body) < LONG:
         return body.decode()
+    short = deflated(body)
+    return short if len(short) < len(body) else body.decode()
+
+
+def deflated(body: bytes) -> bytes:
     # A copy has learned the dictionary already.
     machine = _machine(1 if len(body) <= _BRIEF else 6, len(body) <= _SMALL).copy()
-    short = machine.compress(body) + machine.flush()
-    return short if len(short) < len(body) else body.decode()
+    return machine.compress(body) + machine.flush()
 
 
 @cache

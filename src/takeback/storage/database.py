@@ -28,6 +28,7 @@ class Database:
         # What others hold back until the next commit (blobs put but not yet written) is written first, inside it.
         self.before_commit: list[Callable[[sqlite3.Connection], None]] = []
         self.after_rollback: list[Callable[[], None]] = []
+        self.pending: list[Callable[[], bool]] = []  # whether they hold something back
         self.on_io_error: Callable[[], None] = lambda: None
         self._process = os.getpid()
         self._depth = 0
@@ -140,6 +141,23 @@ class Database:
             self._connection.backup(copy)
             self._connection.close()
             self._connection = copy
+
+    def shrink(self) -> None:
+        """Give free pages back. Only a nicety: whoever is at work meanwhile goes first."""
+        self.read("PRAGMA busy_timeout = 250")
+        try:
+            free = self.read("PRAGMA freelist_count")[0][0]
+            while free:
+                self.read("PRAGMA incremental_vacuum(1000)")
+                left = self.read("PRAGMA freelist_count")[0][0]
+                if left >= free:
+                    break
+                free = left
+            self.read("PRAGMA wal_checkpoint(TRUNCATE)")
+        except StoreBusy:
+            pass
+        finally:
+            self.read(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
 
     def close(self) -> None:
         with self.lock:

@@ -13,6 +13,7 @@ from takeback.frontends.cli.ending import (
     aimed,
     complained,
     in_our_words,
+    printable,
     swallow_output,
     tell_interrupted,
     tell_unprintable,
@@ -253,9 +254,9 @@ def _store_in(words: list[str]) -> str:
     """As --store names it; asked of the words, because an error may come before they are understood."""
     for place, word in enumerate(words):
         if word == "--store":
-            return "".join(words[place + 1 : place + 2])
+            return printable("".join(words[place + 1 : place + 2]))
         if word.startswith("--store="):
-            return word.partition("=")[2]
+            return printable(word.partition("=")[2])
     return ""
 
 
@@ -273,7 +274,7 @@ def _run(words: list[str], made: list[str]) -> int:
     options = parser.parse_intermixed_args(words) if command.mixed else parser.parse_args(words)
     _refuse_nameless(options)
     gc.enable()
-    screen = screen_for(options.json, options.quiet, options.no_color, options.store)
+    screen = screen_for(options.json, options.quiet, options.no_color, printable(options.store or ""))
     if COMMANDS[name].group == "Look":  # nothing to lose, and no time either
         return command.carry_out(Asked(options, screen, made))
     with _hearing():
