@@ -1,4 +1,4 @@
-"""A connection that is cut, a server that is restarted: never a record twice, never one that was told and is not there."""
+"""A connection that is cut, a server that is restarted: no record twice, and none that was told and is not there."""
 
 import os
 import threading
@@ -45,7 +45,9 @@ def test_an_append_whose_answer_was_lost_is_found_not_made_again(store: Postgres
     assert kinds(store) == [Kind.OPEN, Kind.INTENT, Kind.DONE]
 
 
-def test_an_append_with_blobs_whose_commit_was_not_answered_is_found(store: PostgresStore, wire: Wire) -> None:
+def test_an_append_with_blobs_whose_commit_was_not_answered_is_found(
+    store: PostgresStore, wire: Wire
+) -> None:
     lease = open_run(store)
     digest = store.blobs.put(b"content" * 100)
     wire.deafen()

@@ -50,7 +50,7 @@ class Wire:
         self._ask("cut")
 
     def deafen(self, words: bytes = b"") -> None:
-        """Whoever commits next, or says these words: it arrives, and the answer does not; soon the connection is gone."""
+        """Whoever commits next, or says these words: it arrives, the answer does not, soon the connection is gone."""
         self._words = re.compile(re.escape(words)) if words else _COMMIT
         self._waits = "deaf"
 
