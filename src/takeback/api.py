@@ -187,7 +187,7 @@ class Takeback(Upkeep, Deciding):
         state = json.loads(point.state) if point.state else None
         if not wanted:
             return UndoResult("done", (), (), state=state)
-        return self._undo(wanted, **wishes)._replace(state=state)
+        return self._undo(wanted, to_a_point=True, **wishes)._replace(state=state)
 
     def redo(
         self,
@@ -210,6 +210,7 @@ class Takeback(Upkeep, Deciding):
         with_needs: bool = False,
         on_conflict: str = "refuse",
         agent: str = "",
+        to_a_point: bool = False,
     ) -> UndoResult:
         from takeback.engine.plan import Wishes, plan_undo
         from takeback.engine.stuck import Taker, carry_out, to_settle
@@ -239,7 +240,7 @@ class Takeback(Upkeep, Deciding):
             result = carry_out(
                 self.parts, run.lease, plan, wishes, agent, Taker(myself(), now(), self._lease_lasts)
             )
-        return refuse_untouched(result)
+        return refuse_untouched(result, to_a_point=to_a_point)
 
     def keep(
         self, what: "Effect | str | Sequence[Effect | str]", *, force: bool = False

@@ -85,6 +85,10 @@ class KeyReused(Refused):
     """An idempotency key was given again with a different change."""
 
 
+class Spent(Refused):
+    """A call that was made before the run went back; making it once more has to be said."""
+
+
 class Blocked(Refused):
     """Later effects stand on this one."""
 

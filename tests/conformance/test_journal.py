@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from takeback.model.effect import TRANSITIONS, State
+from takeback.model.record import Kind
 from takeback.model.run import NEVER
 from takeback.storage import store
 from takeback.storage.bodies import deflated
@@ -116,6 +117,16 @@ class TestSqliteJournal(DurableJournalSuite):
             pytest.raises(sqlite3.IntegrityError),
         ):
             connection.execute(sql)
+
+    def test_what_is_said_of_a_run_is_read_without_the_rest_of_the_journal(self, tmp_path: Path) -> None:
+        journal, _ = self.make(tmp_path, Clock(), Processes())
+        said: list[str] = []
+        connection = self.opened[0]._connection  # pyright: ignore[reportPrivateUsage]
+        connection.set_trace_callback(said.append)
+        of_a_run = (Kind.OPEN, Kind.CLOSE, Kind.REMEMBER, Kind.CHECKPOINT, Kind.SIGNAL)
+        assert list(journal.records(run="run", kinds=of_a_run)) == []
+        (plan,) = connection.execute(f"EXPLAIN QUERY PLAN {said[-1]}").fetchall()
+        assert "INDEX records_of_runs (run=" in plan[3]
 
     def test_a_claim_reads_neither_ended_runs_nor_those_that_are_not_due(self, tmp_path: Path) -> None:
         """Counted in steps of SQLite's machine, which no clock disturbs."""

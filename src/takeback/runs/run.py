@@ -38,6 +38,7 @@ from takeback.runs.held import dropped, refuse_unkept
 from takeback.runs.names import name_of
 from takeback.runs.querying import Querying
 from takeback.runs.signals import Interruptions, shared
+from takeback.runs.spent import Past
 from takeback.runs.verbs import Options, Verbs
 from takeback.runs.watch import Watching
 from takeback.storage.process import myself
@@ -76,6 +77,7 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
         self._ended = False
         self._rooms: Sandbox | None = None
         self._databases: list[Sql] = []
+        self._past = None if info.effects else Past()
 
     @property
     def id(self) -> str:
@@ -105,6 +107,8 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
             change = build()
             if options.allow_inexact:
                 change = change._replace(args={**change.args, "allow_inexact": True})
+            if earlier := self._answered(change):
+                return earlier
             key = options.key or self._next_key(change)
             terms = Terms(
                 key,
@@ -246,9 +250,11 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
             if wanted and all(one.waits_for for one in wanted):
                 return dropped(self._parts, self._lease, wanted, dry_run)
             state = json.loads(point.state) if point and point.state else None
-            return self._undo_all(wanted, wishes, dry_run)._replace(state=state)
+            return self._undo_all(wanted, wishes, dry_run, point)._replace(state=state)
 
-    def _undo_all(self, wanted: Sequence[Effect], wishes: Wishes, dry_run: bool) -> UndoResult:
+    def _undo_all(
+        self, wanted: Sequence[Effect], wishes: Wishes, dry_run: bool, point: Checkpoint | None = None
+    ) -> UndoResult:
         with self._lock:
             self._refuse_ended()
             plan = plan_undo(self._parts, wanted, wishes)
@@ -256,10 +262,12 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
             refuse_conflicts(plan, wishes)
             if dry_run:
                 return UndoResult("planned", plan.effects, plan.targets)
+            if point:
+                self._going_back(point.seq)
             with self.uninterrupted():
                 taker = Taker(myself(), self._now(), self._settings.lease_seconds * 1_000_000)
                 result = carry_out(self._parts, self._lease, plan, wishes, self.agent, taker)
-            return refuse_untouched(result)
+            return refuse_untouched(result, to_a_point=point is not None)
 
     def _wanted(self, effect: "Effect | str | None", point: Checkpoint | None) -> tuple[Effect, ...]:
         if effect is None:
