@@ -49,7 +49,13 @@ class Upkeep(ABC):
 
     def recover(self) -> "tuple[Settled, ...]":
         """Settle what dead processes left behind; look again at what is stuck."""
-        return self._recover(stuck_too=True)
+        settled = self._recover(stuck_too=True)
+        self._wake_settled()
+        return settled
+
+    @abstractmethod
+    def _wake_settled(self) -> None:
+        """Whoever waits for a person to settle an effect goes on when it is."""
 
     def _recover(self, stuck_too: bool) -> "tuple[Settled, ...]":
         from takeback.engine.recover import recover

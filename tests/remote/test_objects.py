@@ -49,9 +49,12 @@ def test_a_bucket_that_is_not_there_refuses_the_change_before_it_is_made(
 ) -> None:
     content = os.urandom(200_000)
     (world / "file").write_bytes(content)
-    with takeback.open(pg_database.url, blobs="s3://there-is-no-such-bucket") as tb:
-        with pytest.raises(ResourceUnreachable), tb.run("work") as run:
-            run.write(world / "file", b"new")
+    with (
+        takeback.open(pg_database.url, blobs="s3://there-is-no-such-bucket") as tb,
+        pytest.raises(ResourceUnreachable),
+        tb.run("work") as run,
+    ):
+        run.write(world / "file", b"new")
     assert (world / "file").read_bytes() == content
 
 
