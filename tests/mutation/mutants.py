@@ -113,7 +113,7 @@ MUTANTS = (
         "storage/unlisted.py",
         (
             (
-                "        return self._seq == (seq or 0) and self._listed == (listed or 0)\n",
+                "        return self._seq == seq and self._listed == listed\n",
                 "        return True\n",
             ),
         ),

@@ -100,7 +100,7 @@ class Database:
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            for forget in self.after_rollback:
+            for forget in self.after_rollback if durable else ():
                 forget()
         finally:
             self._left(durable)

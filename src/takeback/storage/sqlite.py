@@ -155,18 +155,22 @@ class SqliteJournal(SqlJournal):
     def _list(self) -> None:
         """The tables tell of every record before they are read."""
         seq, listed = self._database.read(HEAD)[0]
-        if (seq or 0) == (listed or 0):
+        if seq == listed:
             return
         if self._database.read_only:
             self._database.copy_into_memory()
-        with self._database.write(durable=False) as connection:
-            self._unlisted.list_all(connection)
+        try:
+            with self._database.write(durable=False) as connection:
+                self._unlisted.list_all(connection)
+        except BaseException:
+            self._unlisted.forget()
+            raise
 
     def _knows_key(self, key: str) -> bool:
         with self._database.lock:
             sql = f"{HEAD}, EXISTS (SELECT 1 FROM effects WHERE key = ? AND key <> '')"
             seq, listed, found = self._database.read(sql, (key,))[0]
-            if found or (seq or 0) == (listed or 0):
+            if found or seq == listed:
                 return bool(found)
             return not self._unlisted.knows(seq, listed) or self._unlisted.has_key(key)
 

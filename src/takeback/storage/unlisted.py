@@ -36,7 +36,8 @@ from takeback.storage.database import Row
 MOST = 64  # records; a reader that finds that many unlisted hardly notices
 _PLAIN = (Kind.INTENT, Kind.DONE, Kind.CHECKPOINT, Kind.REMEMBER)
 LISTED = "SELECT n FROM tally WHERE name = 'listed'"
-HEAD = f"SELECT (SELECT max(seq) FROM records), ({LISTED})"
+_NEWEST = "(SELECT coalesce(max(seq), 0) FROM records)"
+HEAD = f"SELECT {_NEWEST}, ({LISTED})"
 _STAND = f"{HEAD}, (SELECT generation FROM leases WHERE run = ?1 AND pid <> 0)"
 _STAND_AT_BIRTH = f"{_STAND}, EXISTS (SELECT 1 FROM effects WHERE id = ?2 OR (key = ?3 AND key <> ''))"
 _ANY_IN_FLIGHT = f"SELECT EXISTS (SELECT 1 FROM effects WHERE {IN_FLIGHT})"
@@ -81,9 +82,9 @@ class Unlisted:
         self._runs: dict[str, Place] = {}
         self._in_flight: bool | None = None  # whether the table has any; None: not known
 
-    def knows(self, seq: int | None, listed: int | None) -> bool:
+    def knows(self, seq: int, listed: int) -> bool:
         """Whether all that is not listed is ours."""
-        return self._seq == (seq or 0) and self._listed == (listed or 0)
+        return self._seq == seq and self._listed == listed
 
     def has_key(self, key: str) -> bool:
         return key in self._keys
@@ -172,7 +173,7 @@ class Unlisted:
         if not self.knows(seq, listed):
             self.forget()
             list_records(connection)
-            self._seq, self._listed = seq or 0, seq or 0
+            self._seq = self._listed = seq
             row = connection.execute("SELECT hash FROM records WHERE seq = ?", (self._seq,)).fetchone()
             self._hash = row[0] if row else GENESIS
             return
@@ -210,7 +211,7 @@ class Unlisted:
 
 def list_records(connection: sqlite3.Connection) -> None:
     """What others left. A record that cannot be read is passed over here, and `verify` tells of it."""
-    sql = f"SELECT {RECORD} FROM records WHERE seq > coalesce(({LISTED}), 0) ORDER BY seq"
+    sql = f"SELECT {RECORD} FROM records WHERE seq > ({LISTED}) ORDER BY seq"
     rows = connection.execute(sql).fetchall()
     for row in rows:
         try:
@@ -228,7 +229,4 @@ def _read(row: Row) -> Record:
 
 
 def _set_listed(connection: sqlite3.Connection, seq: int) -> None:
-    connection.execute(
-        "INSERT INTO tally (name, n) VALUES ('listed', ?) ON CONFLICT (name) DO UPDATE SET n = excluded.n",
-        (seq,),
-    )
+    connection.execute("UPDATE tally SET n = ? WHERE name = 'listed'", (seq,))

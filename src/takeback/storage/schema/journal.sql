@@ -79,11 +79,12 @@ CREATE TABLE needs (
   PRIMARY KEY (needed, effect)
 ) STRICT, WITHOUT ROWID;
 
--- tally: counts, but of what is in flight, that `status` shows without reading every effect.
+-- tally: counts, but of what is in flight, that `status` shows without reading every effect; and `listed`, the newest record that the tables of effects tell of.
 CREATE TABLE tally (
   name TEXT PRIMARY KEY,
   n    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+INSERT INTO tally VALUES ('listed', 0);
 
 -- leases: who may append to a run; only the newest generation.
 CREATE TABLE leases (
