@@ -178,6 +178,12 @@ COMMANDS: dict[str, Entry] = {
         "Upkeep", "upkeep", "give up the power to undo, by policy or by name", "takeback forget --dry-run"
     ),
     "sweep": Entry("Upkeep", "upkeep", "delete the bytes that nothing needs any more", "takeback sweep"),
+    "store": Entry(
+        "Upkeep",
+        "stores",
+        "make a store, or copy one to another place",
+        "takeback store copy ~/.local/state/takeback postgresql://host/agents",
+    ),
     "completion": Entry(
         "Upkeep", "completion", "print the completion script of a shell", 'eval "$(takeback completion bash)"'
     ),
