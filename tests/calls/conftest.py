@@ -28,7 +28,16 @@ class BankOffice:
         self.url = self._process.stdout.readline().strip()
 
     def ledger(self) -> list[dict[str, Any]]:
-        with request.urlopen(f"{self.url}/ledger") as answer:
+        return self._ask("/ledger")
+
+    def with_key(self, key: str) -> list[dict[str, Any]]:
+        return self._ask(f"/transfers?key={key}")
+
+    def reversals(self, of: int) -> list[dict[str, Any]]:
+        return self._ask(f"/reversals?of={of}")
+
+    def _ask(self, path: str) -> Any:
+        with request.urlopen(f"{self.url}{path}") as answer:
             return json.load(answer)
 
     def payments(self) -> list[tuple[str, str, int]]:
@@ -70,6 +79,12 @@ def _office(directory: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> 
 def bank(swift_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BankOffice]:
     """It does not honour keys: a second call is a second payment."""
     yield from _office(swift_path, monkeypatch)
+
+
+@pytest.fixture
+def forgetful_bank(swift_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BankOffice]:
+    """It gives money back as often as it is asked to."""
+    yield from _office(swift_path, monkeypatch, "--reverses-again")
 
 
 @pytest.fixture
