@@ -5,7 +5,7 @@ import pytest
 import takeback
 from examples.payments import pay, pay_blindly, pay_keyed
 from takeback.model.effect import State
-from tests.calls.conftest import BankOffice
+from examples.office import BankOffice
 
 BOTH = ("anna", "shop")
 

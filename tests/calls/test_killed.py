@@ -7,7 +7,7 @@ import pytest
 
 from examples import payments
 from tests.calls import own
-from tests.calls.conftest import BankOffice
+from examples.office import BankOffice
 from tests.calls.killing import CALLED, INTENDED, PHASES, Murders, Variant
 
 SAMPLE = 24  # points of each variant that every commit pays for
