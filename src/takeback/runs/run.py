@@ -21,7 +21,7 @@ from takeback.engine.undo import (
     refuse_untouched,
     roll_back,
 )
-from takeback.errors import Drifted, Misuse, ResourceUnreachable, StoreBusy
+from takeback.errors import AwaitingApproval, Drifted, Misuse, ResourceUnreachable, StoreBusy
 from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
@@ -31,13 +31,14 @@ from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.runs import checkpoints
 from takeback.runs.boxing import Boxing
-from takeback.runs.calling import Calling
+from takeback.runs.calling import Calling, awaiting
 from takeback.runs.commands import Commands
 from takeback.runs.heartbeat import Heartbeat
 from takeback.runs.held import dropped, refuse_unkept
 from takeback.runs.names import name_of
 from takeback.runs.querying import Querying
 from takeback.runs.signals import Interruptions, shared
+from takeback.runs.spent import Past
 from takeback.runs.verbs import Options, Verbs
 from takeback.runs.watch import Watching
 from takeback.storage.process import myself
@@ -67,7 +68,7 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
         self._lease = lease
         self._settings = settings
         self._lock = threading.RLock()
-        self._position = info.effects
+        self._position = info.effects - awaiting(parts, info)
         self._since_checkpoint = 0
         self._signals: Interruptions | None = None
         self._heartbeat = Heartbeat(parts.leases, lease, now, settings.lease_seconds * 1_000_000)
@@ -76,6 +77,7 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
         self._ended = False
         self._rooms: Sandbox | None = None
         self._databases: list[Sql] = []
+        self._past = None if info.effects else Past()
 
     @property
     def id(self) -> str:
@@ -105,6 +107,8 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
             change = build()
             if options.allow_inexact:
                 change = change._replace(args={**change.args, "allow_inexact": True})
+            if earlier := self._answered(change):
+                return earlier
             key = options.key or self._next_key(change)
             terms = Terms(
                 key,
@@ -112,6 +116,7 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
                 options.checks,
                 options.expects,
                 agent=self.agent,
+                asked_after=self._asked_after(),
                 held_back=self.uninterrupted,
             )
             effect = self._do_in_turn(change, terms)
@@ -121,6 +126,10 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
                 self._position += 1
                 self._count()
             return effect
+
+    def _asked_after(self) -> int:
+        patience = self._settings.approval_seconds
+        return self._now() - patience * 1_000_000 if patience else 0
 
     def _outlast(self, seconds: float) -> None:
         self._heartbeat.outlast(seconds)
@@ -241,9 +250,11 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
             if wanted and all(one.waits_for for one in wanted):
                 return dropped(self._parts, self._lease, wanted, dry_run)
             state = json.loads(point.state) if point and point.state else None
-            return self._undo_all(wanted, wishes, dry_run)._replace(state=state)
+            return self._undo_all(wanted, wishes, dry_run, point)._replace(state=state)
 
-    def _undo_all(self, wanted: Sequence[Effect], wishes: Wishes, dry_run: bool) -> UndoResult:
+    def _undo_all(
+        self, wanted: Sequence[Effect], wishes: Wishes, dry_run: bool, point: Checkpoint | None = None
+    ) -> UndoResult:
         with self._lock:
             self._refuse_ended()
             plan = plan_undo(self._parts, wanted, wishes)
@@ -251,10 +262,12 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
             refuse_conflicts(plan, wishes)
             if dry_run:
                 return UndoResult("planned", plan.effects, plan.targets)
+            if point:
+                self._going_back(point.seq)
             with self.uninterrupted():
                 taker = Taker(myself(), self._now(), self._settings.lease_seconds * 1_000_000)
                 result = carry_out(self._parts, self._lease, plan, wishes, self.agent, taker)
-            return refuse_untouched(result)
+            return refuse_untouched(result, to_a_point=point is not None)
 
     def _wanted(self, effect: "Effect | str | None", point: Checkpoint | None) -> tuple[Effect, ...]:
         if effect is None:
@@ -309,6 +322,8 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
                     self.close()
             elif self._info.on_death is OnDeath.FINISH:
                 self._end_undo()
+            elif isinstance(error, AwaitingApproval):
+                self.suspend(str(error))
             elif isinstance(error, KeyboardInterrupt) or (self._signals and self._signals.arrived):
                 self.suspend(f"interrupted: {type(error).__name__}")
             else:
