@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import takeback
+from examples.office import BankOffice
 from takeback.model.effect import Effect, State
 from takeback.model.run import RunState
-from examples.office import BankOffice
 from tests.calls.tracer import Tell, Traced, Work, in_a_child, traced
 
 CENTS = 300
@@ -24,6 +24,7 @@ class Variant(NamedTuple):
     on_death: str = "keep"
     parks: bool = False  # nobody can be asked, so that a person has to look
     undo: bool = False  # it is the undo that is killed
+    manners: str = "ok"  # of the bank, while the one works that is killed
 
 
 class Murders:
@@ -68,6 +69,8 @@ class Murders:
             self.counts[phase] += end.killed
             if self.variant.undo:
                 self._judge_undo(f"{where}, {phase}")
+            elif self.variant.manners == "wrong":
+                self._judge_wrong(f"{where}, {phase}")
             elif self.variant.on_death == "undo":
                 self._judge_taken_back(end, f"{where}, {phase}")
             else:
@@ -80,7 +83,10 @@ class Murders:
         self.key = f"order-{self._number}"
         if self.variant.undo:
             alone(self.pay())
-        return traced(self.take_back() if self.variant.undo else self.pay(), at)
+        self.bank.misbehave(f"always {self.variant.manners}")
+        end = traced(self.take_back() if self.variant.undo else self.pay(), at)
+        self.bank.misbehave()
+        return end
 
     def _phase(self) -> str:
         """How far it came, by what is durable: the journal, and the ledger of the bank."""
@@ -112,6 +118,13 @@ class Murders:
         assert not stays or not self._reversals(), f"{where}: {told}"
         self.counts["taken back"] += len(paid) - stays
 
+    def _judge_wrong(self, where: str) -> None:
+        """Whatever the bank did wrong is made up for, once, by whoever comes to it."""
+        told = json.loads(alone(self.look()))
+        assert told["states"] in ([], ["aborted"]), f"{where}: {told}"
+        assert len(self._paid()) == len(self._reversals()) <= 1, f"{where}: {self._reversals()}"
+        self.counts["made up for"] += len(self._paid())
+
     def _judge_undo(self, where: str) -> None:
         alone(self.look())
         alone(self.take_back())
@@ -136,7 +149,10 @@ class Murders:
     def pay(self) -> Work:
         def work(tell: Tell) -> None:
             with takeback.open(str(self.store)) as tb:
-                tell(json.dumps(self._call(tb, "pay")).encode())
+                try:
+                    tell(json.dumps(self._call(tb, "pay")).encode())
+                except takeback.VerifyFailed:
+                    assert self.variant.manners == "wrong"
 
         return work
 
