@@ -24,7 +24,7 @@ class Calling(Changing, ABC):
     _past: Past | None  # None: the journal was not asked yet
 
     @abstractmethod
-    def _outlast(self, seconds: float) -> None:
+    def outlast(self, seconds: float) -> None:
         """The lease is held for that long from now."""
 
     def call(
@@ -50,7 +50,7 @@ class Calling(Changing, ABC):
 
         def build() -> Change:
             adapter.actions.see(action)
-            self._outlast(action.terms.timeout)
+            self.outlast(action.terms.timeout)
             return call_change(action, arguments, named)
 
         effect = self._change(build, Options(key, names_of(needs), (), expects))

@@ -100,7 +100,8 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     def _blobs(self) -> Blobs:
         return self._parts.blobs
 
-    def _outlast(self, seconds: float) -> None:
+    def outlast(self, seconds: float) -> None:
+        """The lease is held for that long from now, or `LeaseLost`."""
         self._heartbeat.outlast(seconds)
 
     # Points, undo, keeping.
