@@ -17,7 +17,8 @@ from takeback.storage.blobs import StoredBlobs, create
 from takeback.storage.database import Database
 from takeback.storage.memory_blobs import MemoryBlobs
 from takeback.storage.postgres.database import PostgresDatabase
-from takeback.storage.postgres.shelf import Objects, PostgresShelf
+from takeback.storage.postgres.objects import ObjectStore
+from takeback.storage.postgres.shelf import Objects, PostgresShelf, name_of
 from takeback.storage.protocols import Blobs
 from takeback.testing.blobs_durable_suite import DurableBlobsSuite
 from takeback.testing.blobs_suite import BlobsSuite, name, noise, text, whole
@@ -210,6 +211,40 @@ class TestPostgresBlobs(DurableBlobsSuite):
         scene = PostgresBlobsScene(pg_database)
         yield scene
         scene.close()
+
+
+class ObjectsScene(PostgresBlobsScene):
+    def __init__(self, server: PgDatabase, bucket: str) -> None:
+        self.bucket = bucket
+        super().__init__(server)
+
+    def objects(self) -> ObjectStore:
+        return ObjectStore(self.bucket)
+
+    def damage_on_shelf(self, pack: int, position: int) -> None:
+        name = name_of(pack, position)
+        data = bytearray(self.objects().get(name))
+        data[102] ^= 255
+        self.objects().put(name, bytes(data))
+
+
+class TestBlobsInAnObjectStore(DurableBlobsSuite):
+    @pytest.fixture
+    def scene(self, pg_database: PgDatabase, bucket: str) -> Iterator[ObjectsScene]:
+        scene = ObjectsScene(pg_database, bucket)
+        yield scene
+        scene.close()
+
+    def test_large_blobs_are_there_and_nowhere_else_and_go_with_a_sweep(self, scene: ObjectsScene) -> None:
+        digest = scene.blobs.put(noise(300_000))
+        scene.commit()
+        ((pack, position, data),) = scene.database.read("SELECT pack, position, data FROM shelf")
+        assert data is None
+        assert len(scene.objects().get(name_of(pack, position))) > 300_000
+        assert whole(scene.other(), digest) == noise(300_000)
+        scene.blobs.sweep(lambda: (), 0)
+        with pytest.raises(FileNotFoundError):
+            scene.objects().get(name_of(pack, position))
 
 
 class TestStoredBlobs(DurableBlobsSuite):

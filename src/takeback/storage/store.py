@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 VERSION = 1
 FORMAT_LINE = "takeback store "
 POLL_SECONDS = 0.2
+COPYING = "COPYING"  # names the store that this one is being filled from
 _SCHEMAS = ("blobs.sql", "journal.sql")  # in this order: the first sets what must be set before any table
 
 
@@ -48,6 +49,17 @@ class DiskStore(Store):
         if self._blobs:
             self._blobs.close()
         self._sqlite.close()
+
+    def adopting(self, now: Callable[[], int]) -> SqliteJournal:
+        return SqliteJournal(self._sqlite, now)
+
+    def keep_settings(self, settings: dict[str, int]) -> None:
+        if settings:
+            content = json.dumps(settings, indent=2).encode() + b"\n"
+            disk.write_file(os.path.join(self.path, "settings.json"), content)
+
+    def finish_copying(self) -> None:
+        disk.remove(os.path.join(self.path, COPYING))
 
     def refuse_if_suspect(self) -> None:
         """After a failed write to its disk a store is not trusted with anything new until `verify` has passed."""
@@ -146,12 +158,13 @@ def _is_there(path: str) -> bool:
     return True
 
 
-def open_store(path: str, now: Callable[[], int], blobs: str = "") -> Store:
-    """Made if it is not there. `blobs`: the object store where a store in PostgreSQL has its large blobs."""
+def open_store(path: str, now: Callable[[], int], blobs: str = "", copying: str = "") -> Store:
+    """Made if it is not there. `blobs`: the object store where a store in PostgreSQL has its large blobs. `copying`:
+    the store that it is filled from; until that is finished it is of no use for anything else."""
     if is_remote(path):
         from takeback.storage.postgres.store import open_remote
 
-        return open_remote(path, remote_directory(), blobs)
+        return open_remote(path, remote_directory(), blobs, copying)
     if blobs:
         raise Misuse(
             "A store on disk keeps its blobs itself.",
@@ -165,6 +178,7 @@ def open_store(path: str, now: Callable[[], int], blobs: str = "") -> Store:
         _create(path)
     disk.check_private(path)
     _check_format(path)
+    _check_copied(path, copying, there)
     settings = _settings(path)
     database = _opened(path)
     database.on_io_error = lambda: _mark_suspect(path)
@@ -197,7 +211,8 @@ def _create(path: str) -> None:
     with disk.reachable(path, "looked at"):
         names = os.listdir(path)
     if not all(
-        name in ("lock", "blobs", "held") or name.startswith(("journal.db", "FORMAT")) for name in names
+        name in ("lock", "blobs", "held", COPYING) or name.startswith(("journal.db", "FORMAT"))
+        for name in names
     ):
         raise Refused(
             f"{path} holds other files and is not a takeback store.", hint="Give an empty or new directory."
@@ -277,6 +292,31 @@ def _check_format(path: str) -> None:
             f"The store at {path} has lost its journal.",
             hint="Restore journal.db from a backup, or move the directory away to start anew.",
         )
+
+
+def _check_copied(path: str, copying: str, there: bool) -> None:
+    name = os.path.join(path, COPYING)
+    try:
+        with open(name, encoding="utf-8", errors="surrogateescape") as file:
+            source = file.read().strip()
+    except FileNotFoundError:
+        if not copying:
+            return
+        if there:
+            raise Refused(
+                f"There is a store at {path} already.", hint="Copy to a place where there is none yet."
+            ) from None
+        disk.write_file(name, f"{copying}\n".encode("utf-8", "surrogateescape"))
+        return
+    if source != copying:
+        raise unfinished(path, source, f"remove {path}")
+
+
+def unfinished(name: str, source: str, way_out: str) -> Corrupt:
+    return Corrupt(
+        f"The store at {name} is a copy of {source} that was never finished.",
+        hint=f"Go on with it: `takeback store copy {source} {name}`; or {way_out} and do it again.",
+    )
 
 
 def _settings(path: str) -> Settings:

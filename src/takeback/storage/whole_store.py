@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +112,23 @@ class Store(ABC):
     def trust_again(self) -> None:
         if self.suspect():
             disk.remove(self._suspect_path)
+
+    # For whoever fills it with a copy of another store.
+
+    @abstractmethod
+    def adopting(self, now: Callable[[], int]) -> Journal:
+        """Its journal, by another clock."""
+        ...
+
+    @abstractmethod
+    def keep_settings(self, settings: dict[str, int]) -> None:
+        """Those that are not as usual."""
+        ...
+
+    @abstractmethod
+    def finish_copying(self) -> None:
+        """It can be used from now on."""
+        ...
 
     @abstractmethod
     def close(self) -> None: ...

@@ -197,7 +197,7 @@ class PostgresDatabase:
                 session.connection.execute(b"rollback")
         except psycopg.Error:
             session.connection.close()
-        if session.connection.closed:
+        if session.connection.closed and self._writer is session:
             self._writer = None
 
     def _commit(self, session: Session) -> None:

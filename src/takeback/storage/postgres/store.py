@@ -1,9 +1,10 @@
 """A store in PostgreSQL, for many machines; what only this machine can have is in a directory of ours."""
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from takeback.errors import Corrupt, Misuse, ResourceUnreachable
+from takeback.errors import Misuse, Refused, ResourceUnreachable
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk
 from takeback.storage.postgres.connecting import Address, address_of, connect
@@ -45,6 +46,21 @@ class PostgresStore(Store):
         with self.server.lock:
             self._waking = self._waking or Waking(self.server)
         self._waking.wait(seconds)
+
+    def adopting(self, now: Callable[[], int]) -> PostgresJournal:
+        return PostgresJournal(self.server, now)
+
+    def keep_settings(self, settings: dict[str, int]) -> None:
+        with self.together() as connection:
+            for name, value in settings.items():
+                connection.execute(
+                    "INSERT INTO settings (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
+                    (name, value),
+                )
+
+    def finish_copying(self) -> None:
+        with self.together() as connection:
+            connection.execute("UPDATE store SET copying = ''")
 
     def refuse_if_suspect(self) -> None:
         if self.read_only:
@@ -122,18 +138,31 @@ def _looked_at(connection: Any, address: Address, objects: str, copying: str) ->
     id, kept_in, filling = connection.execute(
         f"select id, blobs, copying from {address.schema}.store".encode()
     ).fetchone()
-    if filling and filling != copying:
-        raise Corrupt(
-            f"The store at {address.shown} is a copy of {filling} that was never finished.",
-            hint=f"Finish it with `takeback store copy {filling} {address.shown}`, or drop its schema "
-            f"({address.schema}).",
-        )
+    if filling != copying:
+        _begin_copying(connection, address, filling, copying)
     if objects and objects.rstrip("/") != kept_in:
         kept_in = _place_objects(connection, address, objects.rstrip("/"), kept_in)
     settings = dict(
         connection.execute(f"select name, value from {address.schema}.settings".encode()).fetchall()
     )
     return _Found(id, kept_in, settings_from(settings, f"{address.shown} (table settings)"), read_only)
+
+
+def _begin_copying(connection: Any, address: Address, filling: str, copying: str) -> None:
+    if filling:
+        from takeback.storage.store import unfinished
+
+        raise unfinished(address.shown, filling, f"drop the schema {address.schema}")
+    schema = address.schema
+    begun = connection.execute(
+        f"update {schema}.store set copying = %s where not exists (select 1 from {schema}.records)"
+        " returning 1".encode(),
+        (copying,),
+    ).fetchone()
+    if not begun:
+        raise Refused(
+            f"There is a store at {address.shown} already.", hint="Copy to a place where there is none yet."
+        )
 
 
 def _place_objects(connection: Any, address: Address, objects: str, before: str) -> str:

@@ -140,7 +140,7 @@ CREATE TABLE takeback_store.leases (
   boot       text NOT NULL,
   space      text NOT NULL,
   started    text NOT NULL,
-  token      text NOT NULL             -- of whoever took it: an answer that was lost can be asked for again
+  token      text NOT NULL DEFAULT ''  -- of whoever took it: an answer that was lost can be asked for again
 ) WITH (fillfactor = 70);
 CREATE INDEX held_leases ON takeback_store.leases (boot, space, pid, started) WHERE pid <> 0;
 -- The fence: who held a run once never passes for who holds it now.
