@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from takeback.deciding import Deciding
 from takeback.errors import LeaseHeld, Misuse, TakebackError, Unavailable
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _ALL = 1 << 40
 
 
-class Takeback(Workflows):
+class Takeback(Workflows, Deciding):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.recovered: tuple[Settled, ...] = ()
@@ -189,7 +190,7 @@ class Takeback(Workflows):
         state = json.loads(point.state) if point.state else None
         if not wanted:
             return UndoResult("done", (), (), state=state)
-        return self._undo(wanted, **wishes)._replace(state=state)
+        return self._undo(wanted, to_a_point=True, **wishes)._replace(state=state)
 
     def redo(
         self,
@@ -212,6 +213,7 @@ class Takeback(Workflows):
         with_needs: bool = False,
         on_conflict: str = "refuse",
         agent: str = "",
+        to_a_point: bool = False,
     ) -> UndoResult:
         from takeback.engine.plan import Wishes, plan_undo
         from takeback.engine.stuck import Taker, carry_out, to_settle
@@ -241,7 +243,7 @@ class Takeback(Workflows):
             result = carry_out(
                 self.parts, run.lease, plan, wishes, agent, Taker(myself(), now(), self._lease_lasts)
             )
-        return refuse_untouched(result)
+        return refuse_untouched(result, to_a_point=to_a_point)
 
     def keep(
         self, what: "Effect | str | Sequence[Effect | str]", *, force: bool = False
@@ -264,20 +266,6 @@ class Takeback(Workflows):
                     error.hint = f"Before it {names} was made, and stays. Of this one: {error.hint}"
                 raise
         return self._say_kept(effects)
-
-    def settle(self, effect: "Effect | str", happened: bool, *, receipt: Any = None, by: str = "") -> Effect:
-        """Say of a call that is in doubt whether it happened; `receipt` is what it would have returned. Then its run,
-        if that is over, follows its policy, and whoever waited for it goes on."""
-        from takeback.engine.recover import recover
-        from takeback.engine.word import refuse_unsettleable, settle
-
-        found = self.effect(name_of(effect))
-        refuse_unsettleable(found)
-        with self._leased(found.run) as lease:
-            settle(self.parts, lease, found, happened, receipt, by)
-        recover(self.parts, myself(), now(), self._lease_lasts, only=found.run)
-        self._wake_settled()
-        return self.effect(found.id)
 
     def _say_kept(self, effects: "Sequence[Effect]") -> tuple[Effect, ...]:
         fresh = [self.effect(one.id) for one in effects]

@@ -85,6 +85,10 @@ class KeyReused(Refused):
     """An idempotency key was given again with a different change."""
 
 
+class Spent(Refused):
+    """A call that was made before the run went back; making it once more has to be said."""
+
+
 class Blocked(Refused):
     """Later effects stand on this one."""
 
@@ -134,6 +138,10 @@ class Unavailable(TakebackError):
 
 class InDoubt(Unavailable):
     """The answer was lost: whether it happened is found out by looking, not by trying again."""
+
+
+class AwaitingApproval(Unavailable):
+    """Nothing was done yet: a person has to say yes first."""
 
 
 class LeaseHeld(Unavailable):

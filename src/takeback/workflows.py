@@ -15,6 +15,7 @@ from takeback.model.plan import UndoResult
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import NEVER, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.names import name_of, run_of
+from takeback.runs.spent import BACK
 from takeback.runs.workflow import Workflow, arguments_of, refuse_unfindable
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
@@ -229,7 +230,7 @@ class Workflows(Upkeep):
         point = point_of(self.parts, info.id, checkpoint)
         settle_open(self.parts, lease)
         plan = plan_back(self.parts, point)
-        told: dict[str, Any] = {"resumed": True, "from": point.id}
+        told: dict[str, Any] = {"resumed": True, "from": point.id, BACK: point.seq}
         if info.on_death is OnDeath.RESUME:
             told["step"] = steps_before(self.store.journal, info.id, point.seq)
         self.store.journal.append(lease, [Draft(Kind.OPEN, info.id, "", told)])

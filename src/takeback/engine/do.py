@@ -27,7 +27,7 @@ from takeback.errors import (
 )
 from takeback.model.change import Change, intent
 from takeback.model.database import file_of
-from takeback.model.effect import Effect, State, intent_body
+from takeback.model.effect import Effect, State, intent_body, waits_for_approval
 from takeback.model.ids import new_id, short
 from takeback.model.plan import Outcome
 from takeback.model.record import Draft, Kind
@@ -37,7 +37,7 @@ from takeback.model.run import Lease
 from takeback.model.staged import Staged
 from takeback.model.standing import Standing
 from takeback.policy.checks import AFTER, Check, needs_name, run_checks
-from takeback.policy.strategy import ordered, reason
+from takeback.policy.strategy import is_gated, ordered, reason
 from takeback.storage.protocols import Query
 
 
@@ -51,6 +51,7 @@ class Terms(NamedTuple):
     undoes: Effect | None = None
     assessed: Assessment | None = None  # by whoever asks, just now
     agent: str = ""
+    asked_after: int = 0  # an approval that was asked for before this did not come in time
     # Of an undo: what an earlier one, stuck and given up, has taken back. It is part of this one, so that redo brings
     # it back too.
     taken: Remedy | None = None
@@ -63,7 +64,8 @@ class Terms(NamedTuple):
 def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
     """The effect, done and verified; None if the change would change nothing."""
     parts.refuse_if_suspect()
-    if earlier := recorded(parts, change, terms.key):
+    earlier = recorded(parts, change, terms.key)
+    if earlier and earlier.state is State.DONE:
         return earlier
     adapter = adapter_of(parts, change.adapter)
     assessment = terms.assessed or adapter.assess(change, terms.undoes)
@@ -73,15 +75,19 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
     refuse_loss(change, assessment)
     if terms.undoes is None:  # what is held in reserve is there for undo
         parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
-    effect = proposed(lease, change, terms)
-    effect, staged = _prepare(parts, lease, adapter, effect, assessment, terms)
+    if terms.undoes is None and (earlier or is_gated(assessment.offers)):
+        from takeback.engine.gate import passed
+
+        effect, staged = passed(parts, lease, adapter, change, terms, assessment, earlier), ()
+    else:
+        effect, staged = _prepare(parts, lease, adapter, proposed(lease, change, terms), assessment, terms)
     with terms.held_back():
         effect = _announce(parts, lease, adapter, effect, terms)
         return carry_out(parts, lease, adapter, effect, staged, terms.checks)
 
 
 def recorded(parts: Parts, change: Change, key: str) -> Effect | None:
-    """The effect that already has this key, if it is the same change."""
+    """The effect that already has this key, if it is the same change: done, or waiting for an approval."""
     earlier = next(parts.journal.effects(Query(key=key)), None) if key else None
     if earlier is None:
         return None
@@ -91,7 +97,7 @@ def recorded(parts: Parts, change: Change, key: str) -> Effect | None:
             hint="Give every change its own key.",
             effect=earlier.id,
         )
-    if earlier.state is State.DONE:
+    if earlier.state is State.DONE or waits_for_approval(earlier):
         return earlier
     if earlier.state is State.UNDONE:
         raise KeyReused(

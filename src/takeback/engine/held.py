@@ -14,7 +14,7 @@ from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.settle import abort
 from takeback.errors import Conflict, Failed, Refused, Unavailable
 from takeback.model.change import Change
-from takeback.model.effect import PERSON, REVIEWED, WAS_HELD, Effect, State
+from takeback.model.effect import GATE, PERSON, REVIEWED, WAS_HELD, Effect, State, waits_for_approval
 from takeback.model.ids import new_id, short
 from takeback.model.record import Kind
 from takeback.model.resource import display
@@ -41,6 +41,12 @@ def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | N
 def keep_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms: Terms) -> Effect:
     """Make it after all. `change` is the one that was held, or one that was brought up to date with the world."""
     _refuse_unheld(effect)
+    if waits_for_approval(effect):
+        raise Refused(
+            f"Effect {short(effect.id)} waits for an approval: {effect.change.args[GATE]['plan']}.",
+            hint=f"`takeback approve {short(effect.id)}` or `takeback deny {short(effect.id)}`.",
+            effect=effect.id,
+        )
     if REVIEWED in change.args:
         from takeback.engine.review import keep
 

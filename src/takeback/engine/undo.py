@@ -66,8 +66,11 @@ def _conflict(effects: Sequence[Effect], targets: Sequence[TargetOutcome], wishe
     )
 
 
-def refuse_untouched(result: UndoResult) -> UndoResult:
-    """An undo that changed nothing is an error, however it was asked for; any other is a result."""
+def refuse_untouched(result: UndoResult, *, to_a_point: bool = False) -> UndoResult:
+    """An undo that changed nothing is an error, however it was asked for; any other is a result. Whoever goes back to
+    a point leaves behind what cannot be undone, and is there all the same."""
+    if to_a_point and all(one.outcome is Outcome.EXCLUDED for one in result.targets):
+        return result._replace(outcome="partial" if result.targets else result.outcome, because=None)
     if result.because is not None:
         raise result.because
     return result

@@ -2,6 +2,7 @@
 
 from takeback.model.run import NEVER, UNFINISHED, OnDeath, RunInfo, RunState
 
+DECIDED = "decided:"  # and an effect's id: the signal for a run when a person has approved or denied it
 SETTLED = "settled:"  # and an effect's id: the signal for a run when a person has said what became of it
 _LONG = 60 * 1_000_000  # microseconds after which somebody should have taken what is due
 
@@ -9,7 +10,7 @@ _LONG = 60 * 1_000_000  # microseconds after which somebody should have taken wh
 def needs_attention(info: RunInfo) -> bool:
     """It waits, and for nothing that comes by itself or that its function has asked for."""
     waits = info.state is RunState.SUSPENDED and info.on_death is OnDeath.RESUME and info.due_at >= NEVER
-    return waits and (not info.awaits or info.awaits.startswith(SETTLED))
+    return waits and (not info.awaits or info.awaits.startswith((DECIDED, SETTLED)))
 
 
 def overdue(info: RunInfo, at: int) -> bool:

@@ -14,7 +14,7 @@ class Change(NamedTuple):
     args: dict[str, Any] = {}  # JSON; contents are blobs, named by digest
 
 
-_TERMS = ("home", "most", "reviewed", "waits")  # on which it is made, whatever it is
+_TERMS = ("gate", "home", "most", "reviewed", "waits")  # on which it is made, whatever it is
 
 
 def intent(change: Change) -> dict[str, Any]:

@@ -28,6 +28,7 @@ def state_named(name: str) -> State:
 
 WAS_HELD = "was_held"  # in the arguments of a change that waited for a person first
 REVIEWED = "reviewed"  # in those of a transaction that waits, or waited, for a person
+GATE = "gate"  # in those of one that a person must approve: the way back, or that there is none
 PERSON = "person"
 COMMAND = "command"
 
@@ -101,6 +102,11 @@ class Effect(NamedTuple):
     @property
     def is_undo(self) -> bool:
         return bool(self.undoes)
+
+
+def waits_for_approval(effect: Effect) -> bool:
+    """Not to be made by whoever approves it, but by the run that asked."""
+    return effect.state is State.PROPOSED and GATE in effect.change.args
 
 
 def waits(args: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ class Settings(NamedTuple):
     checkpoints_kept: int = 20
     grace_seconds: int = 600  # a blob younger than this is never swept
     lease_seconds: int = 60
+    approval_seconds: int = DAY  # what nobody has approved by then is not done: silence means no; 0: no limit
 
 
 def settings_from(data: Any, where: str) -> Settings:

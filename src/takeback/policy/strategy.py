@@ -12,6 +12,13 @@ _WORDS = {
     Strategy.IRREVERSIBLE: "it cannot be undone",
 }
 
+_GATED = (Strategy.MANUAL, Strategy.IRREVERSIBLE)
+
+
+def is_gated(offers: tuple[Offer, ...]) -> bool:
+    """Whether a person must say yes first: there is no way back, or none that we could go."""
+    return bool(offers) and all(offer.strategy in _GATED for offer in offers)
+
 
 def ordered(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
     """Best first: exact before inexact, then by strategy, then the cheaper."""

@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from takeback.errors import Misuse
 from takeback.model.change import Change
-from takeback.model.effect import Effect
+from takeback.model.effect import Effect, State, waits_for_approval
+from takeback.model.run import RunInfo
+from takeback.runs.changing import Changing
 from takeback.runs.names import names_of
+from takeback.runs.spent import Past, answer, forked, past_of, went_back
 from takeback.runs.verbs import Options
+from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.adapters.call.action import Action
@@ -16,11 +20,8 @@ if TYPE_CHECKING:
     from takeback.engine.parts import Parts
 
 
-class Calling(ABC):
-    _parts: "Parts"
-
-    @abstractmethod
-    def _change(self, build: Callable[[], Change], options: Options) -> Effect | None: ...
+class Calling(Changing, ABC):
+    _past: Past | None  # None: the journal was not asked yet
 
     @abstractmethod
     def _outlast(self, seconds: float) -> None:
@@ -41,9 +42,11 @@ class Calling(ABC):
         from takeback.adapters.call.adapter import call_change, result_of
 
         adapter = self._call_adapter(action)
-        expects = _expectation(action, arguments, named, key)
         if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Misuse(f"A key is text, not {key!r}.", hint='For example key="order-42".')
+        if key and (forks := self._known_past().forks):
+            key = f"{key}~{forks}"  # a new intent, for the other side too
+        expects = _expectation(action, arguments, named, key)
 
         def build() -> Change:
             adapter.actions.see(action)
@@ -54,6 +57,40 @@ class Calling(ABC):
         assert effect
         return result_of(effect)
 
+    def fork(self, reason: str) -> None:
+        """Say that what is called from here on is meant anew, though the run did the same before it went back: new
+        keys, new approvals."""
+        if not isinstance(reason, str) or not reason.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Misuse("A fork needs a reason.", hint='For example run.fork("the customer asked again").')
+
+        def fork() -> None:
+            past = self._known_past()
+            self._append(forked(self.id, reason))
+            self._past = Past((), past.forks + 1)
+
+        self._forked(reason, fork)
+
+    def _known_past(self) -> Past:
+        if self._past is None:
+            self._past = past_of(self._parts.journal, self.id)
+        return self._past
+
+    def _answered(self, change: Change) -> Effect | None:
+        """From the journal, after the run went back: what cannot come again is not called again."""
+        spent = self._known_past().spent if change.adapter == "call" else ()
+        found = answer(spent, change) if spent else None
+        if found and self._past:
+            # Two that are the same are answered one after the other.
+            self._past = self._past._replace(spent=tuple(one for one in spent if one.id != found.id))
+        return found
+
+    def _going_back(self, seq: int) -> None:
+        """Said before anything is taken back: whoever goes on after a crash must know."""
+        later = self._parts.journal.effects(Query(run=self.id, made=True))
+        if any(one.change.adapter == "call" and one.order > seq for one in later):
+            self._append(went_back(self.id, seq))
+            self._past = None
+
     def _call_adapter(self, action: "Action") -> "CallAdapter":
         from takeback.adapters.call.action import Action
 
@@ -63,6 +100,14 @@ class Calling(ABC):
                 hint="Put @takeback.action(undo=…) above the function.",
             )
         return cast("CallAdapter", self._parts.adapters["call"])
+
+
+def awaiting(parts: "Parts", info: RunInfo) -> int:
+    """How many of its effects wait for an approval: asked for again, each is at the place where it was."""
+    if not info.effects:
+        return 0
+    found = parts.journal.effects(Query(run=info.id, states=(State.PROPOSED,)))
+    return sum(1 for one in found if waits_for_approval(one))
 
 
 def _expectation(

@@ -54,13 +54,21 @@ class Changing(Durable, ABC):
                 return self._step(self._replay, build, options)
             return self._make(_built(build, options), options)
 
+    @abstractmethod
+    def _answered(self, change: Change) -> Effect | None:
+        """What the journal has for it, after the run went back."""
+
     def _make(self, change: Change, options: Options, step: int = 0, asked: str = "") -> Effect | None:
+        if earlier := self._answered(change):
+            return earlier
+        patience = self._settings.approval_seconds * 1_000_000
         terms = Terms(
             options.key or self._next_key(change),
             options.needs,
             options.checks,
             options.expects,
             agent=self.agent,
+            asked_after=self._now() - patience if patience else 0,
             held_back=self.uninterrupted,
             step=step,
             asked=asked,

@@ -19,6 +19,7 @@ from takeback.model.run import NEVER
 from takeback.runs import remembered
 from takeback.runs.replay import (
     CHECKPOINT,
+    FORK,
     REMEMBER,
     SLEEP,
     UNDO,
@@ -195,6 +196,13 @@ class Durable(ABC):
     def _undo_once(self, what: str, wishes: Wishes, make: Callable[[], UndoResult]) -> UndoResult:
         asked = digest_of(what, wishes.cascade, wishes.with_needs, wishes.on_conflict.value)
         return self._once(UNDO, what, asked, make, _keep_undo, self._undone_before)
+
+    def _forked(self, reason: str, fork: Callable[[], None]) -> None:
+        if self._replay is None:
+            self._refuse_ended()
+            fork()
+            return
+        self._once(FORK, reason, digest_of(reason), fork, lambda _: {}, lambda _: None)
 
     def _undone_before(self, step: Step) -> UndoResult:
         told = json.loads(step.body["result"])

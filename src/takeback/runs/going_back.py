@@ -42,4 +42,7 @@ def go_back(parts: Parts, lease: Lease, plan: Plan, agent: str, taker: Taker) ->
 
 
 def _can_be(effect: Effect) -> bool:
-    return effect.remedy is not None and effect.remedy.strategy is not Strategy.MANUAL
+    return effect.remedy is not None and effect.remedy.strategy not in (
+        Strategy.MANUAL,
+        Strategy.IRREVERSIBLE,
+    )

@@ -10,10 +10,11 @@ from takeback.model.ids import short
 from takeback.model.record import Draft, Kind, Record
 from takeback.storage.protocols import Journal, Query
 
-CHANGE, REMEMBER, SLEEP, WAIT, UNDO, CHECKPOINT, COMMAND = (
-    "change", "remember", "sleep", "wait", "undo", "checkpoint", "command",
+CHANGE, REMEMBER, SLEEP, WAIT, UNDO, CHECKPOINT, COMMAND, FORK = (
+    "change", "remember", "sleep", "wait", "undo", "checkpoint", "command", "fork",
 )  # fmt: skip
 FAILING = "failing"  # in a record that says that the function has failed, and its run is on its way back
+_UNMADE = (State.PROPOSED, State.ABORTED)
 _KINDS = (Kind.OPEN, Kind.CLOSE, Kind.REMEMBER, Kind.CHECKPOINT, Kind.SIGNAL)
 
 
@@ -80,9 +81,7 @@ class History(NamedTuple):
 
 def history_of(journal: Journal, run: str) -> History:
     records = tuple(journal.records(run=run, kinds=_KINDS))
-    effects = tuple(
-        one for one in journal.effects(Query(run=run)) if one.step and one.state is not State.ABORTED
-    )
+    effects = tuple(one for one in journal.effects(Query(run=run)) if one.step and one.state not in _UNMADE)
     cuts = tuple((record.seq, record.body["step"]) for record in records if _is_cut(record))
 
     def counts(seq: int, step: int) -> bool:

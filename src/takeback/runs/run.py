@@ -19,7 +19,7 @@ from takeback.engine.undo import (
     refuse_untouched,
     roll_back,
 )
-from takeback.errors import Misuse, ResourceUnreachable
+from takeback.errors import AwaitingApproval, Misuse, ResourceUnreachable
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, on_conflict_named
@@ -28,8 +28,7 @@ from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.runs import checkpoints
 from takeback.runs.boxing import Boxing
-from takeback.runs.calling import Calling
-from takeback.runs.changing import Changing
+from takeback.runs.calling import Calling, awaiting
 from takeback.runs.commands import Commands
 from takeback.runs.heartbeat import Heartbeat
 from takeback.runs.held import dropped, refuse_unkept
@@ -37,6 +36,7 @@ from takeback.runs.names import name_of
 from takeback.runs.querying import Querying
 from takeback.runs.replay import Leaving, Replay
 from takeback.runs.signals import Interruptions, shared
+from takeback.runs.spent import Past
 from takeback.runs.verbs import Verbs
 from takeback.runs.watch import Watching
 from takeback.storage.process import myself
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from takeback.sandbox.sandbox import Sandbox
 
 
-class Run(Changing, Verbs, Boxing, Calling, Commands, Watching, Querying):
+class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     """Use it as a context manager: an exception takes back everything not kept, a normal end keeps it."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Run(Changing, Verbs, Boxing, Calling, Commands, Watching, Querying):
         self._lease = lease
         self._settings = settings
         self._lock = threading.RLock()
-        self._position = info.effects
+        self._position = info.effects - awaiting(parts, info)
         self._since_checkpoint = 0
         self._signals: Interruptions | None = None
         self._heartbeat = Heartbeat(parts.leases, lease, now, settings.lease_seconds * 1_000_000)
@@ -73,6 +73,7 @@ class Run(Changing, Verbs, Boxing, Calling, Commands, Watching, Querying):
         self._ended = False
         self._rooms: Sandbox | None = None
         self._databases: list[Sql] = []
+        self._past = None if info.effects else Past()
         self._replay: Replay | None = None  # in a workflow
         self._heard: dict[str, int] = {}
         self.state: Any = None  # the agent's own, when it was resumed from a checkpoint
@@ -156,9 +157,11 @@ class Run(Changing, Verbs, Boxing, Calling, Commands, Watching, Querying):
             if wanted and all(one.waits_for for one in wanted):
                 return dropped(self._parts, self._lease, wanted, dry_run)
             state = json.loads(point.state) if point and point.state else None
-            return self._undo_all(wanted, wishes, dry_run)._replace(state=state)
+            return self._undo_all(wanted, wishes, dry_run, point)._replace(state=state)
 
-    def _undo_all(self, wanted: Sequence[Effect], wishes: Wishes, dry_run: bool) -> UndoResult:
+    def _undo_all(
+        self, wanted: Sequence[Effect], wishes: Wishes, dry_run: bool, point: Checkpoint | None = None
+    ) -> UndoResult:
         with self._lock:
             self._refuse_ended()
             plan = plan_undo(self._parts, wanted, wishes)
@@ -166,10 +169,12 @@ class Run(Changing, Verbs, Boxing, Calling, Commands, Watching, Querying):
             refuse_conflicts(plan, wishes)
             if dry_run:
                 return UndoResult("planned", plan.effects, plan.targets)
+            if point:
+                self._going_back(point.seq)
             with self.uninterrupted():
                 taker = Taker(myself(), self._now(), self._settings.lease_seconds * 1_000_000)
                 result = carry_out(self._parts, self._lease, plan, wishes, self.agent, taker)
-            return refuse_untouched(result)
+            return refuse_untouched(result, to_a_point=point is not None)
 
     def _wanted(self, effect: "Effect | str | None", point: Checkpoint | None) -> tuple[Effect, ...]:
         if effect is None:
@@ -226,6 +231,8 @@ class Run(Changing, Verbs, Boxing, Calling, Commands, Watching, Querying):
                     self.close()
             elif self._info.on_death is OnDeath.FINISH:
                 self._end_undo()
+            elif isinstance(error, AwaitingApproval):
+                self.suspend(str(error))
             elif isinstance(error, KeyboardInterrupt) or (self._signals and self._signals.arrived):
                 self.suspend(f"interrupted: {type(error).__name__}")
             else:

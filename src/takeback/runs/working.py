@@ -7,8 +7,8 @@ from takeback.engine.parts import Parts
 from takeback.engine.recover import close_rolled_back, settle_open
 from takeback.engine.stuck import Taker
 from takeback.engine.undo import not_kept, roll_back
-from takeback.errors import LeaseLost, Misuse, Refused, Stuck, TakebackError, Unavailable
-from takeback.model.attention import SETTLED
+from takeback.errors import AwaitingApproval, LeaseLost, Misuse, Refused, Stuck, TakebackError, Unavailable
+from takeback.model.attention import DECIDED, SETTLED
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.plain import as_json
@@ -138,6 +138,8 @@ def _stopped(shift: Shift, run: Run, workflow: Workflow, replay: Replay, error: 
         except TakebackError:
             error = replay.broken or error
     error = replay.broken or error
+    if isinstance(error, AwaitingApproval):
+        raise Leaving(f"{error} {error.hint}", NEVER, f"{DECIDED}{error.effect}")
     if isinstance(error, Unavailable):
         raise error
     if isinstance(error, Stuck):

@@ -8,8 +8,6 @@ from types import ModuleType
 from takeback.adapters.call.action import Action
 from takeback.errors import ActionMissing
 
-MODULES = "TAKEBACK_ACTIONS"  # further modules to look into, for what has moved since
-
 
 class Actions:
     def __init__(self) -> None:
@@ -39,12 +37,13 @@ class Actions:
         raise ActionMissing(
             f"The action {name} is not here: {trouble or 'nothing tells which module has it'}.",
             hint=f"Make {module or 'its module'} importable (PYTHONPATH), or name the module that has it now: "
-            f"{MODULES}=package.module takeback …; nothing was called.",
+            "TAKEBACK_ACTIONS=package.module takeback …; nothing was called.",
         )
 
 
 def _further() -> Sequence[str]:
-    return [one.strip() for one in os.environ.get(MODULES, "").split(",") if one.strip()]
+    """Modules to look into for what has moved since."""
+    return [one.strip() for one in os.environ.get("TAKEBACK_ACTIONS", "").split(",") if one.strip()]
 
 
 def _imported(module: str, where: str) -> ModuleType:

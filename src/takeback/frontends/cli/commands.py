@@ -20,6 +20,9 @@ from takeback.frontends.cli.ending import (
 from takeback.frontends.cli.output import Screen, Unprintable, printing, put, screen_for
 
 _NAMES = (
+    "by",
+    "answer",
+    "why",
     "id",
     "ids",
     "run",
@@ -126,8 +129,13 @@ COMMANDS: dict[str, Entry] = {
     ),
     "redo": Entry("Take back", "back", "bring back what was undone", "takeback redo"),
     "keep": Entry("Take back", "back", "say that effects stay", "takeback keep @ @~1"),
+    "pending": Entry("People", "approving", "what waits for someone to say yes", "takeback pending"),
+    "approve": Entry(
+        "People", "approving", "say yes to what was proposed, exactly as it was", "takeback approve k3f9a2bq"
+    ),
+    "deny": Entry("People", "approving", "say no", "takeback deny k3f9a2bq --why 'ask the customer first'"),
     "settle": Entry(
-        "Take back",
+        "People",
         "settling",
         "say of a call that is in doubt whether it happened",
         """takeback settle k3f9a2bq --happened --receipt '{"id": 7}'""",

@@ -1,0 +1,89 @@
+"""People in the loop: what waits for an approval, and what only a person can tell."""
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from takeback.model.attention import DECIDED
+from takeback.model.effect import Effect, State, waits_for_approval
+from takeback.model.record import Draft, Kind
+from takeback.model.run import Lease, OnDeath, RunState
+from takeback.runs.names import name_of
+from takeback.storage.process import myself
+from takeback.storage.protocols import Query
+from takeback.storage.store import Store
+from takeback.upkeep import now
+
+if TYPE_CHECKING:
+    from takeback.engine.parts import Parts
+
+
+class Deciding(ABC):
+    """The part of a store opened where a person decides."""
+
+    store: Store
+
+    @property
+    @abstractmethod
+    def parts(self) -> "Parts": ...
+
+    @property
+    @abstractmethod
+    def _lease_lasts(self) -> int: ...
+
+    @abstractmethod
+    def effect(self, id: str) -> Effect: ...
+
+    @abstractmethod
+    def _wake_settled(self) -> None:
+        """Whoever waited for what is settled now."""
+
+    @abstractmethod
+    def _leased(self, run: str) -> AbstractContextManager[Lease]: ...
+
+    def pending(self) -> tuple[Effect, ...]:
+        """What waits for an approval, oldest first."""
+        from takeback.engine.gate import decision_on
+
+        found = self.store.journal.effects(Query(states=(State.PROPOSED,)))
+        return tuple(one for one in found if waits_for_approval(one) and decision_on(self.parts, one) is None)
+
+    def approve(self, id: "Effect | str", *, by: str, answer: str = "") -> Effect:
+        """Say yes to exactly what was proposed. For what cannot be undone `answer` has to say so. The run that asked
+        then makes it, when it asks again."""
+        return self._decide(id, True, by, answer)
+
+    def deny(self, id: "Effect | str", *, by: str, why: str = "") -> Effect:
+        """Say no; the run that asked is told so."""
+        return self._decide(id, False, by, "", why)
+
+    def _decide(self, id: "Effect | str", approved: bool, by: str, answer: str, why: str = "") -> Effect:
+        from takeback.engine.gate import decide
+
+        self.store.refuse_if_suspect()
+        effect = self.effect(name_of(id))
+        decide(self.parts, effect, approved, by, answer, why)
+        self._wake(effect)
+        return self.effect(effect.id)
+
+    def settle(self, effect: "Effect | str", happened: bool, *, receipt: Any = None, by: str = "") -> Effect:
+        """Say of a call that is in doubt whether it happened; `receipt` is what it would have returned. Then its run,
+        if that is over, follows its policy, and whoever waited for it goes on."""
+        from takeback.engine.recover import recover
+        from takeback.engine.word import refuse_unsettleable, settle
+
+        self.store.refuse_if_suspect()
+        found = self.effect(name_of(effect))
+        refuse_unsettleable(found)
+        with self._leased(found.run) as lease:
+            settle(self.parts, lease, found, happened, receipt, by)
+        recover(self.parts, myself(), now(), self._lease_lasts, only=found.run)
+        self._wake_settled()
+        return self.effect(found.id)
+
+    def _wake(self, effect: Effect) -> None:
+        """The workflow that waits for the decision."""
+        for info in self.store.journal.runs((effect.run,)):
+            if info.on_death is OnDeath.RESUME and info.state in (RunState.OPEN, RunState.SUSPENDED):
+                body = {"name": f"{DECIDED}{effect.id}", "data": "null"}
+                self.store.journal.append(None, [Draft(Kind.SIGNAL, effect.run, "", body)])
