@@ -106,6 +106,8 @@ def test_sigterm_stops_at_the_next_step_with_a_checkpoint(bench: Bench, workers:
     worker = workers.ready()
     until(lambda: logged(bench.world), "the first step is reached")
     worker.send_signal(signal.SIGTERM)
+    assert worker.stderr is not None
+    assert worker.stderr.readline().startswith("takeback: Stopping when a run is at the next step")
     (bench.world / "gate-0").touch()
     (bench.world / "gate-1").touch()
     _, err = worker.communicate(timeout=LONG)
