@@ -73,7 +73,7 @@ class Takeback(Workflows, Deciding):
         open, not taken back, when such a process ends; let go of it with `run.leave()`."""
         self.store.refuse_if_suspect()
         # Looked for and made in one transaction: of several first commands one makes it and the others wait.
-        with self.store.database.write():
+        with self.store.together():
             for info in self.store.journal.runs(unfinished=True):
                 if info.name == name and info.on_death is OnDeath.LEAVE:
                     break
@@ -98,7 +98,7 @@ class Takeback(Workflows, Deciding):
         if undoing:
             # How it was asked for: whoever has to finish it must do it the same way.
             body |= {"undoing": list(undoing), "on_conflict": on_conflict}
-        with self.store.database.write():
+        with self.store.together():
             lease = self._acquire(id, 0)
             (record,) = self.store.journal.append(lease, [Draft(Kind.OPEN, id, "", body)])
         return self._run(RunInfo(id, name, agent, RunState.OPEN, on_death, record.at), lease)
@@ -337,15 +337,17 @@ class Takeback(Workflows, Deciding):
         self.close()
 
 
-def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True) -> Takeback:
-    """The store at that path, made if it is not there. What a crashed process left behind is settled first, unless
-    `recover` is False; `tb.recovered` tells what that was. Where that cannot be done now (the disk is full) it is left,
-    `tb.unrecovered` says why, and looking works; the next one to open the store tries again."""
+def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, blobs: str = "") -> Takeback:
+    """The store at that path, or at a `postgresql://` address, made if it is not there. What a crashed process left
+    behind is settled first, unless `recover` is False; `tb.recovered` tells what that was. Where that cannot be done
+    now (the disk is full) it is left, `tb.unrecovered` says why, and looking works; the next one to open the store
+    tries again. `blobs` is for a store in PostgreSQL: `s3://bucket/prefix`, where its large blobs are; said once, it
+    is written in the store."""
     if path is not None and not os.fspath(path):
         raise Misuse(
             "An empty path names no store.", hint="Give a directory, or nothing for the usual store."
         )
-    tb = Takeback(open_store(os.fspath(path) if path is not None else default_path(), now))
+    tb = Takeback(open_store(os.fspath(path) if path is not None else default_path(), now, blobs))
     if recover and tb.needs_recovery():
         try:
             tb.recovered = tb._recover(stuck_too=False)  # pyright: ignore[reportPrivateUsage]

@@ -3,9 +3,9 @@
 import pytest
 
 import takeback
+from examples.office import BankOffice
 from examples.payments import pay, pay_blindly, pay_keyed
 from takeback.model.effect import State
-from tests.calls.conftest import BankOffice
 
 BOTH = ("anna", "shop")
 
@@ -145,15 +145,23 @@ class TestDoubt:
 
 
 class TestVerification:
-    @pytest.mark.parametrize("how", ["hollow", "wrong"])
-    def test_what_is_not_as_it_was_said_to_be_is_made_up_for(
-        self, tb: takeback.Takeback, bank: BankOffice, how: str
-    ) -> None:
+    def test_what_was_not_done_is_not_believed(self, tb: takeback.Takeback, bank: BankOffice) -> None:
         bank.fund("anna", 10_000)
-        bank.misbehave(how)
+        bank.misbehave("hollow")
         with tb.run("buy") as run, pytest.raises(takeback.TakebackError):
             run.call(pay, *BOTH, 300)
         assert paid(bank) == []
+
+    def test_what_is_not_as_it_was_asked_for_is_made_up_for(
+        self, tb: takeback.Takeback, bank: BankOffice
+    ) -> None:
+        """It stays in the ledger, beside its reversal: that is no reason to call a person."""
+        bank.fund("anna", 10_000)
+        bank.misbehave("wrong")
+        with tb.run("buy") as run, pytest.raises(takeback.VerifyFailed, match="3000 cents instead of 300"):
+            run.call(pay, *BOTH, 300, key="order-7")
+        assert paid(bank) == []
+        assert [one.state for one in tb.effects()] == [State.ABORTED]
 
 
 class TestSettling:

@@ -53,13 +53,13 @@ def look(store: Store, size: int, now: int) -> Status:
     kept, forgotten = tally.get("kept", 0), tally.get("forgotten", 0)
     forgettable, undos = max(0, kept - forgotten), 0
     unfinished = tuple(store.journal.runs(unfinished=True))
-    for state, was_kept, was_forgotten, count in store.database.read(_UNDOS):
+    for state, was_kept, was_forgotten, count in store.read(_UNDOS):
         states[state] -= count
         undos += count if state == State.DONE else 0
         kept -= count if was_kept else 0
         forgotten -= count if was_forgotten else 0
     return Status(
-        path=store.path,
+        path=store.name,
         size=size,
         records=tally["records"],
         states=states,
@@ -71,7 +71,7 @@ def look(store: Store, size: int, now: int) -> Status:
         unfinished=as_they_stand(store, unfinished),
         settings=store.settings,
         suspect=store.suspect(),
-        read_only=store.database.read_only,
+        read_only=store.read_only,
         attention=tuple(info for info in unfinished if needs_attention(info)),
         unclaimed=tuple(
             info for info in unfinished if overdue(info, now) and store.leases.free(info.id, now)

@@ -13,6 +13,7 @@ from takeback.frontends.cli.ending import (
     aimed,
     complained,
     in_our_words,
+    printable,
     swallow_output,
     tell_interrupted,
     tell_unprintable,
@@ -177,6 +178,12 @@ COMMANDS: dict[str, Entry] = {
         "Upkeep", "upkeep", "give up the power to undo, by policy or by name", "takeback forget --dry-run"
     ),
     "sweep": Entry("Upkeep", "upkeep", "delete the bytes that nothing needs any more", "takeback sweep"),
+    "store": Entry(
+        "Upkeep",
+        "stores",
+        "make a store, or copy one to another place",
+        "takeback store copy ~/.local/state/takeback postgresql://host/agents",
+    ),
     "completion": Entry(
         "Upkeep", "completion", "print the completion script of a shell", 'eval "$(takeback completion bash)"'
     ),
@@ -279,9 +286,9 @@ def _store_in(words: list[str]) -> str:
     """As --store names it; asked of the words, because an error may come before they are understood."""
     for place, word in enumerate(words):
         if word == "--store":
-            return "".join(words[place + 1 : place + 2])
+            return printable("".join(words[place + 1 : place + 2]))
         if word.startswith("--store="):
-            return word.partition("=")[2]
+            return printable(word.partition("=")[2])
     return ""
 
 
@@ -299,7 +306,7 @@ def _run(words: list[str], made: list[str]) -> int:
     options = parser.parse_intermixed_args(words) if command.mixed else parser.parse_args(words)
     _refuse_nameless(options)
     gc.enable()
-    screen = screen_for(options.json, options.quiet, options.no_color, options.store)
+    screen = screen_for(options.json, options.quiet, options.no_color, printable(options.store or ""))
     if COMMANDS[name].group == "Look":  # nothing to lose, and no time either
         return command.carry_out(Asked(options, screen, made))
     with _hearing():

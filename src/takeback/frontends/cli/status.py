@@ -6,6 +6,7 @@ from takeback.api import now
 from takeback.audit.rows import counts_of
 from takeback.audit.status import Status, look, status_json
 from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.look import done_in
 from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened, store_path
 from takeback.frontends.cli.output import Screen, bytes_in_words, clean, counted, local_time, seconds_in_words
@@ -25,7 +26,7 @@ def _status(asked: Asked) -> int:
     screen = asked.screen
     if nothing_yet(asked):
         screen.say(nothing_recorded(asked))
-        screen.give({"store": store_path(asked), "exists": False})
+        screen.give({"store": printable(store_path(asked)), "exists": False})
         return 0
     with opened(asked) as tb:
         status = look(tb.store, tb.size(), now())
