@@ -29,7 +29,7 @@ class Place(NamedTuple):
     now: Callable[[], int]
     lasts: int  # microseconds that a lease is for
     begin: Callable[[RunInfo, Lease], Run]
-    wait: Callable[[float], None] | None = None  # until there may be work, or so many seconds are over
+    wait: Callable[[float], None]  # until there may be work, or so many seconds are over
 
 
 class Worker:
@@ -78,8 +78,7 @@ class Worker:
             self._pause(POLL)
 
     def _pause(self, seconds: float) -> None:
-        full = len(self._working) >= self._concurrency
-        if self._place.wait and not full and not self._stopping and not self._working:
+        if not self._stopping and not self._working:
             self._place.wait(seconds)
         else:
             with suppress(queue.Empty):
