@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from takeback.errors import Misuse
 from takeback.model.change import Change
@@ -93,16 +93,13 @@ class Calling(Changing, ABC):
 
     def _call_adapter(self, action: "Action") -> "CallAdapter":
         from takeback.adapters.call.action import Action
-        from takeback.adapters.call.adapter import CallAdapter
 
         if not isinstance(action, Action):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Misuse(
                 f"{getattr(action, '__name__', action)!r} is no action.",
                 hint="Put @takeback.action(undo=…) above the function.",
             )
-        adapter = self._parts.adapters["call"]
-        assert isinstance(adapter, CallAdapter)
-        return adapter
+        return cast("CallAdapter", self._parts.adapters["call"])
 
 
 def awaiting(parts: "Parts", info: RunInfo) -> int:
