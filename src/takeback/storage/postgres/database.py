@@ -37,6 +37,7 @@ class Session:
 
     def __init__(self, connection: "Connection[Any]") -> None:
         self.connection = connection
+        self.prepared: set[bytes] = set()
 
     @property
     def in_transaction(self) -> bool:

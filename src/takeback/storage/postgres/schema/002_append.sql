@@ -45,7 +45,7 @@ BEGIN
     PERFORM takeback_store.moved(taken.state, 'taken back', seq);
     IF NOT only_look THEN
       UPDATE takeback_store.effects SET state = 'undone', undone_by = undo WHERE id = target;
-      PERFORM takeback_store.counted('done', -1), takeback_store.counted('undone', 1);
+      PERFORM takeback_store.counted('undone', 1);
     END IF;
     EXIT WHEN taken.undoes = '' OR taken.partial = 1;
     SELECT * INTO brought FROM takeback_store.effects WHERE id = taken.undoes;
@@ -55,7 +55,7 @@ BEGIN
     PERFORM takeback_store.moved(brought.state, 'brought back', seq);
     IF NOT only_look THEN
       UPDATE takeback_store.effects SET state = 'done', undone_by = '' WHERE id = brought.id;
-      PERFORM takeback_store.counted('undone', -1), takeback_store.counted('done', 1);
+      PERFORM takeback_store.counted('undone', -1);
     END IF;
     EXIT WHEN brought.undoes = '' OR brought.partial = 1;
     undo := brought.id;
@@ -88,14 +88,15 @@ BEGIN
   END IF;
 
   -- One effect in flight per resource.
-  IF EXISTS (SELECT 1 FROM takeback_store.effects e WHERE (e.state = 'proposed' OR e.state = 'intended' OR e.state = 'stuck') AND e.id <> its_id) THEN
+  IF EXISTS (SELECT 1 FROM takeback_store.in_flight f WHERE f.seq IS DISTINCT FROM own.seq) THEN
     around := ARRAY(SELECT jsonb_array_elements_text(fact->'around'));
     inside := ARRAY(SELECT jsonb_array_elements_text(fact->'inside'));
     SELECT e.id, e.state, h.resource INTO other
-      FROM takeback_store.effects e CROSS JOIN LATERAL unnest(e.holds) AS h(resource)
-      WHERE (e.state = 'proposed' OR e.state = 'intended' OR e.state = 'stuck') AND e.id <> its_id
+      FROM takeback_store.in_flight f CROSS JOIN LATERAL unnest(f.holds) AS h(resource)
+      JOIN takeback_store.effects e ON e.seq = f.seq
+      WHERE f.seq IS DISTINCT FROM own.seq
         AND (h.resource = ANY (around) OR EXISTS (SELECT 1 FROM unnest(inside) AS i(prefix) WHERE starts_with(h.resource, i.prefix)))
-      ORDER BY e.seq LIMIT 1;
+      ORDER BY f.seq LIMIT 1;
     IF FOUND THEN
       RAISE EXCEPTION 'overlap' USING ERRCODE = CASE other.state WHEN 'stuck' THEN 'TB004' ELSE 'TB005' END,
         DETAIL = json_build_object('effect', other.id, 'resource', other.resource)::text;
@@ -120,20 +121,22 @@ BEGIN
   END IF;
   its_holds := CASE WHEN its_waits = '' THEN ARRAY(SELECT jsonb_array_elements_text(fact->'grounds')) END;
   IF own.seq IS NULL THEN
-    INSERT INTO takeback_store.effects (seq, id, run, nth, state, told, key, undoes, partial, waits, holds)
+    INSERT INTO takeback_store.effects (seq, id, run, nth, ordinal, state, told, key, undoes, partial, waits)
       VALUES (its_seq, its_id, run_number,
         coalesce((SELECT e.nth FROM takeback_store.effects e WHERE e.run = run_number ORDER BY e.seq DESC LIMIT 1), 0) + 1,
-        after, its_seq, fact->>'key', its_undoes, its_partial, its_waits, its_holds);
-    INSERT INTO takeback_store.targets SELECT one, its_seq FROM unnest(touched) AS t(one) ON CONFLICT DO NOTHING;
+        coalesce((SELECT e.ordinal FROM takeback_store.effects e ORDER BY e.seq DESC LIMIT 1), 0) + 1,
+        after, its_seq, fact->>'key', its_undoes, its_partial, its_waits);
+    INSERT INTO takeback_store.in_flight (seq, holds) VALUES (its_seq, its_holds);
   ELSE
     UPDATE takeback_store.effects SET state = after, told = its_seq, undoes = its_undoes, partial = its_partial,
-      waits = its_waits, holds = its_holds WHERE seq = own.seq;
+      waits = its_waits WHERE seq = own.seq;
+    UPDATE takeback_store.in_flight SET holds = its_holds WHERE seq = own.seq;
     IF NOT (fact->>'resource') = ANY (touched) THEN
       -- The proposal knew no paths yet, and named what is around them.
       DELETE FROM takeback_store.targets WHERE resource = fact->>'resource' AND effect = own.seq;
     END IF;
-    INSERT INTO takeback_store.targets SELECT one, own.seq FROM unnest(touched) AS t(one) ON CONFLICT DO NOTHING;
   END IF;
+  INSERT INTO takeback_store.targets SELECT one, coalesce(own.seq, its_seq) FROM unnest(touched) AS t(one) ON CONFLICT DO NOTHING;
   IF fact ? 'needs' THEN
     INSERT INTO takeback_store.needs SELECT jsonb_array_elements_text(fact->'needs'), coalesce(own.seq, its_seq) ON CONFLICT DO NOTHING;
   END IF;
@@ -152,22 +155,23 @@ BEGIN
   END IF;
   after := takeback_store.moved(own.state, its_kind, its_seq);
   open_after := after IN ('proposed', 'intended', 'stuck');
-  UPDATE takeback_store.effects SET
-    state = after,
-    ended = CASE WHEN its_kind IN ('done', 'abort', 'stick') THEN its_seq ELSE ended END,
-    kept_by = CASE WHEN its_kind = 'keep' THEN 'person' ELSE kept_by END,
-    forgotten = CASE WHEN its_kind = 'forget' THEN 1 ELSE forgotten END,
-    key = CASE WHEN after = 'aborted' THEN '' ELSE key END,  -- free again
-    waits = CASE WHEN open_after THEN waits ELSE '' END,
-    holds = CASE WHEN open_after THEN holds END
-    WHERE seq = own.seq;
-  IF own.state <> after THEN
-    IF own.state IN ('done', 'undone', 'aborted') THEN
-      PERFORM takeback_store.counted(own.state, -1);
-    END IF;
-    IF NOT open_after THEN
-      PERFORM takeback_store.counted(after, 1);
-    END IF;
+  IF its_kind = 'done' THEN
+    UPDATE takeback_store.effects SET state = after, ended = its_seq WHERE seq = own.seq;
+  ELSIF its_kind <> 'decide' THEN
+    UPDATE takeback_store.effects SET
+      state = after,
+      ended = CASE WHEN its_kind IN ('abort', 'stick') THEN its_seq ELSE ended END,
+      kept_by = CASE WHEN its_kind = 'keep' THEN 'person' ELSE kept_by END,
+      forgotten = CASE WHEN its_kind = 'forget' THEN 1 ELSE forgotten END,
+      key = CASE WHEN after = 'aborted' THEN '' ELSE key END,  -- free again
+      waits = CASE WHEN open_after THEN waits ELSE '' END
+      WHERE seq = own.seq;
+  END IF;
+  IF its_kind IN ('done', 'abort') THEN
+    DELETE FROM takeback_store.in_flight WHERE seq = own.seq;
+  END IF;
+  IF after = 'aborted' THEN
+    PERFORM takeback_store.counted(after, 1);
   END IF;
   IF its_kind = 'keep' AND own.kept_by = '' THEN
     PERFORM takeback_store.counted('kept', 1);
@@ -206,8 +210,8 @@ BEGIN
   IF its_kind = 'open' AND NOT leased AND own.number IS NOT NULL THEN
     RAISE EXCEPTION 'Run % was opened before.', left(its_id, 8) USING ERRCODE = 'TB008';
   END IF;
-  IF its_kind = 'close' AND after <> 'suspended' AND EXISTS (SELECT 1 FROM takeback_store.effects e WHERE e.run = own.number
-      AND (e.state = 'proposed' OR e.state = 'intended') AND NOT (e.state = 'proposed' AND e.waits = 'person')) THEN
+  IF its_kind = 'close' AND after <> 'suspended' AND EXISTS (SELECT 1 FROM takeback_store.in_flight f
+      JOIN takeback_store.effects e ON e.seq = f.seq WHERE e.run = own.number AND (e.state = 'proposed' OR e.state = 'intended') AND NOT (e.state = 'proposed' AND e.waits = 'person')) THEN
     RAISE EXCEPTION 'Record %: run % has an effect in flight and cannot end.', its_seq, left(its_id, 8) USING ERRCODE = 'TB002';
   END IF;
   IF NOT (own.number IS NULL AND its_kind = 'open' OR coalesce(own.state, '') IN ('open', 'suspended')) THEN
