@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from takeback.model.record import Draft, Record, canonical
+from takeback.model.record import Draft, Kind, Record, canonical
 from takeback.model.run import Lease
 from takeback.storage.bodies import deflated
 from takeback.storage.leases import refuse_unheld
@@ -19,9 +19,10 @@ from takeback.storage.sqlite import SqlJournal
 _APPEND = Statement(
     "takeback_append",
     "SELECT * FROM append($1::text, $2::bigint, $3::bigint, $4::text, $5::boolean, $6::text[], $7::text[], $8::text[],"
-    " $9::bytea[], $10::bytea[], $11::jsonb)",
+    " $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::jsonb)",
 )
-_MADE = struct.Struct("!q")
+_NUMBER = struct.Struct("!q")
+_ONCE = (Kind.INTENT, Kind.DONE, Kind.ABORT)  # what an effect can do but once tells whether it was done
 _FACTS = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
@@ -38,14 +39,17 @@ class PostgresJournal(SqlJournal):
         refuse_unheld(lease, drafts)
         if not drafts:
             return ()
-        token = new_token()
         bodies = [canonical(draft.body) for draft in drafts]
         fence = (lease.run.encode(), number(lease.generation)) if lease else (None, None)
-        before = (*fence, number(self._now() if self._now else None), token.encode())
+        token = "" if drafts[0].kind in _ONCE else new_token()
+        at = number(self._now() if self._now else None)
+        before = (*fence, at, token.encode() or None)
         after = (
             texts([draft.kind.value for draft in drafts]),
             texts([draft.run for draft in drafts]),
             texts([draft.effect for draft in drafts]),
+            texts([draft.body.get("key", "") if draft.effect else "" for draft in drafts]),
+            texts([draft.body.get("resource", "") if draft.effect else "" for draft in drafts]),
             bytes_of(bodies),
             bytes_of([deflated(body) for body in bodies]),
             jsonb(_FACTS.encode([facts_of(draft) for draft in drafts])),
@@ -61,12 +65,12 @@ class PostgresJournal(SqlJournal):
         else:
             with database.write() as session, database.understood(run):
                 rows = asked(session, False)
-                database.appended(token)
+                database.appended(*_NUMBER.unpack(rows[0][0]), rows[0][2][:32])
+        seq, made_at, hashes = rows[0]
+        (first,), (when,) = _NUMBER.unpack(seq), _NUMBER.unpack(made_at)
         return tuple(
-            Record(
-                *_MADE.unpack(seq), draft.kind, draft.run, draft.effect, *_MADE.unpack(at), draft.body, hash
-            )
-            for draft, (seq, at, hash) in zip(drafts, rows, strict=True)
+            Record(first + n, one.kind, one.run, one.effect, when, one.body, hashes[32 * n : 32 * n + 32])
+            for n, one in enumerate(drafts)
         )
 
     def tally(self) -> dict[str, int]:

@@ -64,7 +64,9 @@ BEGIN
 END $$;
 
 -- begun: a record that begins an effect, which has to fit into its run and beside what others are at.
-CREATE FUNCTION takeback_store.begun(its_seq bigint, its_kind text, its_run text, its_id text, fact jsonb) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION takeback_store.begun(
+  its_seq bigint, its_kind text, its_run text, its_id text, its_key text, resource_named text, fact jsonb
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   own takeback_store.effects;
   after text;
@@ -76,7 +78,8 @@ DECLARE
   its_undoes text := coalesce(fact->>'undoes', '');
   its_partial smallint := coalesce((fact->>'partial')::smallint, 0);
   its_waits text := coalesce(fact->>'waits', '');
-  touched text[] := ARRAY(SELECT jsonb_array_elements_text(fact->'touched'));
+  -- Nearly every effect touches one thing, of which the fact names nothing more.
+  touched text[] := CASE WHEN fact ? 'touched' THEN ARRAY(SELECT jsonb_array_elements_text(fact->'touched')) ELSE ARRAY[resource_named] END;
   its_holds text[];
 BEGIN
   SELECT number, state INTO run_number, run_state FROM takeback_store.runs WHERE id = its_run;
@@ -119,21 +122,25 @@ BEGIN
   IF after <> 'proposed' THEN
     its_waits := '';
   END IF;
-  its_holds := CASE WHEN its_waits = '' THEN ARRAY(SELECT jsonb_array_elements_text(fact->'grounds')) END;
+  its_holds := CASE
+    WHEN its_waits <> '' THEN NULL
+    WHEN fact ? 'grounds' THEN ARRAY(SELECT jsonb_array_elements_text(fact->'grounds'))
+    ELSE touched
+  END;
   IF own.seq IS NULL THEN
     INSERT INTO takeback_store.effects (seq, id, run, nth, ordinal, state, told, key, undoes, partial, waits)
       VALUES (its_seq, its_id, run_number,
         coalesce((SELECT e.nth FROM takeback_store.effects e WHERE e.run = run_number ORDER BY e.seq DESC LIMIT 1), 0) + 1,
         coalesce((SELECT e.ordinal FROM takeback_store.effects e ORDER BY e.seq DESC LIMIT 1), 0) + 1,
-        after, its_seq, fact->>'key', its_undoes, its_partial, its_waits);
+        after, its_seq, its_key, its_undoes, its_partial, its_waits);
     INSERT INTO takeback_store.in_flight (seq, holds) VALUES (its_seq, its_holds);
   ELSE
     UPDATE takeback_store.effects SET state = after, told = its_seq, undoes = its_undoes, partial = its_partial,
       waits = its_waits WHERE seq = own.seq;
     UPDATE takeback_store.in_flight SET holds = its_holds WHERE seq = own.seq;
-    IF NOT (fact->>'resource') = ANY (touched) THEN
+    IF NOT resource_named = ANY (touched) THEN
       -- The proposal knew no paths yet, and named what is around them.
-      DELETE FROM takeback_store.targets WHERE resource = fact->>'resource' AND effect = own.seq;
+      DELETE FROM takeback_store.targets WHERE resource = resource_named AND effect = own.seq;
     END IF;
   END IF;
   INSERT INTO takeback_store.targets SELECT one, coalesce(own.seq, its_seq) FROM unnest(touched) AS t(one) ON CONFLICT DO NOTHING;
@@ -255,23 +262,30 @@ BEGIN
 END $$;
 
 -- append: all of them or none, fenced, chained to what is there, with what they do to the projections. `again` asks
--- first whether the same append was taken before: its answer may have been lost.
+-- first whether the same append was taken before: its answer may have been lost. An effect begins and ends once, so
+-- where the first record says that, it is asked by; any other append has a token.
 CREATE FUNCTION takeback_store.append(
   lease_run text, lease_generation bigint, given_at bigint, its_token text, again boolean,
-  kinds text[], runs text[], effects text[], bodies bytea[], kept bytea[], facts jsonb
-) RETURNS TABLE (made_seq bigint, made_at bigint, made_hash bytea) LANGUAGE plpgsql AS $$
+  kinds text[], runs text[], effects text[], keys text[], resources text[], bodies bytea[], kept bytea[], facts jsonb,
+  OUT first_seq bigint, OUT made_at bigint, OUT hashes bytea
+) LANGUAGE plpgsql AS $$
 DECLARE
   its_seq bigint;
   its_hash bytea;
-  its_at bigint;
   kind text;
 BEGIN
   LOCK TABLE takeback_store.turn IN EXCLUSIVE MODE;
   IF again THEN
-    SELECT r.seq INTO its_seq FROM takeback_store.records r WHERE r.token = its_token;
+    IF its_token IS NOT NULL THEN
+      SELECT r.seq INTO first_seq FROM takeback_store.records r WHERE r.token = its_token;
+    ELSE
+      SELECT r.seq INTO first_seq FROM takeback_store.effects e
+        JOIN takeback_store.records r ON r.seq = CASE kinds[1] WHEN 'intent' THEN e.told ELSE e.ended END AND r.kind = kinds[1]
+        WHERE e.id = effects[1] AND r.body = kept[1];  -- whoever took the run over may have ended it otherwise
+    END IF;
     IF FOUND THEN
-      RETURN QUERY SELECT r.seq, r.at, r.hash FROM takeback_store.records r
-        WHERE r.seq >= its_seq AND r.seq < its_seq + cardinality(kinds) ORDER BY r.seq;
+      SELECT min(r.at), string_agg(r.hash, '' ORDER BY r.seq) INTO made_at, hashes FROM takeback_store.records r
+        WHERE r.seq >= first_seq AND r.seq < first_seq + cardinality(kinds);
       RETURN;
     END IF;
   END IF;
@@ -287,24 +301,23 @@ BEGIN
     its_seq := 0;
     its_hash := decode(repeat('00', 32), 'hex');
   END IF;
-  its_at := coalesce(given_at, takeback_store.now_us());
+  first_seq := its_seq + 1;
+  made_at := coalesce(given_at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+  hashes := '';
   FOR n IN 1 .. cardinality(kinds) LOOP
     kind := kinds[n];
     its_seq := its_seq + 1;
     -- As model/record.py chains them.
-    its_hash := sha256(its_hash || convert_to(format(E'%s %s %s %s %s\n', its_seq, its_at, kind, runs[n], effects[n]), 'UTF8') || bodies[n]);
+    its_hash := sha256(its_hash || convert_to(format(E'%s %s %s %s %s\n', its_seq, made_at, kind, runs[n], effects[n]), 'UTF8') || bodies[n]);
+    hashes := hashes || its_hash;
     INSERT INTO takeback_store.records (seq, at, kind, run, effect, token, hash, body)
-      VALUES (its_seq, its_at, kind, runs[n], effects[n], CASE n WHEN 1 THEN its_token END, its_hash, kept[n]);
+      VALUES (its_seq, made_at, kind, runs[n], effects[n], CASE n WHEN 1 THEN its_token END, its_hash, kept[n]);
     IF kind IN ('intent', 'propose') THEN
-      PERFORM takeback_store.begun(its_seq, kind, runs[n], effects[n], facts->(n - 1));
+      PERFORM takeback_store.begun(its_seq, kind, runs[n], effects[n], keys[n], resources[n], facts->(n - 1));
     ELSIF kind IN ('done', 'abort', 'stick', 'decide', 'keep', 'forget') THEN
       PERFORM takeback_store.gone_on(its_seq, kind, effects[n]);
     ELSIF kind IN ('open', 'close', 'signal') THEN
-      PERFORM takeback_store.run_moved(its_seq, kind, runs[n], its_at, lease_run IS NOT NULL, facts->(n - 1));
+      PERFORM takeback_store.run_moved(its_seq, kind, runs[n], made_at, lease_run IS NOT NULL, facts->(n - 1));
     END IF;
-    made_seq := its_seq;
-    made_at := its_at;
-    made_hash := its_hash;
-    RETURN NEXT;
   END LOOP;
 END $$;
