@@ -65,7 +65,7 @@ class PostgresJournal(SqlJournal):
         else:
             with database.write() as session, database.understood(run):
                 rows = asked(session, False)
-                database.appended(*_NUMBER.unpack(rows[0][0]), rows[0][2][:32])
+                database.appended(_NUMBER.unpack(rows[0][0])[0], rows[0][2][:32])
         seq, made_at, hashes = rows[0]
         (first,), (when,) = _NUMBER.unpack(seq), _NUMBER.unpack(made_at)
         return tuple(
