@@ -30,6 +30,10 @@ demo: run-ready ## the story, for real, in a temporary directory (under 30 s)
 demo-sql: sql-ready ## the story of a database: an agent wrecks it, people keep working, one command (under a minute)
 	@$(BIN)/python -m examples.demo_sql $(ARGS)
 
+.PHONY: demo-runs
+demo-runs: run-ready ## payments that happen once: killed, refused, rolled back, at a bank of its own (under a minute)
+	@$(BIN)/python -m examples.demo_runs $(ARGS)
+
 .PHONY: test
 test: dev-ready ## every test but the long sweeps (under 15 minutes on 2 cores)
 	@$(PYTEST) $(ARGS)

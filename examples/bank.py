@@ -11,7 +11,8 @@
 
 How it can misbehave: "reset" (hangs up before it acts), "lost" (acts, then hangs up), "500" (says no), "500 after"
 (acts, then says no), "hollow" (says yes and does nothing), "wrong" (moves another amount), "late 3" (acts after that
-many seconds), "ok". With --honours-keys a second transfer with the same key is the first.
+many seconds), "answer late 3" (acts, and answers after that many seconds), "ok". With --honours-keys a second transfer
+with the same key is the first; with --reverses-again money is given back as often as it is asked for.
 """
 
 import argparse
@@ -36,11 +37,11 @@ CREATE TABLE IF NOT EXISTS transfers (
 
 
 class Ledger:
-    def __init__(self, path: str, honours_keys: bool) -> None:
+    def __init__(self, path: str, honours_keys: bool, reverses_again: bool) -> None:
         self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._connection.row_factory = sqlite3.Row
         self._connection.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + SCHEMA)
-        self._honours_keys = honours_keys
+        self._honours_keys, self._reverses_again = honours_keys, reverses_again
         self._lock = threading.RLock()
 
     def rows(self, sql: str, *values: Any) -> list[dict[str, Any]]:
@@ -54,7 +55,7 @@ class Ledger:
             if self._honours_keys and key:
                 for earlier in self.rows("SELECT * FROM transfers WHERE key = ?", key):
                     return earlier
-            if reverses:
+            if reverses and not self._reverses_again:
                 for earlier in self.rows("SELECT * FROM transfers WHERE reverses = ?", reverses):
                     return earlier
             self._connection.execute("BEGIN IMMEDIATE")
@@ -141,6 +142,8 @@ class Counter(BaseHTTPRequestHandler):
                 return self._say(422, {"error": "that is no amount"})
             cents = body["cents"] * 10 if how == "wrong" else body["cents"]
             made = self.ledger.move(key, body["source"], body["target"], cents)
+        if how.startswith("answer late "):
+            time.sleep(float(how.split()[2]))
         if how == "lost":
             return self._hang_up()
         if how == "500 after":
@@ -181,10 +184,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--honours-keys", action="store_true")
+    parser.add_argument("--reverses-again", action="store_true")
     options = parser.parse_args()
-    counter = type(
-        "Open", (Counter,), {"ledger": Ledger(options.ledger, options.honours_keys), "manners": Manners()}
-    )
+    ledger = Ledger(options.ledger, options.honours_keys, options.reverses_again)
+    counter = type("Open", (Counter,), {"ledger": ledger, "manners": Manners()})
     bank = Bank((options.host, options.port), counter)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     print(f"http://{options.host}:{bank.server_address[1]}", flush=True)

@@ -3,7 +3,7 @@
 import json
 import os
 from typing import Any
-from urllib import error, request
+from urllib import error, parse, request
 
 import takeback
 
@@ -30,18 +30,20 @@ def covered(source: str, cents: int) -> bool:
 
 def find_payment(key: str, cents: int) -> Any:
     """The transfer with this key, if the bank has one."""
-    found = ask(f"/transfers?key={key}")
+    found = ask(f"/transfers?key={parse.quote(key)}")
     if found and found[0]["cents"] != cents:
-        raise takeback.VerifyFailed(f"the bank moved {found[0]['cents']} cents instead of {cents}")
+        moved = found[0]["cents"]
+        raise takeback.VerifyFailed(f"the bank moved {moved} cents instead of {cents}", receipt=found[0])
     return found[0] if found else None
 
 
 def find_reversal(receipt: dict[str, Any], key: str) -> Any:
-    found = ask(f"/reversals?of={receipt['id']}") if receipt else ask(f"/transfers?key={key}")
+    found = ask(f"/reversals?of={receipt['id']}") if receipt else ask(f"/transfers?key={parse.quote(key)}")
     return found[0] if found else None
 
 
-@takeback.action(expects=covered, verify=find_payment, risk="high", timeout=10)
+# A request may still be on its way when whoever sent it is dead: it is looked for that long before it is called absent.
+@takeback.action(expects=covered, verify=find_payment, risk="high", timeout=10, settles_in=0.25)
 def pay(source: str, target: str, cents: int, *, key: str) -> Any:
     return ask("/transfers", {"source": source, "target": target, "cents": cents}, key)
 

@@ -53,11 +53,15 @@ class Takeback(Workflows, Deciding):
     def parts(self) -> "Parts":
         """Made when first needed: looking at the journal needs no adapter."""
         if self._parts is None:
-            self._parts = _wire(self.store, self._tell)
+            self._parts = _wire(self.store, self._tell, self._hold)
         return self._parts
 
     def _tell(self, words: str) -> None:
         self.tell(words)
+
+    def _hold(self, run: str, seconds: float) -> None:
+        if here := self._open_here.get(run):
+            here.outlast(seconds)
 
     # Runs.
 
@@ -372,7 +376,7 @@ def resource_of(path: "Path") -> str:
     return file_resource(os.path.join(os.path.realpath(parent), name) if name else whole)
 
 
-def _wire(store: Store, tell: Callable[[str], None]) -> "Parts":
+def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float], None]) -> "Parts":
     from takeback.adapters.call.processes import Processes
     from takeback.adapters.database.keyring import Keyring
     from takeback.adapters.database.waiting import Waiting
@@ -384,7 +388,9 @@ def _wire(store: Store, tell: Callable[[str], None]) -> "Parts":
     files = FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
     keyring = Keyring()
     waiting = Waiting(store.settings.lock_seconds, tell)
-    adapters = Registry(files, store.blobs, held, store.layers, keyring, waiting, Processes(myself, alive))
+    adapters = Registry(
+        files, store.blobs, held, store.layers, keyring, waiting, Processes(myself, alive, hold)
+    )
     return Parts(
         store.journal,
         store.blobs,

@@ -35,7 +35,14 @@ class StatementFailed(Failed):
 
 
 class VerifyFailed(Failed):
-    """The change was made, did not pass its check, and was taken back."""
+    """The change was made, did not pass its check, and was taken back. A probe raises it when what it finds is not what
+    was asked for; `receipt` is what it found, so that it can be made up for."""
+
+    def __init__(
+        self, message: str, *, hint: str = "", effect: str | None = None, receipt: object = None
+    ) -> None:
+        super().__init__(message, hint=hint, effect=effect)
+        self.receipt = receipt
 
 
 class Misuse(TakebackError):

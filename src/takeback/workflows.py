@@ -176,8 +176,7 @@ class Workflows(Upkeep):
         if type(concurrency) is not int or concurrency < 1:
             raise Misuse(f"{concurrency!r} runs at a time make no sense.", hint="Give 1 or more.")
         self.store.refuse_if_suspect()
-        wait = getattr(self.store, "wait_for_work", None)
-        place = Place(self.parts, now, self._lease_lasts, self._run, wait)
+        place = Place(self.parts, now, self._lease_lasts, self._run, self.store.wait_for_work)
         return Worker(place, workflows, concurrency, tell)
 
     def _named(self, run: "str | RunInfo | Run") -> RunInfo:

@@ -1,57 +1,12 @@
 """A real bank for every test that asks for one."""
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from urllib import request
 
 import pytest
 
-from examples import payments
-
-ROOT = Path(__file__).parents[2]
-
-
-class BankOffice:
-    """The bank, as someone who is not an agent sees it."""
-
-    def __init__(self, directory: Path, *options: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "examples.bank", "--ledger", str(directory / "ledger.db"), *options],
-            stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        )  # fmt: skip
-        assert self._process.stdout
-        self.url = self._process.stdout.readline().strip()
-
-    def ledger(self) -> list[dict[str, Any]]:
-        with request.urlopen(f"{self.url}/ledger") as answer:
-            return json.load(answer)
-
-    def payments(self) -> list[tuple[str, str, int]]:
-        """Those that are in force: neither reversals nor reversed."""
-        rows = self.ledger()
-        gone = {row["reverses"] for row in rows}
-        return [
-            (row["source"], row["target"], row["cents"])
-            for row in rows
-            if row["reverses"] is None and row["id"] not in gone
-        ]
-
-    def fund(self, name: str, cents: int) -> None:
-        payments.ask("/transfers", {"source": "mint", "target": name, "cents": cents}, "funding")
-
-    def misbehave(self, *how: str, path: str = "/transfers") -> None:
-        payments.ask("/misbehave", {"path": path, "how": list(how)})
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdout
-        self._process.stdout.close()
+from examples.office import ROOT, BankOffice
 
 
 def _office(directory: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> Iterator[BankOffice]:
@@ -70,6 +25,12 @@ def _office(directory: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> 
 def bank(swift_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BankOffice]:
     """It does not honour keys: a second call is a second payment."""
     yield from _office(swift_path, monkeypatch)
+
+
+@pytest.fixture
+def forgetful_bank(swift_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BankOffice]:
+    """It gives money back as often as it is asked to."""
+    yield from _office(swift_path, monkeypatch, "--reverses-again")
 
 
 @pytest.fixture

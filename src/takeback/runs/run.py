@@ -75,6 +75,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         self._databases: list[Sql] = []
         self._past = None if info.effects else Past()
         self._replay: Replay | None = None  # in a workflow
+        self._part_of: tuple[int, str] | None = None
         self._heard: dict[str, int] = {}
         self.state: Any = None  # the agent's own, when it was resumed from a checkpoint
 
@@ -100,7 +101,8 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     def _blobs(self) -> Blobs:
         return self._parts.blobs
 
-    def _outlast(self, seconds: float) -> None:
+    def outlast(self, seconds: float) -> None:
+        """The lease is held for that long from now, or `LeaseLost`."""
         self._heartbeat.outlast(seconds)
 
     # Points, undo, keeping.

@@ -23,10 +23,9 @@ from takeback.storage.appending import (
     append_one,
     changing,
     count,
-    insert_record,
     list_effects,
-    lost,
     refuse_overlap,
+    row_of,
     stand_of,
     to_life,
 )
@@ -36,10 +35,13 @@ from takeback.storage.database import Row
 MOST = 64  # records; a reader that finds that many unlisted hardly notices
 _PLAIN = (Kind.INTENT, Kind.DONE, Kind.CHECKPOINT, Kind.REMEMBER)
 LISTED = "SELECT n FROM tally WHERE name = 'listed'"
-_NEWEST = "(SELECT coalesce(max(seq), 0) FROM records)"
-HEAD = f"SELECT {_NEWEST}, ({LISTED})"
-_STAND = f"{HEAD}, (SELECT generation FROM leases WHERE run = ?1 AND pid <> 0)"
-_STAND_AT_BIRTH = f"{_STAND}, EXISTS (SELECT 1 FROM effects WHERE id = ?2 OR (key = ?3 AND key <> ''))"
+HEAD = f"SELECT (SELECT coalesce(max(seq), 0) FROM records), ({LISTED})"
+# Nothing is inserted if anyone else has appended (the number is taken) or listed, or has the lease.
+_INSERT = (
+    f"INSERT OR IGNORE INTO records ({RECORD}) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE ({LISTED}) = ?8"
+    " AND (SELECT generation FROM leases WHERE run = ?3 AND pid <> 0) = ?9"
+)
+_INSERT_BIRTH = f"{_INSERT} AND NOT EXISTS (SELECT 1 FROM effects WHERE id = ?4 OR (key = ?10 AND key <> ''))"
 _ANY_IN_FLIGHT = f"SELECT EXISTS (SELECT 1 FROM effects WHERE {IN_FLIGHT})"
 
 
@@ -105,25 +107,29 @@ class Unlisted:
         self, connection: sqlite3.Connection, lease: Lease, draft: Draft, at: int
     ) -> Record | None:
         """None: there is more to it, and the whole way has to be gone."""
+        if self._seq < 0:
+            return None
         if self._seq - self._listed >= MOST:
             self.list_all(connection)
-        born = draft.kind is Kind.INTENT
-        asked = (draft.run, draft.effect, draft.body["key"]) if born else (draft.run,)
-        row = connection.execute(_STAND_AT_BIRTH if born else _STAND, asked).fetchone()
-        if not self.knows(row[0], row[1]):
-            return None
-        if row[2] != lease.generation:
-            raise lost(lease)
+        kind, run, effect, body = draft
         life, place = None, None
-        if born:
-            place = self._place(connection, draft.run)
-            if place is None or row[3] or draft.effect in self._entries or draft.body["key"] in self._keys:
+        if kind is Kind.INTENT:
+            place = self._place(connection, run)
+            if place is None or effect in self._entries or body["key"] in self._keys:
                 return None
-        elif draft.kind is Kind.DONE:
-            life = self._life(connection, draft.effect)
+        elif kind is Kind.DONE:
+            life = self._life(connection, effect)
             if life is None or life.state is not State.INTENDED or life.undoes:
                 return None
-        record = insert_record(connection, self._seq, self._hash, draft, at)
+        row = row_of(self._seq, self._hash, draft, at)
+        fence = (self._listed, lease.generation)
+        if place:
+            inserted = connection.execute(_INSERT_BIRTH, (*row, *fence, body["key"]))
+        else:
+            inserted = connection.execute(_INSERT, (*row, *fence))
+        if inserted.rowcount != 1:
+            return None
+        record = Record(row[0], kind, run, effect, at, body, row[6])
         if place:
             self._bear(connection, record, place)
         elif life:

@@ -37,6 +37,7 @@ class Compensation(NamedTuple):
     retries: int = UNDO_RETRIES
     timeout: float = TIMEOUT
     honours_key: bool = False
+    settles_in: float = 0
 
 
 WayBack = Compensation | IRREVERSIBLE | MANUAL
@@ -81,16 +82,19 @@ class Action:
         retries: int = UNDO_RETRIES,
         timeout: float = TIMEOUT,
         honours_key: bool = False,
+        settles_in: float = 0,
     ) -> Any:
         """Say which function makes up for this one; as a decorator, with or without options. `verify` asks whether that
-        has happened, where the thing itself stays to be seen (a refund beside its payment)."""
+        has happened, where the thing itself stays to be seen (a refund beside its payment); what it does not see
+        `settles_in` seconds after the call will not appear any more."""
 
         def said(chosen: Function) -> Function:
             if self.way_back is not None:
                 raise Misuse(f"{self.name} has a way back already.", hint="Give one: undo= or @….undo.")
-            _refuse_odd_numbers(self.name, timeout=timeout, retries=retries)
+            _refuse_odd_numbers(self.name, timeout=timeout, retries=retries, settles_in=settles_in)
+            signature = signature_of(chosen, "An undo")
             self.way_back = Compensation(
-                chosen, signature_of(chosen, "An undo"), _probe(verify), retries, timeout, honours_key
+                chosen, signature, _probe(verify), retries, timeout, honours_key, settles_in
             )
             return chosen
 

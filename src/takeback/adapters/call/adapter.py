@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from takeback.adapters.call.action import IRREVERSIBLE, MANUAL, Action, Compensation
-from takeback.adapters.call.asking import Asker, undo_seen
+from takeback.adapters.call.asking import MOST, Asker
 from takeback.adapters.call.calling import TimedOut, call, under_way
 from takeback.adapters.call.finding import Actions
 from takeback.adapters.call.processes import Processes
@@ -22,7 +22,6 @@ from takeback.model.staged import Staged
 from takeback.model.standing import Sighting, Standing
 
 BACK_OFF = 0.1  # seconds before the second try; each further one waits twice as long
-MOST = 10.0
 
 
 def call_change(action: Action, given: tuple[Any, ...], named: dict[str, Any]) -> Change:
@@ -59,6 +58,7 @@ class CallAdapter:
     def __init__(self, processes: Processes) -> None:
         self.actions = Actions()
         self._asker = Asker(processes)
+        self._processes = processes
         self._made_up_for: set[str] = set()  # here, just now
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
@@ -99,8 +99,8 @@ class CallAdapter:
 
     def capture(self, effect: Effect, offer: Offer) -> Remedy:
         """The way back is a name and what was given; that it can be found is seen now."""
-        owner, network = self._asker.here()
-        payload: dict[str, Any] = {"caller": [list(owner), network]}
+        owner, *more = self._asker.here()
+        payload: dict[str, Any] = {"caller": [list(owner), *more]}
         targets = (Target(f"{effect.change.resource}/{effect.id}", {}, {}),)
         if effect.of:
             targets = tuple(Target(one.resource, one.after, one.before) for one in effect.of.targets)
@@ -135,6 +135,7 @@ class CallAdapter:
                 if tries == terms.retries or not self._may_try_again(effect, action):
                     raise _lost(effect, error) from error
             time.sleep(min(BACK_OFF * 2**tries, MOST))
+            self._processes.hold(effect.run, terms.timeout)
         raise AssertionError("unreachable")
 
     def _may_try_again(self, effect: Effect, action: Action) -> bool:
@@ -148,17 +149,17 @@ class CallAdapter:
     def verify(self, effect: Effect) -> Sighting:
         if effect.of:
             return self._verify_undo(effect, effect.of)
+        if effect.id in self._made_up_for:
+            return self._verify_made_up_for(effect)
         action = self._action(effect.change)
         if action.terms.verify is None:
             return self._by_its_word(effect, action.terms.honours_key)
-        seen = self._asker.look(
-            effect, action, arguments_of(effect), expected=effect.id not in self._made_up_for
-        )
+        seen = self._asker.look(effect, action, arguments_of(effect), expected=True)
         if seen.wrong:
             return Sighting(Standing.BETWEEN, seen.wrong)
         if seen.there:
             return Sighting(Standing.AFTER, receipt=effect.receipt or {"result": kept(seen.receipt)})
-        if effect.receipt and effect.id not in self._made_up_for:
+        if effect.receipt:
             # It was told to have happened and is not there: what may still come of it is made up for.
             return Sighting(Standing.BETWEEN, "it was answered as done, and is not there")
         self._asker.refuse_under_way(effect)
@@ -166,8 +167,6 @@ class CallAdapter:
 
     def _by_its_word(self, effect: Effect, again: bool) -> Sighting:
         """Nobody can be asked: what the call returned is all there is."""
-        if effect.id in self._made_up_for:
-            return Sighting(Standing.BEFORE)
         if effect.receipt:
             return Sighting(Standing.AFTER, receipt=effect.receipt)
         self._asker.refuse_under_way(effect)
@@ -177,8 +176,36 @@ class CallAdapter:
 
     def undo(self, effect: Effect) -> None:
         """It was made and did not pass: taken back at once."""
-        self._compensate(effect, effect)
+        if not self._was_made_up_for(effect):
+            effect = self._with_receipt(effect)
+            self._compensate(effect, effect)
         self._made_up_for.add(effect.id)
+
+    def _was_made_up_for(self, effect: Effect) -> bool:
+        """By a process that did not live to record it; one that has the receipt has only just called."""
+        way = self._way_back(effect)
+        if effect.receipt or not isinstance(way, Compensation) or not way.verify:
+            return False
+        effect = self._with_receipt(effect)
+        return self._verify_undo(just_now(effect), effect).standing is Standing.AFTER
+
+    def _with_receipt(self, effect: Effect) -> Effect:
+        """What its process did not live to tell, the probe may have seen."""
+        action = self._action(effect.change)
+        if effect.receipt or action.terms.verify is None:
+            return effect
+        seen = self._asker.look(effect, action, arguments_of(effect), expected=True)
+        return effect._replace(receipt={"result": kept(seen.receipt)}) if seen.receipt else effect
+
+    def _verify_made_up_for(self, effect: Effect) -> Sighting:
+        """As an undo is looked at: a payment stays to be seen beside its refund."""
+        way = self._way_back(effect)
+        if self._action(effect.change).terms.verify is None and not getattr(way, "verify", None):
+            return Sighting(Standing.BEFORE)
+        seen = self._verify_undo(just_now(effect), effect)
+        if seen.standing is Standing.AFTER:
+            return Sighting(Standing.BEFORE)
+        return Sighting(Standing.BETWEEN, seen.detail)
 
     def tidy(self, effect: Effect) -> None:
         """Nothing is held."""
@@ -210,9 +237,10 @@ class CallAdapter:
         for tries in range(way.retries + 1):
             if tries:
                 time.sleep(min(BACK_OFF * 2 ** (tries - 1), MOST))
+            self._processes.hold(undo.run, way.timeout)
             try:
                 returned = call(way.function, given, named, way.timeout, f"{undo.id}-undo")
-                told = undo._replace(receipt={"result": kept(returned)})
+                told = just_now(undo)._replace(receipt={"result": kept(returned)})
                 if undo.of is None or self._verify_undo(told, of).standing is Standing.AFTER:
                     return returned
                 why = "it was answered as done, and what it takes back is still there"
@@ -237,7 +265,7 @@ class CallAdapter:
         if undo.of is None:
             return Standing.BEFORE if way.honours_key else Standing.UNKNOWN
         try:
-            return self._verify_undo(undo, of).standing
+            return self._verify_undo(just_now(undo), of).standing
         except InDoubt:
             return Standing.UNKNOWN
 
@@ -246,10 +274,12 @@ class CallAdapter:
         way = self._way_back(of)
         arguments = arguments_of(of)
         if isinstance(way, Compensation) and way.verify:
-            done = undo_seen(undo, way, {KEY: undo_key(of), "receipt": result_of(of), **arguments})
+            done = self._asker.look_for_undo(
+                undo, way, {KEY: undo_key(of), "receipt": result_of(of), **arguments}
+            )
             return self._taken_back(undo, done, "its undo is not there")
         if action.terms.verify:
-            seen = self._asker.look(of, action, arguments, expected=False)
+            seen = self._asker.look(of, action, arguments, expected=False, undo=undo)
             return self._taken_back(
                 undo, not seen.there and not seen.wrong, seen.wrong or "it is still there"
             )
@@ -306,6 +336,11 @@ def _changed(action: Action, how: str) -> ActionMissing:
         f"The action {action.name} was changed since: it {how}.",
         hint="Nothing was called. Run the version that made the call, or take it back by hand.",
     )
+
+
+def just_now(effect: Effect) -> Effect:
+    """As if it had been begun now: the last try of it may have been."""
+    return effect._replace(at=0)
 
 
 def undo_key(of: Effect) -> str:

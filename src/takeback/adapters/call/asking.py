@@ -14,6 +14,7 @@ from takeback.errors import InDoubt, VerifyFailed
 from takeback.model.effect import Effect
 from takeback.model.run import Owner
 
+MOST = 10.0  # seconds that are waited before another try
 PATIENCE = 10.0  # seconds that are waited for something to appear; what takes longer is asked for again later
 FIRST, SLOWEST = 0.02, 0.5
 TRIES = 3
@@ -30,6 +31,9 @@ class Caller(NamedTuple):
 
     owner: Owner
     network: int  # namespace
+    # When it was about to call, in microseconds: by the clock on the wall, and since the machine was started.
+    at: int = 0
+    ticks: int = 0
 
 
 @cache
@@ -47,27 +51,62 @@ class Asker:
         self._processes = processes
 
     def here(self) -> Caller:
-        return Caller(self._processes.myself(), _network())
+        ticks = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+        return Caller(self._processes.myself(), _network(), time.time_ns() // 1000, ticks)
 
-    def look(self, effect: Effect, action: Action, arguments: Mapping[str, Any], *, expected: bool) -> Seen:
+    def look(
+        self,
+        effect: Effect,
+        action: Action,
+        arguments: Mapping[str, Any],
+        *,
+        expected: bool,
+        undo: Effect | None = None,
+    ) -> Seen:
         """What the action's probe sees, once it can be believed. `expected` is what will be seen in the end: something
-        that is only late. `InDoubt` while it cannot be told: nobody answers, or it may still change."""
-        begun = time.time()
+        that is only late. `InDoubt` while it cannot be told: nobody answers, or it may still change. With `undo` it is
+        that one which may be late."""
+        terms = action.terms
+
+        def ask() -> Seen:
+            return _ask(effect, action, arguments)
+
+        longest = _longest(terms.timeout, terms.retries)
+        return self._believed(undo or effect, ask, longest, terms.settles_in, expected)
+
+    def look_for_undo(self, undo: Effect, way: Compensation, offered: Mapping[str, Any]) -> bool:
+        assert way.verify
+        named = fitting(way.verify, offered)
+
+        def ask() -> Seen:
+            assert way.verify
+            found = _answer(undo, way.verify, named, way.timeout)
+            return Seen(found is not None and found is not False)
+
+        # Where keys are honoured it does no harm to be too early: it is called again, and is the same call.
+        longest = 0.0 if way.honours_key else _longest(way.timeout, way.retries)
+        return self._believed(undo, ask, longest, way.settles_in, expected=True).there
+
+    def _believed(
+        self, effect: Effect, ask: Callable[[], Seen], longest: float, settles_in: float, expected: bool
+    ) -> Seen:
+        begun = time.monotonic()
+        left = self._settled_in(effect, longest, settles_in)
         pause = FIRST
         while True:
-            seen = _ask(effect, action, arguments)
-            settled = self._settled_at(effect, action, begun)
-            if seen.wrong or seen.there is expected or time.time() >= settled:
+            seen = ask()
+            waited = time.monotonic() - begun
+            if seen.wrong or seen.there is expected or waited >= left:
                 return seen
-            if settled - begun > PATIENCE:
-                until = time.strftime("%H:%M:%S", time.localtime(settled))
+            if left > PATIENCE:
+                until = time.strftime("%H:%M:%S", time.localtime(time.time() + left - waited))
                 raise InDoubt(
                     f"{effect.change.summary}: it is {'still' if seen.there else 'not'} there, which may change until "
                     f"{until}.",
                     hint="It is asked about again when the store is next opened; `takeback recover` asks now.",
                     effect=effect.id,
                 )
-            time.sleep(min(pause, max(0.0, settled - time.time())))
+            time.sleep(min(pause, left - waited))
             pause = min(pause * 2, SLOWEST)
 
     def refuse_under_way(self, effect: Effect) -> None:
@@ -90,25 +129,33 @@ class Asker:
             return False
         return caller.network != _network() or under_way(effect.id)
 
-    def _settled_at(self, effect: Effect, action: Action, now: float) -> float:
-        """When what is seen will not change any more. A caller on another machine may be late itself, for as long as
-        its call may take; of one on this machine it is known when it has ended."""
-        called = effect.at / 1e6 if effect.at else now
+    def _settled_in(self, effect: Effect, longest: float, settles_in: float) -> float:
+        """Seconds until what is seen will not change any more. A caller on another machine may be late itself, for as
+        long as its call may take; of one on this machine it is known when it has ended."""
         caller = caller_of(effect)
         elsewhere = caller is not None and self._processes.alive(caller.owner) is None
-        longest = called + action.terms.timeout
-        return (longest if elsewhere else min(longest, now)) + action.terms.settles_in
+        left = longest - _ago(effect, None if elsewhere else caller, self.here())
+        return (left if elsewhere else min(left, 0.0)) + settles_in
 
 
-def undo_seen(undo: Effect, way: Compensation, offered: Mapping[str, Any]) -> bool:
-    assert way.verify
-    found = _answer(undo, way.verify, fitting(way.verify, offered), way.timeout)
-    return found is not None and found is not False
+def _longest(timeout: float, retries: int) -> float:
+    """Seconds after the intent until the last try has ended: before each further one it is waited and asked."""
+    return timeout + retries * (timeout * (1 + TRIES) + MOST + PATIENCE)
+
+
+def _ago(effect: Effect, caller: Caller | None, here: Caller) -> float:
+    """Seconds since the intent; by a clock that nobody sets, where it is the same one."""
+    if not effect.at:
+        return 0.0
+    if caller is None or not caller.ticks or caller.owner.boot != here.owner.boot:
+        return time.time() - effect.at / 1e6
+    until_intent = max(0.0, (effect.at - caller.at) / 1e6)
+    return (here.ticks - caller.ticks) / 1e6 - until_intent
 
 
 def caller_of(effect: Effect) -> Caller | None:
     given = effect.remedy.payload.get("caller") if effect.remedy else None
-    return Caller(Owner(*given[0]), given[1]) if given else None
+    return Caller(Owner(*given[0]), *given[1:]) if given else None
 
 
 def _ask(effect: Effect, action: Action, arguments: Mapping[str, Any]) -> Seen:
@@ -117,7 +164,7 @@ def _ask(effect: Effect, action: Action, arguments: Mapping[str, Any]) -> Seen:
     try:
         receipt = _answer(effect, probe, fitting(probe, {KEY: effect.key, **arguments}), action.terms.timeout)
     except VerifyFailed as wrong:
-        return Seen(False, wrong=str(wrong))
+        return Seen(False, wrong.receipt, str(wrong))
     return Seen(receipt is not None and receipt is not False, receipt)
 
 

@@ -95,7 +95,11 @@ def _step_json(step: "Step") -> dict[str, Any]:
 
 
 def _said(screen: Screen, step: "Step") -> str:
-    told = clean(step.says) if step.kind in ("change", "command") else f"{step.kind} {clean(step.says)!r}"
+    told = (
+        clean(step.says)
+        if step.kind in ("change", "command", "statement")
+        else f"{step.kind} {clean(step.says)!r}"
+    )
     if step.effect:
         told += f"  {screen.paint(short(step.effect.id), 'cyan')} {step.effect.state.value}"
     if "failed" in step.body:

@@ -90,7 +90,7 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
         import json
 
         screen.say(f"The agent's state at that point: {clean(json.dumps(result.state))}")
-    if result.outcome == "done" and result.undo:
+    if result.outcome == "done" and any(one.change.adapter != "call" for one in result.undo):
         screen.hint(_way_on(result, wanted.verb))
     return told_trouble(screen, errors)
 
@@ -190,6 +190,8 @@ def _amount(result: UndoResult) -> str:
     changed = sum(1 for one in paths if one.outcome is Outcome.UNDONE)
     wanted = changed + sum(1 for one in paths if one.outcome not in _GOOD)
     kind = "key" if all("#" in one.resource for one in paths) else "path"
+    if all(one.resource.startswith("call://") for one in paths):
+        kind = "call"
     files = [effect for effect in result.effects if not is_of_database(effect.change.resource)]
     if kind == "path" and all(_is_file(target) for effect in files for target in effect.targets):
         kind = "file"
