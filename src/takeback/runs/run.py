@@ -1,6 +1,5 @@
 """A run: one agent's stretch of work, held under a lease; kept or taken back as a whole."""
 
-import json
 import os
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -124,13 +123,14 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             self._refuse_ended()
             step, told = self._step_of_checkpoint(label)
             if step and step.record:
-                return checkpoints.from_record(step.record)
+                return checkpoints.with_state(self._blobs, checkpoints.from_record(step.record))
+            said = checkpoints.kept_state(self._blobs, self.id, state)
             draft = checkpoints.draft(
-                self.id, label, state, environment=environment, path=path, summary=summary
+                self.id, label, said, environment=environment, path=path, summary=summary
             )
             record = self._append(draft._replace(body=draft.body | told))
             self._since_checkpoint = 0
-            return checkpoints.from_record(record)
+            return checkpoints.with_state(self._blobs, checkpoints.from_record(record))
 
     def undo(
         self,
@@ -161,7 +161,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             self.refuse_in_transaction(one for one in wanted if not one.waits_for)
             if wanted and all(one.waits_for for one in wanted):
                 return dropped(self._parts, self._lease, wanted, dry_run)
-            state = json.loads(point.state) if point and point.state else None
+            state = checkpoints.state_of(self._blobs, point)
             return self._undo_all(wanted, wishes, dry_run, point)._replace(state=state)
 
     def _undo_all(
