@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from takeback.engine.undo import (
     refuse_untouched,
     roll_back,
 )
-from takeback.errors import AwaitingApproval, Misuse, ResourceUnreachable
+from takeback.errors import AwaitingApproval, Misuse, ResourceUnreachable, TakebackError
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, on_conflict_named
@@ -44,6 +44,9 @@ from takeback.storage.protocols import Blobs, Query
 if TYPE_CHECKING:
     from takeback.runs.sql import Sql
     from takeback.sandbox.sandbox import Sandbox
+
+
+_RETURN = "Return a result, or raise what went wrong; run.undo() takes back."
 
 
 class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
@@ -247,6 +250,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
 
     def close(self) -> None:
         """A normal end: what was done stays, and can still be undone on purpose until it is forgotten."""
+        self._refuse_in_workflow("Ending the run", _RETURN)
         self._end(RunState.KEPT)
         self._keep_up(self.id)
 
@@ -254,7 +258,8 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         """By its worker: what was done stays; `told` is the result, or the error."""
         with self._lock:
             self._end(RunState.KEPT, told)
-        self._keep_up(self.id)
+        with suppress(TakebackError):  # the next run that ends tries again to bring the store under its caps
+            self._keep_up(self.id)
 
     def play(self, replay: Replay) -> None:
         """By its worker: from now on each change is a step."""
@@ -281,6 +286,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
 
     def suspend(self, label: str) -> None:
         """Stop here, at a checkpoint, with nothing taken back; `tb.resume` goes on from there."""
+        self._refuse_in_workflow("Suspending the run", "Use run.sleep or run.wait.")
         with self._lock:
             self._refuse_ended()
             self._append(checkpoints.draft(self.id, label, automatic=True))
@@ -300,6 +306,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
 
     def take_back(self) -> UndoResult:
         """End the run by taking back everything that is not kept."""
+        self._refuse_in_workflow("Ending the run", _RETURN)
         return self._taken_back()[0]
 
     def _taken_back(self) -> tuple[UndoResult, int]:
