@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Corrupt,
         Denied,
         DidNotHappen,
+        Diverged,
         Drifted,
         Failed,
         Forgotten,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from takeback.model.settings import Settings
     from takeback.policy import checks
     from takeback.runs.run import Run
+    from takeback.runs.workflow import Workflow, workflow
 
 __version__ = "0.1.0"
 
@@ -62,6 +64,7 @@ _HOMES = {
     "takeback.model.run": ("Checkpoint", "RunInfo"),
     "takeback.model.settings": ("Settings",),
     "takeback.runs.run": ("Run",),
+    "takeback.runs.workflow": ("Workflow", "workflow"),
 }
 
 __all__ = [
@@ -81,6 +84,7 @@ __all__ = [
     "Corrupt",
     "Denied",
     "DidNotHappen",
+    "Diverged",
     "Drifted",
     "Effect",
     "Failed",
@@ -113,9 +117,11 @@ __all__ = [
     "UndoResult",
     "ValidationFailed",
     "VerifyFailed",
+    "Workflow",
     "action",
     "checks",
     "open",
+    "workflow",
 ]
 
 

@@ -1,5 +1,6 @@
 """Takeback: a store opened. The only place that wires the concrete parts together."""
 
+import json
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from takeback.deciding import Deciding
-from takeback.errors import LeaseHeld, Misuse, Refused, TakebackError, Unavailable
+from takeback.errors import LeaseHeld, Misuse, TakebackError, Unavailable
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
 from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
@@ -22,7 +23,8 @@ from takeback.runs.names import latest_first, name_of, names_of, run_of
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
-from takeback.upkeep import Upkeep, now
+from takeback.upkeep import now
+from takeback.workflows import Workflows
 
 if TYPE_CHECKING:
     from takeback.adapters.database.protocol import RowChange
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 _ALL = 1 << 40
 
 
-class Takeback(Upkeep, Deciding):
+class Takeback(Workflows, Deciding):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.recovered: tuple[Settled, ...] = ()
@@ -71,28 +73,13 @@ class Takeback(Upkeep, Deciding):
         open, not taken back, when such a process ends; let go of it with `run.leave()`."""
         self.store.refuse_if_suspect()
         # Looked for and made in one transaction: of several first commands one makes it and the others wait.
-        with self.store.database.write():
+        with self.store.together():
             for info in self.store.journal.runs(unfinished=True):
                 if info.name == name and info.on_death is OnDeath.LEAVE:
                     break
             else:
                 return self._open(name, agent, OnDeath.LEAVE)
         return self.resume(info, wait=wait)
-
-    def resume(self, run: "str | RunInfo", wait: float = 0) -> "Run":
-        """Go on with a run that was suspended or left open."""
-        info = self.find_run(run) if isinstance(run, str) else run
-        if info.state not in (RunState.OPEN, RunState.SUSPENDED):
-            raise Refused(f"Run {short(info.id)} has ended ({info.state.value}).", hint="Start another one.")
-        lease = self._acquire(info.id, wait)
-        # Asked again now that nobody else can add to it: keys are made from how many effects it has.
-        info = next(self.store.journal.runs((info.id,)))
-        if info.state not in (RunState.OPEN, RunState.SUSPENDED):
-            self.store.leases.release(lease)
-            raise Refused(f"Run {short(info.id)} has ended ({info.state.value}).", hint="Start another one.")
-        if info.state is RunState.SUSPENDED:
-            self.store.journal.append(lease, [Draft(Kind.OPEN, info.id, "", {"resumed": True})])
-        return self._run(info, lease)
 
     def _run(self, info: RunInfo, lease: Lease) -> "Run":
         from takeback.runs.run import Run
@@ -111,7 +98,7 @@ class Takeback(Upkeep, Deciding):
         if undoing:
             # How it was asked for: whoever has to finish it must do it the same way.
             body |= {"undoing": list(undoing), "on_conflict": on_conflict}
-        with self.store.database.write():
+        with self.store.together():
             lease = self._acquire(id, 0)
             (record,) = self.store.journal.append(lease, [Draft(Kind.OPEN, id, "", body)])
         return self._run(RunInfo(id, name, agent, RunState.OPEN, on_death, record.at), lease)
@@ -153,13 +140,31 @@ class Takeback(Upkeep, Deciding):
         on_conflict: str = "refuse",
         agent: str = "",
     ) -> UndoResult:
-        """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing."""
+        """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing. The
+        run of a workflow that has not ended ends with it."""
+        if not dry_run and (info := self._unfinished_workflow(what)):
+            return self._end_by_undo(
+                info,
+                lambda dry_run: self._undo_named(what, dry_run, cascade, with_needs, on_conflict, agent),
+            )
+        return self._undo_named(what, dry_run, cascade, with_needs, on_conflict, agent)
+
+    def _undo_named(
+        self,
+        what: "Effect | RunInfo | str | Sequence[Effect | str]",
+        dry_run: bool,
+        cascade: bool,
+        with_needs: bool,
+        on_conflict: str,
+        agent: str,
+    ) -> UndoResult:
         wanted = effects_of(self.store.journal, what)
         held = tuple(one for one in wanted if one.waits_for)
         made = tuple(one for one in wanted if not one.waits_for)
         result = UndoResult("done", (), ())
         if made:
             result = self._undo(made, dry_run, cascade, with_needs, on_conflict, agent)
+            self._wake_settled()
         if held:
             from takeback.runs.held import drop_all
 
@@ -177,8 +182,6 @@ class Takeback(Upkeep, Deciding):
 
     def undo_to(self, checkpoint: "Checkpoint | str", **wishes: Any) -> UndoResult:
         """Take back what the checkpoint's run did after it, newest first; the agent's own state comes with it."""
-        import json
-
         from takeback.engine.undo import not_kept
         from takeback.runs.checkpoints import find
 
@@ -334,15 +337,17 @@ class Takeback(Upkeep, Deciding):
         self.close()
 
 
-def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True) -> Takeback:
-    """The store at that path, made if it is not there. What a crashed process left behind is settled first, unless
-    `recover` is False; `tb.recovered` tells what that was. Where that cannot be done now (the disk is full) it is left,
-    `tb.unrecovered` says why, and looking works; the next one to open the store tries again."""
+def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, blobs: str = "") -> Takeback:
+    """The store at that path, or at a `postgresql://` address, made if it is not there. What a crashed process left
+    behind is settled first, unless `recover` is False; `tb.recovered` tells what that was. Where that cannot be done
+    now (the disk is full) it is left, `tb.unrecovered` says why, and looking works; the next one to open the store
+    tries again. `blobs` is for a store in PostgreSQL: `s3://bucket/prefix`, where its large blobs are; said once, it
+    is written in the store."""
     if path is not None and not os.fspath(path):
         raise Misuse(
             "An empty path names no store.", hint="Give a directory, or nothing for the usual store."
         )
-    tb = Takeback(open_store(os.fspath(path) if path is not None else default_path(), now))
+    tb = Takeback(open_store(os.fspath(path) if path is not None else default_path(), now, blobs))
     if recover and tb.needs_recovery():
         try:
             tb.recovered = tb._recover(stuck_too=False)  # pyright: ignore[reportPrivateUsage]

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from takeback.model.attention import DECIDED
 from takeback.model.effect import Effect, State, waits_for_approval
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Lease, OnDeath, RunState
@@ -15,8 +16,6 @@ from takeback.upkeep import now
 
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
-
-DECIDED, SETTLED = "decided", "settled"  # signals that wake a workflow, with the id of the effect
 
 
 class Deciding(ABC):
@@ -34,6 +33,10 @@ class Deciding(ABC):
 
     @abstractmethod
     def effect(self, id: str) -> Effect: ...
+
+    @abstractmethod
+    def _wake_settled(self) -> None:
+        """Whoever waited for what is settled now."""
 
     @abstractmethod
     def _leased(self, run: str) -> AbstractContextManager[Lease]: ...
@@ -60,7 +63,7 @@ class Deciding(ABC):
         self.store.refuse_if_suspect()
         effect = self.effect(name_of(id))
         decide(self.parts, effect, approved, by, answer, why)
-        self._wake(effect, DECIDED)
+        self._wake(effect)
         return self.effect(effect.id)
 
     def settle(self, effect: "Effect | str", happened: bool, *, receipt: Any = None, by: str = "") -> Effect:
@@ -74,12 +77,13 @@ class Deciding(ABC):
         refuse_unsettleable(found)
         with self._leased(found.run) as lease:
             settle(self.parts, lease, found, happened, receipt, by)
-        self._wake(found, SETTLED)
         recover(self.parts, myself(), now(), self._lease_lasts, only=found.run)
+        self._wake_settled()
         return self.effect(found.id)
 
-    def _wake(self, effect: Effect, what: str) -> None:
+    def _wake(self, effect: Effect) -> None:
+        """The workflow that waits for the decision."""
         for info in self.store.journal.runs((effect.run,)):
             if info.on_death is OnDeath.RESUME and info.state in (RunState.OPEN, RunState.SUSPENDED):
-                body = {"name": f"{what}:{effect.id}", "data": "null"}
+                body = {"name": f"{DECIDED}{effect.id}", "data": "null"}
                 self.store.journal.append(None, [Draft(Kind.SIGNAL, effect.run, "", body)])

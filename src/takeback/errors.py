@@ -129,6 +129,10 @@ class Stuck(TakebackError):
     exit_code = 4
 
 
+class Diverged(Stuck):
+    """A workflow's function no longer asks for what is recorded of its run."""
+
+
 class ByHand(Stuck):
     """The way back is a person's to go, or ours failed for good."""
 

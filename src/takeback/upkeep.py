@@ -13,12 +13,13 @@ from takeback.runs.dead import something_left
 from takeback.runs.names import id_of, names_of
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
-from takeback.storage.store import Store
+from takeback.storage.store import Store, open_store
 
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.engine.recover import Settled
     from takeback.retention.tiers import Decision
+    from takeback.storage.copying import Copied
 
 
 class Verified(NamedTuple):
@@ -48,7 +49,13 @@ class Upkeep(ABC):
 
     def recover(self) -> "tuple[Settled, ...]":
         """Settle what dead processes left behind; look again at what is stuck."""
-        return self._recover(stuck_too=True)
+        settled = self._recover(stuck_too=True)
+        self._wake_settled()
+        return settled
+
+    @abstractmethod
+    def _wake_settled(self) -> None:
+        """Whoever waits for a person to settle an effect goes on when it is."""
 
     def _recover(self, stuck_too: bool) -> "tuple[Settled, ...]":
         from takeback.engine.recover import recover
@@ -58,7 +65,7 @@ class Upkeep(ABC):
 
     def needs_recovery(self) -> bool:
         """Whether a dead process left something; cheap, asked each time a store is opened."""
-        if self.store.database.read_only or self.store.suspect():
+        if self.store.read_only or self.store.suspect():
             return False
         return something_left(self.store.journal, self.store.leases, now())
 
@@ -139,6 +146,17 @@ class Upkeep(ABC):
         size = self.store.bytes_on_disk(layers=False)  # forgetting files would not make boxes smaller
         if keep_up(self.parts, self.store.settings, now(), size, ended, self._held):
             self.sweep()
+
+    def copy_to(self, path: str, *, blobs: str = "") -> "Copied":
+        """A copy of this store, at a directory or a `postgresql://` address where there is none yet. Nobody writes to
+        this one meanwhile; an interrupted copy is gone on with when the same is asked for again."""
+        from takeback.storage.copying import copy_store
+
+        target = open_store(path, now, blobs, copying=self.store.name)
+        try:
+            return copy_store(self.store, target)
+        finally:
+            target.close()
 
     def size(self) -> int:
         """Bytes on disk."""

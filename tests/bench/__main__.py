@@ -15,7 +15,7 @@ from tests.bench.measure import Table, Wishes
 from tests.bench.report import as_json, machine, show, show_machine, summary
 
 NAMES = (
-    "writes", "growth", "scale", "trees", "startup", "entry", "boxes", "builds", "watches", "sessions",
+    "effects", "writes", "growth", "scale", "trees", "startup", "entry", "boxes", "builds", "watches", "sessions",
     "sqlite", "postgres", "mariadb", "redis",
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The shipped suite for both implementations, and random histories against a plain dictionary."""
+"""The shipped suite for every implementation, and random histories against a plain dictionary."""
 
 import os
 import sqlite3
@@ -16,9 +16,14 @@ from takeback.errors import StoreBusy
 from takeback.storage.blobs import StoredBlobs, create
 from takeback.storage.database import Database
 from takeback.storage.memory_blobs import MemoryBlobs
+from takeback.storage.postgres.database import PostgresDatabase
+from takeback.storage.postgres.objects import ObjectStore
+from takeback.storage.postgres.shelf import Objects, PostgresShelf, name_of
 from takeback.storage.protocols import Blobs
 from takeback.testing.blobs_durable_suite import DurableBlobsSuite
 from takeback.testing.blobs_suite import BlobsSuite, name, noise, text, whole
+from tests.conformance.postgres_scene import PostgresScene
+from tests.servers.postgres import PgDatabase
 
 
 class Clock:
@@ -123,6 +128,73 @@ class StoredScene:
         self.opened.clear()
 
 
+class PostgresBlobsScene:
+    def __init__(self, server: PgDatabase) -> None:
+        self.postgres = PostgresScene(server)
+        self.clock = Clock()
+        self.made: list[StoredBlobs] = []
+        self.database, self.blobs = self.open()
+
+    def objects(self) -> Objects | None:
+        return None
+
+    def open(self) -> tuple[PostgresDatabase, StoredBlobs]:
+        database = self.postgres.database()
+        shelf = PostgresShelf(database, self.objects(), self.clock)
+        self.made.append(StoredBlobs(database, "", self.clock, shelf))
+        return database, self.made[-1]
+
+    def commit(self) -> None:
+        with self.database.write():
+            pass
+
+    def fail_to_commit(self) -> None:
+        with pytest.raises(ZeroDivisionError), self.database.write():
+            raise ZeroDivisionError
+
+    def other(self) -> StoredBlobs:
+        return self.open()[1]
+
+    def die(self) -> None:
+        self.close()
+        self.database, self.blobs = self.open()
+
+    def damage(self, digest: str) -> None:
+        ((id, form, data, pack, position),) = self.database.read(
+            "SELECT blobs.id, form, data, pack, position FROM blobs LEFT JOIN blob_places USING (id) WHERE digest = ?",
+            (bytes.fromhex(digest),),
+        )
+        if form == 3:
+            self.damage(data[32:64].hex())
+        elif data is not None:
+            self.postgres.behind_its_back("UPDATE blobs SET data = %s WHERE id = %s", (flipped(data), id))
+        else:
+            self.damage_on_shelf(pack, position)
+
+    def damage_on_shelf(self, pack: int, position: int) -> None:
+        self.postgres.behind_its_back(
+            "UPDATE shelf SET data = set_byte(data, 102, 255 - get_byte(data, 102)) WHERE pack = %s AND position = %s",
+            (pack, position),
+        )
+
+    def wait(self, seconds: int) -> None:
+        self.clock.seconds += seconds
+
+    def size(self) -> int:
+        """What the server keeps for it, without what it will use again."""
+        ((kept,),) = self.database.read(
+            "SELECT (SELECT coalesce(sum(octet_length(data)), 0) FROM blobs)"
+            " + (SELECT coalesce(sum(length), 0) FROM shelf)"
+        )
+        return int(kept)
+
+    def close(self) -> None:
+        for blobs in self.made:
+            blobs.close()
+        self.made.clear()
+        self.postgres.close()
+
+
 def flipped(data: bytes) -> bytes:
     return data[:-1] + bytes([data[-1] ^ 1])
 
@@ -131,6 +203,48 @@ class TestMemoryBlobs(BlobsSuite):
     @pytest.fixture
     def scene(self) -> MemoryScene:
         return MemoryScene()
+
+
+class TestPostgresBlobs(DurableBlobsSuite):
+    @pytest.fixture
+    def scene(self, pg_database: PgDatabase) -> Iterator[PostgresBlobsScene]:
+        scene = PostgresBlobsScene(pg_database)
+        yield scene
+        scene.close()
+
+
+class ObjectsScene(PostgresBlobsScene):
+    def __init__(self, server: PgDatabase, bucket: str) -> None:
+        self.bucket = bucket
+        super().__init__(server)
+
+    def objects(self) -> ObjectStore:
+        return ObjectStore(self.bucket)
+
+    def damage_on_shelf(self, pack: int, position: int) -> None:
+        name = name_of(pack, position)
+        data = bytearray(self.objects().get(name))
+        data[102] ^= 255
+        self.objects().put(name, bytes(data))
+
+
+class TestBlobsInAnObjectStore(DurableBlobsSuite):
+    @pytest.fixture
+    def scene(self, pg_database: PgDatabase, bucket: str) -> Iterator[ObjectsScene]:
+        scene = ObjectsScene(pg_database, bucket)
+        yield scene
+        scene.close()
+
+    def test_large_blobs_are_there_and_nowhere_else_and_go_with_a_sweep(self, scene: ObjectsScene) -> None:
+        digest = scene.blobs.put(noise(300_000))
+        scene.commit()
+        ((pack, position, data),) = scene.database.read("SELECT pack, position, data FROM shelf")
+        assert data is None
+        assert len(scene.objects().get(name_of(pack, position))) > 300_000
+        assert whole(scene.other(), digest) == noise(300_000)
+        scene.blobs.sweep(lambda: (), 0)
+        with pytest.raises(FileNotFoundError):
+            scene.objects().get(name_of(pack, position))
 
 
 class TestStoredBlobs(DurableBlobsSuite):

@@ -1,15 +1,19 @@
-"""Both journals, held to the same suite."""
+"""Every journal, held to the same suite."""
 
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from takeback.model.effect import State
+from takeback.model.effect import TRANSITIONS, State
+from takeback.model.record import Kind
 from takeback.model.run import NEVER
 from takeback.storage import store
+from takeback.storage.bodies import deflated
 from takeback.storage.database import Database
 from takeback.storage.leases import SqliteLeases
 from takeback.storage.memory import MemoryJournal, MemoryLeases
@@ -18,6 +22,9 @@ from takeback.storage.sqlite import SqliteJournal
 from takeback.testing.fakes import Clock, Processes, submitting
 from takeback.testing.fakes import closing as ended
 from takeback.testing.journal_queries_suite import DurableJournalSuite, JournalQueriesSuite
+from takeback.testing.journal_suite import Books
+from tests.conformance.postgres_scene import PostgresScene
+from tests.servers.postgres import PgDatabase
 
 
 def new_database(path: Path) -> None:
@@ -111,6 +118,16 @@ class TestSqliteJournal(DurableJournalSuite):
         ):
             connection.execute(sql)
 
+    def test_what_is_said_of_a_run_is_read_without_the_rest_of_the_journal(self, tmp_path: Path) -> None:
+        journal, _ = self.make(tmp_path, Clock(), Processes())
+        said: list[str] = []
+        connection = self.opened[0]._connection  # pyright: ignore[reportPrivateUsage]
+        connection.set_trace_callback(said.append)
+        of_a_run = (Kind.OPEN, Kind.CLOSE, Kind.REMEMBER, Kind.CHECKPOINT, Kind.SIGNAL)
+        assert list(journal.records(run="run", kinds=of_a_run)) == []
+        (plan,) = connection.execute(f"EXPLAIN QUERY PLAN {said[-1]}").fetchall()
+        assert "INDEX records_of_runs (run=" in plan[3]
+
     def test_a_claim_reads_neither_ended_runs_nor_those_that_are_not_due(self, tmp_path: Path) -> None:
         """Counted in steps of SQLite's machine, which no clock disturbs."""
         clock, processes = Clock(), Processes()
@@ -148,6 +165,99 @@ class TestSqliteJournal(DurableJournalSuite):
         add("kept", 0)
         add("suspended", NEVER)
         assert steps() <= 1.5 * alone
+
+
+class TestPostgresJournal(DurableJournalSuite):
+    @pytest.fixture(autouse=True)
+    def server(self, pg_database: PgDatabase) -> Iterator[None]:
+        self.scene = PostgresScene(pg_database)
+        yield
+        self.scene.close()
+
+    def make(self, directory: Path, clock: Clock, processes: Processes) -> tuple[Journal, Leases]:
+        return self.scene.books(clock, processes)
+
+    def again(self, directory: Path, clock: Clock, processes: Processes) -> tuple[Journal, Leases]:
+        return self.scene.books(clock, processes)
+
+    def pass_seconds(self, books: Books, seconds: int) -> None:
+        books.clock.pass_seconds(seconds)
+        self.scene.age_leases(seconds)
+
+    def damage(self, directory: Path, seq: int, column: str, value: object) -> None:
+        if column == "body":
+            value = deflated(str(value).encode())
+        self.scene.behind_its_back(f"UPDATE records SET {column} = %s WHERE seq = %s", (value, seq))
+
+    def remove(self, directory: Path, seq: int) -> None:
+        self.scene.behind_its_back("DELETE FROM records WHERE seq = %s", (seq,))
+
+    def lie(self, directory: Path, effect: str, state: State) -> None:
+        self.scene.behind_its_back("UPDATE effects SET state = %s WHERE id = %s", (state.value, effect))
+
+    @pytest.mark.parametrize(
+        "lie",
+        ["due_at = 5", "awaits = 'paid'", "workflow = 'pay'", "key = ''", "note = 'x'", "on_death = 'keep'"],
+    )
+    def test_a_run_that_is_listed_otherwise_than_its_records_say_is_found(
+        self, books: Books, lie: str
+    ) -> None:
+        books.journal.append(None, [submitting("run", "deploy", key="k")])
+        assert not list(books.journal.check())
+        self.scene.behind_its_back(f"UPDATE runs SET {lie}")
+        (finding,) = books.journal.check()
+        assert lie.split(maxsplit=1)[0] in finding
+
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "UPDATE takeback_store.records SET at = 1",
+            "DELETE FROM takeback_store.records",
+            "TRUNCATE takeback_store.records",
+            "INSERT INTO takeback_store.records SELECT 99, at, 'done', run, 'e', NULL, hash, body"
+            " FROM takeback_store.records WHERE kind = 'done'",
+            "INSERT INTO takeback_store.records SELECT 99, at, 'abort', run, 'e', NULL, hash, body"
+            " FROM takeback_store.records WHERE kind = 'done'",
+            "INSERT INTO takeback_store.records SELECT 99, at, kind, run, effect, token, hash, body"
+            " FROM takeback_store.records WHERE seq = 1",
+            "UPDATE takeback_store.effects SET key = 'k' WHERE id = 'f'",
+            "UPDATE takeback_store.runs SET state = 'open'",
+            "UPDATE takeback_store.runs SET state = 'nonsense'",
+            "DELETE FROM takeback_store.runs",
+            "TRUNCATE takeback_store.runs",
+            "UPDATE takeback_store.leases SET generation = 1",
+            "UPDATE takeback_store.leases SET pid = 7",
+            "DELETE FROM takeback_store.leases",
+            "INSERT INTO takeback_store.runs (id, name, agent, state, on_death, opened_at, key)"
+            " VALUES ('x', '', '', 'open', 'resume', 1, 'k')",
+        ],
+    )
+    def test_the_database_itself_holds_what_must_hold(self, books: Books, sql: str) -> None:
+        books.journal.append(None, [submitting("run", "deploy", key="k")])
+        books.leases.release(books.lease("run"))
+        lease = books.lease("run")
+        books.make(lease, "e", key="k")
+        books.make(lease, "f", "file:///b")
+        books.journal.append(lease, [ended("run")])
+        before = books.picture()
+        with pytest.raises(psycopg.errors.IntegrityError):
+            self.scene.as_anyone(sql)
+        assert books.picture() == before
+
+    def test_the_function_moves_states_exactly_as_the_model_does(self, books: Books) -> None:
+        """One table in Python, one function there: they must not drift."""
+        states = [None, *State]
+        events = [*dict.fromkeys(event for _, event in TRANSITIONS)]
+        with psycopg.connect(self.scene.server.url, autocommit=True) as connection:
+            for state, event in product(states, events):
+                asked = "select takeback_store.moved(%s, %s, 1)"
+                after = TRANSITIONS.get((state, event))
+                if after:
+                    (found,) = connection.execute(asked, (state and state.value, str(event))).fetchone() or ()
+                    assert found == after
+                else:
+                    with pytest.raises(psycopg.Error, match="cannot follow"):
+                        connection.execute(asked, (state and state.value, str(event)))
 
 
 class TestMemoryJournal(JournalQueriesSuite):

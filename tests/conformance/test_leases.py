@@ -1,4 +1,4 @@
-"""Both kinds of leases, held to the same suite."""
+"""Every kind of leases, held to the same suite."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,8 +10,10 @@ from takeback.storage.leases import SqliteLeases
 from takeback.storage.memory import MemoryLeases
 from takeback.storage.protocols import Leases
 from takeback.testing.fakes import Clock, Processes
-from takeback.testing.leases_suite import DurableLeasesSuite, LeasesSuite
+from takeback.testing.leases_suite import DurableLeasesSuite, LeasesSuite, Scene
+from tests.conformance.postgres_scene import PostgresScene
 from tests.conformance.test_journal import new_database
+from tests.servers.postgres import PgDatabase
 
 
 class TestSqliteLeases(DurableLeasesSuite):
@@ -32,6 +34,24 @@ class TestSqliteLeases(DurableLeasesSuite):
             self.opened.append(Database(str(path)))
             return SqliteLeases(self.opened[-1], processes.alive, clock)
 
+        return another(), another
+
+
+class TestPostgresLeases(DurableLeasesSuite):
+    @pytest.fixture(autouse=True)
+    def server(self, pg_database: PgDatabase) -> Iterator[None]:
+        self.postgres = PostgresScene(pg_database)
+        yield
+        self.postgres.close()
+
+    def pass_seconds(self, scene: Scene, seconds: int) -> None:
+        scene.clock.pass_seconds(seconds)
+        self.postgres.age_leases(seconds)
+
+    def make(
+        self, directory: Path, processes: Processes, clock: Clock
+    ) -> tuple[Leases, Callable[[], Leases]]:
+        another = self.postgres.leases(processes)
         return another(), another
 
 

@@ -12,7 +12,10 @@ from tests.docs import databases
 from tests.docs.pages import ROOT, generated, name_of, pages, rows, with_generated
 
 SOURCE = ROOT / "src" / "takeback"
-INTERNAL = ("parts", "lease")  # for our own front ends
+INTERNAL = (  # for our own front ends, and for workers
+    "parts", "lease", "submit_named", "worker", "end_workflow", "play", "progress", "close_databases",
+    "suspend_workflow",
+)  # fmt: skip
 
 
 # -- the life of an effect
@@ -168,6 +171,13 @@ def python_run() -> str:
     return _methods("runs/verbs.py", "Verbs") + _methods("runs/run.py", "Run")
 
 
+def python_workflows() -> str:
+    decorator = [node for node in _tree("runs/workflow.py").body if _named(node, "workflow")][-1]
+    return (
+        _function(decorator) + _methods("workflows.py", "Workflows") + _methods("runs/durable.py", "Durable")
+    )
+
+
 def python_commands() -> str:
     return _methods("runs/commands.py", "Commands") + _methods("runs/watch.py", "Watching")
 
@@ -233,10 +243,14 @@ def _named(node: ast.stmt, name: str) -> bool:
 def _methods(file: str, name: str) -> str:
     found = next(node for node in _tree(file).body if _named(node, name))
     assert isinstance(found, ast.ClassDef)
-    methods = [node for node in found.body if isinstance(node, ast.FunctionDef)]
+    methods = [node for node in found.body if isinstance(node, ast.FunctionDef) and not _abstract(node)]
     return "".join(
         _function(node) for node in methods if not node.name.startswith("_") and node.name not in INTERNAL
     )
+
+
+def _abstract(node: ast.FunctionDef) -> bool:
+    return any(ast.unparse(mark) == "abstractmethod" for mark in node.decorator_list)
 
 
 class _Unquoted(ast.NodeTransformer):
@@ -287,6 +301,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "python-open": python_open,
     "python-takeback": python_takeback,
     "python-run": python_run,
+    "python-workflows": python_workflows,
     "python-commands": python_commands,
     "python-databases": python_databases,
     "python-sql": python_sql,

@@ -45,6 +45,10 @@ COMMANDS = {
     "pending": "pending {waiting}",
     "approve": "approve {waiting} --by bea --answer by~hand",
     "deny": "deny {waiting} --by bea",
+    "submit": "submit flows:greet",
+    "signal": "signal greet go",
+    "resume": "resume greet",
+    "worker": "worker flows --until-idle",
 }
 CALL = """
 import takeback
@@ -58,6 +62,14 @@ with takeback.open() as tb, tb.run("shop") as run:
         run.call(order)
     except takeback.TakebackError as told:
         print(told.effect)
+"""
+
+
+FLOW = """
+import takeback
+@takeback.workflow
+def greet(run):
+    return "hello"
 """
 
 
@@ -110,6 +122,7 @@ def test_each_command_gives_the_fields_the_page_lists(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.json").write_text('{"a": 1}\n')
     (tmp_path / "d.db").touch()
+    (tmp_path / "flows.py").write_text(FLOW)
     effect = [name.strip() for row in table(PAGE, "An effect") for name in row[0].split(",")]
     checkpoint = re.findall(r"`(\w+)`", written()["checkpoint"])
     undo = ["outcome", "effects", "targets", "undo"]
@@ -120,6 +133,8 @@ def test_each_command_gives_the_fields_the_page_lists(
         listed = re.findall(
             r"`(\w+)`", fields.partition(";")[0].removeprefix("a list of proposals: ").partition(":")[0]
         )
+        if fields.startswith("a run, with"):
+            listed = [*re.findall(r"`(\w+)`", written()["runs"])[:-1], *listed]
         if "an effect" in fields:
             listed = [*listed[:1], *effect] if listed[:1] == ["changed"] else [*effect, *listed]
         if "list of" in fields and isinstance(given, list):

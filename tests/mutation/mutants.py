@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant(
         "a blob is durable before a record names it",
         "storage/database.py",
-        (("                        flush(self._connection)\n", "                        pass\n"),),
+        (("                    flush(connection)\n", "                    pass\n"),),
         (BOUNDARIES, "-k", "undo_killed_at_any_boundary"),
     ),
     Mutant(
@@ -93,7 +93,30 @@ MUTANTS = (
     Mutant(
         "one effect in flight per resource",
         "storage/appending.py",
-        (("        _refuse_overlap(connection, record)\n", "        pass\n"),),
+        (("        refuse_overlap(connection, record)\n", "        pass\n"),),
+        ("tests/conformance/test_journal.py",),
+    ),
+    Mutant(
+        "one effect in flight per resource, also of those that are not listed yet",
+        "storage/unlisted.py",
+        (("            refuse_overlap(connection, record, held, ended)\n", "            pass\n"),),
+        ("tests/conformance/test_journal.py",),
+    ),
+    Mutant(
+        "only the newest lease may append what is listed later",
+        "storage/unlisted.py",
+        (("        if row[2] != lease.generation:\n", "        if False:\n"),),
+        ("tests/conformance/test_journal.py",),
+    ),
+    Mutant(
+        "what others have appended is listed before anything is added",
+        "storage/unlisted.py",
+        (
+            (
+                "        return self._seq == seq and self._listed == listed\n",
+                "        return True\n",
+            ),
+        ),
         ("tests/conformance/test_journal.py",),
     ),
     Mutant(

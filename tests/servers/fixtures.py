@@ -5,12 +5,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import pytest
 
 from tests.servers import mariadb as maria
+from tests.servers import objects
 from tests.servers import postgres as pg
 from tests.servers import redis as dictionary
 from tests.servers.place import Place, place
@@ -28,6 +30,7 @@ class _Database(Protocol):
     def drop(self) -> None: ...
 
 
+_NUMBERS = count(1)
 _S = TypeVar("_S", bound=_Server)
 _D = TypeVar("_D", bound=_Database)
 
@@ -108,6 +111,20 @@ def redis_server(server_place: Place) -> Iterator[dictionary.Redis]:
     program = needed(dictionary.of_the_system(), "redis-tools")
     with running(dictionary.Redis(program, server_place.own / "redis")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def object_server() -> Iterator[str]:
+    """Speaks like S3."""
+    with objects.serving() as address:
+        yield address
+
+
+@pytest.fixture
+def bucket(object_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Empty, `s3://…`."""
+    with objects.bucket(object_server, f"bucket-{next(_NUMBERS)}", monkeypatch) as found:
+        yield found
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import selectors
 import socket
 import threading
 import time
+from contextlib import suppress
 from urllib.parse import urlsplit, urlunsplit
 
 _DEAF = 0.2  # seconds from the first answer that is lost until the connection is gone
@@ -28,7 +29,9 @@ class Wire:
             socket.socket, float
         ] = {}  # clients that hear nothing more, and until when they live
         self._asked: list[str] = []
-        self._waits = ""  # for a commit: "deaf", or "seen" for one who wants to know
+        self._waits = ""  # for a commit: "deaf", "lost", or "seen" for one who wants to know
+        self._words = _COMMIT
+        self.close_after = False  # after somebody was deafened nobody gets through any more
         self._seen = threading.Event()
         self._selector = selectors.DefaultSelector()
         for one in (self._listener, self._woken):
@@ -46,13 +49,20 @@ class Wire:
         """Every connection that there is."""
         self._ask("cut")
 
-    def deafen(self) -> None:
-        """Whoever commits next: it arrives, and the answer does not; soon the connection is gone."""
+    def deafen(self, words: bytes = b"") -> None:
+        """Whoever commits next, or says these words: it arrives, the answer does not, soon the connection is gone."""
+        self._words = re.compile(re.escape(words)) if words else _COMMIT
         self._waits = "deaf"
+
+    def lose(self, words: bytes) -> None:
+        """Whoever says these words next: they do not arrive, and the connection is gone."""
+        self._words = re.compile(re.escape(words))
+        self._waits = "lost"
 
     def wait_for_commit(self, most: float) -> None:
         """Until one is on its way to the server, or so many seconds."""
         self._seen.clear()
+        self._words = _COMMIT
         self._waits = "seen"
         self._seen.wait(most)
         self._waits = ""
@@ -63,7 +73,8 @@ class Wire:
 
     def _ask(self, what: str) -> None:
         self._asked.append(what)
-        self._wake.send(b".")
+        with suppress(OSError):  # it may have seen it already, and be gone
+            self._wake.send(b".")
 
     def _pass_on(self) -> None:
         while True:
@@ -93,6 +104,9 @@ class Wire:
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
+        if self.close_after and not self._waits:
+            client.close()
+            return
         try:
             server = socket.create_connection(("127.0.0.1", self._to))
         except OSError:
@@ -111,8 +125,13 @@ class Wire:
             if not data:
                 self._drop(one)
             elif other not in self._deaf:
+                waited_for = self._waits and one in self._clients and self._words.search(data)
+                if waited_for and self._waits == "lost":
+                    self._waits = ""
+                    self._drop(one)
+                    return
                 other.sendall(data)
-                if self._waits and one in self._clients and _COMMIT.search(data):
+                if waited_for:
                     self._a_commit(one)
         except OSError:
             self._drop(one)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from takeback.errors import TakebackError
 from takeback.model.ids import short
-from takeback.storage.store import Store, exists
+from takeback.storage.store import Store, exists, is_remote, local_path
 
 GOOD, WEAK, BAD = "good", "weak", "bad"
 _OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
@@ -31,8 +31,8 @@ def examine(path: str, here: str) -> Iterator[Finding]:
     yield _zstd()
     yield _git()
     yield from _configuration_formats()
-    whole = os.path.abspath(path)
-    yield _store(whole)
+    whole = os.path.abspath(local_path(path))
+    yield _remote(path) if is_remote(path) else _store(whole)
     yield from _filesystem("store", _nearest(whole))
     if here:
         yield from _filesystem("here", here)
@@ -159,6 +159,18 @@ def _store(path: str) -> Finding:
             "store", WEAK, f"{path} is read-only: looking works, changes are refused", "Make it writable."
         )
     return Finding("store", GOOD, f"{path}, mode {mode:04o}, yours alone")
+
+
+def _remote(address: str) -> Finding:
+    """Whether it answers; what only this machine has of it is looked at like a store on disk."""
+    from takeback.model.database import without_password
+
+    shown = without_password(address)
+    try:
+        there = exists(address)
+    except TakebackError as error:
+        return Finding("store", BAD, str(error), error.hint)
+    return Finding("store", GOOD, shown if there else f"{shown}: not there yet, made with the first change")
 
 
 def _nearest(path: str) -> str:

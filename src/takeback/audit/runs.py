@@ -16,8 +16,8 @@ SELECT r.id, u.n FROM (SELECT +run AS run, count(*) AS n FROM effects WHERE undo
 JOIN runs r ON r.number = u.run
 """
 _TOUCHED = """
-SELECT DISTINCT r.id FROM effects u CROSS JOIN effects e ON e.id = u.undoes CROSS JOIN runs r ON r.number = e.run
-WHERE u.undoes <> ''
+SELECT DISTINCT r.id FROM effects u CROSS JOIN effects e CROSS JOIN runs r
+WHERE u.undoes <> '' AND e.id = u.undoes AND r.number = e.run
 """
 _STATES = """
 SELECT state, count(*) FROM effects
@@ -34,7 +34,7 @@ class RunNow(NamedTuple):
 
 
 def as_they_stand(store: Store, infos: Sequence[RunInfo]) -> tuple[RunNow, ...]:
-    read = store.database.read
+    read = store.read
     undos: dict[str, int] = dict(read(_UNDOS))
     touched: set[str] = {run for (run,) in read(_TOUCHED)}
     found: list[RunNow] = []

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from takeback.audit.runs import RunNow, as_they_stand
+from takeback.model.attention import needs_attention, overdue
 from takeback.model.effect import COMMAND, PERSON, Effect, State
-from takeback.model.run import OnDeath, RunState
+from takeback.model.run import OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store
@@ -34,6 +35,8 @@ class Status(NamedTuple):
     settings: Settings
     suspect: bool
     read_only: bool
+    attention: tuple[RunInfo, ...]  # runs of workflows that cannot go on without a person
+    unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker takes
 
     @property
     def open(self) -> int:
@@ -43,19 +46,20 @@ class Status(NamedTuple):
         return sum(1 for run in self.unfinished if run.state is state)
 
 
-def look(store: Store, size: int) -> Status:
+def look(store: Store, size: int, now: int) -> Status:
     tally = store.journal.tally()
     proposed = store.journal.effects(Query(states=(State.PROPOSED,)))
     states = {state.value: tally.get(state.value, 0) for state in State}
     kept, forgotten = tally.get("kept", 0), tally.get("forgotten", 0)
     forgettable, undos = max(0, kept - forgotten), 0
-    for state, was_kept, was_forgotten, count in store.database.read(_UNDOS):
+    unfinished = tuple(store.journal.runs(unfinished=True))
+    for state, was_kept, was_forgotten, count in store.read(_UNDOS):
         states[state] -= count
         undos += count if state == State.DONE else 0
         kept -= count if was_kept else 0
         forgotten -= count if was_forgotten else 0
     return Status(
-        path=store.path,
+        path=store.name,
         size=size,
         records=tally["records"],
         states=states,
@@ -64,10 +68,14 @@ def look(store: Store, size: int) -> Status:
         forgotten=forgotten,
         forgettable=forgettable,
         held=tuple(one for one in proposed if one.waits_for == PERSON),
-        unfinished=as_they_stand(store, tuple(store.journal.runs(unfinished=True))),
+        unfinished=as_they_stand(store, unfinished),
         settings=store.settings,
         suspect=store.suspect(),
-        read_only=store.database.read_only,
+        read_only=store.read_only,
+        attention=tuple(info for info in unfinished if needs_attention(info)),
+        unclaimed=tuple(
+            info for info in unfinished if overdue(info, now) and store.leases.free(info.id, now)
+        ),
     )
 
 
@@ -119,6 +127,8 @@ def status_json(status: Status) -> dict[str, Any]:
             "open": status.runs(RunState.OPEN),
             "suspended": status.runs(RunState.SUSPENDED),
         },
+        "attention": [info.id for info in status.attention],
+        "unclaimed": [info.id for info in status.unclaimed],
         "settings": status.settings._asdict(),
         "suspect": status.suspect,
         "read_only": status.read_only,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from takeback.model.database import from_json, resource_of
 from takeback.model.effect import Effect
 from takeback.model.record import Record
-from takeback.model.run import Checkpoint
+from takeback.model.run import NEVER, Checkpoint, RunInfo
 
 if TYPE_CHECKING:
     from takeback.audit.runs import RunNow
@@ -76,18 +76,30 @@ def record_json(record: Record) -> dict[str, Any]:
 
 
 def run_json(run: "RunNow") -> dict[str, Any]:
-    info = run.info
-    return {
+    told = run_info_json(run.info) | {"state": run.state.value, "effects": run.effects}
+    return told | {"undos": run.undos}
+
+
+def run_info_json(info: RunInfo) -> dict[str, Any]:
+    told: dict[str, Any] = {
         "id": info.id,
         "name": info.name,
         "agent": info.agent,
-        "state": run.state.value,
+        "state": info.state.value,
         "on_death": info.on_death.value,
         "opened_at": iso(info.opened_at),
         "closed_at": iso(info.closed_at),
-        "effects": run.effects,
-        "undos": run.undos,
+        "effects": info.effects,
     }
+    if info.workflow:
+        told |= {
+            "workflow": info.workflow,
+            "key": info.key,
+            "due_at": iso(info.due_at) if info.due_at < NEVER else None,
+            "awaits": info.awaits or None,
+            "note": info.note,
+        }
+    return told
 
 
 def checkpoint_json(point: Checkpoint) -> dict[str, Any]:

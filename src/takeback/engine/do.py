@@ -57,6 +57,8 @@ class Terms(NamedTuple):
     taken: Remedy | None = None
     # From the intent to the outcome a signal waits; before that it may stop the whole thing.
     held_back: Callable[[], AbstractContextManager[None]] = nullcontext
+    step: int = 0  # of a workflow
+    asked: str = ""  # what that step asked for, as a digest
 
 
 def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
@@ -156,6 +158,8 @@ def proposed(lease: Lease, change: Change, terms: Terms) -> Effect:
         needs=terms.needs,
         undoes=terms.undoes.id if terms.undoes else "",
         of=terms.undoes,
+        step=terms.step,
+        asked=terms.asked,
     )
 
 

@@ -1,6 +1,6 @@
 """After a crash: settle every open effect, then let dead runs follow their own policy."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter
@@ -273,13 +273,16 @@ def _end(parts: Parts, lease: Lease, info: RunInfo, unwatched: Collection[str] =
     return _told(parts, result, info)
 
 
-def close_rolled_back(parts: Parts, lease: Lease, result: UndoResult, outcome: str) -> bool:
-    """A run ends only when nothing more can be done for it; else it stays open, and the next recovery goes on."""
+def close_rolled_back(
+    parts: Parts, lease: Lease, result: UndoResult, outcome: str, told: Mapping[str, Any] | None = None
+) -> bool:
+    """A run ends only when nothing more can be done for it; else it stays open, and the next recovery goes on. `told`
+    is what else is recorded of its end."""
     ends = not result.postponed and not _cannot_end(parts, lease.run)
     if outcome == RunState.UNDONE and result.outcome != "done":
         outcome = RunState.PARTLY.value
     if ends:
-        parts.journal.append(lease, [Draft(Kind.CLOSE, lease.run, "", {"outcome": outcome})])
+        parts.journal.append(lease, [Draft(Kind.CLOSE, lease.run, "", {"outcome": outcome, **(told or {})})])
     return ends
 
 

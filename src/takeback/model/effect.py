@@ -78,6 +78,7 @@ class Effect(NamedTuple):
     at: int = 0
     told: int = 0  # the record that says what it is: its intent, or its proposal until then
     step: int = 0  # which durable operation of a workflow function it is, from 1; 0 in ordinary runs
+    asked: str = ""  # what that operation asked for, as a digest: a replay must ask for the same
     of: "Effect | None" = None  # for an undo, the effect it takes back; not stored, looked up
 
     @property
@@ -140,6 +141,7 @@ def intent_body(effect: Effect, remedy: dict[str, Any] | None) -> dict[str, Any]
         "reason": effect.reason,
         "remedy": remedy,
         "step": effect.step,
+        "asked": effect.asked,
     }
     return body | {name: value for name, value in optional.items() if value}
 
@@ -163,4 +165,5 @@ def from_intent(record: Record, agent: str, state: State) -> Effect:
         remedy=from_json(remedy) if remedy else None,
         at=record.at,
         step=body.get("step", 0),
+        asked=body.get("asked", ""),
     )

@@ -102,7 +102,8 @@ def _undone(undo: Life, find: Find, where: str) -> tuple[Life, ...]:
 
 
 def refuse_unfit_run(record: Record, run: RunState | None, in_flight: bool, proposed: bool = False) -> None:
-    """An effect is born in an open run, and a run ends with nothing in flight: else the effect would be nobody's.
+    """An effect is born in an open run, and a run ends with nothing in flight: else the effect would be nobody's. One
+    that is suspended has not ended: whoever goes on with it settles what it left.
     What was `proposed` and waits for a person outlives its run, and may be made when that has ended."""
     outlives = (
         record.kind is Kind.PROPOSE and waits(record.body.get("args", {})) == PERSON and run is not None
@@ -112,7 +113,7 @@ def refuse_unfit_run(record: Record, run: RunState | None, in_flight: bool, prop
         raise RecordInvalid(
             f"Record {record.seq}: run {short(record.run)} is {state} and takes no new effects."
         )
-    if record.kind is Kind.CLOSE and in_flight:
+    if record.kind is Kind.CLOSE and in_flight and record.body.get("outcome") != RunState.SUSPENDED:
         raise RecordInvalid(
             f"Record {record.seq}: run {short(record.run)} has an effect in flight and cannot end."
         )

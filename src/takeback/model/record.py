@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from takeback.errors import Misuse
 
 GENESIS = bytes(32)
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False)
 
 
 class Kind(StrEnum):

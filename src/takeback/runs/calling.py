@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from takeback.errors import Misuse
 from takeback.model.change import Change
 from takeback.model.effect import Effect, State, waits_for_approval
-from takeback.model.record import Draft
 from takeback.model.run import RunInfo
+from takeback.runs.changing import Changing
 from takeback.runs.names import names_of
 from takeback.runs.spent import Past, answer, forked, past_of, went_back
 from takeback.runs.verbs import Options
@@ -20,19 +20,8 @@ if TYPE_CHECKING:
     from takeback.engine.parts import Parts
 
 
-class Calling(ABC):
-    _parts: "Parts"
+class Calling(Changing, ABC):
     _past: Past | None  # None: the journal was not asked yet
-
-    @property
-    @abstractmethod
-    def id(self) -> str: ...
-
-    @abstractmethod
-    def _append(self, draft: Draft) -> Any: ...
-
-    @abstractmethod
-    def _change(self, build: Callable[[], Change], options: Options) -> Effect | None: ...
 
     @abstractmethod
     def _outlast(self, seconds: float) -> None:
@@ -73,9 +62,13 @@ class Calling(ABC):
         keys, new approvals."""
         if not isinstance(reason, str) or not reason.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Misuse("A fork needs a reason.", hint='For example run.fork("the customer asked again").')
-        past = self._known_past()
-        self._append(forked(self.id, reason))
-        self._past = Past((), past.forks + 1)
+
+        def fork() -> None:
+            past = self._known_past()
+            self._append(forked(self.id, reason))
+            self._past = Past((), past.forks + 1)
+
+        self._forked(reason, fork)
 
     def _known_past(self) -> Past:
         if self._past is None:

@@ -1,16 +1,14 @@
 """A run: one agent's stretch of work, held under a lease; kept or taken back as a whole."""
 
-import hashlib
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from takeback.engine.do import Terms, do
+from takeback.engine.do import Terms
 from takeback.engine.parts import Parts
 from takeback.engine.plan import Wishes, plan_undo
 from takeback.engine.stuck import Taker, carry_out
@@ -21,12 +19,11 @@ from takeback.engine.undo import (
     refuse_untouched,
     roll_back,
 )
-from takeback.errors import AwaitingApproval, Drifted, Misuse, ResourceUnreachable, StoreBusy
-from takeback.model.change import EDIT, Change, intent
-from takeback.model.effect import Effect, State
-from takeback.model.ids import new_id, short
+from takeback.errors import AwaitingApproval, Misuse, ResourceUnreachable
+from takeback.model.effect import Effect
+from takeback.model.ids import short
 from takeback.model.plan import UndoResult, on_conflict_named
-from takeback.model.record import Draft, Kind, canonical
+from takeback.model.record import Draft, Kind
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.runs import checkpoints
@@ -37,21 +34,20 @@ from takeback.runs.heartbeat import Heartbeat
 from takeback.runs.held import dropped, refuse_unkept
 from takeback.runs.names import name_of
 from takeback.runs.querying import Querying
+from takeback.runs.replay import Leaving, Replay
 from takeback.runs.signals import Interruptions, shared
 from takeback.runs.spent import Past
-from takeback.runs.verbs import Options, Verbs
+from takeback.runs.verbs import Verbs
 from takeback.runs.watch import Watching
 from takeback.storage.process import myself
 from takeback.storage.protocols import Blobs, Query
 
 if TYPE_CHECKING:
-    from takeback.runs.sql import Hand, Sql
+    from takeback.runs.sql import Sql
     from takeback.sandbox.sandbox import Sandbox
 
-TURN_SECONDS = 10
 
-
-class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
+class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     """Use it as a context manager: an exception takes back everything not kept, a normal end keeps it."""
 
     def __init__(
@@ -78,6 +74,9 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
         self._rooms: Sandbox | None = None
         self._databases: list[Sql] = []
         self._past = None if info.effects else Past()
+        self._replay: Replay | None = None  # in a workflow
+        self._heard: dict[str, int] = {}
+        self.state: Any = None  # the agent's own, when it was resumed from a checkpoint
 
     @property
     def id(self) -> str:
@@ -101,114 +100,8 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
     def _blobs(self) -> Blobs:
         return self._parts.blobs
 
-    def _change(self, build: Callable[[], Change], options: Options) -> Effect | None:
-        with self._lock:
-            self._refuse_ended()
-            change = build()
-            if options.allow_inexact:
-                change = change._replace(args={**change.args, "allow_inexact": True})
-            if earlier := self._answered(change):
-                return earlier
-            key = options.key or self._next_key(change)
-            terms = Terms(
-                key,
-                options.needs,
-                options.checks,
-                options.expects,
-                agent=self.agent,
-                asked_after=self._asked_after(),
-                held_back=self.uninterrupted,
-            )
-            effect = self._do_in_turn(change, terms)
-            if effect:
-                # Only an effect takes a position: whoever resumes the run counts its effects and must not come to the
-                # same number, or the same change asked for again would pass for the one that was made then.
-                self._position += 1
-                self._count()
-            return effect
-
-    def _asked_after(self) -> int:
-        patience = self._settings.approval_seconds
-        return self._now() - patience * 1_000_000 if patience else 0
-
     def _outlast(self, seconds: float) -> None:
         self._heartbeat.outlast(seconds)
-
-    def _hold(self, change: Change, options: Options) -> Effect | None:
-        """Ready and not made: it waits for a person to keep or drop it."""
-        from takeback.engine.held import hold
-
-        with self._lock:
-            self._refuse_ended()
-            key = options.key or self._next_key(change)
-            effect = hold(self._parts, self._lease, change, Terms(key, options.needs, agent=self.agent))
-            if effect:
-                self._position += 1
-            return effect
-
-    def _hand(self) -> "Hand":
-        from takeback.runs.sql import Hand
-
-        self._refuse_ended()
-        return Hand(
-            self._parts,
-            self._lease,
-            self.agent,
-            self._next_key,
-            self._took_hold,
-            self.uninterrupted,
-            self._lock,
-            self._refuse_ended,
-            self._settings.max_rows,
-        )
-
-    def _took_hold(self, effect: Effect) -> None:
-        with self._lock:
-            self._position += 1
-            self._count()
-
-    def _do_in_turn(self, change: Change, terms: Terms) -> Effect | None:
-        """While another process is changing the same thing we wait for it; what a dead one left is settled."""
-        until = time.monotonic() + TURN_SECONDS
-        while True:
-            try:
-                return do(self._parts, self._lease, change, terms)
-            except (StoreBusy, Drifted) as error:
-                # Setting a key means the same whatever else is in the file; other content may rest on what was read.
-                # With checks in between there was time for a person to set that very key: then it is refused.
-                again = isinstance(error, StoreBusy) or (change.kind == EDIT and not terms.checks)
-                if not again or time.monotonic() > until:
-                    raise
-            if not self._settle_own() and not self._settle_the_dead():
-                time.sleep(0.01)
-
-    def _settle_own(self) -> bool:
-        """What was left in doubt here, and is asked for again."""
-        from takeback.engine.recover import settle_open
-
-        found = settle_open(self._parts, self._lease, (State.INTENDED,))
-        return any(one.outcome != "left" for one in found)
-
-    def _settle_the_dead(self) -> bool:
-        from takeback.engine.recover import recover
-
-        lasts = self._settings.lease_seconds * 1_000_000
-        return bool(recover(self._parts, self._lease.owner, self._now(), lasts))
-
-    def _next_key(self, change: Change) -> str:
-        """From run, position and intent: asked again at the same place, the same change has the same key."""
-        if any(database.in_transaction for database in self._databases):
-            return (
-                new_id()
-            )  # which of the two takes hold first is not known, so there is no place to be asked at again
-        told = canonical(intent(change))
-        return hashlib.sha256(f"{self.id} {self._position + 1} ".encode() + told).hexdigest()[:16]
-
-    def _count(self) -> None:
-        self._since_checkpoint += 1
-        if self._settings.checkpoint_every and self._since_checkpoint >= self._settings.checkpoint_every:
-            self._append(checkpoints.draft(self.id, f"after {self._position} effects", automatic=True))
-            self._since_checkpoint = 0
 
     # Points, undo, keeping.
 
@@ -224,9 +117,13 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
         """A point to come back to, with the agent's own state (JSON)."""
         with self._lock:
             self._refuse_ended()
-            record = self._append(
-                checkpoints.draft(self.id, label, state, environment=environment, path=path, summary=summary)
+            step, told = self._step_of_checkpoint(label)
+            if step and step.record:
+                return checkpoints.from_record(step.record)
+            draft = checkpoints.draft(
+                self.id, label, state, environment=environment, path=path, summary=summary
             )
+            record = self._append(draft._replace(body=draft.body | told))
             self._since_checkpoint = 0
             return checkpoints.from_record(record)
 
@@ -242,6 +139,16 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
     ) -> UndoResult:
         """Take back one effect of this run, everything after a checkpoint, or everything not kept."""
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
+        if dry_run or self._replay is None:
+            return self._undo_now(effect, to, wishes, dry_run)
+        what = (
+            name_of(effect) if effect is not None else name_of(to, "checkpoint") if to is not None else "all"
+        )
+        return self._undo_once(what, wishes, lambda: self._undo_now(effect, to, wishes, False))
+
+    def _undo_now(
+        self, effect: "Effect | str | None", to: "str | Checkpoint | None", wishes: Wishes, dry_run: bool
+    ) -> UndoResult:
         with self._lock:
             self._refuse_ended()
             point = checkpoints.find(self._parts.journal, to, self.id) if to is not None else None
@@ -291,6 +198,8 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
                 keep_held(self._parts, self._lease, found, found.change, terms)
             else:
                 refuse_unkept(found)
+            if self._replay is not None and found.kept_by == "person":
+                return  # when it was called before
             self._append(Draft(Kind.KEEP, self.id, found.id))
 
     @contextmanager
@@ -338,6 +247,35 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
         """A normal end: what was done stays, and can still be undone on purpose until it is forgotten."""
         self._end(RunState.KEPT)
         self._keep_up(self.id)
+
+    def end_workflow(self, told: dict[str, str]) -> None:
+        """By its worker: what was done stays; `told` is the result, or the error."""
+        with self._lock:
+            self._end(RunState.KEPT, told)
+        self._keep_up(self.id)
+
+    def play(self, replay: Replay) -> None:
+        """By its worker: from now on each change is a step."""
+        self._replay = replay
+
+    def progress(self, seconds: float) -> None:
+        """By its worker: what it is at now is over by then, or whoever waits for it may take the run."""
+        self._heartbeat.progress(seconds)
+
+    def close_databases(self) -> None:
+        self._close_databases()
+
+    def suspend_workflow(self, leaving: Leaving) -> None:
+        """By its worker: let go of it until it is due. An effect that is in doubt stays so."""
+        with self._lock:
+            self._refuse_ended()
+            drafts = [checkpoints.draft(self.id, leaving.label, automatic=True)] if leaving.label else []
+            try:
+                self._parts.journal.append(
+                    self._lease, [*drafts, Draft(Kind.CLOSE, self.id, "", leaving.body)]
+                )
+            finally:
+                self.leave()
 
     def suspend(self, label: str) -> None:
         """Stop here, at a checkpoint, with nothing taken back; `tb.resume` goes on from there."""
@@ -390,7 +328,7 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
 
             error.add_note(note(self.name, result, dropped))
 
-    def _end(self, state: RunState) -> None:
+    def _end(self, state: RunState, told: dict[str, str] | None = None) -> None:
         with self._lock:
             self._refuse_ended()
             from takeback.engine.recover import settle_open
@@ -398,7 +336,7 @@ class Run(Verbs, Boxing, Calling, Commands, Watching, Querying):
             try:
                 # Something is still in flight only if the store failed between a change and its record.
                 settle_open(self._parts, self._lease)
-                end = Draft(Kind.CLOSE, self.id, "", {"outcome": state.value})
+                end = Draft(Kind.CLOSE, self.id, "", {"outcome": state.value, **(told or {})})
                 try:
                     self._append(end)
                 except ResourceUnreachable:

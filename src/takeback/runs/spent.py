@@ -34,11 +34,8 @@ def forked(run: str, reason: str) -> Draft:
 
 def past_of(journal: Journal, run: str) -> Past:
     """From what the journal remembers of the run."""
-    records = [
-        one
-        for one in journal.records(kinds=(Kind.REMEMBER,), run=run)
-        if BACK in one.body or FORK in one.body
-    ]
+    told = journal.records(kinds=(Kind.OPEN, Kind.REMEMBER), run=run)
+    records = [one for one in told if BACK in one.body or FORK in one.body]
     if not records:
         return Past()
     calls = [one for one in journal.effects(Query(run=run, made=True)) if one.change.adapter == "call"]

@@ -26,6 +26,9 @@ class Options(NamedTuple):
     checks: tuple[Check, ...] = ()
     expects: Callable[[], bool] | None = None
     allow_inexact: bool = False
+    # In a workflow: what was asked for, as a digest and in words, where that is known before names are resolved.
+    asked: str = ""
+    says: str = ""
 
 
 class Verbs(ABC):
@@ -37,6 +40,9 @@ class Verbs(ABC):
 
     @abstractmethod
     def _change(self, build: Callable[[], Change], options: Options) -> Effect | None: ...
+
+    @abstractmethod
+    def _told(self, options: Options, verb: str, path: Any, *more: Any) -> Options: ...
 
     def write(
         self,
@@ -52,6 +58,7 @@ class Verbs(ABC):
     ) -> Effect | None:
         """Put this content there: staged beside the target, checked, captured, replaced in one step."""
         options = _options(key, needs, checks, expects, allow_inexact)
+        options = self._told(options, "write", path, content, mode)
 
         def build() -> Change:
             file = self._new_file(path, content, mode)
@@ -70,7 +77,7 @@ class Verbs(ABC):
         allow_inexact: bool = False,
     ) -> Effect | None:
         """Several files as one effect: all of them or none."""
-        options = _options(key, needs, checks, expects, allow_inexact)
+        options = self._told(_options(key, needs, checks, expects, allow_inexact), "write", files)
 
         def build() -> Change:
             return changes.write_all_change(
@@ -103,9 +110,8 @@ class Verbs(ABC):
         self, path: Path, *, key: str = "", needs: "Sequence[str | Effect]" = (), allow_inexact: bool = False
     ) -> Effect | None:
         """A file, a link, or a whole directory; captured before it goes."""
-        return self._change(
-            lambda: changes.delete_change(path), _options(key, needs, (), None, allow_inexact)
-        )
+        options = self._told(_options(key, needs, (), None, allow_inexact), "delete", path)
+        return self._change(lambda: changes.delete_change(path), options)
 
     def move(
         self,
@@ -116,9 +122,8 @@ class Verbs(ABC):
         key: str = "",
         needs: "Sequence[str | Effect]" = (),
     ) -> Effect | None:
-        return self._change(
-            lambda: changes.move_change(source, target, replace=replace), _options(key, needs)
-        )
+        options = self._told(_options(key, needs), "move", source, target, replace)
+        return self._change(lambda: changes.move_change(source, target, replace=replace), options)
 
     def mkdir(
         self,
@@ -129,13 +134,15 @@ class Verbs(ABC):
         key: str = "",
         needs: "Sequence[str | Effect]" = (),
     ) -> Effect | None:
-        return self._change(lambda: changes.mkdir_change(path, mode, parents=parents), _options(key, needs))
+        options = self._told(_options(key, needs), "make directory", path, mode, parents)
+        return self._change(lambda: changes.mkdir_change(path, mode, parents=parents), options)
 
     def symlink(
         self, path: Path, target: Path, *, key: str = "", needs: "Sequence[str | Effect]" = ()
     ) -> Effect | None:
         """Make `path` a symbolic link to `target`."""
-        return self._change(lambda: changes.symlink_change(path, target), _options(key, needs))
+        options = self._told(_options(key, needs), "link", path, target)
+        return self._change(lambda: changes.symlink_change(path, target), options)
 
     def chmod(
         self,
@@ -146,7 +153,8 @@ class Verbs(ABC):
         key: str = "",
         needs: "Sequence[str | Effect]" = (),
     ) -> Effect | None:
-        return self._change(lambda: changes.chmod_change(path, mode), _options(key, needs, checks))
+        options = self._told(_options(key, needs, checks), "set the mode of", path, mode)
+        return self._change(lambda: changes.chmod_change(path, mode), options)
 
     def edit_config(
         self,
@@ -163,7 +171,7 @@ class Verbs(ABC):
         """Set or delete keys of a JSON, YAML or TOML file; comments and order stay, undo is per key."""
         from takeback.adapters.config import changes as config_changes
 
-        options = _options(key, needs, checks, expects)
+        options = self._told(_options(key, needs, checks, expects), "edit", path, set, delete, format)
         return self._change(
             lambda: config_changes.edit_change(path, set or {}, delete, format, self._blobs), options
         )

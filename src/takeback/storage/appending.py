@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 from takeback.errors import Blocked, KeyReused, LeaseLost, StoreBusy
@@ -27,7 +27,7 @@ from takeback.storage.database import Row
 from takeback.storage.leases import refuse_unheld_opening
 
 _LIFE = "own.state, own.seq, own.told, own.ended, own.undoes, own.partial, own.undone_by, own.kept_by, own.forgotten"
-_FIND_LIFE = (
+FIND_LIFE = (
     f"SELECT own.id, runs.id, {_LIFE} FROM effects AS own"
     " LEFT JOIN runs ON runs.number = own.run WHERE own.id = ?"
 )
@@ -54,6 +54,9 @@ _STAND_AT_BIRTH = f"""
 """
 
 
+Held = tuple[str, str, Sequence[str]]  # an effect in flight, its state and its resources
+
+
 class Stand(NamedTuple):
     """What the journal says right before a record is appended."""
 
@@ -69,26 +72,36 @@ class Stand(NamedTuple):
 
 
 def append_one(connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int) -> Record:
-    kind, run, effect, content = draft
-    stand = _stand(connection, kind, run, effect)
+    stand = stand_of(connection, draft.kind, draft.run, draft.effect)
     if lease and stand.generation != lease.generation:
-        raise LeaseLost(
-            f"Run {short(lease.run)} was taken over by another process while this one was away.",
-            hint=f"Nothing more is written for it; `takeback log --run {short(lease.run)}` shows where it stands.",
-        )
-    seq = stand.seq + 1
-    body = canonical(content)
-    hash = chained(stand.hash, seq, at, kind.value, run, effect, body)
-    connection.execute(
-        f"INSERT INTO records ({RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (seq, kind.value, run, effect, at, shortened(body), hash),
-    )
-    record = Record(seq, kind, run, effect, at, content, hash)
+        raise lost(lease)
+    record = insert_record(connection, stand.seq, stand.hash, draft, at)
     _project(connection, record, stand, lease)
     return record
 
 
-def _stand(connection: sqlite3.Connection, kind: Kind, run: str, effect: str) -> Stand:
+def lost(lease: Lease) -> LeaseLost:
+    return LeaseLost(
+        f"Run {short(lease.run)} was taken over by another process while this one was away.",
+        hint=f"Nothing more is written for it; `takeback log --run {short(lease.run)}` shows where it stands.",
+    )
+
+
+def insert_record(
+    connection: sqlite3.Connection, newest: int, previous: bytes, draft: Draft, at: int
+) -> Record:
+    kind, run, effect, content = draft
+    seq = newest + 1
+    body = canonical(content)
+    hash = chained(previous, seq, at, kind.value, run, effect, body)
+    connection.execute(
+        f"INSERT INTO records ({RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (seq, kind.value, run, effect, at, shortened(body), hash),
+    )
+    return Record(seq, kind, run, effect, at, content, hash)
+
+
+def stand_of(connection: sqlite3.Connection, kind: Kind, run: str, effect: str) -> Stand:
     born = kind in BIRTHS
     row = connection.execute(_STAND_AT_BIRTH if born else _STAND, (run, effect)).fetchone()
     seq, hash, generation = row[:3]
@@ -113,16 +126,20 @@ def _project(connection: sqlite3.Connection, record: Record, stand: Stand, lease
         refuse_unfit_run(record, stand.run, in_flight, proposed)
     if record.kind in OF_RUNS:
         _project_run(connection, record, lease)
+    if born and stand.others_in_flight:
+        refuse_overlap(connection, record)
+    list_effects(connection, record, stand)
+
+
+def list_effects(connection: sqlite3.Connection, record: Record, stand: Stand) -> None:
+    """What the record does to the tables of effects."""
     if record.kind not in OF_EFFECTS:
         return
-    if born and stand.others_in_flight:
-        _refuse_overlap(connection, record)
-
     known: dict[str, Life] = {stand.life.id: stand.life} if stand.life else {}
 
     def find(id: str) -> Life | None:
         if id not in known and id != record.effect:
-            row = connection.execute(_FIND_LIFE, (id,)).fetchone()
+            row = connection.execute(FIND_LIFE, (id,)).fetchone()
             if row:
                 known[id] = to_life(row)
         return known.get(id)
@@ -132,7 +149,7 @@ def _project(connection: sqlite3.Connection, record: Record, stand: Stand, lease
             _insert(connection, record, life, stand)
         else:
             _update(connection, known[life.id], life)
-        if born:
+        if record.kind in BIRTHS:
             _index(connection, record, life.seq)
 
 
@@ -152,7 +169,7 @@ def _insert(connection: sqlite3.Connection, record: Record, life: Life, stand: S
             "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, kept_by, forgotten,"
             " seq, id, key, run, nth)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*_changing(life), life.seq, life.id, key, stand.run_number, stand.effects_of_run + 1),
+            (*changing(life), life.seq, life.id, key, stand.run_number, stand.effects_of_run + 1),
         )
     except sqlite3.IntegrityError as error:
         raise KeyReused(
@@ -165,23 +182,23 @@ def _update(connection: sqlite3.Connection, old: Life, life: Life) -> None:
     connection.execute(
         "UPDATE effects SET state = ?, told = ?, ended = ?, undoes = ?, partial = ?, undone_by = ?, kept_by = ?,"
         " forgotten = ? WHERE seq = ?",
-        (*_changing(life), life.seq),
+        (*changing(life), life.seq),
     )
     if life.state is State.ABORTED:
         # Its key is free again; only here, so that no other update has to touch the index of keys.
         connection.execute("UPDATE effects SET key = '' WHERE seq = ?", (life.seq,))
     if old.state is not life.state:
         if old.state not in OPEN_STATES:
-            _count(connection, old.state.value, -1)
+            count(connection, old.state.value, -1)
         if life.state not in OPEN_STATES:
-            _count(connection, life.state.value, 1)
+            count(connection, life.state.value, 1)
     if not old.kept_by and life.kept_by:
-        _count(connection, "kept", 1)
+        count(connection, "kept", 1)
     if not old.forgotten and life.forgotten:
-        _count(connection, "forgotten", 1)
+        count(connection, "forgotten", 1)
 
 
-def _count(connection: sqlite3.Connection, name: str, by: int) -> None:
+def count(connection: sqlite3.Connection, name: str, by: int) -> None:
     connection.execute(
         "INSERT INTO tally (name, n) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET n = n + excluded.n",
         (name, by),
@@ -200,19 +217,25 @@ def _index(connection: sqlite3.Connection, record: Record, effect: int) -> None:
         connection.execute("INSERT OR IGNORE INTO needs VALUES (?, ?)", (needed, effect))
 
 
-def _refuse_overlap(connection: sqlite3.Connection, record: Record) -> None:
-    """One effect in flight per resource; keys of one file count as the file, because the file is replaced whole."""
+def refuse_overlap(
+    connection: sqlite3.Connection,
+    record: Record,
+    unlisted: Sequence[Held] = (),
+    ended: Set[str] = frozenset(),
+) -> None:
+    """One effect in flight per resource; keys of one file count as the file, because the file is replaced whole.
+    `unlisted` are in flight and `ended` are not, whatever the table says."""
     in_flight = connection.execute(
         f"SELECT id, state, seq, told FROM effects WHERE {IN_FLIGHT} AND id <> ?", (record.effect,)
     ).fetchall()
     wanted = Ground()
     wanted.add((without_fragment(resource) for resource in touched(record.body)), record.effect)
     theirs = [
-        (id, state, one)
+        (id, state, _held(connection, State(state), seq, told_at))
         for id, state, seq, told_at in in_flight
-        for one in _held(connection, State(state), seq, told_at)
+        if id not in ended
     ]
-    for id, state, resource in theirs:
+    for id, state, resource in ((id, state, one) for id, state, all in (*theirs, *unlisted) for one in all):
         if not wanted.overlapping(without_fragment(resource)):
             continue
         if state == State.STUCK:
@@ -269,7 +292,7 @@ def _project_run(connection: sqlite3.Connection, record: Record, lease: Lease | 
             " WHERE run = (SELECT number FROM runs WHERE id = ?) AND kept_by = '' AND state = 'done'",
             (record.run,),
         )
-        _count(connection, "kept", kept.rowcount)
+        count(connection, "kept", kept.rowcount)
 
 
 def _insert_run(connection: sqlite3.Connection, info: RunInfo) -> None:
@@ -291,12 +314,12 @@ def run_key_reused(key: str) -> KeyReused:
 
 
 def _has_signal(connection: sqlite3.Connection, record: Record, name: str, read: int) -> bool:
-    sql = "SELECT body FROM records WHERE kind = 'signal' AND run = ? AND seq > ? AND seq < ?"
+    sql = "SELECT body FROM records WHERE kind = 'signal' AND effect = '' AND run = ? AND seq > ? AND seq < ?"
     bodies = connection.execute(sql, (record.run, read, record.seq)).fetchall()
     return any(json.loads(whole(body))["name"] == name for (body,) in bodies)
 
 
-def _changing(life: Life) -> Row:
+def changing(life: Life) -> Row:
     """What may change in it; as plain text and numbers, for which sqlite3 need not look how to adapt them."""
     _, _, state, _, told_at, ended, undoes, partial, undone_by, kept_by, forgotten = life
     return state.value, told_at, ended, undoes, int(partial), undone_by, kept_by, int(forgotten)

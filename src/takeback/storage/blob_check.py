@@ -8,11 +8,11 @@ from takeback.storage import blob_rows as rows
 from takeback.storage.blob_reader import BASE_GONE, BlobReader, damaged
 from takeback.storage.blob_rows import LOST, Stored, is_recipe
 from takeback.storage.codec import SEGMENT, Undecodable, names_in
-from takeback.storage.database import Database
-from takeback.storage.packs import EntryDamaged, Packs
+from takeback.storage.packs import EntryDamaged
+from takeback.storage.tables import Shelf, Tables
 
 
-def check_blobs(database: Database, packs: Packs, reader: BlobReader, read_data: bool) -> Iterator[str]:
+def check_blobs(database: Tables, packs: Shelf, reader: BlobReader, read_data: bool) -> Iterator[str]:
     """Holds the lock for one blob at a time. With `read_data` every byte is read, decoded and hashed."""
     after = 0
     while True:
@@ -37,7 +37,7 @@ def check_blobs(database: Database, packs: Packs, reader: BlobReader, read_data:
 
 
 def _problems(
-    database: Database, packs: Packs, reader: BlobReader, stored: Stored, read_data: bool
+    database: Tables, packs: Shelf, reader: BlobReader, stored: Stored, read_data: bool
 ) -> Iterator[str]:
     try:
         if stored.base == LOST:
@@ -58,7 +58,7 @@ def _problems(
         yield f"Blob {stored.digest.hex()} has a damaged list of the blobs it refers to."
 
 
-def _look(packs: Packs, stored: Stored) -> None:
+def _look(packs: Shelf, stored: Stored) -> None:
     """Without reading its bytes: that they are there, and say that they are what they should be."""
     if stored.place is None:
         if stored.data is None:
@@ -76,7 +76,7 @@ def _look(packs: Packs, stored: Stored) -> None:
         raise damaged(stored.digest, "another blob stands in its place")
 
 
-def _check_pieces(database: Database, stored: Stored, recipe: bytes) -> None:
+def _check_pieces(database: Tables, stored: Stored, recipe: bytes) -> None:
     """Each piece is read as a blob of its own; the list is covered by its seal."""
     try:
         names = names_in(recipe, stored.digest)

@@ -9,9 +9,9 @@ from takeback.errors import ResourceUnreachable, StoreBusy
 from takeback.storage import blob_rows as rows
 from takeback.storage import codec
 from takeback.storage.blob_reader import damaged
-from takeback.storage.blob_rows import Ask, Connection, Stored
-from takeback.storage.database import Database
-from takeback.storage.packs import Entry, Packs
+from takeback.storage.blob_rows import Ask, Stored
+from takeback.storage.packs import Entry
+from takeback.storage.tables import Connection, Shelf, Tables
 
 INLINE = 64 << 10  # what is encoded in more bytes than this goes to a pack
 MOST_DATA = 256 << 10  # encoded bytes held for the next commit; beyond it they all go to a pack
@@ -35,7 +35,7 @@ class Held(NamedTuple):
 class Holding:
     """Not thread-safe: the store's lock is held around it."""
 
-    def __init__(self, database: Database, packs: Packs, now: Callable[[], int]) -> None:
+    def __init__(self, database: Tables, packs: Shelf, now: Callable[[], int]) -> None:
         self._database = database
         self._packs = packs
         self._now = now
@@ -50,6 +50,7 @@ class Holding:
         self._in_transaction: Callable[[], bool] = lambda: False
         database.before_commit.append(self._begin)
         database.after_rollback.append(self._take_back)
+        database.pending.append(lambda: bool(self.held))
 
     def get(self, digest: bytes) -> Held | None:
         """None as well if the disk has failed the pack it was written to: then it must be put again."""

@@ -8,7 +8,8 @@ from takeback.errors import BlobDamaged, BlobMissing
 from takeback.model.naming import Naming
 from takeback.storage import codec, disk
 from takeback.storage.blob_rows import LOST, Stored, is_recipe
-from takeback.storage.packs import EntryDamaged, Packs
+from takeback.storage.packs import EntryDamaged
+from takeback.storage.tables import Shelf
 
 REMEMBERED = 16 << 20  # bytes of content held, so that the base of the next version is at hand
 BASE_GONE = "it is kept as a difference to a blob that is not in the store any more"
@@ -19,7 +20,7 @@ LONGEST_CHAIN = 1000  # far beyond what is ever written; a damaged row must not 
 class BlobReader:
     """Not thread-safe: the store's lock is held around it."""
 
-    def __init__(self, find: Callable[[bytes], Stored | None], packs: Packs) -> None:
+    def __init__(self, find: Callable[[bytes], Stored | None], packs: Shelf) -> None:
         self._find = find
         self._packs = packs
         self._recent: OrderedDict[bytes, bytes] = OrderedDict()

@@ -1,14 +1,13 @@
 """The rows that say which blobs there are and where; every statement about them stands here."""
 
 import hashlib
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from takeback.storage.codec import Form, Undecodable, names_in, seal
 from takeback.storage.packs import Place
+from takeback.storage.tables import Connection
 
-Connection = sqlite3.Connection
 Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 
@@ -108,12 +107,11 @@ def refs_of(ask: Ask, digest: bytes) -> tuple[bytes, ...]:
 
 
 def insert(connection: Connection, stored: Stored, base: int | None, at: int) -> int:
-    cursor = connection.execute(
-        "INSERT INTO blobs (digest, size, form, base, depth, created_at, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
+    (id,) = connection.execute(
+        "INSERT INTO blobs (digest, size, form, base, depth, created_at, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        " RETURNING id",
         (stored.digest, stored.size, int(stored.form), base, stored.depth, at, stored.data),
-    )
-    id = cursor.lastrowid
-    assert id is not None
+    ).fetchone()
     _put_place(connection, id, stored.place)
     return id
 
@@ -156,7 +154,7 @@ def delete(connection: Connection, ids: Iterable[int]) -> None:
 
 
 def touch(connection: Connection, id: int, at: int) -> None:
-    connection.execute("UPDATE blobs SET created_at = max(created_at, ?) WHERE id = ?", (at, id))
+    connection.execute("UPDATE blobs SET created_at = ?1 WHERE id = ?2 AND created_at < ?1", (at, id))
 
 
 def add_refs(connection: Connection, id: int, digest: bytes, refs: Sequence[bytes]) -> None:
@@ -166,11 +164,19 @@ def add_refs(connection: Connection, id: int, digest: bytes, refs: Sequence[byte
         before = ()  # these are as good: the same content refers to the same blobs
     union = tuple(dict.fromkeys((*before, *refs)))
     if union != before:
-        connection.execute("REPLACE INTO blob_refs (id, digests) VALUES (?, ?)", (id, seal(union, digest)))
+        connection.execute(
+            "INSERT INTO blob_refs (id, digests) VALUES (?, ?)"
+            " ON CONFLICT (id) DO UPDATE SET digests = excluded.digests",
+            (id, seal(union, digest)),
+        )
 
 
 def set_newest(connection: Connection, origin: int, id: int) -> None:
-    connection.execute("REPLACE INTO blob_origins (origin, newest) VALUES (?, ?)", (origin, id))
+    connection.execute(
+        "INSERT INTO blob_origins (origin, newest) VALUES (?, ?)"
+        " ON CONFLICT (origin) DO UPDATE SET newest = excluded.newest",
+        (origin, id),
+    )
 
 
 def is_recipe(stored: Stored) -> bool:

@@ -4,21 +4,18 @@ In rounds, each of them one transaction that asks anew what is needed: another p
 blob since the round before. Killed anywhere, nothing needed is lost and the next sweep finishes the work.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
-from takeback.errors import Corrupt, ResourceUnreachable, StoreBusy
+from takeback.errors import Corrupt, ResourceUnreachable
 from takeback.storage import blob_rows as rows
-from takeback.storage import codec, disk
+from takeback.storage import codec
 from takeback.storage.blob_holding import INLINE, to_entry
 from takeback.storage.blob_reader import BlobReader, damaged
-from takeback.storage.blob_rows import Ask, Connection, Stored
+from takeback.storage.blob_rows import Ask, Stored
 from takeback.storage.codec import Form
-from takeback.storage.database import BUSY_SECONDS, Database
-from takeback.storage.pack_tidy import tidy_packs
-from takeback.storage.packs import CAP, HEADER, Packs
+from takeback.storage.packs import CAP, HEADER
+from takeback.storage.tables import Connection, Shelf, Tables
 
 ROUND = CAP // 4  # bytes of content encoded anew in one round, while others wait for the database
 ROUNDS = 4  # after which packs are copied as well; before, most entries of a pack may be about to go
@@ -32,7 +29,7 @@ class Marks(NamedTuple):
 
 
 class Sweeper:
-    def __init__(self, database: Database, packs: Packs, reader: BlobReader, grace: int, now: int) -> None:
+    def __init__(self, database: Tables, packs: Shelf, reader: BlobReader, grace: int, now: int) -> None:
         self._database = database
         self._packs = packs
         self._reader = reader
@@ -42,7 +39,7 @@ class Sweeper:
 
     def sweep(self, live: Callable[[], Iterable[bytes | None]], settle: Callable[[], None]) -> int:
         freed = 0
-        with self._alone():
+        with self._packs.alone():
             in_use = {row[0] for row in self._database.read("SELECT DISTINCT pack FROM blob_places")}
             more, rounds = True, 0
             while more:
@@ -55,21 +52,9 @@ class Sweeper:
                     self._packs.sync()
                 settle()
                 copying = not more or rounds % ROUNDS == 0
-                tidy_packs(self._database, self._packs, in_use, self._now - self._grace, copying)
-            self._shrink()
+                self._packs.tidy(self._database, in_use, self._now - self._grace, copying)
+            self._database.shrink()
         return freed
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        directory = os.path.dirname(self._packs.directory)
-        with disk.reachable(directory, "opened"):
-            handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            if not disk.try_lock(handle):
-                raise StoreBusy("Another sweep is at work on this store.", hint="Try again when it is done.")
-            yield
-        finally:
-            os.close(handle)
 
     def _mark(self, connection: Connection, live: Iterable[bytes | None]) -> Marks:
         ask = rows.asking(connection)
@@ -78,9 +63,11 @@ class Sweeper:
                 "SELECT blobs.id, coalesce(length(data), length + ?, 0) "
                 "FROM blobs LEFT JOIN blob_places USING (id)",
                 (HEADER.size,),
-            )
+            ).fetchall()
         )
-        bases: dict[int, int] = dict(connection.execute("SELECT id, base FROM blobs WHERE base IS NOT NULL"))
+        bases: dict[int, int] = dict(
+            connection.execute("SELECT id, base FROM blobs WHERE base IS NOT NULL").fetchall()
+        )
         waiting = [id for digest in live if digest and (id := rows.find_id(ask, digest))]
         # Whole seconds are kept, so one more is granted.
         youngest = self._now - self._grace if self._grace else self._now + 1
@@ -193,24 +180,6 @@ class Sweeper:
             if stored.length > INLINE:
                 stored = stored._replace(data=None, place=self._packs.append([to_entry(stored)])[0])
             rows.rewrite(connection, id, stored, base)
-
-    def _shrink(self) -> None:
-        """Give free pages of the database back. Only a nicety: whoever is at work meanwhile goes first."""
-        read = self._database.read
-        read("PRAGMA busy_timeout = 250")
-        try:
-            free = read("PRAGMA freelist_count")[0][0]
-            while free:
-                read("PRAGMA incremental_vacuum(1000)")
-                left = read("PRAGMA freelist_count")[0][0]
-                if left >= free:
-                    break
-                free = left
-            read("PRAGMA wal_checkpoint(TRUNCATE)")
-        except StoreBusy:
-            pass
-        finally:
-            read(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
 
 
 def _groups(marks: Marks) -> Iterator[tuple[set[int], list[int]]]:

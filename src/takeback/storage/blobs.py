@@ -18,6 +18,7 @@ from takeback.storage.codec import Form
 from takeback.storage.database import Database
 from takeback.storage.packs import HEADER, Packs
 from takeback.storage.protocols import BlobInfo
+from takeback.storage.tables import Shelf, Tables
 
 DEEPEST = 64  # bases below one blob
 CHAIN_BYTES = 2 << 20  # bytes to decode before a blob is found, so long ones stand on few bases
@@ -35,12 +36,18 @@ def create(database: Database, directory: str) -> None:
 class StoredBlobs:
     """Thread-safe: what it remembers is guarded by the lock of the database."""
 
-    def __init__(self, database: Database, directory: str, now: Callable[[], int] | None = None) -> None:
-        """`now` is in microseconds since 1970."""
+    def __init__(
+        self,
+        database: Tables,
+        directory: str,
+        now: Callable[[], int] | None = None,
+        shelf: Shelf | None = None,
+    ) -> None:
+        """`now` is in microseconds since 1970. Without a shelf, large blobs are in packs in the directory."""
         self._database = database
         self._lock = database.lock
         self._now = now or _now
-        self._packs = Packs(os.path.join(directory, "packs"), self._on_io_error)
+        self._packs: Shelf = shelf or Packs(os.path.join(directory, "packs"), self._on_io_error)
         self._holding = Holding(database, self._packs, self._now)
         self._reader = BlobReader(self._find, self._packs)
         self._ahead = ReadAhead(database.read, self._find)

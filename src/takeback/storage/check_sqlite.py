@@ -10,6 +10,7 @@ from takeback.storage.appending import RUN, to_run
 from takeback.storage.bodies import whole
 from takeback.storage.database import Database, Row
 from takeback.storage.sqlite import to_record
+from takeback.storage.tables import Reading
 
 _PAGE = 2000
 _RECORDS = "SELECT seq, kind, run, effect, at, body, hash FROM records WHERE"
@@ -21,7 +22,7 @@ def check_journal(database: Database) -> Iterator[str]:
     Unreadable pages end one of these and not the others; what is told twice is told once.
     """
     told: set[str] = set()
-    for part in (_check_file, _check_records):
+    for part in (_check_file, check_records):
         try:
             yield from part(database)
         except TakebackError as error:
@@ -44,7 +45,7 @@ def _check_file(database: Database) -> Iterator[str]:
         raise
 
 
-def _check_records(database: Database) -> Iterator[str]:
+def check_records(database: Reading) -> Iterator[str]:
     lives: dict[str, Life] = {}
     runs: dict[str, RunInfo] = {}
     signals: dict[tuple[str, str], int] = {}  # run and name: the newest
@@ -83,7 +84,7 @@ def _run_after(info: RunInfo | None, record: Record, signals: dict[tuple[str, st
     return after
 
 
-def _page(database: Database, after: int) -> list[Row]:
+def _page(database: Reading, after: int) -> list[Row]:
     """The next records; one that stands on an unreadable page is only its number."""
     try:
         return database.read(f"{_RECORDS} seq > ? ORDER BY seq LIMIT {_PAGE}", (after,))
@@ -112,7 +113,7 @@ def _keep_all(lives: dict[str, Life], run: str) -> None:
             lives[life.id] = life._replace(kept_by="run")
 
 
-def _compare(database: Database, lives: dict[str, Life], runs: dict[str, RunInfo]) -> Iterator[str]:
+def _compare(database: Reading, lives: dict[str, Life], runs: dict[str, RunInfo]) -> Iterator[str]:
     seen: set[str] = set()
     for id, state, kept_by, forgotten, undone_by in database.read(
         "SELECT id, state, kept_by, forgotten, undone_by FROM effects"
@@ -133,7 +134,7 @@ def _compare(database: Database, lives: dict[str, Life], runs: dict[str, RunInfo
     yield from _compare_runs(database, runs)
 
 
-def _compare_runs(database: Database, runs: dict[str, RunInfo]) -> Iterator[str]:
+def _compare_runs(database: Reading, runs: dict[str, RunInfo]) -> Iterator[str]:
     listed = {row[0]: to_run(row) for row in database.read(f"SELECT {RUN} FROM runs")}
     for id in listed.keys() | runs.keys():
         row, told = listed.get(id), runs.get(id)

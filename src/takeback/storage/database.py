@@ -28,6 +28,7 @@ class Database:
         # What others hold back until the next commit (blobs put but not yet written) is written first, inside it.
         self.before_commit: list[Callable[[sqlite3.Connection], None]] = []
         self.after_rollback: list[Callable[[], None]] = []
+        self.pending: list[Callable[[], bool]] = []  # whether they hold something back
         self.on_io_error: Callable[[], None] = lambda: None
         self._process = os.getpid()
         self._depth = 0
@@ -59,6 +60,8 @@ class Database:
         if not self.read_only:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
+            # Each new effect is looked for by its id and its key, anywhere in two indexes.
+            connection.execute("PRAGMA cache_size=-16000")
 
     def _only_looking(self) -> str:
         """Where nothing can be written SQLite cannot make its index of the write-ahead file either; if there is
@@ -69,33 +72,47 @@ class Database:
             settled = True
         return "?mode=ro&immutable=1" if settled else "" if self._full else "?mode=ro"
 
-    @contextmanager
-    def write(self) -> Generator[sqlite3.Connection, None, None]:
-        """All of it or none of it; durable when the block is left. Inner blocks join the outer transaction."""
-        with self.lock:
-            self._refuse_after_fork()
-            try:
-                if self._depth:
-                    yield self._connection
-                    return
-                self._connection.execute("BEGIN IMMEDIATE")
-                self._depth = 1
-                try:
-                    for flush in self.before_commit:
-                        flush(self._connection)
-                    yield self._connection
-                    self._connection.execute("COMMIT")
-                except BaseException:
-                    if self._connection.in_transaction:
-                        self._connection.execute("ROLLBACK")
-                    for forget in self.after_rollback:
-                        forget()
-                    raise
-                finally:
-                    self._depth = 0
-            except sqlite3.Error as error:
-                self._fold_in_if_full(error)
-                raise self._in_our_words(error) from error
+    def write(self, durable: bool = True) -> "_Transaction":
+        """All of it or none of it; durable when the block is left. Inner blocks join the outer transaction. What can be
+        made again from what is there need not be `durable`: it becomes so with the next one that is."""
+        return _Transaction(self, durable)
+
+    def enter(self, durable: bool) -> tuple[sqlite3.Connection, bool]:
+        """Also whether a transaction was begun, which has to be left."""
+        self._refuse_after_fork()
+        if self._depth:
+            return self._connection, False
+        if not durable:
+            self._connection.execute("PRAGMA synchronous=NORMAL")
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error:
+            self._left(durable)
+            raise
+        self._depth = 1
+        return self._connection, True
+
+    def commit(self, durable: bool) -> None:
+        self._connection.execute("COMMIT")
+        self._left(durable)
+
+    def roll_back(self, durable: bool) -> None:
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            for forget in self.after_rollback if durable else ():
+                forget()
+        finally:
+            self._left(durable)
+
+    def _left(self, durable: bool) -> None:
+        self._depth = 0
+        if not durable:
+            self._connection.execute("PRAGMA synchronous=FULL")
+
+    def told(self, error: sqlite3.Error) -> TakebackError:
+        self._fold_in_if_full(error)
+        return self._in_our_words(error)
 
     def _fold_in_if_full(self, error: sqlite3.Error) -> None:
         """The write-ahead file has room for what comes next when all that is in it has gone where it belongs: so a
@@ -115,6 +132,32 @@ class Database:
     def script(self, sql: str) -> None:
         with self.lock, self._translated():
             self._connection.executescript(sql)
+
+    def copy_into_memory(self) -> None:
+        """What cannot be written is read from a copy that can."""
+        with self.lock, self._translated():
+            copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            copy.text_factory = _text
+            self._connection.backup(copy)
+            self._connection.close()
+            self._connection = copy
+
+    def shrink(self) -> None:
+        """Give free pages back. Only a nicety: whoever is at work meanwhile goes first."""
+        self.read("PRAGMA busy_timeout = 250")
+        try:
+            free = self.read("PRAGMA freelist_count")[0][0]
+            while free:
+                self.read("PRAGMA incremental_vacuum(1000)")
+                left = self.read("PRAGMA freelist_count")[0][0]
+                if left >= free:
+                    break
+                free = left
+            self.read("PRAGMA wal_checkpoint(TRUNCATE)")
+        except StoreBusy:
+            pass
+        finally:
+            self.read(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
 
     def close(self) -> None:
         with self.lock:
@@ -182,3 +225,46 @@ def _of_index(error: sqlite3.Error) -> bool:
 def _text(raw: bytes) -> str:
     """Damage must not keep a row from being read: its hash tells, and the rows beside it stay usable."""
     return raw.decode("utf-8", "surrogateescape")
+
+
+class _Transaction:
+    """One block. A class, because a generator as context manager takes as long again as SQLite does to begin."""
+
+    __slots__ = ("_database", "_durable", "_outermost")
+
+    def __init__(self, database: Database, durable: bool) -> None:
+        self._database = database
+        self._durable = durable
+        self._outermost = False
+
+    def __enter__(self) -> sqlite3.Connection:
+        database = self._database
+        database.lock.acquire()
+        try:
+            connection, self._outermost = database.enter(self._durable)
+            if self._outermost and self._durable:
+                for flush in database.before_commit:
+                    flush(connection)
+            return connection
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        database = self._database
+        try:
+            if self._outermost:
+                try:
+                    if error is None:
+                        database.commit(self._durable)
+                        return
+                except BaseException:
+                    database.roll_back(self._durable)
+                    raise
+                database.roll_back(self._durable)
+            if isinstance(error, sqlite3.Error):
+                raise database.told(error) from error
+        except sqlite3.Error as failed:
+            raise database.told(failed) from failed
+        finally:
+            database.lock.release()

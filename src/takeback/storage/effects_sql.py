@@ -47,7 +47,7 @@ def count_effects(query: Query) -> tuple[str, list[Any]]:
     where, values = _narrowed(query)
     limit = f" LIMIT {query.limit}" if query.limit else ""
     found = f"SELECT 1 FROM effects e LEFT JOIN runs r ON r.number = e.run {_where(where)}{limit}"
-    return f"SELECT count(*) FROM ({found})", values
+    return f"SELECT count(*) FROM ({found}) AS found", values
 
 
 def _where(conditions: list[str]) -> str:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from takeback.errors import Refused
 from takeback.storage import blob_rows as rows
 from takeback.storage import disk
-from takeback.storage.database import Database
 from takeback.storage.packs import CAP, HEADER, EntryDamaged, Packs, Place, pack_path, packs_in, read_entry
+from takeback.storage.tables import Tables
 
 SMALL = CAP // 4
 TOGETHER = CAP * 3 // 4  # bytes copied before the packs they come from are removed
@@ -23,7 +23,7 @@ class Victim(NamedTuple):
     needed: int  # bytes
 
 
-def tidy_packs(database: Database, packs: Packs, in_use: set[int], oldest: int, copying: bool) -> None:
+def tidy_packs(database: Tables, packs: Packs, in_use: set[int], oldest: int, copying: bool) -> None:
     """`in_use` had rows during this sweep; another pack without rows goes only if older than `oldest`."""
     packs.forget_handles()
     needed: dict[int, int] = dict(
@@ -60,7 +60,7 @@ def tidy_packs(database: Database, packs: Packs, in_use: set[int], oldest: int, 
         _rewrite(database, packs, group)
 
 
-def _rewrite(database: Database, packs: Packs, group: list[int]) -> None:
+def _rewrite(database: Tables, packs: Packs, group: list[int]) -> None:
     """Copy every sound entry that a row names; a damaged one stays, with its pack, for verify to report."""
     handles = {pack: handle for pack in group if (handle := _locked(packs.directory, pack)) is not None}
     fresh = Packs(packs.directory, packs.on_io_error)
@@ -86,7 +86,7 @@ def _rewrite(database: Database, packs: Packs, group: list[int]) -> None:
 
 
 def _switch(
-    database: Database,
+    database: Tables,
     directory: str,
     old: list[int],
     moves: list[tuple[int, Place, Place]],
@@ -98,7 +98,7 @@ def _switch(
         with database.write() as connection:
             for id, before, after in moves:
                 rows.move(connection, id, before, after)
-            named = {row[0] for row in connection.execute("SELECT DISTINCT pack FROM blob_places")}
+            named = {row[0] for row in connection.execute("SELECT DISTINCT pack FROM blob_places").fetchall()}
         for pack in old:
             if pack not in named and handles.get(pack, 0) is not None:
                 disk.remove(pack_path(directory, pack))

@@ -9,10 +9,10 @@ import stat
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from typing import NamedTuple
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
 
-from takeback.errors import ResourceUnreachable
+from takeback.errors import ResourceUnreachable, StoreBusy
 from takeback.storage import disk
 
 CAP = 32 << 20  # a pack beyond it gets no more entries, so that sweep can rewrite one pack at a time
@@ -93,6 +93,16 @@ def _sound(entry: Entry, length: int, checksum: int, check: bool) -> Entry:
     if check and zlib.crc32(entry.data, zlib.crc32(_head(entry))) != checksum:
         raise EntryDamaged("its checksum is wrong")
     return entry
+
+
+def sound_entry(found: bytes, longest: int, check: bool, peek: bool = False) -> Entry:
+    """From header and data together; with `peek` from the header alone."""
+    entry, length, checksum = _parsed(found)
+    if peek:
+        return entry
+    if length > longest:
+        raise EntryDamaged("its length is wrong")
+    return _sound(entry, length, checksum, check)
 
 
 def scan(handle: int) -> Iterator[tuple[int, Entry]]:
@@ -271,10 +281,7 @@ class Packs:
         """`EntryDamaged`, or plain OSError; the hash of the content is for the caller to check."""
         # Header and data in one call, because their length is known.
         found = disk.read_exactly(self._reader(place.pack), HEADER.size + place.length, place.position)
-        entry, length, checksum = _parsed(found)
-        if length > place.length:
-            raise EntryDamaged("its length is wrong")
-        return _sound(entry, length, checksum, check)
+        return sound_entry(found, place.length, check)
 
     def peek(self, place: Place) -> Entry:
         """The header only, and that the file is long enough for the data."""
@@ -303,6 +310,24 @@ class Packs:
         for handle in self._reading.values():
             os.close(handle)
         self._reading.clear()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """For a sweep."""
+        directory = os.path.dirname(self.directory)
+        with disk.reachable(directory, "opened"):
+            handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if not disk.try_lock(handle):
+                raise StoreBusy("Another sweep is at work on this store.", hint="Try again when it is done.")
+            yield
+        finally:
+            os.close(handle)
+
+    def tidy(self, tables: Any, in_use: set[int], oldest: int, copying: bool) -> None:
+        from takeback.storage.pack_tidy import tidy_packs
+
+        tidy_packs(tables, self, in_use, oldest, copying)
 
     def close(self) -> None:
         self.forget_handles()

@@ -2,20 +2,23 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
-from takeback.errors import RecordInvalid
+from takeback.errors import RecordInvalid, TakebackError
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.model.life import told
+from takeback.model.life import OF_EFFECTS, told
 from takeback.model.record import GENESIS, Draft, Kind, Record, chained
 from takeback.model.run import Lease, RunInfo
-from takeback.storage.appending import EFFECTS_OF_RUN, IN_FLIGHT, RECORD, RUN, append_one, to_life, to_run
+from takeback.storage.appending import EFFECTS_OF_RUN, IN_FLIGHT, RECORD, RUN, to_life, to_run
 from takeback.storage.bodies import whole
 from takeback.storage.database import Database, Row
 from takeback.storage.effects_sql import DAMAGED, count_effects, select_effects
 from takeback.storage.leases import refuse_unheld
 from takeback.storage.protocols import Query
+from takeback.storage.tables import Reading
+from takeback.storage.unlisted import HEAD, Unlisted
 
 # The first record, the one that tells what it is and the newest outcome are pointed to; the others are few.
 _OF_EFFECT = (
@@ -26,16 +29,13 @@ _OF_EFFECT = (
 _PAGE = 500
 
 
-class SqliteJournal:
-    def __init__(self, database: Database, now: Callable[[], int]) -> None:
-        self._database = database
-        self._now = now
+class SqlJournal:
+    """What can be asked of a journal in tables, whichever database has them."""
 
-    def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:
-        refuse_unheld(lease, drafts)
-        with self._database.write() as connection:
-            at = self._now()
-            return tuple(append_one(connection, lease, draft, at) for draft in drafts)
+    _CHECKPOINTS = ""  # how the index of checkpoints is asked for by name
+
+    def __init__(self, tables: Reading) -> None:
+        self._tables = tables
 
     def records(
         self, after: int = 0, kinds: tuple[Kind, ...] = (), run: str = "", effect: str = ""
@@ -46,17 +46,20 @@ class SqliteJournal:
             where.append("run = ?")
             values.append(run)
         if effect:
+            self._list()
             where.append(f"seq IN ({_OF_EFFECT})")
             values += [effect] * 4
         if kinds:
             # Spelled out, so that SQLite sees the partial indexes apply.
             where.append("(" + " OR ".join(f"kind = '{kind.value}'" for kind in kinds) + ")")
+        if run and kinds and not effect and set(kinds).isdisjoint(OF_EFFECTS):
+            where.append("effect = ''")
         # SQLite would rather read every record in order than the few of this index and sort them.
-        index = "INDEXED BY checkpoints" if kinds == (Kind.CHECKPOINT,) else ""
+        index = self._CHECKPOINTS if kinds == (Kind.CHECKPOINT,) else ""
         sql = f"SELECT {RECORD} FROM records {index} WHERE {' AND '.join(where)} ORDER BY seq LIMIT {_PAGE}"
         # In pages: a reader that stops half-way has not read it all, and holds no lock meanwhile.
         while True:
-            rows = self._database.read(sql, values)
+            rows = self._tables.read(sql, values)
             for row in rows:
                 yield to_record(row)
             if len(rows) < _PAGE:
@@ -65,13 +68,12 @@ class SqliteJournal:
 
     def effects(self, query: Query) -> Iterator[Effect]:
         # Asked before every change, and nearly always in vain.
-        if query.key and not self._database.read(
-            "SELECT 1 FROM effects WHERE key = ? AND key <> ''", (query.key,)
-        ):
+        if query.key and not self._knows_key(query.key):
             return
+        self._list()
         sql, values = select_effects(query if query.limit or query.ids else query._replace(limit=_PAGE))
         while True:
-            rows = self._database.read(sql, values)
+            rows = self._tables.read(sql, values)
             for row in rows:
                 yield _to_effect(row, strict=bool(query.ids) and not query.damaged_too)
             if query.limit or query.ids or len(rows) < _PAGE:
@@ -87,16 +89,18 @@ class SqliteJournal:
             where.append("state IN ('open', 'suspended')")
         if key:
             where.append("key = ? AND key <> ''")
+        self._list()
         narrowed = f"WHERE {' AND '.join(where)}" if where else ""
-        for row in self._database.read(
+        for row in self._tables.read(
             f"SELECT {RUN}, {EFFECTS_OF_RUN} FROM runs {narrowed} ORDER BY opened_at, number",
             (*ids, *([key] if key else [])),
         ):
             yield to_run(row)
 
     def resolve(self, prefix: str) -> tuple[str, ...]:
+        self._list()
         span = (prefix, prefix + "~")
-        rows = self._database.read(
+        rows = self._tables.read(
             "SELECT id FROM effects WHERE id >= ? AND id < ?"
             " UNION ALL SELECT id FROM runs WHERE id >= ? AND id < ? LIMIT 9",
             span + span,
@@ -104,22 +108,71 @@ class SqliteJournal:
         return tuple(row[0] for row in rows)
 
     def count(self, query: Query) -> int:
-        return int(self._database.read(*count_effects(query))[0][0])
+        self._list()
+        return int(self._tables.read(*count_effects(query))[0][0])
 
     def tally(self) -> dict[str, int]:
-        counts = {
-            str(name): int(n) for name, n in self._database.read("SELECT name, n FROM tally WHERE n > 0")
-        }
+        self._list()
+        rows = self._tables.read("SELECT name, n FROM tally WHERE n > 0 AND name <> 'listed'")
+        counts = {str(name): int(n) for name, n in rows}
         # What is in flight is counted by its index: few at any time, and two writes less for each effect.
         in_flight = f"SELECT state, count(*) FROM effects WHERE {IN_FLIGHT} GROUP BY state"
-        counts |= {str(state): int(n) for state, n in self._database.read(in_flight)}
-        counts["records"] = self._database.read("SELECT coalesce(max(seq), 0) FROM records")[0][0]
+        counts |= {str(state): int(n) for state, n in self._tables.read(in_flight)}
+        counts["records"] = self._tables.read("SELECT coalesce(max(seq), 0) FROM records")[0][0]
         return counts
+
+    def _list(self) -> None:
+        """Asked before the tables of effects are read: whoever puts listing off has to see to it now."""
+
+    def _knows_key(self, key: str) -> bool:
+        """Whether an effect may have it."""
+        return bool(self._tables.read("SELECT 1 FROM effects WHERE key = ? AND key <> ''", (key,)))
+
+
+class SqliteJournal(SqlJournal):
+    _CHECKPOINTS = "INDEXED BY checkpoints"
+
+    def __init__(self, database: Database, now: Callable[[], int]) -> None:
+        super().__init__(database)
+        self._database = database
+        self._now = now
+        self._unlisted = Unlisted()
+        database.after_rollback.append(self._unlisted.forget)
+
+    def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:
+        refuse_unheld(lease, drafts)
+        with self._database.write() as connection:
+            at = self._now()
+            return tuple(self._unlisted.append(connection, lease, draft, at) for draft in drafts)
 
     def check(self) -> Iterator[str]:
         from takeback.storage.check_sqlite import check_journal
 
+        with suppress(TakebackError):  # whatever keeps it from being listed is among the findings
+            self._list()
         return check_journal(self._database)
+
+    def _list(self) -> None:
+        """The tables tell of every record before they are read."""
+        seq, listed = self._database.read(HEAD)[0]
+        if seq == listed:
+            return
+        if self._database.read_only:
+            self._database.copy_into_memory()
+        try:
+            with self._database.write(durable=False) as connection:
+                self._unlisted.list_all(connection)
+        except BaseException:
+            self._unlisted.forget()
+            raise
+
+    def _knows_key(self, key: str) -> bool:
+        with self._database.lock:
+            sql = f"{HEAD}, EXISTS (SELECT 1 FROM effects WHERE key = ? AND key <> '')"
+            seq, listed, found = self._database.read(sql, (key,))[0]
+            if found or seq == listed:
+                return bool(found)
+            return not self._unlisted.knows(seq, listed) or self._unlisted.has_key(key)
 
 
 def to_record(row: Row) -> Record:

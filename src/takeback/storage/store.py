@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,61 +16,61 @@ from takeback.storage.database import Database
 from takeback.storage.leases import SqliteLeases
 from takeback.storage.process import alive_beside
 from takeback.storage.sqlite import SqliteJournal
+from takeback.storage.whole_store import Store
 
 if TYPE_CHECKING:
     from takeback.storage.blobs import StoredBlobs
-    from takeback.storage.layers import Layers
 
 VERSION = 1
 FORMAT_LINE = "takeback store "
+POLL_SECONDS = 0.2
+COPYING = "COPYING"  # names the store that this one is being filled from
 _SCHEMAS = ("blobs.sql", "journal.sql")  # in this order: the first sets what must be set before any table
 
 
-class Store:
+class DiskStore(Store):
     def __init__(self, path: str, database: Database, settings: Settings, now: Callable[[], int]) -> None:
-        self.path = path
-        self.database = database
-        self.settings = settings
+        super().__init__(path, path, database, settings)
         self.journal = SqliteJournal(database, now)
         self.leases = SqliteLeases(database, alive_beside)
-        self._blobs: StoredBlobs | None = None
-        self._layers: Layers | None = None
+        self._sqlite = database
         self._journal_path = os.path.join(path, "journal.db")
-        self._suspect_path = _suspect(path)
 
-    @property
-    def blobs(self) -> "StoredBlobs":
-        """Made when first needed: looking at the journal needs none, and loading them takes a sixth of `log`."""
-        if self._blobs is None:
-            from takeback.storage.blobs import StoredBlobs
+    def _make_blobs(self) -> "StoredBlobs":
+        from takeback.storage.blobs import StoredBlobs
 
-            with self.database.lock:
-                self._blobs = self._blobs or StoredBlobs(self.database, os.path.join(self.path, "blobs"))
-        return self._blobs
+        return StoredBlobs(self.database, os.path.join(self.path, "blobs"))
 
-    def layers(self) -> "Layers":
-        """Those of boxes; few commands need them."""
-        from takeback.storage.layers import Layers
-
-        with self.database.lock:
-            self._layers = self._layers or Layers(os.path.join(self.path, "layers"))
-        return self._layers
+    def wait_for_work(self, seconds: float) -> None:
+        """A file tells nobody that it has changed: one has to look again."""
+        time.sleep(min(seconds, POLL_SECONDS))
 
     def close(self) -> None:
         if self._blobs:
             self._blobs.close()
-        self.database.close()
+        self._sqlite.close()
+
+    def adopting(self, now: Callable[[], int]) -> SqliteJournal:
+        return SqliteJournal(self._sqlite, now)
+
+    def keep_settings(self, settings: dict[str, int]) -> None:
+        if settings:
+            content = json.dumps(settings, indent=2).encode() + b"\n"
+            disk.write_file(os.path.join(self.path, "settings.json"), content)
+
+    def finish_copying(self) -> None:
+        disk.remove(os.path.join(self.path, COPYING))
 
     def refuse_if_suspect(self) -> None:
         """After a failed write to its disk a store is not trusted with anything new until `verify` has passed."""
-        if self.database.read_only:
+        if self.read_only:
             if disk.is_full(self.path):
                 raise disk.full(self.path)
             raise ResourceUnreachable(
                 f"The store at {self.path} is read-only, so no way back could be kept.",
                 hint="Make it writable, or choose another with --store. Looking still works.",
             )
-        if os.path.lexists(self._suspect_path):
+        if self.suspect():
             raise ResourceUnreachable(
                 "The disk under the store failed earlier, so the store is not trusted with new changes.",
                 hint="Run `takeback verify --read-data`; when it finds nothing wrong, the store is trusted again.",
@@ -80,51 +81,26 @@ class Store:
                 hint="Open it again to start a new one.",
             )
 
-    def refuse_without_room(self, more: int) -> None:
-        """Refuse before the disk fills, so that undo and its records still fit."""
-        with disk.reachable(self.path, "looked at"):
-            disk_now = os.statvfs(self.path)
-        free = disk_now.f_bavail * disk_now.f_frsize
-        if free - more < self.settings.reserve_bytes or (disk_now.f_files and not disk_now.f_favail):
-            if self._blobs:
-                self._blobs.disown()
-            raise ResourceUnreachable(
-                f"The disk under the store has {free:,} bytes free, too few to keep a way back.",
-                hint="Nothing was changed. Free some space: `takeback sweep` deletes what nothing needs (with "
-                "--grace 0, for when no other process is at work, the youngest too). Or choose another store with "
-                "--store.",
-            )
-
-    def bytes_on_disk(self, layers: bool = True) -> int:
-        """`layers`: those of boxes too."""
-        total = 0
-        seen: set[int] = set()  # what has several names is there once
-        for directory, inside, names in os.walk(self.path):
-            if directory == self.path and not layers and "layers" in inside:
-                inside.remove("layers")
-            for name in names:
-                try:
-                    status = os.lstat(os.path.join(directory, name))
-                except FileNotFoundError:
-                    continue  # a write-ahead file that another process has just folded in
-                if status.st_nlink > 1 and status.st_ino in seen:
-                    continue
-                seen.update((status.st_ino,) if status.st_nlink > 1 else ())
-                total += status.st_blocks * 512
-        return total
-
-    def suspect(self) -> bool:
-        return os.path.lexists(_suspect(self.path))
-
-    def trust_again(self) -> None:
-        if self.suspect():
-            disk.remove(_suspect(self.path))
-
 
 def default_path() -> str:
-    given = os.environ.get("TAKEBACK_STORE")
-    if given:
-        return given
+    return os.environ.get("TAKEBACK_STORE") or os.path.join(_state(), "takeback")
+
+
+def is_remote(path: str) -> bool:
+    return path.startswith(("postgresql://", "postgres://"))
+
+
+def remote_directory() -> str:
+    """Below it is what stores on servers have on this machine, each its own directory."""
+    return os.path.join(_state(), "takeback-remote")
+
+
+def local_path(path: str) -> str:
+    """The directory of ours that nobody may touch: the store itself, or where those on servers have their part."""
+    return remote_directory() if is_remote(path) else path
+
+
+def _state() -> str:
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):  # as its specification says: a relative one is invalid and to be ignored
         mine = home()
@@ -134,11 +110,15 @@ def default_path() -> str:
                 hint="Set TAKEBACK_STORE, or HOME.",
             )
         state = os.path.join(mine, ".local", "state")
-    return os.path.join(state, "takeback")
+    return state
 
 
 def exists(path: str) -> bool:
     """Raises as opening it would where that cannot be known: what may not be looked at is not absent."""
+    if is_remote(path):
+        from takeback.storage.postgres.store import is_made
+
+        return is_made(path)
     try:
         if any(_is_there(os.path.join(path, name)) for name in ("FORMAT", "journal.db")):
             return True
@@ -178,10 +158,18 @@ def _is_there(path: str) -> bool:
     return True
 
 
-def open_store(path: str, now: Callable[[], int]) -> Store:
-    """Made if it is not there."""
-    if path.startswith("postgresql://"):
-        raise Misuse("Stores in PostgreSQL are not there yet.", hint="Give a directory.")
+def open_store(path: str, now: Callable[[], int], blobs: str = "", copying: str = "") -> Store:
+    """Made if it is not there. `blobs`: the object store where a store in PostgreSQL has its large blobs. `copying`:
+    the store that it is filled from; until that is finished it is of no use for anything else."""
+    if is_remote(path):
+        from takeback.storage.postgres.store import open_remote
+
+        return open_remote(path, remote_directory(), blobs, copying)
+    if blobs:
+        raise Misuse(
+            "A store on disk keeps its blobs itself.",
+            hint="Only a store in PostgreSQL takes --blobs s3://bucket/…",
+        )
     path = os.path.abspath(path)
     there = exists(path)
     if os.path.isdir(path):
@@ -190,10 +178,11 @@ def open_store(path: str, now: Callable[[], int]) -> Store:
         _create(path)
     disk.check_private(path)
     _check_format(path)
+    _check_copied(path, copying, there)
     settings = _settings(path)
     database = _opened(path)
     database.on_io_error = lambda: _mark_suspect(path)
-    return Store(path, database, settings, now)
+    return DiskStore(path, database, settings, now)
 
 
 def _opened(path: str) -> Database:
@@ -222,7 +211,8 @@ def _create(path: str) -> None:
     with disk.reachable(path, "looked at"):
         names = os.listdir(path)
     if not all(
-        name in ("lock", "blobs", "held") or name.startswith(("journal.db", "FORMAT")) for name in names
+        name in ("lock", "blobs", "held", COPYING) or name.startswith(("journal.db", "FORMAT"))
+        for name in names
     ):
         raise Refused(
             f"{path} holds other files and is not a takeback store.", hint="Give an empty or new directory."
@@ -302,6 +292,31 @@ def _check_format(path: str) -> None:
             f"The store at {path} has lost its journal.",
             hint="Restore journal.db from a backup, or move the directory away to start anew.",
         )
+
+
+def _check_copied(path: str, copying: str, there: bool) -> None:
+    name = os.path.join(path, COPYING)
+    try:
+        with open(name, encoding="utf-8", errors="surrogateescape") as file:
+            source = file.read().strip()
+    except FileNotFoundError:
+        if not copying:
+            return
+        if there:
+            raise Refused(
+                f"There is a store at {path} already.", hint="Copy to a place where there is none yet."
+            ) from None
+        disk.write_file(name, f"{copying}\n".encode("utf-8", "surrogateescape"))
+        return
+    if source != copying:
+        raise unfinished(path, source, f"remove {path}")
+
+
+def unfinished(name: str, source: str, way_out: str) -> Corrupt:
+    return Corrupt(
+        f"The store at {name} is a copy of {source} that was never finished.",
+        hint=f"Go on with it: `takeback store copy {source} {name}`; or {way_out} and do it again.",
+    )
 
 
 def _settings(path: str) -> Settings:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # What counts as a boundary: whatever changes something, and `verify`, whose answer decides what is recorded.
 JOURNAL = ("append",)
-LEASES = ("acquire", "renew", "release")
+LEASES = ("acquire", "claim", "renew", "release")
 BLOBS = ("put", "sync", "sweep")
 ADAPTER = ("stage", "capture", "apply", "verify", "undo", "tidy")
 SYSTEM_CALLS = (

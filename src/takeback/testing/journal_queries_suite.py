@@ -332,6 +332,7 @@ class DurableJournalSuite(JournalQueriesSuite):
         self, books: Books, tmp_path: Path
     ) -> None:
         books.make(books.open("run"), "e")
+        assert books.effect("e").state is State.DONE
         self.lie(tmp_path, "e", State.UNDONE)
         assert any("e" in finding for finding in self._again(books, tmp_path).journal.check())
 

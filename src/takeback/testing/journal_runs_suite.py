@@ -115,6 +115,15 @@ class JournalRunsSuite(JournalSuite):
         books.journal.append(lease, [ending("e", "run")])
         books.journal.append(lease, [closing("run")])
 
+    def test_a_run_may_be_suspended_with_an_effect_in_flight(self, books: Books) -> None:
+        """It has not ended: whoever goes on with it finds what is in doubt."""
+        lease = books.open("run")
+        books.journal.append(lease, [intending("e", "run")])
+        books.journal.append(lease, [closing("run", RunState.SUSPENDED)])
+        assert books.effect("e").state is State.INTENDED
+        books.journal.append(lease, [ending("e", "run")])
+        assert not list(books.journal.check())
+
     def test_a_suspended_run_is_unfinished_and_can_go_on(self, books: Books) -> None:
         lease = books.open("run", name="deploy", agent="a", on_death=OnDeath.LEAVE)
         books.journal.append(lease, [closing("run", RunState.SUSPENDED)])

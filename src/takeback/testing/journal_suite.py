@@ -334,6 +334,12 @@ class JournalSuite:
         with pytest.raises(StoreBusy):
             books.journal.append(lease, [intending("f", "run")])
 
+    def test_a_proposal_does_not_overlap_what_is_in_flight(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [intending("e", "run", "file:///d")])
+        with pytest.raises(StoreBusy):
+            books.journal.append(lease, [intending("f", "run", "file:///d/f", kind=Kind.PROPOSE)])
+
     def test_nothing_may_build_on_what_is_stuck(self, books: Books) -> None:
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run", "file:///d/f")])

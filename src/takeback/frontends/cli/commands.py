@@ -13,6 +13,7 @@ from takeback.frontends.cli.ending import (
     aimed,
     complained,
     in_our_words,
+    printable,
     swallow_output,
     tell_interrupted,
     tell_unprintable,
@@ -34,6 +35,8 @@ _NAMES = (
     "summary",
     "sets",
     "delete",
+    "name",
+    "event",
 )
 OURS = 125
 RUNNING = ("run", "shell")  # commands that end with the exit code of what they ran
@@ -110,7 +113,7 @@ COMMANDS: dict[str, Entry] = {
     "log": Entry(
         "Look", "look", "list effects, newest first: what took hold last", "takeback log -n 5 --path src/"
     ),
-    "show": Entry("Look", "show", "everything that is known of one effect", "takeback show @"),
+    "show": Entry("Look", "show", "everything that is known of one effect, or of a run", "takeback show @"),
     "diff": Entry("Look", "show", "what an effect changed, before to after", "takeback diff @~1"),
     "status": Entry(
         "Look",
@@ -142,6 +145,30 @@ COMMANDS: dict[str, Entry] = {
         "Points", "points", "name this point, to come back to it", "takeback checkpoint before-migrate"
     ),
     "checkpoints": Entry("Points", "points", "list the named points", "takeback checkpoints"),
+    "worker": Entry(
+        "Workflows",
+        "worker",
+        "carry out runs of the workflows in a module",
+        "takeback worker app.flows --concurrency 4",
+    ),
+    "submit": Entry(
+        "Workflows",
+        "worker",
+        "a new run of a workflow",
+        "takeback submit app.flows:deploy '\"v42\"' --key release-42",
+    ),
+    "signal": Entry(
+        "Workflows",
+        "worker",
+        "tell a run what it waits for",
+        'takeback signal k3f9a2bq approved \'{"by": "kim"}\'',
+    ),
+    "resume": Entry(
+        "Workflows",
+        "worker",
+        "make a run of a workflow due again, also from a checkpoint",
+        "takeback resume k3f9a2bq --from-checkpoint before-migrate",
+    ),
     "recover": Entry(
         "Upkeep", "upkeep", "settle what a crash left; look again at what is stuck", "takeback recover"
     ),
@@ -151,6 +178,12 @@ COMMANDS: dict[str, Entry] = {
         "Upkeep", "upkeep", "give up the power to undo, by policy or by name", "takeback forget --dry-run"
     ),
     "sweep": Entry("Upkeep", "upkeep", "delete the bytes that nothing needs any more", "takeback sweep"),
+    "store": Entry(
+        "Upkeep",
+        "stores",
+        "make a store, or copy one to another place",
+        "takeback store copy ~/.local/state/takeback postgresql://host/agents",
+    ),
     "completion": Entry(
         "Upkeep", "completion", "print the completion script of a shell", 'eval "$(takeback completion bash)"'
     ),
@@ -253,9 +286,9 @@ def _store_in(words: list[str]) -> str:
     """As --store names it; asked of the words, because an error may come before they are understood."""
     for place, word in enumerate(words):
         if word == "--store":
-            return "".join(words[place + 1 : place + 2])
+            return printable("".join(words[place + 1 : place + 2]))
         if word.startswith("--store="):
-            return word.partition("=")[2]
+            return printable(word.partition("=")[2])
     return ""
 
 
@@ -273,7 +306,7 @@ def _run(words: list[str], made: list[str]) -> int:
     options = parser.parse_intermixed_args(words) if command.mixed else parser.parse_args(words)
     _refuse_nameless(options)
     gc.enable()
-    screen = screen_for(options.json, options.quiet, options.no_color, options.store)
+    screen = screen_for(options.json, options.quiet, options.no_color, printable(options.store or ""))
     if COMMANDS[name].group == "Look":  # nothing to lose, and no time either
         return command.carry_out(Asked(options, screen, made))
     with _hearing():

@@ -37,6 +37,15 @@ def aimed(error: TakebackError, store: str | None) -> TakebackError:
     return error
 
 
+def printable(store: str) -> str:
+    """As --store named it; an address without its password."""
+    if "://" not in store:
+        return store
+    from takeback.model.database import without_password
+
+    return without_password(store)
+
+
 def in_our_words(error: Exception) -> TakebackError:
     if isinstance(error, FileNotFoundError) and not here():
         return Misuse("The current directory does not exist any more.", hint="Go to one that does: cd /")

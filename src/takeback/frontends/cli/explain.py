@@ -5,7 +5,7 @@ from argparse import REMAINDER, ArgumentParser
 
 from takeback.audit.explain import Explained, beyond, explained_json, in_words, others_at_work
 from takeback.frontends.cli.commands import Asked, Command
-from takeback.frontends.cli.opening import nothing_yet, opened, store_path
+from takeback.frontends.cli.opening import nothing_yet, opened, own_directory
 from takeback.frontends.cli.output import clean
 from takeback.frontends.cli.running import command_in, refuse_stray_root
 from takeback.model.resource import display, file_resource
@@ -63,12 +63,12 @@ def _explained(asked: Asked, argv: tuple[str, ...], cwd: str) -> Explained:
     if not nothing_yet(asked):
         with opened(asked) as tb:
             others = others_at_work(tb.store.journal, file_resource(cwd))
-    able = ability(store_path(asked))
+    able = ability(own_directory(asked))
     if options.in_place or not able.engine:
         from takeback.adapters.watch.roots import refuse_dangerous, roots_of
 
         roots = roots_of(options.root or (cwd,))
-        refuse_dangerous(roots, os.fsencode(os.path.realpath(store_path(asked))), options.force)
+        refuse_dangerous(roots, os.fsencode(os.path.realpath(own_directory(asked))), options.force)
         coverage = of_roots(tuple(display(root.resource) for root in roots))
         return Explained("in place", "" if options.in_place else able.why, coverage, (), beyond(argv), others)
     coverage = of_sandbox(able, not options.no_network)

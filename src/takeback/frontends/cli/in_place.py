@@ -8,7 +8,7 @@ from takeback.errors import Conflict, Misuse, TakebackError
 from takeback.frontends.cli.commands import OURS, Asked
 from takeback.frontends.cli.gate import Gate
 from takeback.frontends.cli.interrupted import taken_back
-from takeback.frontends.cli.opening import agent_of, nothing_yet, opened, store_path
+from takeback.frontends.cli.opening import agent_of, nothing_yet, opened, own_directory
 from takeback.frontends.cli.output import bytes_in_words, clean, counted, warn
 from takeback.model.ids import new_id, short
 from takeback.model.plan import Outcome
@@ -78,7 +78,7 @@ def _refuse_early(asked: Asked, roots: list[str]) -> None:
     from takeback.model.settings import Settings
 
     found = roots_of(roots)
-    refuse_dangerous(found, os.fsencode(os.path.realpath(store_path(asked))), asked.options.force)
+    refuse_dangerous(found, os.fsencode(os.path.realpath(own_directory(asked))), asked.options.force)
     if not asked.options.force and nothing_yet(asked):
         refuse_large(found, Settings().watch_entries)
 

@@ -9,13 +9,14 @@ import takeback.api
 from takeback.api import Takeback, now
 from takeback.errors import Misuse, Refused
 from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.output import clean, warn
 from takeback.model.effect import COMMAND, State
 from takeback.model.ids import SHORT, short
 from takeback.model.run import OnDeath
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
-from takeback.storage.store import default_path, exists
+from takeback.storage.store import default_path, exists, local_path
 
 if TYPE_CHECKING:
     from takeback.runs.run import Run
@@ -30,13 +31,18 @@ def store_path(asked: Asked) -> str:
     return asked.options.store or default_path()
 
 
+def own_directory(asked: Asked) -> str:
+    """Of the store, on this machine."""
+    return local_path(store_path(asked))
+
+
 def nothing_yet(asked: Asked) -> bool:
     """Whether there is no store: looking must not make one."""
     return not exists(store_path(asked))
 
 
 def nothing_recorded(asked: Asked) -> str:
-    return f"Nothing recorded yet: there is no store at {clean(store_path(asked))}."
+    return f"Nothing recorded yet: there is no store at {clean(printable(store_path(asked)))}."
 
 
 @contextmanager

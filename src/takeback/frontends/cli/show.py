@@ -16,17 +16,23 @@ from takeback.model.resource import display
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
+    from takeback.model.run import RunInfo
 
 _MOST_TARGETS = 20
 
 
 def _show_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="an effect: its id, the beginning of it, @, @~2")
+    parser.add_argument("id", metavar="ID", help="an effect: its id, the beginning of it, @, @~2; or a run")
 
 
 def _show(asked: Asked) -> int:
     screen = asked.screen
     with existing(asked) as tb:
+        if run := _run_named(tb, asked.options.id):
+            from takeback.frontends.cli.show_run import show_run
+
+            show_run(asked, tb, run)
+            return 0
         effect = tb.effect(asked.options.id)
         records = tuple(tb.store.journal.records(effect=effect.id))
         blockers = _blockers(tb, effect)
@@ -70,6 +76,15 @@ def _show(asked: Asked) -> int:
             for one in blockers:
                 screen.say(f"  {screen.paint(short(one.id), 'cyan')}  {clean(one.change.summary)}")
     return 0
+
+
+def _run_named(tb: "Takeback", name: str) -> "RunInfo | None":
+    """If it is one, and no effect. By id or its beginning."""
+    if name.startswith("@"):
+        return None
+    from takeback.runs.names import id_of
+
+    return next(tb.store.journal.runs((id_of(tb.store.journal, name),)), None)
 
 
 def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:

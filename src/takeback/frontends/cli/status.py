@@ -6,12 +6,14 @@ from takeback.api import now
 from takeback.audit.rows import counts_of
 from takeback.audit.status import Status, look, status_json
 from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.look import done_in
 from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened, store_path
 from takeback.frontends.cli.output import Screen, bytes_in_words, clean, counted, local_time, seconds_in_words
+from takeback.frontends.cli.show_run import tell_attention
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.run import RunState
+from takeback.model.run import NEVER, RunInfo, RunState
 
 _MOST_RUNS = 5
 
@@ -24,10 +26,10 @@ def _status(asked: Asked) -> int:
     screen = asked.screen
     if nothing_yet(asked):
         screen.say(nothing_recorded(asked))
-        screen.give({"store": store_path(asked), "exists": False})
+        screen.give({"store": printable(store_path(asked)), "exists": False})
         return 0
     with opened(asked) as tb:
-        status = look(tb.store, tb.size())
+        status = look(tb.store, tb.size(), now())
         give(asked, tb, status_json(status))
         if not screen.json:
             _tell(screen, status)
@@ -57,6 +59,7 @@ def _tell(screen: Screen, status: Status) -> None:
     )
     _tell_held(screen, status)
     _tell_runs(screen, status)
+    _tell_attention(screen, status)
     _tell_retention(screen, status)
     _tell_troubles(screen, status)
 
@@ -89,10 +92,30 @@ def _tell_runs(screen: Screen, status: Status) -> None:
         agent = f" by {clean(info.agent)}" if info.agent else ""
         screen.say(
             f"           {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{agent}: {info.state.value} "
-            f"since {local_time(info.opened_at, today)}, {done_in(run)}"
+            f"since {local_time(info.opened_at, today)}, {done_in(run)}{_of_workflow(info, today)}"
         )
     if len(status.unfinished) > _MOST_RUNS:
         screen.say(f"           and {len(status.unfinished) - _MOST_RUNS:,} more")
+
+
+def _of_workflow(info: RunInfo, today: int) -> str:
+    if not info.workflow or not info.note:
+        return ""
+    due = f", until {local_time(info.due_at, today)}" if today < info.due_at < NEVER else ""
+    return f"; {clean(info.note)}{due}"
+
+
+def _tell_attention(screen: Screen, status: Status) -> None:
+    """Of runs of workflows that would otherwise wait in silence."""
+    for info in status.attention[:_MOST_RUNS]:
+        tell_attention(screen, info)
+    if len(status.attention) > _MOST_RUNS:
+        screen.say(f"And {len(status.attention) - _MOST_RUNS:,} more runs need attention.")
+    for name in sorted({clean(info.workflow) for info in status.unclaimed}):
+        screen.say(screen.paint(f"Runs of {name} are due, and no worker takes them.", "yellow"))
+        screen.hint(
+            f"`takeback worker {name.partition(':')[0]}` does, if that module still has the workflow."
+        )
 
 
 def _tell_retention(screen: Screen, status: Status) -> None:

@@ -114,7 +114,7 @@ def _works(tb: "Takeback", carry_out: Callable[..., UndoResult], wishes: dict[st
 
 def _tried(tb: "Takeback", carry_out: Callable[..., UndoResult], wishes: dict[str, Any]) -> UndoResult | None:
     """What it would do, if it would change something, and all of it unless conflicts may be skipped."""
-    if tb.store.database.read_only or tb.store.suspect():
+    if tb.store.read_only or tb.store.suspect():
         return None
     try:
         result = carry_out(**{**wishes, "dry_run": True})

@@ -11,7 +11,8 @@ CREATE TABLE records (
 -- further_records: those of an effect that its row in `effects` does not point to.
 CREATE INDEX further_records ON records (effect) WHERE effect <> '' AND kind NOT IN ('intent', 'done');
 CREATE INDEX checkpoints ON records (run, seq) WHERE kind = 'checkpoint';
-CREATE INDEX signals ON records (run, seq) WHERE kind = 'signal';
+-- records_of_runs: what is said of a run itself; whoever goes on with it reads all of that.
+CREATE INDEX records_of_runs ON records (run, seq) WHERE effect = '';
 CREATE TRIGGER records_are_final BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'records are final'); END;
 CREATE TRIGGER records_stay BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records stay'); END;
 
@@ -78,11 +79,12 @@ CREATE TABLE needs (
   PRIMARY KEY (needed, effect)
 ) STRICT, WITHOUT ROWID;
 
--- tally: counts, but of what is in flight, that `status` shows without reading every effect.
+-- tally: counts, but of what is in flight, that `status` shows without reading every effect; and `listed`, the newest record that the tables of effects tell of.
 CREATE TABLE tally (
   name TEXT PRIMARY KEY,
   n    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+INSERT INTO tally VALUES ('listed', 0);
 
 -- leases: who may append to a run; only the newest generation.
 CREATE TABLE leases (

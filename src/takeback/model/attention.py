@@ -1,0 +1,19 @@
+"""Which runs of workflows wait for a person, or for a worker that is not there."""
+
+from takeback.model.run import NEVER, UNFINISHED, OnDeath, RunInfo, RunState
+
+DECIDED = "decided:"  # and an effect's id: the signal for a run when a person has approved or denied it
+SETTLED = "settled:"  # and an effect's id: the signal for a run when a person has said what became of it
+_LONG = 60 * 1_000_000  # microseconds after which somebody should have taken what is due
+
+
+def needs_attention(info: RunInfo) -> bool:
+    """It waits, and for nothing that comes by itself or that its function has asked for."""
+    waits = info.state is RunState.SUSPENDED and info.on_death is OnDeath.RESUME and info.due_at >= NEVER
+    return waits and (not info.awaits or info.awaits.startswith((DECIDED, SETTLED)))
+
+
+def overdue(info: RunInfo, at: int) -> bool:
+    """Due for so long that there is no worker for it; whether one is at it just now is not looked at here."""
+    unfinished = info.on_death is OnDeath.RESUME and info.state in UNFINISHED
+    return unfinished and max(info.due_at, info.closed_at, info.opened_at) < at - _LONG

@@ -1,0 +1,228 @@
+"""The part of a run that makes changes: one after the other, each with a key of its own."""
+
+import hashlib
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from takeback.adapters.file.paths import path_bytes
+from takeback.engine.do import Terms, do
+from takeback.engine.parts import Parts
+from takeback.errors import Drifted, Misuse, StoreBusy, Stuck, TakebackError, Unavailable
+from takeback.model.change import EDIT, Change, intent
+from takeback.model.effect import Effect, State
+from takeback.model.ids import new_id
+from takeback.model.record import canonical
+from takeback.model.run import Lease
+from takeback.model.settings import Settings
+from takeback.runs import checkpoints
+from takeback.runs.durable import Durable, as_failed, raise_again
+from takeback.runs.replay import CHANGE, Replay
+from takeback.runs.verbs import Options
+from takeback.runs.workflow import digest_of
+
+if TYPE_CHECKING:
+    from takeback.runs.sql import Hand, Sql
+
+TURN_SECONDS = 10
+
+
+class Changing(Durable, ABC):
+    _parts: Parts
+    _lease: Lease
+    _settings: Settings
+    _lock: "threading.RLock"
+    _position: int
+    _since_checkpoint: int
+    _databases: "list[Sql]"
+    _now: Callable[[], int]
+
+    @property
+    @abstractmethod
+    def agent(self) -> str: ...
+
+    @abstractmethod
+    def uninterrupted(self) -> Any: ...
+
+    def _change(self, build: Callable[[], Change], options: Options) -> Effect | None:
+        with self._lock:
+            self._refuse_ended()
+            if self._replay is not None:
+                return self._step(self._replay, build, options)
+            return self._make(_built(build, options), options)
+
+    @abstractmethod
+    def _answered(self, change: Change) -> Effect | None:
+        """What the journal has for it, after the run went back."""
+
+    def _make(self, change: Change, options: Options, step: int = 0, asked: str = "") -> Effect | None:
+        if earlier := self._answered(change):
+            return earlier
+        patience = self._settings.approval_seconds * 1_000_000
+        terms = Terms(
+            options.key or self._next_key(change),
+            options.needs,
+            options.checks,
+            options.expects,
+            agent=self.agent,
+            asked_after=self._now() - patience if patience else 0,
+            held_back=self.uninterrupted,
+            step=step,
+            asked=asked,
+        )
+        effect = self._do_in_turn(change, terms)
+        if effect:
+            # Only an effect takes a position: whoever resumes the run counts its effects and must not come to the
+            # same number, or the same change asked for again would pass for the one that was made then.
+            self._position += 1
+            self._count()
+        return effect
+
+    def _step(self, replay: Replay, build: Callable[[], Change], options: Options) -> Effect | None:
+        """In a workflow: the effect that is recorded for this step, or a new one."""
+        replay.refuse_gone()
+        change = None if options.asked else _built(build, options)
+        asked = options.asked or digest_of(intent(change)) if change else options.asked
+        says = change.summary if change else options.says
+        if recorded := replay.take(CHANGE, says, asked):
+            raise_again(recorded)
+            return recorded.effect
+        with self._unbroken(replay):
+            try:
+                change = change or _built(build, options)
+                effect = replay.made_earlier(change)
+                if effect:
+                    self._append(replay.draft(CHANGE, says, asked, {"effect": effect.id}))
+                    return effect
+                effect = self._make(change, options, replay.at, asked)
+            except (Stuck, Unavailable):
+                raise
+            except TakebackError as error:
+                self._append(replay.draft(CHANGE, says, asked, as_failed(error)))
+                raise
+            if effect is None or effect.step != replay.at:
+                # It changed nothing, or another run made it under the same key.
+                told = {"effect": effect.id} if effect else {"nothing": True}
+                self._append(replay.draft(CHANGE, says, asked, told))
+            return effect
+
+    def _told(self, options: Options, verb: str, path: Any, *more: Any) -> Options:
+        """What a step asks for, before names are resolved: links and directories may be others when it is replayed."""
+        if self._replay is None:
+            return options
+        paths = tuple(cast("Mapping[Any, Any]", path)) if isinstance(path, Mapping) else (path,)
+        paths += more[:1] if verb == "move" else ()
+        names = [os.fsdecode(path_bytes(one)) for one in paths]
+        where = "" if all(os.path.isabs(name) for name in names) else os.getcwd()
+        asked = digest_of(verb, options.key, options.allow_inexact, where, names, _plain(path), _plain(more))
+        return options._replace(
+            asked=asked, says=f"{verb} {', '.join(names[:2])}{', …' if names[2:] else ''}"
+        )
+
+    def _hold(self, change: Change, options: Options) -> Effect | None:
+        """Ready and not made: it waits for a person to keep or drop it."""
+        from takeback.engine.held import hold
+
+        with self._lock:
+            self._refuse_ended()
+            key = options.key or self._next_key(change)
+            effect = hold(self._parts, self._lease, change, Terms(key, options.needs, agent=self.agent))
+            if effect:
+                self._position += 1
+            return effect
+
+    def _hand(self) -> "Hand":
+        from takeback.runs.sql import Hand
+
+        self._refuse_ended()
+        return Hand(
+            self._parts,
+            self._lease,
+            self.agent,
+            self._next_key,
+            self._took_hold,
+            self.uninterrupted,
+            self._lock,
+            self._refuse_ended,
+            self._settings.max_rows,
+        )
+
+    def _took_hold(self, effect: Effect) -> None:
+        with self._lock:
+            self._position += 1
+            self._count()
+
+    def _do_in_turn(self, change: Change, terms: Terms) -> Effect | None:
+        """While another process is changing the same thing we wait for it; what a dead one left is settled."""
+        until = time.monotonic() + TURN_SECONDS
+        while True:
+            try:
+                return do(self._parts, self._lease, change, terms)
+            except (StoreBusy, Drifted) as error:
+                # Setting a key means the same whatever else is in the file; other content may rest on what was read.
+                # With checks in between there was time for a person to set that very key: then it is refused.
+                again = isinstance(error, StoreBusy) or (change.kind == EDIT and not terms.checks)
+                if not again or time.monotonic() > until:
+                    raise
+            if not self._settle_own() and not self._settle_the_dead():
+                time.sleep(0.01)
+
+    def _settle_own(self) -> bool:
+        """What was left in doubt here, and is asked for again."""
+        from takeback.engine.recover import settle_open
+
+        found = settle_open(self._parts, self._lease, (State.INTENDED,))
+        return any(one.outcome != "left" for one in found)
+
+    def _settle_the_dead(self) -> bool:
+        from takeback.engine.recover import recover
+
+        lasts = self._settings.lease_seconds * 1_000_000
+        return bool(recover(self._parts, self._lease.owner, self._now(), lasts))
+
+    def _next_key(self, change: Change) -> str:
+        """From run, position and intent: asked again at the same place, the same change has the same key. In a workflow
+        the place is the step; what it asks for after it went back to a checkpoint is something else."""
+        if any(database.in_transaction for database in self._databases):
+            return (
+                new_id()
+            )  # which of the two takes hold first is not known, so there is no place to be asked at again
+        place = str(self._position + 1)
+        if self._replay is not None:
+            place = f"step {self._replay.at} turn {self._replay.history.turns}"
+        told = canonical(intent(change))
+        return hashlib.sha256(f"{self.id} {place} ".encode() + told).hexdigest()[:16]
+
+    def _count(self) -> None:
+        self._since_checkpoint += 1
+        if self._settings.checkpoint_every and self._since_checkpoint >= self._settings.checkpoint_every:
+            self._append(checkpoints.draft(self.id, f"after {self._position} effects", automatic=True))
+            self._since_checkpoint = 0
+
+
+def _built(build: Callable[[], Change], options: Options) -> Change:
+    change = build()
+    return change._replace(args={**change.args, "allow_inexact": True}) if options.allow_inexact else change
+
+
+def _plain(asked: Any) -> Any:
+    """As JSON: paths as text, contents by their digest."""
+    if isinstance(asked, (str, int)) or asked is None:
+        return asked
+    if isinstance(asked, bytes):
+        return hashlib.sha256(asked).hexdigest()
+    if isinstance(asked, os.PathLike):
+        return os.fsdecode(asked)  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(asked, Mapping):
+        return [[_plain(name), _plain(value)] for name, value in asked.items()]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(asked, (list, tuple)):
+        return [_plain(one) for one in asked]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(asked, float):
+        return repr(asked)
+    raise Misuse(
+        f"In a workflow {type(asked).__name__} cannot be told from what was asked for before.",
+        hint="Give text, bytes, numbers, lists or dicts.",
+    )

@@ -1,0 +1,291 @@
+"""Connections to the store's database: one that writes, a few that read, each made anew when it was cut."""
+
+import os
+import re
+import time
+from _thread import RLock, get_ident
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from takeback.errors import InDoubt, Misuse, ServerUnreachable
+from takeback.storage.postgres.connecting import Address, connect, driver
+from takeback.storage.postgres.words import is_lost, translated
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+Row = tuple[Any, ...]
+
+PATIENCE = 30.0  # seconds that a server may be away, for whoever has something to write down
+_IDLE = 4  # connections kept for reading
+_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+@cache
+def in_their_marks(sql: str) -> str:
+    """`?` and `?2` as SQLite has them become what the driver knows."""
+    escaped = sql.replace("%", "%%")
+    if not re.search(r"\?\d", escaped):
+        return escaped.replace("?", "%s")
+    return re.sub(r"\?(\d+)", r"%(p\1)s", escaped)
+
+
+class Session:
+    """A connection that is spoken to as if it were SQLite's, so that both stores share their statements."""
+
+    def __init__(self, connection: "Connection[Any]") -> None:
+        self.connection = connection
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.connection.info.transaction_status in (
+            1,
+            2,
+            3,
+        )  # active, in a transaction, in a failed one
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        known = in_their_marks(sql)
+        given: Any = {f"p{n}": one for n, one in enumerate(values, 1)} if "%(p1)s" in known else tuple(values)
+        return self.connection.execute(known.encode(), given or None)
+
+    def executemany(self, sql: str, rows: Sequence[Sequence[Any]]) -> Any:
+        cursor = self.connection.cursor()
+        cursor.executemany(in_their_marks(sql).encode(), rows)
+        return cursor
+
+
+class PostgresDatabase:
+    """Thread-safe. Whoever writes holds the lock from begin to commit; readers have connections of their own."""
+
+    def __init__(self, address: Address, patience: float = PATIENCE) -> None:
+        self.address = address
+        self.read_only = False
+        self.lock = RLock()
+        # What others hold back until the next commit (blobs put but not yet written) is written first, inside it.
+        self.before_commit: list[Callable[[Any], None]] = []
+        self.after_rollback: list[Callable[[], None]] = []
+        self.pending: list[Callable[[], bool]] = []  # whether they hold something
+        self.on_io_error: Callable[[], None] = lambda: None
+        self.patience = patience
+        self._process = os.getpid()
+        self._closed = False
+        self._writer: Session | None = None
+        self._writing = 0  # the thread that is in a transaction
+        self._tokens: list[str] = []  # of what was appended in it
+        self._idle: list[Session] = []
+
+    # Reading.
+
+    def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        if self._writing == get_ident() and self._writer:
+            with self.understood():
+                return self._rows(self._writer, sql, values)
+        return self.ask(lambda session: self._rows(session, sql, values))
+
+    def _rows(self, session: Session, sql: str, values: Sequence[Any]) -> list[Row]:
+        cursor = session.execute(sql, values)
+        return cursor.fetchall() if cursor.description else []
+
+    def ask(self, question: Callable[[Session], Any]) -> Any:
+        """Outside of any transaction of ours, and once more if the connection was cut: it must be safe to ask twice."""
+        psycopg = driver()
+        until = time.monotonic() + self.patience
+        while True:
+            session = self._borrowed(until)
+            try:
+                answer = question(session)
+            except psycopg.Error as error:
+                if not is_lost(error):
+                    self._give_back(session)
+                    raise translated(error) from error
+                session.connection.close()
+                if time.monotonic() >= until:
+                    raise translated(error) from error
+                continue
+            except BaseException:
+                session.connection.close()
+                raise
+            self._give_back(session)
+            return answer
+
+    def _borrowed(self, until: float) -> Session:
+        self._refuse_misuse()
+        try:
+            return self._idle.pop()  # atomic
+        except IndexError:
+            return self._connected(until)
+
+    def _give_back(self, session: Session) -> None:
+        if len(self._idle) < _IDLE and not session.connection.closed and not self._closed:
+            self._idle.append(session)
+        else:
+            session.connection.close()
+
+    def another(self) -> Session:
+        """A connection for whoever has to hold something; they close it."""
+        self._refuse_misuse()
+        return self._connected(time.monotonic() + self.patience)
+
+    def shrink(self) -> None:
+        """The server does that by itself."""
+
+    def _connected(self, until: float) -> Session:
+        """Patiently: a server that is being restarted is back soon."""
+        pauses = iter(_PAUSES)
+        while True:
+            try:
+                return Session(connect(self.address))
+            except ServerUnreachable:
+                pause = next(pauses, _PAUSES[-1])
+                if time.monotonic() + pause >= until:
+                    raise
+                time.sleep(pause)
+
+    # Writing.
+
+    @property
+    def plain(self) -> bool:
+        """No transaction of ours is going on and nothing is held back: one statement is all there is to do."""
+        return not self._writing and not any(pending() for pending in self.pending)
+
+    @contextmanager
+    def write(self) -> Generator[Session, None, None]:
+        """All of it or none of it; durable when the block is left. Inner blocks join the outer transaction. Everybody
+        else waits from the beginning: so nobody can come in between what is looked at and what is written."""
+        with self.lock:
+            self._refuse_misuse()
+            if self._writing and self._writer:
+                with self.understood():
+                    yield self._writer
+                return
+            session = self._begun()
+            self._writing, self._tokens = get_ident(), []
+            try:
+                with self.understood():
+                    for flush in self.before_commit:
+                        flush(session)
+                    yield session
+                self._commit(session)
+            except BaseException:
+                self._roll_back(session)
+                for forget in self.after_rollback:
+                    forget()
+                raise
+            finally:
+                self._writing = 0
+
+    def _begun(self) -> Session:
+        psycopg = driver()
+        until = time.monotonic() + self.patience
+        while True:
+            session = self._writer = self._writer or self._connected(until)
+            try:
+                session.connection.execute(b"begin; lock table turn in exclusive mode")
+                return session
+            except psycopg.Error as error:
+                self._roll_back(session)
+                if not is_lost(error) or time.monotonic() >= until:
+                    raise translated(error) from error
+
+    def _roll_back(self, session: Session) -> None:
+        psycopg = driver()
+        try:
+            if session.in_transaction:
+                session.connection.execute(b"rollback")
+        except psycopg.Error:
+            session.connection.close()
+        if session.connection.closed and self._writer is session:
+            self._writer = None
+
+    def _commit(self, session: Session) -> None:
+        psycopg = driver()
+        try:
+            session.connection.execute(b"commit")
+        except psycopg.Error as error:
+            if not is_lost(error):
+                raise translated(error) from error
+            session.connection.close()
+            self._writer = None
+            if not self._tokens or not self._was_taken(self._tokens[-1]):
+                raise translated(error) from error
+
+    def _was_taken(self, token: str) -> bool:
+        """Whether the transaction with this append was committed. It has certainly ended then: it had the turn."""
+        psycopg = driver()
+        try:
+            session = self._begun()
+            found = session.execute("SELECT 1 FROM records WHERE token = ?", (token,)).fetchone()
+            session.connection.execute(b"rollback")
+        except (ServerUnreachable, psycopg.Error) as error:
+            raise in_doubt() from error
+        return found is not None
+
+    def appended(self, token: str) -> None:
+        """In the transaction that is going on: what to look for if its end is not told."""
+        self._tokens.append(token)
+
+    def once(self, question: Callable[[Session, bool], Any], run: str = "") -> Any:
+        """One statement that writes, and that knows by its token whether it was carried out before: it is asked
+        again, with True, when the connection was cut and nobody knows."""
+        psycopg = driver()
+        with self.lock:
+            self._refuse_misuse()
+            until = time.monotonic() + self.patience
+            again = False
+            while True:
+                try:
+                    session = self._writer = self._writer or self._connected(until)
+                except ServerUnreachable as error:
+                    raise in_doubt() if again else error from None
+                try:
+                    return question(session, again)
+                except psycopg.Error as error:
+                    if session.connection.closed or is_lost(error):
+                        session.connection.close()
+                        self._writer = None
+                    if not is_lost(error):
+                        raise translated(error, run) from error
+                    again = True
+                except BaseException:
+                    # Interrupted in the middle: the answer to this must not be taken for that of the next.
+                    session.connection.close()
+                    self._writer = None
+                    raise
+
+    # The end.
+
+    def close(self) -> None:
+        if os.getpid() != self._process:
+            return
+        with self.lock:
+            self._closed = True
+            for session in (*self._idle, *([self._writer] if self._writer else [])):
+                session.connection.close()
+            self._idle, self._writer = [], None
+
+    def _refuse_misuse(self) -> None:
+        if os.getpid() != self._process:
+            raise Misuse(
+                "This store was opened before a fork and is used in the child.",
+                hint="Call takeback.open() again in the child process.",
+            )
+        if self._closed:
+            raise Misuse("The store was closed.", hint="Open it again with takeback.open().")
+
+    @contextmanager
+    def understood(self, run: str = "") -> Generator[None, None, None]:
+        psycopg = driver()
+        try:
+            yield
+        except psycopg.Error as error:
+            raise translated(error, run) from error
+
+
+def in_doubt() -> InDoubt:
+    return InDoubt(
+        "The connection to the store was lost while something was written down, and the server does not come back.",
+        hint="Whether it was written is found out when the server answers again: `takeback recover`.",
+    )

@@ -1,0 +1,141 @@
+"""Blobs that are too large for a row of a commit: each is written at once, and kept from sweeps until it is named."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from takeback.errors import StoreBusy
+from takeback.storage.packs import HEADER, Entry, EntryDamaged, Place, sound_entry, to_bytes
+from takeback.storage.postgres.database import PostgresDatabase, Session
+from takeback.storage.tables import Tables
+
+_SWEEP = "hashtext('takeback sweep'), hashtext(current_schema())"
+
+
+class Objects(Protocol):
+    """An object store. What is written is there when the call returns."""
+
+    def put(self, name: str, data: bytes) -> None: ...
+
+    def get(self, name: str, start: int = 0, length: int = 0) -> bytes:
+        """All of it, or a part; FileNotFoundError."""
+        ...
+
+    def delete(self, names: Sequence[str]) -> None: ...
+
+
+class PostgresShelf:
+    def __init__(
+        self, database: PostgresDatabase, objects: Objects | None = None, now: Callable[[], int] | None = None
+    ) -> None:
+        """`now` is in microseconds since 1970; without it the clock of the server counts."""
+        self.directory = database.address.shown
+        self._database = database
+        self._objects = objects
+        self._now = now
+        self._guard: Session | None = None  # holds the lock of our pack
+        self._pack = 0
+        self._next = 0
+
+    def append(self, entries: Sequence[Entry]) -> list[Place]:
+        places: list[Place] = []
+        for entry in entries:
+            pack = self._guarded()
+            position, self._next = self._next, self._next + 1
+            written = to_bytes(entry)
+            if self._objects:
+                self._objects.put(name_of(pack, position), written)
+            at = self._now() // 1_000_000 if self._now else None
+            self._database.ask(
+                lambda session, pack=pack, at=at, data=written, position=position: session.execute(
+                    "INSERT INTO shelf (pack, at, position, length, data)"
+                    " VALUES (?, coalesce(?::bigint, now_us() / 1000000), ?, ?, ?::bytea)"
+                    " ON CONFLICT (pack, position) DO NOTHING",
+                    (pack, at, position, len(data), None if self._objects else data),
+                )
+            )
+            places.append(Place(pack, position, len(entry.data)))
+        return places
+
+    def _guarded(self) -> int:
+        if self._guard is None or self._guard.connection.closed:
+            self._pack, self._next = int.from_bytes(os.urandom(6), "big"), 0
+            self._guard = self._database.another()
+            self._guard.execute("SELECT pg_advisory_lock(?::bigint)", (self._pack,))
+        return self._pack
+
+    def sync(self) -> None:
+        """Each was on the disk of the server when it was answered."""
+
+    def is_broken(self, pack: int) -> bool:
+        return False
+
+    def release(self) -> None:
+        if self._guard:
+            self._guard.connection.close()
+            self._guard = None
+
+    def read(self, place: Place, check: bool = False) -> Entry:
+        return sound_entry(self._bytes(place, 0), place.length, check)
+
+    def peek(self, place: Place) -> Entry:
+        rows = self._database.read(
+            "SELECT length FROM shelf WHERE pack = ? AND position = ?", (place.pack, place.position)
+        )
+        if not rows or rows[0][0] != HEADER.size + place.length:
+            raise EntryDamaged("it is cut off")
+        return sound_entry(self._bytes(place, HEADER.size), 0, False, peek=True)
+
+    def _bytes(self, place: Place, length: int) -> bytes:
+        """The first of them, or all for a length of 0."""
+        if self._objects:
+            return self._objects.get(name_of(place.pack, place.position), 0, length)
+        what = f"substr(data, 1, {length})" if length else "data"
+        rows = self._database.read(
+            f"SELECT {what} FROM shelf WHERE pack = ? AND position = ?", (place.pack, place.position)
+        )
+        if not rows:
+            raise FileNotFoundError(name_of(place.pack, place.position))
+        if rows[0][0] is None:
+            raise EntryDamaged("its bytes are in an object store that this store was not opened with")
+        return rows[0][0]
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        guard = self._database.another()
+        try:
+            if not guard.execute(f"SELECT pg_try_advisory_lock({_SWEEP})").fetchone()[0]:
+                raise StoreBusy("Another sweep is at work on this store.", hint="Try again when it is done.")
+            yield
+        finally:
+            guard.connection.close()
+
+    def tidy(self, tables: Tables, in_use: set[int], oldest: int, copying: bool) -> None:
+        """Entry by entry: nothing has to be copied for the others to go."""
+        unnamed = "NOT EXISTS (SELECT 1 FROM blob_places p WHERE p.pack = shelf.pack AND p.position = shelf.position)"
+        with tables.write() as connection:
+            packs = connection.execute(
+                f"SELECT DISTINCT pack FROM shelf WHERE {unnamed} AND (at <= ? OR pack = ANY (?::bigint[]))",
+                (oldest, sorted(in_use)),
+            ).fetchall()
+            gone: list[tuple[Any, ...]] = []
+            for (pack,) in packs:
+                # Whoever has put something there and not committed it yet holds this lock.
+                if connection.execute("SELECT pg_try_advisory_xact_lock(?::bigint)", (pack,)).fetchone()[0]:
+                    gone += connection.execute(
+                        f"DELETE FROM shelf WHERE pack = ? AND {unnamed} RETURNING pack, position", (pack,)
+                    ).fetchall()
+            in_use.update(
+                row[0] for row in connection.execute("SELECT DISTINCT pack FROM blob_places").fetchall()
+            )
+        if self._objects and gone:
+            # After the rows: killed in between, an object is left that nothing names, never a name without its object.
+            self._objects.delete([name_of(pack, position) for pack, position in gone])
+
+    def close(self) -> None:
+        self.release()
+
+
+def name_of(pack: int, position: int) -> str:
+    return f"{pack:012x}/{position}"

@@ -1,0 +1,134 @@
+"""A store, wherever its tables are: what all others need of it. Some of it is always on this machine."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from takeback.errors import ResourceUnreachable
+from takeback.model.settings import Settings
+from takeback.storage import disk
+from takeback.storage.protocols import Journal, Leases
+
+if TYPE_CHECKING:
+    from takeback.storage.blobs import StoredBlobs
+    from takeback.storage.layers import Layers
+    from takeback.storage.tables import Tables
+
+
+class Store(ABC):
+    """`path` is a directory of ours on this machine: layers of boxes, held files and scratch are there."""
+
+    journal: Journal
+    leases: Leases
+
+    def __init__(self, name: str, path: str, database: "Tables", settings: Settings) -> None:
+        self.name = name  # as it is opened again, without a password
+        self.path = path
+        self.database = database
+        self.settings = settings
+        self._blobs: StoredBlobs | None = None
+        self._layers: Layers | None = None
+        self._suspect_path = os.path.join(path, "SUSPECT")
+
+    @property
+    def blobs(self) -> "StoredBlobs":
+        """Made when first needed: looking at the journal needs none, and loading them takes a sixth of `log`."""
+        if self._blobs is None:
+            with self.database.lock:
+                self._blobs = self._blobs or self._make_blobs()
+        return self._blobs
+
+    @abstractmethod
+    def _make_blobs(self) -> "StoredBlobs": ...
+
+    def layers(self) -> "Layers":
+        """Those of boxes; few commands need them."""
+        from takeback.storage.layers import Layers
+
+        with self.database.lock:
+            self._layers = self._layers or Layers(os.path.join(self.path, "layers"))
+        return self._layers
+
+    @property
+    def read_only(self) -> bool:
+        return self.database.read_only
+
+    def read(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """For what is counted and compared, in words that every database of ours takes."""
+        return self.database.read(sql, values)
+
+    def together(self) -> AbstractContextManager[Any]:
+        """All that is written in the block is one transaction, and nobody else writes meanwhile."""
+        return self.database.write()
+
+    @abstractmethod
+    def wait_for_work(self, seconds: float) -> None:
+        """Returns when a run may have become due for a worker, at the latest after that time."""
+        ...
+
+    @abstractmethod
+    def refuse_if_suspect(self) -> None:
+        """Raises while the store cannot be trusted with anything new."""
+        ...
+
+    def refuse_without_room(self, more: int) -> None:
+        """Refuse before the disk fills, so that undo and its records still fit."""
+        with disk.reachable(self.path, "looked at"):
+            disk_now = os.statvfs(self.path)
+        free = disk_now.f_bavail * disk_now.f_frsize
+        if free - more < self.settings.reserve_bytes or (disk_now.f_files and not disk_now.f_favail):
+            if self._blobs:
+                self._blobs.disown()
+            raise ResourceUnreachable(
+                f"The disk under the store has {free:,} bytes free, too few to keep a way back.",
+                hint="Nothing was changed. Free some space: `takeback sweep` deletes what nothing needs (with "
+                "--grace 0, for when no other process is at work, the youngest too). Or choose another store with "
+                "--store.",
+            )
+
+    def bytes_on_disk(self, layers: bool = True) -> int:
+        """`layers`: those of boxes too."""
+        total = 0
+        seen: set[int] = set()  # what has several names is there once
+        for directory, inside, names in os.walk(self.path):
+            if directory == self.path and not layers and "layers" in inside:
+                inside.remove("layers")
+            for name in names:
+                try:
+                    status = os.lstat(os.path.join(directory, name))
+                except FileNotFoundError:
+                    continue  # a write-ahead file that another process has just folded in
+                if status.st_nlink > 1 and status.st_ino in seen:
+                    continue
+                seen.update((status.st_ino,) if status.st_nlink > 1 else ())
+                total += status.st_blocks * 512
+        return total
+
+    def suspect(self) -> bool:
+        return os.path.lexists(self._suspect_path)
+
+    def trust_again(self) -> None:
+        if self.suspect():
+            disk.remove(self._suspect_path)
+
+    # For whoever fills it with a copy of another store.
+
+    @abstractmethod
+    def adopting(self, now: Callable[[], int]) -> Journal:
+        """Its journal, by another clock."""
+        ...
+
+    @abstractmethod
+    def keep_settings(self, settings: dict[str, int]) -> None:
+        """Those that are not as usual."""
+        ...
+
+    @abstractmethod
+    def finish_copying(self) -> None:
+        """It can be used from now on."""
+        ...
+
+    @abstractmethod
+    def close(self) -> None: ...

@@ -1,0 +1,51 @@
+"""A store in PostgreSQL for the suites: a schema of its own in a database that one test has."""
+
+from collections.abc import Callable
+
+import psycopg
+
+from takeback.storage.postgres.connecting import Address, connect
+from takeback.storage.postgres.database import PostgresDatabase
+from takeback.storage.postgres.journal import PostgresJournal
+from takeback.storage.postgres.leases import PostgresLeases
+from takeback.storage.postgres.schema import bring_up_to_date
+from takeback.testing.fakes import Clock, Processes
+from tests.servers.postgres import PgDatabase
+
+
+class PostgresScene:
+    def __init__(self, server: PgDatabase) -> None:
+        self.server = server
+        self.address = Address(server.url)
+        self.opened: list[PostgresDatabase] = []
+        connection = connect(self.address)
+        bring_up_to_date(connection, self.address)
+        connection.close()
+
+    def database(self) -> PostgresDatabase:
+        self.opened.append(PostgresDatabase(self.address))
+        return self.opened[-1]
+
+    def books(self, clock: Clock, processes: Processes) -> tuple[PostgresJournal, PostgresLeases]:
+        database = self.database()
+        return PostgresJournal(database, clock), PostgresLeases(database, processes.alive)
+
+    def leases(self, processes: Processes) -> Callable[[], PostgresLeases]:
+        return lambda: PostgresLeases(self.database(), processes.alive)
+
+    def behind_its_back(self, sql: str, values: tuple[object, ...] = ()) -> None:
+        """As the owner of the server could: with no trigger in the way."""
+        with psycopg.connect(self.server.url, autocommit=True) as connection:
+            connection.execute("set session_replication_role = replica; set search_path = takeback_store")
+            connection.execute(sql.encode(), values)
+
+    def as_anyone(self, sql: str) -> None:
+        with psycopg.connect(self.server.url, autocommit=True) as connection:
+            connection.execute(sql.encode())
+
+    def age_leases(self, seconds: int) -> None:
+        self.behind_its_back("UPDATE leases SET expires_at = expires_at - %s", (seconds * 1_000_000,))
+
+    def close(self) -> None:
+        for database in self.opened:
+            database.close()

@@ -1,0 +1,160 @@
+"""Going on from a checkpoint: what came after it is taken back, and is no longer replayed."""
+
+import pytest
+
+import takeback
+from takeback.model.attention import needs_attention
+from tests.workflows.conftest import Bench
+from tests.workflows.test_replay import flow
+
+
+def test_a_workflow_goes_on_from_a_checkpoint_with_another_function(bench: Bench) -> None:
+    called: list[str] = []
+
+    @flow
+    def before(run: takeback.Run) -> None:
+        run.write(bench.world / "a", "1")
+        run.remember("x", lambda: called.append("x"))
+        run.checkpoint("half", {"n": 1})
+        run.write(bench.world / "b", "old")
+        run.wait("go")
+
+    @flow
+    def after(run: takeback.Run) -> str:
+        run.write(bench.world / "a", "1")
+        run.remember("x", lambda: called.append("x"))
+        run.checkpoint("half", {"n": 1})
+        run.write(bench.world / "b", "new")
+        run.write(bench.world / "c", "1")
+        return run.wait("go")
+
+    run = bench.tb.submit(before)
+    bench.work(before)
+    bench.tb.signal(run, "go", "late")
+    bench.work(after)
+    assert needs_attention(bench.look(run))
+
+    left = bench.tb.resume(run, from_checkpoint="half")
+    assert bench.text("b") is None
+    with pytest.raises(takeback.Misuse, match="has ended"):
+        left.write(bench.world / "d", "not by us")
+    bench.work(after)
+
+    assert bench.tb.result(run, 0) == "late"
+    assert [bench.text(name) for name in "abc"] == ["1", "new", "1"]
+    assert called == ["x"]
+
+
+def test_the_same_step_can_be_made_again_after_going_back(bench: Bench) -> None:
+    @flow
+    def deploy(run: takeback.Run) -> None:
+        run.checkpoint("start")
+        run.write(bench.world / "a", "1")
+        run.wait("go")
+
+    run = bench.tb.submit(deploy)
+    for _ in range(3):
+        bench.work(deploy)
+        assert bench.text("a") == "1"
+        bench.tb.resume(run, from_checkpoint="start")
+        assert bench.text("a") is None
+    bench.work(deploy)
+    bench.tb.signal(run, "go")
+    bench.work(deploy)
+
+    assert bench.look(run).state.value == "kept"
+    assert [one.state.value for one in bench.tb.effects(run=run) if not one.is_undo] == ["undone"] * 3 + [
+        "done"
+    ]
+
+
+def test_what_stays_after_going_back_is_answered_and_not_made_a_second_time(bench: Bench) -> None:
+    ids: list[str] = []
+
+    @flow
+    def deploy(run: takeback.Run) -> None:
+        run.checkpoint("start")
+        made = run.write(bench.world / "a", "1")
+        assert made is not None
+        ids.append(made.id)
+        run.keep(made)
+        run.wait("go")
+
+    run = bench.tb.submit(deploy)
+    bench.work(deploy)
+    bench.tb.resume(run, from_checkpoint="start")
+    assert bench.text("a") == "1"
+    bench.work(deploy)
+    bench.tb.signal(run, "go")
+    bench.work(deploy)
+
+    assert bench.look(run).state.value == "kept"
+    assert len(set(ids)) == 1 and len(ids) == 3
+
+
+def test_a_signal_that_was_taken_stays_taken(bench: Bench) -> None:
+    @flow
+    def deploy(run: takeback.Run) -> object:
+        run.checkpoint("start")
+        answer = run.wait("approved")
+        run.write(bench.world / "a", "1")
+        run.wait("go")
+        return answer
+
+    run = bench.tb.submit(deploy)
+    bench.tb.signal(run, "approved", 1)
+    bench.work(deploy)
+    bench.tb.resume(run, from_checkpoint="start")
+    bench.work(deploy)
+
+    assert bench.look(run).awaits == "approved"
+
+
+def test_automatic_checkpoints_are_places_to_go_on_from(bench: Bench) -> None:
+    @flow
+    def deploy(run: takeback.Run) -> None:
+        for number in range(12):
+            run.write(bench.world / f"f{number}", "1")
+        run.wait("go")
+
+    run = bench.tb.submit(deploy)
+    bench.work(deploy)
+    (point,) = bench.tb.checkpoints(run)
+    assert (point.label, point.automatic) == ("after 10 effects", True)
+    bench.tb.resume(run, from_checkpoint=point)
+    assert [bench.text(f"f{number}") for number in (8, 9, 10, 11)] == ["1", "1", None, None]
+    bench.work(deploy)
+    bench.tb.signal(run, "go")
+    bench.work(deploy)
+
+    assert bench.look(run).state.value == "kept"
+    assert bench.text("f11") == "1"
+    assert len(bench.tb.effects(run=run, state="done")) == 12 + 2
+
+
+def test_an_ordinary_run_goes_on_from_a_checkpoint_with_its_state(bench: Bench) -> None:
+    run = bench.tb.run("ordinary")
+    run.write(bench.world / "a", "1")
+    run.checkpoint("half", {"n": 0.5})
+    run.write(bench.world / "b", "1")
+    run.suspend("later")
+
+    with bench.tb.resume("ordinary", from_checkpoint="half") as again:
+        assert again.state == {"n": 0.5}
+        assert (bench.text("a"), bench.text("b")) == ("1", None)
+        again.write(bench.world / "c", "1")
+
+    assert bench.text("c") == "1"
+
+
+def test_a_checkpoint_of_another_run_is_refused(bench: Bench) -> None:
+    with bench.tb.run("other") as other:
+        point = other.checkpoint("elsewhere")
+    run = bench.tb.run("ordinary")
+    run.suspend("later")
+
+    for named in (point, "elsewhere"):
+        with pytest.raises(takeback.Misuse):
+            bench.tb.resume("ordinary", from_checkpoint=named)
+    with bench.tb.resume("ordinary"):
+        pass  # it is not held by the attempts before
