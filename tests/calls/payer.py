@@ -16,20 +16,18 @@ CENTS = 300
 
 def main() -> int:
     store, name, key = sys.argv[1:]
-    with takeback.open(store) as tb:
-        try:
-            with tb.run("pay", on_death="keep") as run:
-                action = getattr(payments, name, None) or getattr(own, name)
-                receipt = run.call(action, "anna", "shop", CENTS, key=key)
-        except takeback.TakebackError as error:
-            print(type(error).__name__, error, error.hint)
-            return 1
+    action = getattr(payments, name, None) or getattr(own, name)
+    try:
+        with takeback.open(store) as tb, tb.run("pay", on_death="keep") as run:
+            receipt = run.call(action, "anna", "shop", CENTS, key=key)
+    except takeback.TakebackError as error:
+        print(type(error).__name__, error, error.hint)
+        return 1
     print(json.dumps(receipt))
     return 0
 
 
 if __name__ == "__main__":
-    sys.stdout.flush()
     code = main()
     sys.stdout.flush()
-    os._exit(code)
+    os._exit(code)  # whatever thread still waits for an answer
