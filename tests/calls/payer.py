@@ -21,9 +21,9 @@ def main() -> int:
         with takeback.open(store) as tb, tb.run("pay", on_death="keep") as run:
             receipt = run.call(action, "anna", "shop", CENTS, key=key)
     except takeback.TakebackError as error:
-        print(type(error).__name__, error, error.hint)
+        print(type(error).__name__, error, error.hint)  # noqa: T201
         return 1
-    print(json.dumps(receipt))
+    print(json.dumps(receipt))  # noqa: T201
     return 0
 
 
