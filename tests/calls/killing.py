@@ -12,7 +12,9 @@ import takeback
 from examples.office import BankOffice
 from takeback.model.effect import Effect, State
 from takeback.model.run import RunState
+from tests.calls.own import order
 from tests.calls.tracer import Tell, Traced, Work, in_a_child, traced
+from tests.servers.process import wait_until
 
 CENTS = 300
 BEFORE, INTENDED, CALLED, DONE = "before the intent", "intent to call", "call to done", "after done"
@@ -75,6 +77,15 @@ class Murders:
                 self._judge_taken_back(end, f"{where}, {phase}")
             else:
                 self._judge(end, phase, f"{where}, {phase}")
+        self._nothing_twice()
+
+    def _nothing_twice(self) -> None:
+        """Also nothing that arrived only after it had been looked for."""
+        wait_until(self.bank.idle, "nothing is under way any more")
+        rows = self.bank.ledger()
+        twice = Counter(row["key"] for row in rows if not row["reverses"] and row["key"] != "funding")
+        twice += Counter(f"reversal of {row['reverses']}" for row in rows if row["reverses"])
+        assert not [key for key, times in twice.items() if times > 1]
 
     def _killed(self, at: int) -> Traced:
         shutil.rmtree(self.store)
@@ -191,6 +202,19 @@ class Murders:
             tell(json.dumps({"states": states, "run": run.state}).encode())
 
         return work
+
+
+class WorkerMurders(Murders):
+    """It is a worker that is killed, in the middle of a workflow; the next one goes on with it."""
+
+    def _call(self, tb: takeback.Takeback, name: str) -> Any:
+        run = tb.submit(order, self.key, key=self.key)
+        tb.work(order, until_idle=True)
+        return tb.result(run, timeout=0)
+
+    def _judge(self, end: Traced, phase: str, where: str) -> None:
+        super()._judge(end, phase, where)
+        assert len(self.bank.with_key(f"{self.key}-postage")) == 1, where
 
 
 def alone(work: Work) -> bytes:

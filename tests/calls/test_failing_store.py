@@ -13,6 +13,7 @@ from tests.calls.programs import payer, said
 from tests.crash.mounts import fill, tmpfs
 from tests.servers.process import wait_until
 
+
 @pytest.fixture
 def ready(store: Path, bank: BankOffice) -> Path:
     takeback.open(store).close()
