@@ -1,6 +1,5 @@
 """Takeback: a store opened. The only place that wires the concrete parts together."""
 
-import json
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -53,11 +52,15 @@ class Takeback(Workflows, Deciding):
     def parts(self) -> "Parts":
         """Made when first needed: looking at the journal needs no adapter."""
         if self._parts is None:
-            self._parts = _wire(self.store, self._tell)
+            self._parts = _wire(self.store, self._tell, self._hold)
         return self._parts
 
     def _tell(self, words: str) -> None:
         self.tell(words)
+
+    def _hold(self, run: str, seconds: float) -> None:
+        if here := self._open_here.get(run):
+            here.outlast(seconds)
 
     # Runs.
 
@@ -183,11 +186,11 @@ class Takeback(Workflows, Deciding):
     def undo_to(self, checkpoint: "Checkpoint | str", **wishes: Any) -> UndoResult:
         """Take back what the checkpoint's run did after it, newest first; the agent's own state comes with it."""
         from takeback.engine.undo import not_kept
-        from takeback.runs.checkpoints import find
+        from takeback.runs.checkpoints import find, state_of
 
         point = find(self.store.journal, checkpoint)
         wanted = tuple(one for one in not_kept(self.parts, point.run) if one.order > point.seq)
-        state = json.loads(point.state) if point.state else None
+        state = state_of(self.store.blobs, point)
         if not wanted:
             return UndoResult("done", (), (), state=state)
         return self._undo(wanted, to_a_point=True, **wishes)._replace(state=state)
@@ -320,10 +323,11 @@ class Takeback(Workflows, Deciding):
         return run_of(self.store.journal, name)
 
     def checkpoints(self, run: "str | RunInfo | None" = None) -> tuple[Checkpoint, ...]:
-        from takeback.runs.checkpoints import newest, of_run
+        from takeback.runs.checkpoints import newest, of_run, with_state
 
         id = self.find_run(run).id if isinstance(run, str) else run.id if run else ""
-        return newest(of_run(self.store.journal, id), self.store.settings.checkpoints_kept)
+        found = newest(of_run(self.store.journal, id), self.store.settings.checkpoints_kept)
+        return tuple(with_state(self.store.blobs, one) for one in found)
 
     def close(self) -> None:
         self.store.close()
@@ -372,7 +376,7 @@ def resource_of(path: "Path") -> str:
     return file_resource(os.path.join(os.path.realpath(parent), name) if name else whole)
 
 
-def _wire(store: Store, tell: Callable[[str], None]) -> "Parts":
+def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float], None]) -> "Parts":
     from takeback.adapters.call.processes import Processes
     from takeback.adapters.database.keyring import Keyring
     from takeback.adapters.database.waiting import Waiting
@@ -384,7 +388,9 @@ def _wire(store: Store, tell: Callable[[str], None]) -> "Parts":
     files = FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
     keyring = Keyring()
     waiting = Waiting(store.settings.lock_seconds, tell)
-    adapters = Registry(files, store.blobs, held, store.layers, keyring, waiting, Processes(myself, alive))
+    adapters = Registry(
+        files, store.blobs, held, store.layers, keyring, waiting, Processes(myself, alive, hold)
+    )
     return Parts(
         store.journal,
         store.blobs,

@@ -1,5 +1,12 @@
 """Actions as a user of the library meets them, at a real bank."""
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
 import pytest
 
 import takeback
@@ -227,3 +234,125 @@ class TestSettling:
             run.call(pay_blindly, *BOTH, 300)
         with pytest.raises(takeback.Refused, match="done"):
             tb.settle(tb.effects()[0], False)
+
+
+class TestInbox:
+    def test_what_is_in_doubt_is_told_with_what_a_person_needs(
+        self, tb: takeback.Takeback, bank: BankOffice
+    ) -> None:
+        bank.misbehave("lost")
+        with tb.run("buy") as run, pytest.raises(takeback.Stuck):
+            run.call(pay_blindly, *BOTH, 300, key="order-7")
+        (effect,) = tb.effects()
+        assert command(tb, "status", "--json").json["in_doubt"] == [effect.id]
+        status = command(tb, "status").out
+        assert "In doubt" in status and "takeback settle" in status
+        shown = command(tb, "show", effect.id).out
+        for fact in ("order-7", '"cents":300', "in doubt", "ConnectionError", "takeback settle"):
+            assert fact in shown.replace("RemoteDisconnected", "ConnectionError"), fact
+        assert command(tb, "settle", effect.id, "--happened", "--receipt", "{").code == 2
+        assert command(tb, "settle", effect.id, "--did-not", "--receipt", "{}").code == 2
+        assert command(tb, "settle", effect.id).code == 2
+        assert command(tb, "settle", effect.id, "--happened", "--dry-run").code == 0
+        assert tb.effect(effect.id).state is State.STUCK
+        told = command(tb, "settle", effect.id, "--happened", "--receipt", '{"id": 1}', "--by", "bea")
+        assert (told.code, told.out.count("recorded as done")) == (0, 1)
+        assert command(tb, "status", "--json").json["in_doubt"] == []
+        assert command(tb, "show", "--json", effect.id).json["result"] == {"id": 1}
+        assert command(tb, "settle", effect.id, "--did-not").code == 3
+
+    def test_a_call_is_undone_from_the_command_line_by_its_registered_name(
+        self, tb: takeback.Takeback, bank: BankOffice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with tb.run("buy") as run:
+            run.call(pay_blindly, *BOTH, 300)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("PYTHONPATH")
+        told = command(tb, "undo", "@")
+        assert (told.code, paid(bank)) == (0, []), told
+
+    def test_a_function_that_is_gone_is_told_loudly_and_nothing_is_called(
+        self, tb: takeback.Takeback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        module = tmp_path / "shop_actions.py"
+        made = tmp_path / "made"
+        monkeypatch.setenv("MADE", str(made))
+        module.write_text(MODULE)
+        script = tmp_path / "agent.py"
+        script.write_text(AGENT)
+        ran = subprocess.run(
+            [sys.executable, script], env=os.environ | {"TAKEBACK_STORE": tb.path}, check=False
+        )
+        assert (ran.returncode, made.read_text()) == (0, "made\n")
+        for change in ("shop.order", "@order.undo", "version=1"):
+            other = {
+                "shop.order": "shop.moved.away",
+                "@order.undo": "@takeback.MANUAL",
+                "version=1": "version=22",
+            }[change]
+            module.write_text(MODULE.replace(change, other))
+            told = command(tb, "undo", "@")
+            assert told.code == 5 and "order" in told.err, told
+            assert made.read_text() == "made\n"
+        module.unlink()
+        assert command(tb, "undo", "@").code == 5
+        (tmp_path / "moved").mkdir()
+        (tmp_path / "moved" / "new_place.py").write_text(MODULE)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "moved"))
+        monkeypatch.setenv("TAKEBACK_ACTIONS", "new_place")
+        assert command(tb, "undo", "@").code == 0
+        assert made.read_text() == "made\ncancelled\n"
+
+
+MODULE = """
+import os, takeback
+
+def note(word):
+    with open(os.environ["MADE"], "a") as out:
+        out.write(word + "\\n")
+
+@takeback.action(name="shop.order", version=1)
+def order():
+    note("made")
+
+@order.undo
+def cancel(receipt):
+    note("cancelled")
+"""
+AGENT = """
+import takeback, shop_actions
+with takeback.open() as tb, tb.run("shop") as run:
+    run.call(shop_actions.order)
+"""
+
+
+class Told(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def command(tb: takeback.Takeback, *words: str) -> Told:
+    done = subprocess.run(
+        [sys.executable, "-m", "takeback", *words], capture_output=True, text=True, check=False,
+        env=os.environ | {"TAKEBACK_STORE": tb.path},
+    )  # fmt: skip
+    return Told(done.returncode, done.stdout, done.stderr)
+
+
+def test_every_look_at_a_call_says_what_it_was(tb: takeback.Takeback, bank: BankOffice) -> None:
+    with tb.run("buy") as run:
+        run.call(pay_blindly, *BOTH, 300, key="order-7")
+    for words in (("show", "@"), ("diff", "@")):
+        told = command(tb, *words)
+        assert told.code == 0 and '"cents":300' in told.out, told
+        assert command(tb, *words, "--json").json
+    told = command(tb, "undo", "@")
+    assert told.code == 0 and "Took back 1 call" in told.out and "redo" not in told.out, told
+    assert command(tb, "redo").code == 3
+    for words in (("log",), ("status",), ("runs",), ("verify",)):
+        assert command(tb, *words).code == 0

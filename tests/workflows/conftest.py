@@ -44,9 +44,18 @@ class Bench:
         return path.read_text() if path.exists() else None
 
 
+@pytest.fixture(params=["on disk", "in PostgreSQL"])
+def address(request: pytest.FixtureRequest, store: Path) -> str:
+    """Of the store; workers and commands find it in TAKEBACK_STORE."""
+    if request.param == "on disk":
+        return str(store)
+    os.environ["TAKEBACK_STORE"] = request.getfixturevalue("pg_database").url
+    return os.environ["TAKEBACK_STORE"]
+
+
 @pytest.fixture
-def bench(store: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    with takeback.open(str(store)) as tb:
+def bench(address: str, world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    with takeback.open(address) as tb:
         made = Bench(tb, world)
 
         def now() -> int:

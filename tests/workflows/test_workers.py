@@ -1,9 +1,7 @@
 """Real workers: taking over, stopping, racing; a paused one that wakes cannot do anything."""
 
 import importlib
-import json
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -61,9 +59,9 @@ def logged(world: Any) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def lasting(store: Path, seconds: int) -> None:
+def lasting(bench: Bench, seconds: int) -> None:
     """For the workers that are started from now on."""
-    (store / "settings.json").write_text(json.dumps({"lease_seconds": seconds}))
+    bench.tb.store.keep_settings({"lease_seconds": seconds})
 
 
 def made_once(bench: Bench, run: takeback.RunInfo, steps: int) -> None:
@@ -82,7 +80,10 @@ def test_a_worker_carries_out_what_was_submitted_and_ends_when_it_is_idle(
     assert [bench.tb.result(run, 0) for run in runs] == [f"n{number}" for number in range(5)]
 
 
-def test_the_run_of_a_killed_worker_is_taken_over_at_once(bench: Bench, workers: Workers, flows: Any) -> None:
+def test_the_run_of_a_killed_worker_is_taken_over_long_before_its_lease_ends(
+    bench: Bench, workers: Workers, flows: Any
+) -> None:
+    lasting(bench, 100 * LONG)
     run = bench.tb.submit(flows.gated, str(bench.world.root), 3)
     (bench.world / "gate-0").touch()
     first = workers.ready()
@@ -90,15 +91,12 @@ def test_the_run_of_a_killed_worker_is_taken_over_at_once(bench: Bench, workers:
     workers.ready()
     first.kill()
     first.wait(LONG)
-    began = time.monotonic()
     until(lambda: len(logged(bench.world)) == 4, "another worker is there")
-    taken_over = time.monotonic() - began
     for step in (1, 2):
         (bench.world / f"gate-{step}").touch()
 
     assert bench.tb.result(run, LONG) == 3
     made_once(bench, run, 3)
-    assert taken_over < 10, "polls every quarter of a second; below is room for a machine that others use"
 
 
 def test_sigterm_stops_at_the_next_step_with_a_checkpoint(bench: Bench, workers: Workers, flows: Any) -> None:
@@ -106,6 +104,8 @@ def test_sigterm_stops_at_the_next_step_with_a_checkpoint(bench: Bench, workers:
     worker = workers.ready()
     until(lambda: logged(bench.world), "the first step is reached")
     worker.send_signal(signal.SIGTERM)
+    assert worker.stderr is not None
+    assert worker.stderr.readline().startswith("takeback: Stopping when a run is at the next step")
     (bench.world / "gate-0").touch()
     (bench.world / "gate-1").touch()
     _, err = worker.communicate(timeout=LONG)
@@ -137,9 +137,9 @@ def test_a_second_signal_ends_it_at_once(bench: Bench, workers: Workers, flows: 
 
 
 def test_a_paused_worker_loses_its_run_and_can_do_nothing_when_it_wakes(
-    store: Path, bench: Bench, workers: Workers, flows: Any
+    bench: Bench, workers: Workers, flows: Any
 ) -> None:
-    lasting(store, 1)
+    lasting(bench, 1)
     run = bench.tb.submit(flows.gated, str(bench.world.root), 2)
     (bench.world / "gate-0").touch()
     paused = workers.ready()
@@ -161,7 +161,7 @@ def test_a_paused_worker_loses_its_run_and_can_do_nothing_when_it_wakes(
 
 
 def test_a_worker_that_hangs_loses_its_run(store: Path, bench: Bench, workers: Workers, flows: Any) -> None:
-    lasting(store, 1)
+    lasting(bench, 1)
     run = bench.tb.submit(flows.hanging, str(bench.world.root))
     workers.ready()
     until(lambda: len(logged(bench.world)) == 1, "it hangs")
@@ -207,7 +207,7 @@ def test_a_worker_says_what_is_wrong_with_its_module(command: CommandLine) -> No
         assert says in said.err and "hint: " in said.err
 
 
-def test_submit_and_signal_on_the_command_line(command: CommandLine, store: Path) -> None:
+def test_submit_and_signal_on_the_command_line(command: CommandLine, address: str) -> None:
     place = Path(command.directory)
     (place / "flows.py").write_text(
         "import takeback\n\n@takeback.workflow\ndef deploy(run, version, places=1):\n"
@@ -227,5 +227,5 @@ def test_submit_and_signal_on_the_command_line(command: CommandLine, store: Path
     (ended,) = command.done("runs", "--json").json
     assert ended["state"] == "kept"
     assert command("signal", run["id"], "go").code == 3
-    with takeback.open(str(store)) as tb:
+    with takeback.open(address) as tb:
         assert tb.result(run["id"], 0) == ["v1", 2, {"by": "kim"}]

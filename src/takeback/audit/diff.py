@@ -39,6 +39,13 @@ class Side(NamedTuple):
 def difference(blobs: Blobs, effect: Effect, only: str = "") -> tuple[Part, ...]:
     """Before to after, target by target; `only` is the resource of a path to narrow it to."""
     parts: list[Part] = []
+    if "arguments" in effect.change.args and not only:
+        returned = effect.receipt.get("result")
+        words = (
+            f"called with {effect.change.args['arguments']}",
+            *([f"returned {returned}"] if returned else []),
+        )
+        parts.append(Part(effect.change.resource, words))
     if effect.change.adapter == "config":
         parts += [_key(target) for target in effect.targets if not only or overlaps(only, target.resource)]
     for target in file_targets(effect):

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from takeback.audit.runs import RunNow, as_they_stand
 from takeback.model.attention import needs_attention, overdue
-from takeback.model.effect import COMMAND, PERSON, Effect, State
+from takeback.model.effect import COMMAND, PERSON, Effect, State, waits_for_approval
 from takeback.model.run import OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.storage.protocols import Query
@@ -32,6 +32,8 @@ class Status(NamedTuple):
     )
     unfinished: tuple[RunNow, ...]  # runs
     held: tuple[Effect, ...]  # ready, and waiting for a person
+    approvals: tuple[Effect, ...]  # proposed, and waiting for someone to say yes
+    in_doubt: tuple[Effect, ...]  # calls of which nobody knows whether they happened
     settings: Settings
     suspect: bool
     read_only: bool
@@ -48,7 +50,7 @@ class Status(NamedTuple):
 
 def look(store: Store, size: int, now: int) -> Status:
     tally = store.journal.tally()
-    proposed = store.journal.effects(Query(states=(State.PROPOSED,)))
+    proposed = tuple(store.journal.effects(Query(states=(State.PROPOSED,))))
     states = {state.value: tally.get(state.value, 0) for state in State}
     kept, forgotten = tally.get("kept", 0), tally.get("forgotten", 0)
     forgettable, undos = max(0, kept - forgotten), 0
@@ -67,7 +69,9 @@ def look(store: Store, size: int, now: int) -> Status:
         kept=kept,
         forgotten=forgotten,
         forgettable=forgettable,
-        held=tuple(one for one in proposed if one.waits_for == PERSON),
+        held=tuple(one for one in proposed if one.waits_for == PERSON and not waits_for_approval(one)),
+        approvals=tuple(one for one in proposed if waits_for_approval(one)),
+        in_doubt=tuple(_in_doubt(store, now)),
         unfinished=as_they_stand(store, unfinished),
         settings=store.settings,
         suspect=store.suspect(),
@@ -77,6 +81,15 @@ def look(store: Store, size: int, now: int) -> Status:
             info for info in unfinished if overdue(info, now) and store.leases.free(info.id, now)
         ),
     )
+
+
+def _in_doubt(store: Store, now: int) -> Iterator[Effect]:
+    """What a process that lives is in the middle of is not in doubt yet."""
+    for effect in store.journal.effects(Query(states=(State.INTENDED, State.STUCK))):
+        if effect.change.adapter != "call":
+            continue
+        if effect.state is State.STUCK or store.leases.free(effect.run, now):
+            yield effect
 
 
 class Unsettled(NamedTuple):
@@ -123,6 +136,8 @@ def status_json(status: Status) -> dict[str, Any]:
             "forgotten": status.forgotten,
         },
         "held": [effect.id for effect in status.held],
+        "approvals": [effect.id for effect in status.approvals],
+        "in_doubt": [effect.id for effect in status.in_doubt],
         "runs": {
             "open": status.runs(RunState.OPEN),
             "suspended": status.runs(RunState.SUSPENDED),

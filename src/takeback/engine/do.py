@@ -15,6 +15,7 @@ from takeback.errors import (
     Drifted,
     InDoubt,
     KeyReused,
+    LeaseLost,
     NoRemedy,
     PreconditionFailed,
     Refused,
@@ -299,6 +300,8 @@ def carry_out(
             )
         for one in staged:
             run_checks(checks, one, AFTER)
+    except LeaseLost:
+        raise  # whoever has the run now settles it
     except InDoubt as error:
         return found_out(parts, lease, adapter, effect, error)
     except ByHand as error:

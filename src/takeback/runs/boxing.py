@@ -31,6 +31,9 @@ class Boxing(ABC):
     def _refuse_ended(self) -> None: ...
 
     @abstractmethod
+    def _refuse_in_workflow(self, what: str, instead: str) -> None: ...
+
+    @abstractmethod
     def _change(self, build: Callable[[], Change], options: Options) -> Effect | None: ...
 
     @abstractmethod
@@ -57,6 +60,7 @@ class Boxing(ABC):
         refuse_odd(timeout=timeout, memory=memory, processes=processes, env=env)
         with self._lock:
             self._refuse_ended()
+            self._refuse_in_workflow("A sandbox session", "Use run.command, or run.call with an action.")
             hand = Hand(self._parts, self._change, self._sandbox, self._undo_all)
             setting = reopen(hand, box, env) if box else begin(hand, base, cwd, env)
             return Box(hand, setting, Limits(network, timeout, memory, processes), self.id)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from takeback.errors import Misuse
 from takeback.model.change import Change
@@ -24,7 +24,7 @@ class Calling(Changing, ABC):
     _past: Past | None  # None: the journal was not asked yet
 
     @abstractmethod
-    def _outlast(self, seconds: float) -> None:
+    def outlast(self, seconds: float) -> None:
         """The lease is held for that long from now."""
 
     def call(
@@ -50,7 +50,7 @@ class Calling(Changing, ABC):
 
         def build() -> Change:
             adapter.actions.see(action)
-            self._outlast(action.terms.timeout)
+            self.outlast(action.terms.timeout)
             return call_change(action, arguments, named)
 
         effect = self._change(build, Options(key, names_of(needs), (), expects))
@@ -93,16 +93,13 @@ class Calling(Changing, ABC):
 
     def _call_adapter(self, action: "Action") -> "CallAdapter":
         from takeback.adapters.call.action import Action
-        from takeback.adapters.call.adapter import CallAdapter
 
         if not isinstance(action, Action):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Misuse(
                 f"{getattr(action, '__name__', action)!r} is no action.",
                 hint="Put @takeback.action(undo=…) above the function.",
             )
-        adapter = self._parts.adapters["call"]
-        assert isinstance(adapter, CallAdapter)
-        return adapter
+        return cast("CallAdapter", self._parts.adapters["call"])
 
 
 def awaiting(parts: "Parts", info: RunInfo) -> int:

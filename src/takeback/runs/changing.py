@@ -5,7 +5,8 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from takeback.adapters.file.paths import path_bytes
@@ -20,12 +21,13 @@ from takeback.model.run import Lease
 from takeback.model.settings import Settings
 from takeback.runs import checkpoints
 from takeback.runs.durable import Durable, as_failed, raise_again
-from takeback.runs.replay import CHANGE, Replay
+from takeback.runs.replay import CHANGE, COMMAND, STATEMENT, Replay, Step
 from takeback.runs.verbs import Options
 from takeback.runs.workflow import digest_of
 
 if TYPE_CHECKING:
-    from takeback.runs.sql import Hand, Sql
+    from takeback.runs.outcome import CommandOutcome
+    from takeback.runs.sql import Hand, Sql, SqlResult
 
 TURN_SECONDS = 10
 
@@ -36,6 +38,7 @@ class Changing(Durable, ABC):
     _settings: Settings
     _lock: "threading.RLock"
     _position: int
+    _part_of: tuple[int, str] | None  # the step whose effect is being made: its number, and what it asked for
     _since_checkpoint: int
     _databases: "list[Sql]"
     _now: Callable[[], int]
@@ -50,9 +53,32 @@ class Changing(Durable, ABC):
     def _change(self, build: Callable[[], Change], options: Options) -> Effect | None:
         with self._lock:
             self._refuse_ended()
+            if self._part_of:
+                return self._make(_built(build, options), options, *self._part_of)
             if self._replay is not None:
                 return self._step(self._replay, build, options)
             return self._make(_built(build, options), options)
+
+    def _command_once(self, says: str, asked: str, make: "Callable[[], CommandOutcome]") -> "CommandOutcome":
+        """In a workflow: what it changed is the effect of the same step."""
+        from takeback.runs import command_step
+
+        replay = self._replay
+        assert replay is not None
+
+        def run_it() -> "CommandOutcome":
+            with self._in_step(replay, asked):
+                return command_step.kept(make())
+
+        def again(step: Step) -> "CommandOutcome":
+            if "outcome" in step.body:
+                return command_step.from_json(step.body, step.effect)
+            assert step.effect
+            outcome = command_step.from_effect(step.effect)
+            self._append(replay.draft(COMMAND, says, asked, command_step.to_json(outcome)))
+            return outcome
+
+        return self._once(COMMAND, says, asked, run_it, command_step.to_json, again)
 
     @abstractmethod
     def _answered(self, change: Change) -> Effect | None:
@@ -62,8 +88,12 @@ class Changing(Durable, ABC):
         if earlier := self._answered(change):
             return earlier
         patience = self._settings.approval_seconds * 1_000_000
+        key = options.key
+        if key and self._replay is not None and self._replay.history.turns and change.adapter != "call":
+            # What had this key was taken back when the run went back to a checkpoint, and is asked for anew.
+            key = f"{key}~{self._replay.history.turns}"
         terms = Terms(
-            options.key or self._next_key(change),
+            key or self._next_key(change),
             options.needs,
             options.checks,
             options.expects,
@@ -129,7 +159,9 @@ class Changing(Durable, ABC):
         with self._lock:
             self._refuse_ended()
             key = options.key or self._next_key(change)
-            effect = hold(self._parts, self._lease, change, Terms(key, options.needs, agent=self.agent))
+            step, asked = self._part_of or (0, "")
+            terms = Terms(key, options.needs, agent=self.agent, step=step, asked=asked)
+            effect = hold(self._parts, self._lease, change, terms)
             if effect:
                 self._position += 1
             return effect
@@ -148,7 +180,38 @@ class Changing(Durable, ABC):
             self._lock,
             self._refuse_ended,
             self._settings.max_rows,
+            self._statement_once if self._replay is not None else None,
+            lambda: self._part_of or (0, ""),
         )
+
+    def _statement_once(self, says: str, asked: str, make: "Callable[[], SqlResult]") -> "SqlResult":
+        """In a workflow: what it answered is recorded, too, as JSON has it."""
+        from takeback.runs import statement_step
+
+        replay = self._replay
+        assert replay is not None
+
+        def again(step: Step) -> "SqlResult":
+            if "answer" in step.body:
+                return statement_step.from_json(step.body, step.effect)
+            # Its worker was killed before it could record the answer.
+            lost = statement_step.lost(step.effect)
+            self._append(replay.draft(STATEMENT, says, asked, statement_step.to_json(lost)))
+            return lost
+
+        def run_it() -> "SqlResult":
+            with self._in_step(replay, asked):
+                return statement_step.kept(make())
+
+        return self._once(STATEMENT, says, asked, run_it, statement_step.to_json, again)
+
+    @contextmanager
+    def _in_step(self, replay: Replay, asked: str) -> "Generator[None, None, None]":
+        self._part_of = (replay.at, asked)
+        try:
+            yield
+        finally:
+            self._part_of = None
 
     def _took_hold(self, effect: Effect) -> None:
         with self._lock:

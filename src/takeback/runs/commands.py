@@ -24,6 +24,7 @@ from takeback.runs.workshop import workshop
 
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
+    from takeback.runs.replay import Replay
     from takeback.sandbox.order import Stack
     from takeback.sandbox.sandbox import Sandbox
 
@@ -32,6 +33,10 @@ class Commands(ABC):
     """The part of a run that runs commands."""
 
     _parts: "Parts"
+    _replay: "Replay | None"
+
+    @abstractmethod
+    def _command_once(self, says: str, asked: str, make: Callable[[], CommandOutcome]) -> CommandOutcome: ...
 
     @abstractmethod
     def _change(self, build: Callable[[], Change], options: Options) -> Effect | None: ...
@@ -68,6 +73,16 @@ class Commands(ABC):
             hold, on_failure, dry_run,
         )  # fmt: skip
         refuse_unfit(request)
+        if self._replay is None or dry_run:
+            return self._run_command(request, capture, stdin, key)
+        from takeback.runs import command_step
+
+        asked = command_step.asked_for(request, env, stdin, key)
+        return self._command_once(
+            shown(request.argv), asked, lambda: self._run_command(request, capture, stdin, key)
+        )
+
+    def _run_command(self, request: Request, capture: bool, stdin: bytes | None, key: str) -> CommandOutcome:
         if not capture:
             outcome = self._in_a_layer(request, None, Options(key=key))
             return outcome._replace(text=in_words(outcome))

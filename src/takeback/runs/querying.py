@@ -23,6 +23,9 @@ class Querying(ABC):
     _databases: "list[Sql]"
 
     @abstractmethod
+    def _refuse_in_workflow(self, what: str, instead: str) -> None: ...
+
+    @abstractmethod
     def _hand(self) -> "Hand":
         """What a database needs of this run, which has not ended."""
 
@@ -35,6 +38,8 @@ class Querying(ABC):
         or `undo`; where only an open session can hold it, for `limit` seconds at most."""
         from takeback.runs.sql import Sql, connected
 
+        if review:
+            self._refuse_in_workflow("A transaction that waits for a person", "Ask first: run.wait.")
         hand = self._hand()
         if most is not None:
             if type(most) is not int or most < 0:
@@ -62,6 +67,7 @@ class Querying(ABC):
         from takeback.adapters.database.protocol import quiet
         from takeback.runs.programs import program
 
+        self._refuse_in_workflow("A program with a driver of its own", "Use run.call with an action.")
         return program(self._hand(), addresses, says, tell or quiet)
 
     def refuse_in_transaction(self, effects: "Iterable[Effect]") -> None:

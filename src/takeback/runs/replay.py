@@ -10,8 +10,8 @@ from takeback.model.ids import short
 from takeback.model.record import Draft, Kind, Record
 from takeback.storage.protocols import Journal, Query
 
-CHANGE, REMEMBER, SLEEP, WAIT, UNDO, CHECKPOINT, COMMAND, FORK = (
-    "change", "remember", "sleep", "wait", "undo", "checkpoint", "command", "fork",
+CHANGE, REMEMBER, SLEEP, WAIT, UNDO, CHECKPOINT, COMMAND, STATEMENT, FORK = (
+    "change", "remember", "sleep", "wait", "undo", "checkpoint", "command", "statement", "fork",
 )  # fmt: skip
 FAILING = "failing"  # in a record that says that the function has failed, and its run is on its way back
 _UNMADE = (State.PROPOSED, State.ABORTED)
@@ -241,12 +241,12 @@ def step_body(number: int, kind: str, says: str, asked: str) -> dict[str, Any]:
 
 
 def _same_command(found: Step, kind: str, asked: str) -> bool:
-    """Its effect is recorded first, and what it printed after that: it may have been killed in between."""
-    return kind == COMMAND and found.kind == CHANGE and found.asked == asked
+    """Its effect is recorded first, and what it answered after that: it may have been killed in between."""
+    return kind in (COMMAND, STATEMENT) and found.kind == CHANGE and found.asked == asked
 
 
 def _shown(kind: str, says: str) -> str:
-    return says if kind in (CHANGE, COMMAND) else f"{kind} {says!r}"
+    return says if kind in (CHANGE, COMMAND, STATEMENT) else f"{kind} {says!r}"
 
 
 def _diverged(run: str, step: int, recorded: str, asked: str) -> Diverged:

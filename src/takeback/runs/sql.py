@@ -18,6 +18,7 @@ from takeback.model.change import Change
 from takeback.model.database import Database, resource_of, to_json
 from takeback.model.effect import Effect, State
 from takeback.model.run import Lease
+from takeback.runs.workflow import digest_of
 
 STATEMENTS = "sql"
 _LEADS_BACK = ("ROLLBACK TO", "ROLLBACK WORK")
@@ -47,6 +48,9 @@ class Hand(NamedTuple):
     lock: threading.RLock
     refuse_ended: Callable[[], None]
     most: int  # rows that an effect may change; 0: any number
+    # In a workflow: makes a statement a step, and says which step is being made.
+    once: "Callable[[str, str, Callable[[], SqlResult]], SqlResult] | None" = None
+    part_of: Callable[[], tuple[int, str]] = lambda: (0, "")
 
 
 class Sql:
@@ -112,15 +116,25 @@ class Sql:
                 return self._within(statement, parameters, many, self._effect)
             if not many and not key and (found := self._session.read(statement, parameters)) is not None:
                 return _result(found, None)
-            rows = Rows()
-            digest = _digest(key, statement, parameters)
             says = self._session.summary(statement, parameters)
-            with self._stretch(says, key, needs, digest) as made:
-                if not made.before:
-                    rows = self._session.execute(statement, parameters, many)
-            if not made.before and self._session.answers:
-                rows = self._session.answers[-1]
-            return _result(rows, made.effect if made.effect.state is not State.ABORTED else None)
+            if self._hand.once is None:
+                return self._carry_out(says, statement, parameters, many, key, needs)
+            asked = digest_of(resource_of(self.database), statement, repr(parameters), many, key)
+            return self._hand.once(
+                says, asked, lambda: self._carry_out(says, statement, parameters, many, key, needs)
+            )
+
+    def _carry_out(
+        self, says: str, statement: str, parameters: Any, many: bool, key: str, needs: Sequence[str]
+    ) -> SqlResult:
+        rows = Rows()
+        digest = _digest(key, statement, parameters)
+        with self._stretch(says, key, needs, digest) as made:
+            if not made.before:
+                rows = self._session.execute(statement, parameters, many)
+        if not made.before and self._session.answers:
+            rows = self._session.answers[-1]
+        return _result(rows, made.effect if made.effect.state is not State.ABORTED else None)
 
     def _within(self, statement: str, parameters: Any, many: bool, effect: Effect) -> SqlResult:
         """All or none: after one that failed, only what goes back to a savepoint before it is of use."""
@@ -147,6 +161,11 @@ class Sql:
                     "There is a transaction open on this database already.",
                     hint="One effect cannot be part of another; use a savepoint, or another `run.sql(…)`.",
                 )
+            if self._hand.once is not None:
+                raise Misuse(
+                    "A transaction cannot be a step of a workflow.",
+                    hint="Nothing was changed. Use single statements, executemany, or run.call with an action.",
+                )
             with self._stretch(says or "transaction", key, needs, _digest(key, says, ())) as made:
                 if made.before:
                     raise Misuse(
@@ -170,7 +189,8 @@ class Sql:
         if hand.most:
             args[MOST] = hand.most
         change = Change(self.database.engine, STATEMENTS, resource_of(self.database), says, args)
-        terms = Terms(key or hand.next_key(change), tuple(needs), agent=hand.agent)
+        step, asked = hand.part_of()
+        terms = Terms(key or hand.next_key(change), tuple(needs), agent=hand.agent, step=step, asked=asked)
         with self._made(change, terms) as made:
             yield made
 

@@ -59,6 +59,9 @@ class Watching(ABC):
     @abstractmethod
     def _took_hold(self, effect: Effect) -> None: ...
 
+    @abstractmethod
+    def _refuse_in_workflow(self, what: str, instead: str) -> None: ...
+
     def watch(
         self,
         *roots: "str | bytes | os.PathLike[str]",
@@ -69,6 +72,7 @@ class Watching(ABC):
         """`with run.watch("src") as watched: …`; afterwards `watched.effect` is what was changed below these
         directories, or None. `force` watches what is refused otherwise: home, `/`, very large trees, and trees with
         files that cannot be read."""
+        self._refuse_in_workflow("Watching", "Use run.command, or run.call with an action.")
         return Watch(self, roots, force, dict(about or {}), summary)
 
     def _tree(self, root: "Any", place: "Place") -> "WatchedRoot":

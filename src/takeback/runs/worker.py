@@ -4,7 +4,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ class Place(NamedTuple):
     now: Callable[[], int]
     lasts: int  # microseconds that a lease is for
     begin: Callable[[RunInfo, Lease], Run]
-    wait: Callable[[float], None] | None = None  # until there may be work, or so many seconds are over
+    wait: Callable[[float], None]  # until there may be work, or so many seconds are over
 
 
 class Worker:
@@ -44,9 +44,8 @@ class Worker:
         self._workflows = dict(workflows)
         self._concurrency = concurrency
         self._tell = tell
-        self._wakes: queue.SimpleQueue[None] = (
-            queue.SimpleQueue()
-        )  # whose put may be called by a signal's function
+        # Threads that are through, and None to wake us; its `put` may be called by a signal's function.
+        self._wakes: queue.SimpleQueue[threading.Thread | None] = queue.SimpleQueue()
         self._working: set[threading.Thread] = set()
         self._stopping = False
         self.worked = 0  # how many times it went on with a run
@@ -71,19 +70,27 @@ class Worker:
             if until_idle and not claimed and not self._working and not trouble:
                 return
             self._pause(trouble or POLL)
+        if self._working:
+            count = len(self._working)
+            waits = "a run is" if count == 1 else f"{count} runs are"
+            self._tell(f"Stopping when {waits} at the next step; a second signal does not wait for that.")
         while self._working:
             self._pause(POLL)
 
     def _pause(self, seconds: float) -> None:
-        full = len(self._working) >= self._concurrency
-        if self._place.wait and not full and not self._stopping and not self._working:
+        if not self._stopping and not self._working:
             self._place.wait(seconds)
         else:
-            try:
-                self._wakes.get(timeout=seconds)
-            except queue.Empty:
-                pass
-        self._working = {one for one in self._working if one.is_alive()}
+            with suppress(queue.Empty):
+                self._through(self._wakes.get(timeout=seconds))
+        with suppress(queue.Empty):
+            while True:
+                self._through(self._wakes.get_nowait())
+
+    def _through(self, thread: threading.Thread | None) -> None:
+        if thread:
+            thread.join()
+            self._working.discard(thread)
 
     def _claim_all(self) -> bool:
         place, claimed = self._place, False
@@ -119,7 +126,7 @@ class Worker:
         except TakebackError as error:
             self._tell(f"Run {lease.run[:8]} is left for later: {error}")
         finally:
-            self._wakes.put(None)
+            self._wakes.put(threading.current_thread())
 
 
 @contextmanager

@@ -75,7 +75,9 @@ def append_one(connection: sqlite3.Connection, lease: Lease | None, draft: Draft
     stand = stand_of(connection, draft.kind, draft.run, draft.effect)
     if lease and stand.generation != lease.generation:
         raise lost(lease)
-    record = insert_record(connection, stand.seq, stand.hash, draft, at)
+    row = row_of(stand.seq, stand.hash, draft, at)
+    connection.execute(f"INSERT INTO records ({RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    record = Record(row[0], *draft[:3], at, draft.body, row[6])
     _project(connection, record, stand, lease)
     return record
 
@@ -87,18 +89,13 @@ def lost(lease: Lease) -> LeaseLost:
     )
 
 
-def insert_record(
-    connection: sqlite3.Connection, newest: int, previous: bytes, draft: Draft, at: int
-) -> Record:
+def row_of(newest: int, previous: bytes, draft: Draft, at: int) -> Row:
+    """Of the record that comes after the newest one."""
     kind, run, effect, content = draft
     seq = newest + 1
     body = canonical(content)
     hash = chained(previous, seq, at, kind.value, run, effect, body)
-    connection.execute(
-        f"INSERT INTO records ({RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (seq, kind.value, run, effect, at, shortened(body), hash),
-    )
-    return Record(seq, kind, run, effect, at, content, hash)
+    return seq, kind.value, run, effect, at, shortened(body), hash
 
 
 def stand_of(connection: sqlite3.Connection, kind: Kind, run: str, effect: str) -> Stand:

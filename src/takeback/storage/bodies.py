@@ -6,9 +6,7 @@ from typing import Any
 
 LONG = 64  # shorter bodies gain nothing
 _SMALL = 4 << 10  # up to this length a small window sees everything, and costs a third of the time
-_BRIEF = (
-    600  # up to this length the first of nine levels finds nearly all that the sixth does, in half the time
-)
+_BRIEF = 800  # up to this length the first of nine levels finds nearly what the sixth does, in half the time
 
 # Part of the format: every store needs exactly these bytes to be read. What is said most often stands last.
 USUAL = (

@@ -6,6 +6,7 @@ from functools import cache
 from takeback.model.run import Owner
 
 
+@cache
 def myself() -> Owner:
     return Owner(boot_id(), _space(), os.getpid(), _started(os.getpid()))
 
@@ -29,6 +30,7 @@ def boot_id() -> str:
     return _first_line("/proc/sys/kernel/random/boot_id")
 
 
+@cache
 def _space() -> str:
     try:
         return os.readlink("/proc/self/ns/pid")
@@ -48,3 +50,12 @@ def _first_line(path: str) -> str:
             return file.readline().strip()
     except OSError:
         return ""
+
+
+def _someone_else() -> None:
+    """A child is another process, and may be in another namespace."""
+    myself.cache_clear()
+    _space.cache_clear()
+
+
+os.register_at_fork(after_in_child=_someone_else)

@@ -11,8 +11,8 @@ import sqlite3
 from typing import NamedTuple
 
 from takeback.errors import TakebackError
-from takeback.model.effect import State, moved
-from takeback.model.life import Life, refuse_unfit_run, touched
+from takeback.model.effect import State
+from takeback.model.life import Life, touched
 from takeback.model.record import GENESIS, Draft, Kind, Record
 from takeback.model.run import Lease, RunState
 from takeback.storage.appending import (
@@ -23,10 +23,9 @@ from takeback.storage.appending import (
     append_one,
     changing,
     count,
-    insert_record,
     list_effects,
-    lost,
     refuse_overlap,
+    row_of,
     stand_of,
     to_life,
 )
@@ -36,10 +35,13 @@ from takeback.storage.database import Row
 MOST = 64  # records; a reader that finds that many unlisted hardly notices
 _PLAIN = (Kind.INTENT, Kind.DONE, Kind.CHECKPOINT, Kind.REMEMBER)
 LISTED = "SELECT n FROM tally WHERE name = 'listed'"
-_NEWEST = "(SELECT coalesce(max(seq), 0) FROM records)"
-HEAD = f"SELECT {_NEWEST}, ({LISTED})"
-_STAND = f"{HEAD}, (SELECT generation FROM leases WHERE run = ?1 AND pid <> 0)"
-_STAND_AT_BIRTH = f"{_STAND}, EXISTS (SELECT 1 FROM effects WHERE id = ?2 OR (key = ?3 AND key <> ''))"
+HEAD = f"SELECT (SELECT coalesce(max(seq), 0) FROM records), ({LISTED})"
+# Nothing is inserted if anyone else has appended (the number is taken) or listed, or has the lease.
+_INSERT = (
+    f"INSERT OR IGNORE INTO records ({RECORD}) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE ({LISTED}) = ?8"
+    " AND (SELECT generation FROM leases WHERE run = ?3 AND pid <> 0) = ?9"
+)
+_INSERT_BIRTH = f"{_INSERT} AND NOT EXISTS (SELECT 1 FROM effects WHERE id = ?4 OR (key = ?10 AND key <> ''))"
 _ANY_IN_FLIGHT = f"SELECT EXISTS (SELECT 1 FROM effects WHERE {IN_FLIGHT})"
 
 
@@ -105,29 +107,35 @@ class Unlisted:
         self, connection: sqlite3.Connection, lease: Lease, draft: Draft, at: int
     ) -> Record | None:
         """None: there is more to it, and the whole way has to be gone."""
+        if self._seq < 0:
+            return None
         if self._seq - self._listed >= MOST:
             self.list_all(connection)
-        born = draft.kind is Kind.INTENT
-        asked = (draft.run, draft.effect, draft.body["key"]) if born else (draft.run,)
-        row = connection.execute(_STAND_AT_BIRTH if born else _STAND, asked).fetchone()
-        if not self.knows(row[0], row[1]):
-            return None
-        if row[2] != lease.generation:
-            raise lost(lease)
+        kind, run, effect, body = draft
         life, place = None, None
-        if born:
-            place = self._place(connection, draft.run)
-            if place is None or row[3] or draft.effect in self._entries or draft.body["key"] in self._keys:
+        if kind is Kind.INTENT:
+            place = self._place(connection, run)
+            if place is None or place.state is not RunState.OPEN:
                 return None
-        elif draft.kind is Kind.DONE:
-            life = self._life(connection, draft.effect)
+            if effect in self._entries or body["key"] in self._keys:
+                return None
+        elif kind is Kind.DONE:
+            life = self._life(connection, effect)
             if life is None or life.state is not State.INTENDED or life.undoes:
                 return None
-        record = insert_record(connection, self._seq, self._hash, draft, at)
+        row = row_of(self._seq, self._hash, draft, at)
+        fence = (self._listed, lease.generation)
+        if place:
+            inserted = connection.execute(_INSERT_BIRTH, (*row, *fence, body["key"]))
+        else:
+            inserted = connection.execute(_INSERT, (*row, *fence))
+        if inserted.rowcount != 1:
+            return None
+        record = Record(row[0], kind, run, effect, at, body, row[6])
         if place:
             self._bear(connection, record, place)
         elif life:
-            life = life._replace(state=moved(life.state, Kind.DONE, ""), ended=record.seq)
+            life = life._replace(state=State.DONE, ended=record.seq)
             entry = self._entries.get(life.id)
             self._entries[life.id] = entry._replace(life=life) if entry else Entry(life)
             self._flying.pop(life.id, None)
@@ -135,14 +143,13 @@ class Unlisted:
         return record
 
     def _bear(self, connection: sqlite3.Connection, record: Record, place: Place) -> None:
-        refuse_unfit_run(record, place.state, in_flight=False)
         if self._in_flight is None:
             self._in_flight = bool(connection.execute(_ANY_IN_FLIGHT).fetchone()[0])
         if self._in_flight or self._flying:
             held = [(id, entry.life.state.value, entry.resources) for id, entry in self._flying.items()]
             refuse_overlap(connection, record, held, self._entries.keys() - self._flying.keys())
         seq, body = record.seq, record.body
-        life = Life(record.effect, record.run, moved(None, Kind.INTENT, ""), seq, seq)
+        life = Life(record.effect, record.run, State.INTENDED, seq, seq)
         nth, key, needs = place.effects + 1, body["key"], tuple(body.get("needs", ()))
         self._entries[life.id] = self._flying[life.id] = Entry(
             life, key, place.number, nth, touched(body), needs

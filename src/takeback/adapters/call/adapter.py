@@ -58,6 +58,7 @@ class CallAdapter:
     def __init__(self, processes: Processes) -> None:
         self.actions = Actions()
         self._asker = Asker(processes)
+        self._processes = processes
         self._made_up_for: set[str] = set()  # here, just now
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
@@ -134,6 +135,7 @@ class CallAdapter:
                 if tries == terms.retries or not self._may_try_again(effect, action):
                     raise _lost(effect, error) from error
             time.sleep(min(BACK_OFF * 2**tries, MOST))
+            self._processes.hold(effect.run, terms.timeout)
         raise AssertionError("unreachable")
 
     def _may_try_again(self, effect: Effect, action: Action) -> bool:
@@ -235,6 +237,7 @@ class CallAdapter:
         for tries in range(way.retries + 1):
             if tries:
                 time.sleep(min(BACK_OFF * 2 ** (tries - 1), MOST))
+            self._processes.hold(undo.run, way.timeout)
             try:
                 returned = call(way.function, given, named, way.timeout, f"{undo.id}-undo")
                 told = just_now(undo)._replace(receipt={"result": kept(returned)})

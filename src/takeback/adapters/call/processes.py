@@ -11,3 +11,5 @@ class Processes(NamedTuple):
 
     myself: Callable[[], Owner]
     alive: Callable[[Owner], bool | None]
+    # The lease of that run is ours for so many seconds from now, or LeaseLost: asked before each further try.
+    hold: Callable[[str, float], None] = lambda run, seconds: None

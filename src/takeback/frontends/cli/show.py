@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from takeback.audit.diff import Part, difference, in_words
 from takeback.audit.views import effect_json, record_json
 from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.inbox import call_json, facts_of_call
 from takeback.frontends.cli.opening import existing, give
 from takeback.frontends.cli.output import Screen, clean, clean_line, counted, full_time, printing, put
-from takeback.model.effect import COMMAND, PERSON, Effect, State
+from takeback.model.effect import COMMAND, PERSON, Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.record import Record
 from takeback.model.resource import display
@@ -44,6 +45,7 @@ def _show(asked: Asked) -> int:
                 **effect_json(effect),
                 "run_name": run.name if run else "",
                 "receipt": effect.receipt,
+                **call_json(effect),
                 "records": [record_json(record) for record in records],
                 "blocked_by": [one.id for one in blockers],
             },
@@ -63,6 +65,7 @@ def _show(asked: Asked) -> int:
             ("Undoes", short(effect.undoes)),
             ("Needs", ", ".join(short(id) for id in effect.needs)),
             ("Key", clean(effect.key)),
+            *facts_of_call(effect),
         ]
         for name, fact in facts:
             if fact:
@@ -98,7 +101,11 @@ def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:
 
 def _state(screen: Screen, effect: Effect) -> str:
     told = screen.state(effect.state.value)
-    if effect.waits_for == PERSON:
+    if effect.change.adapter == "call" and effect.state is State.STUCK:
+        told += ", in doubt" if not effect.is_undo else ""
+    if waits_for_approval(effect):
+        told += ", until someone approves or denies it"
+    elif effect.waits_for == PERSON:
         told += ", held until someone keeps or drops it"
     if effect.waits_for == COMMAND:
         told += ", its command has not been seen to end"
@@ -128,6 +135,8 @@ def _way_back(effect: Effect) -> str:
 
 
 def _say_targets(screen: Screen, effect: Effect) -> None:
+    if effect.change.adapter == "call":
+        return  # what it was given and what it returned are all there is to see of it here
     if "database" in effect.change.args:
         _say_tables(screen, effect)
         return

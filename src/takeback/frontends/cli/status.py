@@ -7,6 +7,7 @@ from takeback.audit.rows import counts_of
 from takeback.audit.status import Status, look, status_json
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.ending import printable
+from takeback.frontends.cli.inbox import tell_inbox
 from takeback.frontends.cli.look import done_in
 from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened, store_path
 from takeback.frontends.cli.output import Screen, bytes_in_words, clean, counted, local_time, seconds_in_words
@@ -58,6 +59,7 @@ def _tell(screen: Screen, status: Status) -> None:
         f"{counted(status.undos, 'undo')} in force"
     )
     _tell_held(screen, status)
+    tell_inbox(screen, status)
     _tell_runs(screen, status)
     _tell_attention(screen, status)
     _tell_retention(screen, status)

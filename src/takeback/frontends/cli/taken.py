@@ -90,7 +90,7 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
         import json
 
         screen.say(f"The agent's state at that point: {clean(json.dumps(result.state))}")
-    if result.outcome == "done" and result.undo:
+    if result.outcome == "done" and any(one.change.adapter != "call" for one in result.undo):
         screen.hint(_way_on(result, wanted.verb))
     return told_trouble(screen, errors)
 
@@ -153,10 +153,16 @@ def _what_now(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targ
     if Outcome.FAILED in found and not result.postponed:
         hints.append("`takeback verify --read-data` tells whether the store is sound.")
     if Outcome.EXCLUDED in found:
-        hints.append(_what_others_changed_too(result, bad) or "What was not captured cannot come back.")
+        hints.append(_what_others_changed_too(result, bad) or _why_excluded(bad))
     if wanted.newest and not result.undo:
         hints.append(earlier(tb, wanted.newest))
     return " ".join(hint for hint in hints if hint) or "`takeback log` shows how things stand."
+
+
+def _why_excluded(bad: list[TargetOutcome]) -> str:
+    if all(one.resource.startswith("call://") for one in bad):
+        return "What cannot be undone can only be made good by a person."
+    return "What was not captured cannot come back."
 
 
 def _what_others_changed_too(result: UndoResult, bad: list[TargetOutcome]) -> str:
@@ -190,6 +196,8 @@ def _amount(result: UndoResult) -> str:
     changed = sum(1 for one in paths if one.outcome is Outcome.UNDONE)
     wanted = changed + sum(1 for one in paths if one.outcome not in _GOOD)
     kind = "key" if all("#" in one.resource for one in paths) else "path"
+    if all(one.resource.startswith("call://") for one in paths):
+        kind = "call"
     files = [effect for effect in result.effects if not is_of_database(effect.change.resource)]
     if kind == "path" and all(_is_file(target) for effect in files for target in effect.targets):
         kind = "file"

@@ -1,0 +1,71 @@
+"""What waits for a person: calls that are in doubt, and those that need a yes; and one of them, closely."""
+
+import json
+from typing import Any
+
+from takeback.audit.status import Status
+from takeback.frontends.cli.output import Screen, clean, counted
+from takeback.model.effect import GATE, Effect, State
+from takeback.model.ids import short
+
+_MOST = 5
+_LONGEST = 2_000
+
+
+def tell_inbox(screen: Screen, status: Status) -> None:
+    for effect in status.approvals[:_MOST]:
+        _say(screen, "Waiting", effect, effect.change.args[GATE]["plan"])
+    _more(screen, len(status.approvals))
+    if status.approvals:
+        screen.hint("`takeback pending` shows all of it; `takeback approve ID` or `takeback deny ID`.")
+    for effect in status.in_doubt[:_MOST]:
+        _say(screen, "In doubt", effect, effect.note or "its process ended before it could tell")
+    _more(screen, len(status.in_doubt))
+    if status.in_doubt:
+        screen.hint(
+            "`takeback recover` asks the world again, of a workflow its next worker does. `takeback show ID` has what is "
+            "known; whoever has looked says `takeback settle ID --happened` or `--did-not`."
+        )
+
+
+def _say(screen: Screen, word: str, effect: Effect, why: str) -> None:
+    name = screen.paint(short(effect.id), "cyan")
+    screen.say(f"{screen.paint(f'{word:<9}', 'yellow')}{name} {clean(effect.change.summary)}: {clean(why)}")
+
+
+def _more(screen: Screen, count: int) -> None:
+    if count > _MOST:
+        screen.say(f"         and {counted(count - _MOST, 'other')}")
+
+
+def facts_of_call(effect: Effect) -> list[tuple[str, str]]:
+    """What a person needs to find it on the other side."""
+    args = effect.change.args
+    if "arguments" not in args:
+        return []
+    facts = [("Given", _cut(args["arguments"]))]
+    if "result" in effect.receipt:
+        facts.append(("Returned", _cut(effect.receipt["result"])))
+    if GATE in args:
+        facts.append(("Plan", clean(args[GATE]["plan"])))
+    if effect.state in (State.STUCK, State.INTENDED):
+        facts.append(
+            ("To do", f"look for it under its key, then `takeback settle {short(effect.id)} --happened`")
+        )
+        facts.append(("", "(with --receipt JSON, which its undo needs) or `--did-not`"))
+    return facts
+
+
+def _cut(text: str) -> str:
+    return clean(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+
+
+def call_json(effect: Effect) -> dict[str, Any]:
+    args = effect.change.args
+    if "arguments" not in args:
+        return {}
+    result = effect.receipt.get("result")
+    return {
+        "arguments": json.loads(args["arguments"]),
+        "result": json.loads(result) if result is not None else None,
+    }

@@ -1,0 +1,38 @@
+"""Who we are, and who else is still there."""
+
+import os
+import signal
+
+from takeback.storage.process import alive, alive_beside, myself
+
+
+def test_we_are_alive_and_a_child_is_someone_else() -> None:
+    me = myself()
+    assert alive(me) is True
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        own = myself()
+        os.write(theirs, f"{own.pid} {own.started}".encode())
+        signal.pause()
+    try:
+        pid, started = os.read(ours, 100).decode().split()
+        assert int(pid) == child != me.pid
+        assert alive(me._replace(pid=child, started=started)) is True
+        assert alive(me._replace(pid=child, started="1")) is False
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(ours)
+        os.close(theirs)
+    assert alive(me._replace(pid=child, started=started)) is False
+
+
+def test_of_what_cannot_be_seen_nothing_is_known_but_that_an_earlier_boot_is_over() -> None:
+    me = myself()
+    for elsewhere in (me._replace(space="pid:[1]"), me._replace(boot="")):
+        assert alive(elsewhere) is None
+        assert alive_beside(elsewhere) is None
+    earlier = me._replace(boot="another")
+    assert alive(earlier) is None
+    assert alive_beside(earlier) is False
