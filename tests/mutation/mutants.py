@@ -54,10 +54,8 @@ MUTANTS = (
         "a key is done once",
         "engine/do.py",
         (
-            (
-                "    earlier = recorded(parts, change, terms.key)\n    if earlier and",
-                "    earlier = None\n    if earlier and",
-            ),
+            ("    earlier = recorded(parts, change, terms.key)\n    if", "    earlier = None\n    if"),
+            ("        except KeyReused:\n", "        except ZeroDivisionError:\n"),
         ),
         ("tests/behaviour/test_runs.py", "-k", "key"),
     ),
@@ -188,11 +186,11 @@ MUTANTS = (
     ),
     Mutant(
         "a change asked for again is another change",
-        "runs/run.py",
+        "runs/changing.py",
         (
             (
-                "                self._position += 1\n                self._count()\n",
-                "                self._count()\n",
+                "            self._position += 1\n            self._count()\n        return effect\n",
+                "            self._count()\n        return effect\n",
             ),
         ),
         ("tests/properties/test_keys.py", "tests/behaviour/test_runs.py"),
