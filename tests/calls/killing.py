@@ -32,9 +32,11 @@ class Variant(NamedTuple):
 class Murders:
     """A bank and a store; for each murder a copy of the store and a key of its own."""
 
-    def __init__(self, variant: Variant, bank: BankOffice, place: Path) -> None:
+    def __init__(self, variant: Variant, bank: BankOffice, place: Path, url: str = "") -> None:
+        """With a `url` it is the store there, always the same one: what was before is in nobody's way."""
         self.variant, self.bank = variant, bank
-        self.store, self._template = place / "store", place / "template"
+        self._place, self._template = place / "store", place / "template"
+        self.store = url or str(self._place)
         self._number = 0
         self.key = "first"
         self.counts: Counter[str] = Counter()
@@ -45,7 +47,8 @@ class Murders:
         for thread in threading.enumerate():
             if thread is not threading.current_thread():
                 thread.join()  # a child gets none of them
-        shutil.copytree(self.store, self._template)
+        if not url:
+            shutil.copytree(self._place, self._template)
 
     def calls(self) -> int:
         """How many there are; a thread that is slower than another one makes some more."""
@@ -88,8 +91,9 @@ class Murders:
         assert not [key for key, times in twice.items() if times > 1]
 
     def _killed(self, at: int) -> Traced:
-        shutil.rmtree(self.store)
-        shutil.copytree(self._template, self.store)
+        if self._template.exists():
+            shutil.rmtree(self._place)
+            shutil.copytree(self._template, self._place)
         self._number += 1
         self.key = f"order-{self._number}"
         if self.variant.undo:
@@ -101,7 +105,7 @@ class Murders:
 
     def _phase(self) -> str:
         """How far it came, by what is durable: the journal, and the ledger of the bank."""
-        with takeback.open(str(self.store), recover=False) as tb:
+        with takeback.open(self.store, recover=False) as tb:
             effects = self._ours(tb)
         if not effects or (self.variant.undo and len(effects) == 1):
             return BEFORE
@@ -159,7 +163,7 @@ class Murders:
 
     def pay(self) -> Work:
         def work(tell: Tell) -> None:
-            with takeback.open(str(self.store)) as tb:
+            with takeback.open(self.store) as tb:
                 try:
                     tell(json.dumps(self._call(tb, "pay")).encode())
                 except takeback.VerifyFailed:
@@ -171,7 +175,7 @@ class Murders:
         """The next one: recovery by opening, a person where there must be one, and the same call again."""
 
         def work(tell: Tell) -> None:
-            with takeback.open(str(self.store)) as tb:
+            with takeback.open(self.store) as tb:
                 stuck = [one for one in self._ours(tb) if one.state is State.STUCK]
                 for one in stuck:
                     paid = self._paid()
@@ -185,7 +189,7 @@ class Murders:
 
     def take_back(self) -> Work:
         def work(tell: Tell) -> None:
-            with takeback.open(str(self.store)) as tb:
+            with takeback.open(self.store) as tb:
                 effect = self._ours(tb)[0]
                 if effect.state is not State.UNDONE:
                     assert tb.undo(effect).outcome == "done"
@@ -194,7 +198,7 @@ class Murders:
 
     def look(self) -> Work:
         def work(tell: Tell) -> None:
-            with takeback.open(str(self.store)) as tb:
+            with takeback.open(self.store) as tb:
                 states = [one.state.value for one in self._ours(tb) if not one.is_undo]
                 assert not [one for one in tb.runs() if one.state is RunState.OPEN]
                 run = tb.runs()[-1]

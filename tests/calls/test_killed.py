@@ -19,6 +19,7 @@ VARIANTS = {
     "answers lost": Variant(payments.pay, manners="lost"),
     "done wrong": Variant(own.pay_once, manners="wrong"),
     "worker": Variant(payments.pay),
+    "pay, PostgreSQL": Variant(payments.pay),
     "taken back": Variant(payments.pay, on_death="undo"),
     "undo": Variant(own.pay_once, undo=True),
 }
@@ -31,7 +32,8 @@ def murders(
 ) -> Iterator[Murders]:
     name: str = request.param
     bank: BankOffice = request.getfixturevalue(BANKS.get(name, "bank"))
-    made = (WorkerMurders if name == "worker" else Murders)(VARIANTS[name], bank, swift_path)
+    url: str = request.getfixturevalue("pg_database").url if "PostgreSQL" in name else ""
+    made = (WorkerMurders if name == "worker" else Murders)(VARIANTS[name], bank, swift_path, url)
     yield made
     for what, number in made.counts.items():
         record_property(f"{name}: {what}", number)
