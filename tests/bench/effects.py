@@ -28,14 +28,14 @@ def measure(wishes: Wishes) -> Table:
     lease = store.leases.acquire(new_id(), myself(), now(), HOUR)
     opening = {"name": "bench", "agent": "", "on_death": "undo"}
     store.journal.append(lease, [Draft(Kind.OPEN, lease.run, "", opening)])
-    effects = _Effects(lambda drafts: store.journal.append(lease, drafts), lease)
+    effects = Effects(lambda drafts: store.journal.append(lease, drafts), lease)
     for _ in range(0 if wishes.quick else SETTLED):
         raw.commit()
         effects.one()
     used: list[float] = []
     subjects: dict[str, Subject] = {
         "raw": lambda: seconds_of(raw.commit, batch),
-        "one": lambda: _timed(effects.one, batch, used),
+        "one": lambda: timed(effects.one, batch, used),
         "known": lambda: seconds_of(lambda: effects.in_a_row(batch)) / batch,
     }
     taken = in_turns(subjects, wishes.rounds)
@@ -66,7 +66,7 @@ def _growth(wishes: Wishes) -> float:
     lease = store.leases.acquire(new_id(), myself(), now(), HOUR)
     opening = {"name": "bench", "agent": "", "on_death": "undo"}
     store.journal.append(lease, [Draft(Kind.OPEN, lease.run, "", opening)])
-    effects = _Effects(lambda drafts: store.journal.append(lease, drafts), lease)
+    effects = Effects(lambda drafts: store.journal.append(lease, drafts), lease)
     sizes: list[int] = []
     steps = 200 if wishes.quick else 2000
     for _ in range(2):
@@ -80,7 +80,7 @@ def _growth(wishes: Wishes) -> float:
     return (sizes[1] - sizes[0]) / steps
 
 
-class _Effects:
+class Effects:
     """Calls of an action, as the journal hears of them."""
 
     def __init__(self, append: Callable[[list[Draft]], object], lease: Lease) -> None:
@@ -142,7 +142,7 @@ class _Raw:
         self._database.close()
 
 
-def _timed(act: Callable[[], object], times: int, used: list[float]) -> float:
+def timed(act: Callable[[], object], times: int, used: list[float]) -> float:
     begun = time.process_time()
     seconds = seconds_of(act, times)
     used.append((time.process_time() - begun) / times)

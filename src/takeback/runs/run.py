@@ -18,7 +18,7 @@ from takeback.engine.undo import (
     refuse_untouched,
     roll_back,
 )
-from takeback.errors import AwaitingApproval, Misuse, ResourceUnreachable, TakebackError
+from takeback.errors import AwaitingApproval, InDoubt, Misuse, ResourceUnreachable, TakebackError
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, on_conflict_named
@@ -234,8 +234,12 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
                 return
             if self._info.on_death is OnDeath.LEAVE:
                 self.leave()
-            elif error is None or self._info.on_death is OnDeath.KEEP:
+            elif error is None:
                 with self.uninterrupted():
+                    self.close()
+            elif self._info.on_death is OnDeath.KEEP:
+                # That something of it is in doubt keeps it from ending, and the error tells more.
+                with self.uninterrupted(), suppress(InDoubt):
                     self.close()
             elif self._info.on_death is OnDeath.FINISH:
                 self._end_undo()
@@ -343,11 +347,20 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     def _end(self, state: RunState, told: dict[str, str] | None = None) -> None:
         with self._lock:
             self._refuse_ended()
-            from takeback.engine.recover import settle_open
+            from takeback.engine.recover import IN_DOUBT, settle_open
 
             try:
-                # Something is still in flight only if the store failed between a change and its record.
-                settle_open(self._parts, self._lease)
+                # Something is still in flight only if the store failed between a change and its record, or if the world
+                # could not be asked whether a call has happened.
+                found = settle_open(self._parts, self._lease)
+                left = [one for one in found if one.detail.startswith(IN_DOUBT)]
+                if left and state is RunState.KEPT:
+                    raise InDoubt(
+                        f"Run {short(self.id)} cannot end: {left[0].summary} {left[0].detail}.",
+                        hint="It stays open. `takeback recover` asks again, and then ends it as if it had been killed: "
+                        f"on_death is {self._info.on_death.value!r}.",
+                        effect=left[0].effect,
+                    )
                 end = Draft(Kind.CLOSE, self.id, "", {"outcome": state.value, **(told or {})})
                 try:
                     self._append(end)

@@ -22,6 +22,9 @@ LEFT JOIN records o ON o.seq = e.ended
 LEFT JOIN records q ON q.seq = e.ended - 1
 """
 
+# Spelled out, and in the words of the schema, so that SQLite sees its index of those in flight applies.
+IN_FLIGHT = "(e.state = 'proposed' OR e.state = 'intended' OR e.state = 'stuck')"
+
 # Stands in listings for an effect whose record cannot be trusted; asking for it by id raises.
 DAMAGED = Effect(
     id="",
@@ -34,17 +37,18 @@ DAMAGED = Effect(
 )
 
 
-def select_effects(query: Query, beyond: int = 0) -> tuple[str, list[Any]]:
-    """`beyond` is where the page before ended: in the order asked for, what comes after it."""
-    where, values = _narrowed(query)
+def select_effects(query: Query, beyond: int = 0, in_flight: str = IN_FLIGHT) -> tuple[str, list[Any]]:
+    """`beyond` is where the page before ended: in the order asked for, what comes after it. `in_flight`: what those
+    have in common, so that they are found among many."""
+    where, values = _narrowed(query, in_flight)
     if beyond:
         where.append("e.seq < ?" if query.newest else "e.seq > ?")
         values.append(beyond)
     return "SELECT" + _COLUMNS + _where(where) + _in_order(query), values
 
 
-def count_effects(query: Query) -> tuple[str, list[Any]]:
-    where, values = _narrowed(query)
+def count_effects(query: Query, in_flight: str = IN_FLIGHT) -> tuple[str, list[Any]]:
+    where, values = _narrowed(query, in_flight)
     limit = f" LIMIT {query.limit}" if query.limit else ""
     found = f"SELECT 1 FROM effects e LEFT JOIN runs r ON r.number = e.run {_where(where)}{limit}"
     return f"SELECT count(*) FROM ({found}) AS found", values
@@ -54,7 +58,7 @@ def _where(conditions: list[str]) -> str:
     return "WHERE " + " AND ".join(conditions) if conditions else ""
 
 
-def _narrowed(query: Query) -> tuple[list[str], list[Any]]:
+def _narrowed(query: Query, in_flight: str) -> tuple[list[str], list[Any]]:
     where: list[str] = []
     values: list[Any] = []
 
@@ -77,7 +81,7 @@ def _narrowed(query: Query) -> tuple[list[str], list[Any]]:
         if value:
             narrow(sql, *[value] * sql.count("?"))
     if query.states:
-        narrow(_in_states(query.states))
+        narrow(_in_states(query.states, in_flight))
     if query.resource:
         sql, given = _overlapping(query.resource)
         narrow(f"e.seq IN ({sql})", *given)
@@ -92,11 +96,9 @@ def _narrowed(query: Query) -> tuple[list[str], list[Any]]:
     return where, values
 
 
-def _in_states(states: tuple[State, ...]) -> str:
-    # Spelled out, and again in the words of the schema, so that SQLite sees its index of those in flight applies.
+def _in_states(states: tuple[State, ...], in_flight: str) -> str:
     sql = "e.state IN (" + ", ".join(f"'{state.value}'" for state in states) + ")"
-    in_flight = " AND (e.state = 'proposed' OR e.state = 'intended' OR e.state = 'stuck')"
-    return sql + in_flight if set(states).issubset(OPEN_STATES) else sql
+    return f"{sql} AND {in_flight}" if set(states).issubset(OPEN_STATES) else sql
 
 
 def _in_order(query: Query) -> str:

@@ -15,6 +15,7 @@ from takeback.storage.appending import EFFECTS_OF_RUN, IN_FLIGHT, RECORD, RUN, t
 from takeback.storage.bodies import whole
 from takeback.storage.database import Database, Row
 from takeback.storage.effects_sql import DAMAGED, count_effects, select_effects
+from takeback.storage.effects_sql import IN_FLIGHT as IN_FLIGHT_EFFECTS
 from takeback.storage.leases import refuse_unheld
 from takeback.storage.protocols import Query
 from takeback.storage.tables import Reading
@@ -33,6 +34,7 @@ class SqlJournal:
     """What can be asked of a journal in tables, whichever database has them."""
 
     _CHECKPOINTS = ""  # how the index of checkpoints is asked for by name
+    _IN_FLIGHT = IN_FLIGHT_EFFECTS  # how those in flight are found
 
     def __init__(self, tables: Reading) -> None:
         self._tables = tables
@@ -71,7 +73,9 @@ class SqlJournal:
         if query.key and not self._knows_key(query.key):
             return
         self._list()
-        sql, values = select_effects(query if query.limit or query.ids else query._replace(limit=_PAGE))
+        sql, values = select_effects(
+            query if query.limit or query.ids else query._replace(limit=_PAGE), in_flight=self._IN_FLIGHT
+        )
         while True:
             rows = self._tables.read(sql, values)
             for row in rows:
@@ -79,7 +83,7 @@ class SqlJournal:
             if query.limit or query.ids or len(rows) < _PAGE:
                 return
             last = rows[-1][3]
-            sql, values = select_effects(query._replace(limit=_PAGE), beyond=last)
+            sql, values = select_effects(query._replace(limit=_PAGE), last, self._IN_FLIGHT)
 
     def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False, key: str = "") -> Iterator[RunInfo]:
         where: list[str] = []
@@ -109,7 +113,7 @@ class SqlJournal:
 
     def count(self, query: Query) -> int:
         self._list()
-        return int(self._tables.read(*count_effects(query))[0][0])
+        return int(self._tables.read(*count_effects(query, self._IN_FLIGHT))[0][0])
 
     def tally(self) -> dict[str, int]:
         self._list()

@@ -12,11 +12,13 @@ SCHEMA = "takeback_store"
 OLDEST = 140000
 LOCK_SECONDS = 10  # for the turn to append; as long as one waits for a store on disk
 _PREFIXES = ("postgresql://", "postgres://")
-# Read committed: after the wait for the turn, what the one before has committed must be seen. The server ends a
-# transaction that its client does not go on with, because everybody else waits for it; and it looks whether the client
-# is still there. Commits are on the disk when they are answered, whatever a role has set.
+# No plan depends on what was counted when the tables were small. Read committed: after the wait for the turn, what the
+# one before has committed must be seen. The server ends a transaction that its client does not go on with, because
+# everybody else waits for it; and it looks whether the client is still there. Commits are on the disk when they are
+# answered, whatever a role has set.
 _FIRST = (
     "set search_path = {schema}, pg_catalog; set default_transaction_isolation = 'read committed'; set jit = off;"
+    " set enable_seqscan = off;"
     " set lock_timeout = '{lock}s'; set statement_timeout = 0; set idle_in_transaction_session_timeout = '30s';"
     " set client_min_messages = warning; set bytea_output = hex; set standard_conforming_strings = on;"
     " set tcp_keepalives_idle = 10; set tcp_keepalives_interval = 5; set tcp_keepalives_count = 3;"

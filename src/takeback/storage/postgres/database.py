@@ -37,6 +37,7 @@ class Session:
 
     def __init__(self, connection: "Connection[Any]") -> None:
         self.connection = connection
+        self.prepared: set[bytes] = set()
 
     @property
     def in_transaction(self) -> bool:
@@ -74,7 +75,7 @@ class PostgresDatabase:
         self._closed = False
         self._writer: Session | None = None
         self._writing = 0  # the thread that is in a transaction
-        self._tokens: list[str] = []  # of what was appended in it
+        self._witness: tuple[int, bytes] | None = None  # a record that was appended in it, and its hash
         self._idle: list[Session] = []
 
     # Reading.
@@ -162,7 +163,7 @@ class PostgresDatabase:
                     yield self._writer
                 return
             session = self._begun()
-            self._writing, self._tokens = get_ident(), []
+            self._writing, self._witness = get_ident(), None
             try:
                 with self.understood():
                     for flush in self.before_commit:
@@ -209,23 +210,25 @@ class PostgresDatabase:
                 raise translated(error) from error
             session.connection.close()
             self._writer = None
-            if not self._tokens or not self._was_taken(self._tokens[-1]):
+            if not self._witness or not self._was_taken(*self._witness):
                 raise translated(error) from error
 
-    def _was_taken(self, token: str) -> bool:
+    def _was_taken(self, seq: int, hash: bytes) -> bool:
         """Whether the transaction with this append was committed. It has certainly ended then: it had the turn."""
         psycopg = driver()
         try:
             session = self._begun()
-            found = session.execute("SELECT 1 FROM records WHERE token = ?", (token,)).fetchone()
+            found = session.execute(
+                "SELECT 1 FROM records WHERE seq = ? AND hash = ?", (seq, hash)
+            ).fetchone()
             session.connection.execute(b"rollback")
         except (ServerUnreachable, psycopg.Error) as error:
             raise in_doubt() from error
         return found is not None
 
-    def appended(self, token: str) -> None:
+    def appended(self, seq: int, hash: bytes) -> None:
         """In the transaction that is going on: what to look for if its end is not told."""
-        self._tokens.append(token)
+        self._witness = seq, hash
 
     def once(self, question: Callable[[Session, bool], Any], run: str = "") -> Any:
         """One statement that writes, and that knows by its token whether it was carried out before: it is asked

@@ -37,13 +37,13 @@ def _of_birth(body: dict[str, Any]) -> dict[str, Any]:
         around.update(dict.fromkeys(ancestors(one)))
     args: dict[str, Any] = body.get("args", {})
     facts: dict[str, Any] = {
-        "key": body["key"],
-        "resource": body["resource"],
-        "touched": resources,
-        "grounds": grounds,
         "around": list(around),
         "inside": [one if one.endswith("/") else f"{one}/" for one in grounds],
     }
+    if resources != (body["resource"],):
+        facts["touched"] = resources
+    if grounds != [body["resource"]]:
+        facts["grounds"] = grounds
     if undoes := body.get("undoes"):
         facts["undoes"] = undoes
         if args.get("partial") and body["kind"] == UNDO:

@@ -83,12 +83,7 @@ class PostgresLeases:
         return lease._replace(expires_at=found[0][0])
 
     def release(self, lease: Lease) -> None:
-        # For update: an append by it that is under way is waited for, whoever takes it next sees its records.
-        self._database.read(
-            "WITH mine AS (SELECT run FROM leases WHERE run = ? AND generation = ? AND pid <> 0 FOR UPDATE)"
-            " UPDATE leases SET pid = 0, expires_at = 0 FROM mine WHERE leases.run = mine.run",
-            (lease.run, lease.generation),
-        )
+        self._database.read("SELECT give_up(?, ?::bigint)", (lease.run, lease.generation))
 
     def holder(self, run: str) -> Lease | None:
         found = self._look(run)

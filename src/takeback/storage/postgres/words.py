@@ -75,7 +75,7 @@ def translated(error: Any, run: str = "") -> TakebackError:
         )
     if state == "42P01" or state == "3F000":
         return Corrupt(f"The store has lost a table: {said}", hint="Restore it from a backup.")
-    if not state:
+    if not state or state in ("22021", "22P05"):
         return Misuse(f"The store does not take this: {said}", hint="Text in it holds no NUL characters.")
     return RecordInvalid(f"The journal refused: {said}", hint="Run `takeback verify`.")
 

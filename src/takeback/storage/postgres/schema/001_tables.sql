@@ -30,7 +30,6 @@ CREATE TABLE takeback_store.records (
 );
 ALTER TABLE takeback_store.records ALTER body SET STORAGE EXTERNAL;  -- deflated already
 CREATE UNIQUE INDEX one_append_per_token ON takeback_store.records (token) WHERE token IS NOT NULL;
-CREATE UNIQUE INDEX one_intent ON takeback_store.records (effect) WHERE kind = 'intent';
 CREATE UNIQUE INDEX one_outcome ON takeback_store.records (effect) WHERE kind IN ('done', 'abort');
 -- further_records: those of an effect that its row in `effects` does not point to.
 CREATE INDEX further_records ON takeback_store.records (effect) WHERE effect <> '' AND kind NOT IN ('intent', 'done');
@@ -90,6 +89,7 @@ CREATE TRIGGER ended_runs_stay_ended BEFORE UPDATE OF state ON takeback_store.ru
 CREATE TABLE takeback_store.effects (
   seq       bigint PRIMARY KEY,        -- of its first record
   run       bigint NOT NULL,           -- number of its run
+  ordinal   bigint NOT NULL,           -- of the store, the first being 1
   nth       integer NOT NULL,          -- of its run, the first being 1
   told      bigint NOT NULL,
   ended     bigint NOT NULL DEFAULT 0,
@@ -101,15 +101,20 @@ CREATE TABLE takeback_store.effects (
   undoes    text COLLATE "C" NOT NULL DEFAULT '',
   undone_by text COLLATE "C" NOT NULL DEFAULT '',
   kept_by   text COLLATE "C" NOT NULL DEFAULT '',
-  waits     text COLLATE "C" NOT NULL DEFAULT '',  -- for whom, while it is proposed
-  holds     text[] COLLATE "C"         -- while it is in flight: what nobody else may touch
-) WITH (fillfactor = 80);
+  waits     text COLLATE "C" NOT NULL DEFAULT ''   -- for whom, while it is proposed
+) WITH (fillfactor = 70);
+-- No index knows the state or the outcome: so an effect that is done is written in its own page and nowhere else.
 CREATE INDEX effects_of_run ON takeback_store.effects (run, seq);
-CREATE INDEX effects_in_flight ON takeback_store.effects (seq) WHERE state = 'proposed' OR state = 'intended' OR state = 'stuck';
 CREATE INDEX undos ON takeback_store.effects (seq) WHERE undoes <> '';
 CREATE INDEX forgettable_effects ON takeback_store.effects (seq) WHERE kept_by <> '' AND forgotten = 0;
 -- one_effect_per_key: a key has at most one effect that is not aborted; those that are have given theirs up.
 CREATE UNIQUE INDEX one_effect_per_key ON takeback_store.effects (key) WHERE key <> '';
+
+-- in_flight: effects that are proposed, intended or stuck.
+CREATE TABLE takeback_store.in_flight (
+  seq   bigint PRIMARY KEY,            -- of the effect
+  holds text[] COLLATE "C"             -- what nobody else may touch meanwhile; NULL: it stands aside
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- targets: what each effect touches, for finding what overlaps.
 CREATE TABLE takeback_store.targets (
@@ -125,7 +130,7 @@ CREATE TABLE takeback_store.needs (
   PRIMARY KEY (needed, effect)
 );
 
--- tally: counts, but of what is in flight, that `status` shows without reading every effect.
+-- tally: how many effects are aborted, undone, kept, forgotten. Those that are done are all others that are not in flight.
 CREATE TABLE takeback_store.tally (
   name text COLLATE "C" PRIMARY KEY,
   n    bigint NOT NULL

@@ -45,7 +45,7 @@ BEGIN
     PERFORM takeback_store.moved(taken.state, 'taken back', seq);
     IF NOT only_look THEN
       UPDATE takeback_store.effects SET state = 'undone', undone_by = undo WHERE id = target;
-      PERFORM takeback_store.counted('done', -1), takeback_store.counted('undone', 1);
+      PERFORM takeback_store.counted('undone', 1);
     END IF;
     EXIT WHEN taken.undoes = '' OR taken.partial = 1;
     SELECT * INTO brought FROM takeback_store.effects WHERE id = taken.undoes;
@@ -55,7 +55,7 @@ BEGIN
     PERFORM takeback_store.moved(brought.state, 'brought back', seq);
     IF NOT only_look THEN
       UPDATE takeback_store.effects SET state = 'done', undone_by = '' WHERE id = brought.id;
-      PERFORM takeback_store.counted('undone', -1), takeback_store.counted('done', 1);
+      PERFORM takeback_store.counted('undone', -1);
     END IF;
     EXIT WHEN brought.undoes = '' OR brought.partial = 1;
     undo := brought.id;
@@ -64,9 +64,11 @@ BEGIN
 END $$;
 
 -- begun: a record that begins an effect, which has to fit into its run and beside what others are at.
-CREATE FUNCTION takeback_store.begun(its_seq bigint, its_kind text, its_run text, its_id text, fact jsonb) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION takeback_store.begun(
+  its_seq bigint, its_kind text, its_run text, its_id text, its_key text, resource_named text, fact jsonb
+) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  own takeback_store.effects;
+  own record;
   after text;
   run_number bigint;
   run_state text;
@@ -76,11 +78,12 @@ DECLARE
   its_undoes text := coalesce(fact->>'undoes', '');
   its_partial smallint := coalesce((fact->>'partial')::smallint, 0);
   its_waits text := coalesce(fact->>'waits', '');
-  touched text[] := ARRAY(SELECT jsonb_array_elements_text(fact->'touched'));
+  -- Nearly every effect touches one thing, of which the fact names nothing more.
+  touched text[] := CASE WHEN fact ? 'touched' THEN ARRAY(SELECT jsonb_array_elements_text(fact->'touched')) ELSE ARRAY[resource_named] END;
   its_holds text[];
 BEGIN
   SELECT number, state INTO run_number, run_state FROM takeback_store.runs WHERE id = its_run;
-  SELECT * INTO own FROM takeback_store.effects WHERE id = its_id;
+  SELECT seq, state INTO own FROM takeback_store.effects WHERE id = its_id;
   IF run_state IS DISTINCT FROM 'open' AND own.state IS DISTINCT FROM 'proposed'
      AND NOT (its_kind = 'propose' AND its_waits = 'person' AND run_state IS NOT NULL) THEN
     RAISE EXCEPTION 'Record %: run % is % and takes no new effects.', its_seq, left(its_run, 8), coalesce(run_state, 'not there')
@@ -88,14 +91,15 @@ BEGIN
   END IF;
 
   -- One effect in flight per resource.
-  IF EXISTS (SELECT 1 FROM takeback_store.effects e WHERE (e.state = 'proposed' OR e.state = 'intended' OR e.state = 'stuck') AND e.id <> its_id) THEN
+  IF EXISTS (SELECT 1 FROM takeback_store.in_flight f WHERE f.seq IS DISTINCT FROM own.seq) THEN
     around := ARRAY(SELECT jsonb_array_elements_text(fact->'around'));
     inside := ARRAY(SELECT jsonb_array_elements_text(fact->'inside'));
     SELECT e.id, e.state, h.resource INTO other
-      FROM takeback_store.effects e CROSS JOIN LATERAL unnest(e.holds) AS h(resource)
-      WHERE (e.state = 'proposed' OR e.state = 'intended' OR e.state = 'stuck') AND e.id <> its_id
+      FROM takeback_store.in_flight f CROSS JOIN LATERAL unnest(f.holds) AS h(resource)
+      JOIN takeback_store.effects e ON e.seq = f.seq
+      WHERE f.seq IS DISTINCT FROM own.seq
         AND (h.resource = ANY (around) OR EXISTS (SELECT 1 FROM unnest(inside) AS i(prefix) WHERE starts_with(h.resource, i.prefix)))
-      ORDER BY e.seq LIMIT 1;
+      ORDER BY f.seq LIMIT 1;
     IF FOUND THEN
       RAISE EXCEPTION 'overlap' USING ERRCODE = CASE other.state WHEN 'stuck' THEN 'TB004' ELSE 'TB005' END,
         DETAIL = json_build_object('effect', other.id, 'resource', other.resource)::text;
@@ -118,56 +122,68 @@ BEGIN
   IF after <> 'proposed' THEN
     its_waits := '';
   END IF;
-  its_holds := CASE WHEN its_waits = '' THEN ARRAY(SELECT jsonb_array_elements_text(fact->'grounds')) END;
+  its_holds := CASE
+    WHEN its_waits <> '' THEN NULL
+    WHEN fact ? 'grounds' THEN ARRAY(SELECT jsonb_array_elements_text(fact->'grounds'))
+    ELSE touched
+  END;
   IF own.seq IS NULL THEN
-    INSERT INTO takeback_store.effects (seq, id, run, nth, state, told, key, undoes, partial, waits, holds)
+    INSERT INTO takeback_store.effects (seq, id, run, nth, ordinal, state, told, key, undoes, partial, waits)
       VALUES (its_seq, its_id, run_number,
         coalesce((SELECT e.nth FROM takeback_store.effects e WHERE e.run = run_number ORDER BY e.seq DESC LIMIT 1), 0) + 1,
-        after, its_seq, fact->>'key', its_undoes, its_partial, its_waits, its_holds);
-    INSERT INTO takeback_store.targets SELECT one, its_seq FROM unnest(touched) AS t(one) ON CONFLICT DO NOTHING;
+        coalesce((SELECT e.ordinal FROM takeback_store.effects e ORDER BY e.seq DESC LIMIT 1), 0) + 1,
+        after, its_seq, its_key, its_undoes, its_partial, its_waits);
+    INSERT INTO takeback_store.in_flight (seq, holds) VALUES (its_seq, its_holds);
   ELSE
     UPDATE takeback_store.effects SET state = after, told = its_seq, undoes = its_undoes, partial = its_partial,
-      waits = its_waits, holds = its_holds WHERE seq = own.seq;
-    IF NOT (fact->>'resource') = ANY (touched) THEN
+      waits = its_waits WHERE seq = own.seq;
+    UPDATE takeback_store.in_flight SET holds = its_holds WHERE seq = own.seq;
+    IF NOT resource_named = ANY (touched) THEN
       -- The proposal knew no paths yet, and named what is around them.
-      DELETE FROM takeback_store.targets WHERE resource = fact->>'resource' AND effect = own.seq;
+      DELETE FROM takeback_store.targets WHERE resource = resource_named AND effect = own.seq;
     END IF;
-    INSERT INTO takeback_store.targets SELECT one, own.seq FROM unnest(touched) AS t(one) ON CONFLICT DO NOTHING;
+  END IF;
+  IF own.seq IS NULL AND cardinality(touched) = 1 THEN
+    INSERT INTO takeback_store.targets VALUES (touched[1], its_seq);
+  ELSE
+    INSERT INTO takeback_store.targets SELECT one, coalesce(own.seq, its_seq) FROM unnest(touched) AS t(one) ON CONFLICT DO NOTHING;
   END IF;
   IF fact ? 'needs' THEN
     INSERT INTO takeback_store.needs SELECT jsonb_array_elements_text(fact->'needs'), coalesce(own.seq, its_seq) ON CONFLICT DO NOTHING;
   END IF;
+  RETURN true;
 END $$;
 
 -- gone_on: a record about an effect that was begun before.
-CREATE FUNCTION takeback_store.gone_on(its_seq bigint, its_kind text, its_id text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION takeback_store.gone_on(its_seq bigint, its_kind text, its_id text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  own takeback_store.effects;
+  own record;
   after text;
   open_after boolean;
 BEGIN
-  SELECT * INTO own FROM takeback_store.effects WHERE id = its_id;
+  SELECT seq, id, state, undoes, partial, kept_by, forgotten INTO own FROM takeback_store.effects WHERE id = its_id;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'Record %: it speaks of effect ''%'', which has no intent.', its_seq, its_id USING ERRCODE = 'TB002';
   END IF;
   after := takeback_store.moved(own.state, its_kind, its_seq);
   open_after := after IN ('proposed', 'intended', 'stuck');
-  UPDATE takeback_store.effects SET
-    state = after,
-    ended = CASE WHEN its_kind IN ('done', 'abort', 'stick') THEN its_seq ELSE ended END,
-    kept_by = CASE WHEN its_kind = 'keep' THEN 'person' ELSE kept_by END,
-    forgotten = CASE WHEN its_kind = 'forget' THEN 1 ELSE forgotten END,
-    key = CASE WHEN after = 'aborted' THEN '' ELSE key END,  -- free again
-    waits = CASE WHEN open_after THEN waits ELSE '' END,
-    holds = CASE WHEN open_after THEN holds END
-    WHERE seq = own.seq;
-  IF own.state <> after THEN
-    IF own.state IN ('done', 'undone', 'aborted') THEN
-      PERFORM takeback_store.counted(own.state, -1);
-    END IF;
-    IF NOT open_after THEN
-      PERFORM takeback_store.counted(after, 1);
-    END IF;
+  IF its_kind = 'done' THEN
+    UPDATE takeback_store.effects SET state = after, ended = its_seq WHERE seq = own.seq;
+  ELSIF its_kind <> 'decide' THEN
+    UPDATE takeback_store.effects SET
+      state = after,
+      ended = CASE WHEN its_kind IN ('abort', 'stick') THEN its_seq ELSE ended END,
+      kept_by = CASE WHEN its_kind = 'keep' THEN 'person' ELSE kept_by END,
+      forgotten = CASE WHEN its_kind = 'forget' THEN 1 ELSE forgotten END,
+      key = CASE WHEN after = 'aborted' THEN '' ELSE key END,  -- free again
+      waits = CASE WHEN open_after THEN waits ELSE '' END
+      WHERE seq = own.seq;
+  END IF;
+  IF its_kind IN ('done', 'abort') THEN
+    DELETE FROM takeback_store.in_flight WHERE seq = own.seq;
+  END IF;
+  IF after = 'aborted' THEN
+    PERFORM takeback_store.counted(after, 1);
   END IF;
   IF its_kind = 'keep' AND own.kept_by = '' THEN
     PERFORM takeback_store.counted('kept', 1);
@@ -178,10 +194,11 @@ BEGIN
   IF its_kind = 'done' AND own.undoes <> '' AND own.partial = 0 THEN
     PERFORM takeback_store.taken_back(own.id, own.undoes, its_seq, false);
   END IF;
+  RETURN true;
 END $$;
 
 -- run_moved: a run is opened, told something, goes on, or ends; as run_after in model/run.py says it.
-CREATE FUNCTION takeback_store.run_moved(its_seq bigint, its_kind text, its_id text, its_at bigint, leased boolean, fact jsonb) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION takeback_store.run_moved(its_seq bigint, its_kind text, its_id text, its_at bigint, leased boolean, fact jsonb) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   own takeback_store.runs;
   after text := coalesce(fact->>'outcome', '');
@@ -201,13 +218,13 @@ BEGIN
       UPDATE takeback_store.runs SET due_at = its_at WHERE number = own.number;
       PERFORM pg_notify('takeback_store.work', own.workflow);
     END IF;
-    RETURN;
+    RETURN true;
   END IF;
   IF its_kind = 'open' AND NOT leased AND own.number IS NOT NULL THEN
     RAISE EXCEPTION 'Run % was opened before.', left(its_id, 8) USING ERRCODE = 'TB008';
   END IF;
-  IF its_kind = 'close' AND after <> 'suspended' AND EXISTS (SELECT 1 FROM takeback_store.effects e WHERE e.run = own.number
-      AND (e.state = 'proposed' OR e.state = 'intended') AND NOT (e.state = 'proposed' AND e.waits = 'person')) THEN
+  IF its_kind = 'close' AND after <> 'suspended' AND EXISTS (SELECT 1 FROM takeback_store.in_flight f
+      JOIN takeback_store.effects e ON e.seq = f.seq WHERE e.run = own.number AND (e.state = 'proposed' OR e.state = 'intended') AND NOT (e.state = 'proposed' AND e.waits = 'person')) THEN
     RAISE EXCEPTION 'Record %: run % has an effect in flight and cannot end.', its_seq, left(its_id, 8) USING ERRCODE = 'TB002';
   END IF;
   IF NOT (own.number IS NULL AND its_kind = 'open' OR coalesce(own.state, '') IN ('open', 'suspended')) THEN
@@ -248,32 +265,41 @@ BEGIN
       END IF;
     END IF;
   END IF;
+  RETURN true;
 END $$;
 
 -- append: all of them or none, fenced, chained to what is there, with what they do to the projections. `again` asks
--- first whether the same append was taken before: its answer may have been lost.
+-- first whether the same append was taken before: its answer may have been lost. An effect begins and ends once, so
+-- where the first record says that, it is asked by; any other append has a token.
 CREATE FUNCTION takeback_store.append(
   lease_run text, lease_generation bigint, given_at bigint, its_token text, again boolean,
-  kinds text[], runs text[], effects text[], bodies bytea[], kept bytea[], facts jsonb
-) RETURNS TABLE (made_seq bigint, made_at bigint, made_hash bytea) LANGUAGE plpgsql AS $$
+  kinds text[], runs text[], effects text[], keys text[], resources text[], bodies bytea[], kept bytea[], facts jsonb,
+  OUT first_seq bigint, OUT made_at bigint, OUT hashes bytea
+) LANGUAGE plpgsql AS $$
 DECLARE
   its_seq bigint;
   its_hash bytea;
-  its_at bigint;
   kind text;
+  went boolean;  -- an assignment is a third quicker than PERFORM
 BEGIN
   LOCK TABLE takeback_store.turn IN EXCLUSIVE MODE;
   IF again THEN
-    SELECT r.seq INTO its_seq FROM takeback_store.records r WHERE r.token = its_token;
+    IF its_token IS NOT NULL THEN
+      SELECT r.seq INTO first_seq FROM takeback_store.records r WHERE r.token = its_token;
+    ELSE
+      SELECT r.seq INTO first_seq FROM takeback_store.effects e
+        JOIN takeback_store.records r ON r.seq = CASE kinds[1] WHEN 'intent' THEN e.told ELSE e.ended END AND r.kind = kinds[1]
+        WHERE e.id = effects[1] AND r.body = kept[1];  -- whoever took the run over may have ended it otherwise
+    END IF;
     IF FOUND THEN
-      RETURN QUERY SELECT r.seq, r.at, r.hash FROM takeback_store.records r
-        WHERE r.seq >= its_seq AND r.seq < its_seq + cardinality(kinds) ORDER BY r.seq;
+      SELECT min(r.at), string_agg(r.hash, '' ORDER BY r.seq) INTO made_at, hashes FROM takeback_store.records r
+        WHERE r.seq >= first_seq AND r.seq < first_seq + cardinality(kinds);
       RETURN;
     END IF;
   END IF;
   IF lease_run IS NOT NULL THEN
-    -- Whoever takes the run over has to wait until this is there for them to see.
-    PERFORM 1 FROM takeback_store.leases l WHERE l.run = lease_run AND l.generation = lease_generation AND l.pid <> 0 FOR KEY SHARE;
+    -- Whoever takes the run over waits for the turn as well: so they see what was appended before.
+    PERFORM 1 FROM takeback_store.leases l WHERE l.run = lease_run AND l.generation = lease_generation AND l.pid <> 0;
     IF NOT FOUND THEN
       RAISE EXCEPTION 'lease lost' USING ERRCODE = 'TB001';
     END IF;
@@ -283,24 +309,23 @@ BEGIN
     its_seq := 0;
     its_hash := decode(repeat('00', 32), 'hex');
   END IF;
-  its_at := coalesce(given_at, takeback_store.now_us());
+  first_seq := its_seq + 1;
+  made_at := coalesce(given_at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+  hashes := '';
   FOR n IN 1 .. cardinality(kinds) LOOP
     kind := kinds[n];
     its_seq := its_seq + 1;
     -- As model/record.py chains them.
-    its_hash := sha256(its_hash || convert_to(format(E'%s %s %s %s %s\n', its_seq, its_at, kind, runs[n], effects[n]), 'UTF8') || bodies[n]);
+    its_hash := sha256(its_hash || convert_to(format(E'%s %s %s %s %s\n', its_seq, made_at, kind, runs[n], effects[n]), 'UTF8') || bodies[n]);
+    hashes := hashes || its_hash;
     INSERT INTO takeback_store.records (seq, at, kind, run, effect, token, hash, body)
-      VALUES (its_seq, its_at, kind, runs[n], effects[n], CASE n WHEN 1 THEN its_token END, its_hash, kept[n]);
+      VALUES (its_seq, made_at, kind, runs[n], effects[n], CASE n WHEN 1 THEN its_token END, its_hash, kept[n]);
     IF kind IN ('intent', 'propose') THEN
-      PERFORM takeback_store.begun(its_seq, kind, runs[n], effects[n], facts->(n - 1));
+      went := takeback_store.begun(its_seq, kind, runs[n], effects[n], keys[n], resources[n], facts->(n - 1));
     ELSIF kind IN ('done', 'abort', 'stick', 'decide', 'keep', 'forget') THEN
-      PERFORM takeback_store.gone_on(its_seq, kind, effects[n]);
+      went := takeback_store.gone_on(its_seq, kind, effects[n]);
     ELSIF kind IN ('open', 'close', 'signal') THEN
-      PERFORM takeback_store.run_moved(its_seq, kind, runs[n], its_at, lease_run IS NOT NULL, facts->(n - 1));
+      went := takeback_store.run_moved(its_seq, kind, runs[n], made_at, lease_run IS NOT NULL, facts->(n - 1));
     END IF;
-    made_seq := its_seq;
-    made_at := its_at;
-    made_hash := its_hash;
-    RETURN NEXT;
   END LOOP;
 END $$;

@@ -4,7 +4,7 @@ CREATE FUNCTION takeback_store.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS 
 $$;
 
 -- take: the next generation of a run's lease, if nobody holds it, or only the generation that the caller knows to be
--- free; else whose it is. The same `token` asked again gets what it was given.
+-- free; else whose it is. An append by whoever had it before is over, or refused, when it is given. The same `token` asked again gets what it was given.
 CREATE FUNCTION takeback_store.take(
   its_run text, its_boot text, its_space text, its_pid integer, its_started text, lasts bigint,
   its_token text, free_generation bigint, when_expired boolean
@@ -14,6 +14,7 @@ DECLARE
   at bigint := takeback_store.now_us();
   seen takeback_store.leases;
 BEGIN
+  LOCK TABLE takeback_store.turn IN SHARE MODE;
   INSERT INTO takeback_store.leases AS l (run, generation, expires_at, pid, boot, space, started, token)
     VALUES (its_run, 1, at + lasts, its_pid, its_boot, its_space, its_started, its_token)
     ON CONFLICT (run) DO NOTHING RETURNING l.* INTO seen;
@@ -31,8 +32,8 @@ BEGIN
 END $$;
 
 -- claim: the durable run of one of these workflows that is due the longest and that nobody holds: released, past its
--- time, or held by one of the `dead`, whom the caller knows. Nobody waits for anybody: what another one looks at right
--- now is passed over.
+-- time, or held by one of the `dead`, whom the caller knows. No claim waits for another: what one looks at right now
+-- the others pass over.
 CREATE FUNCTION takeback_store.claim(
   workflows text[], due_now bigint, its_boot text, its_space text, its_pid integer, its_started text, lasts bigint,
   its_token text, again boolean, dead text[]
@@ -52,6 +53,7 @@ BEGIN
       RETURN;
     END IF;
   END IF;
+  LOCK TABLE takeback_store.turn IN SHARE MODE;
   LOOP
     best_id := NULL;
     FOREACH its_workflow IN ARRAY workflows LOOP
@@ -90,4 +92,11 @@ BEGIN
       RETURN;
     END IF;
   END LOOP;
+END $$;
+
+-- give_up: who took a run lets go of it; after what it has appended.
+CREATE FUNCTION takeback_store.give_up(its_run text, its_generation bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  LOCK TABLE takeback_store.turn IN SHARE MODE;
+  UPDATE takeback_store.leases SET pid = 0, expires_at = 0 WHERE run = its_run AND generation = its_generation AND pid <> 0;
 END $$;

@@ -1,0 +1,64 @@
+"""One prepared statement in the words of the protocol: what the driver does beyond that costs as much as all else."""
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from takeback.storage.postgres.connecting import driver
+
+_TUPLES_OK = 2
+_TEXT, _BYTES = 25, 17  # as the server numbers its types
+
+
+def number(value: int | None) -> bytes | None:
+    return None if value is None else struct.pack("!q", value)
+
+
+def flag(value: bool) -> bytes:
+    return b"\1" if value else b"\0"
+
+
+def texts(values: Sequence[str]) -> bytes:
+    return _array(_TEXT, [value.encode() for value in values])
+
+
+def bytes_of(values: Sequence[bytes]) -> bytes:
+    return _array(_BYTES, values)
+
+
+def jsonb(text: str) -> bytes:
+    return b"\1" + text.encode()
+
+
+def _array(kind: int, values: Sequence[bytes]) -> bytes:
+    parts = [struct.pack("!iiiii", 1, 0, kind, len(values), 1)]
+    for value in values:
+        parts += (struct.pack("!i", len(value)), value)
+    return b"".join(parts)
+
+
+class Statement:
+    def __init__(self, name: str, sql: str) -> None:
+        self._name = name.encode()
+        self._sql = sql.encode()
+
+    def ask(self, connection: Any, known: set[bytes], values: Sequence[bytes | None]) -> list[list[bytes]]:
+        """The rows, each column as the server sends it. `known`: what this connection has prepared."""
+        speaker = connection.pgconn
+        if self._name not in known:
+            prepared = speaker.prepare(self._name, self._sql)
+            if prepared.status != 1:
+                raise _problem(speaker, prepared)
+            known.add(self._name)
+        result = speaker.exec_prepared(self._name, values, [1] * len(values), 1)
+        if result.status != _TUPLES_OK:
+            raise _problem(speaker, result)
+        columns = range(result.nfields)
+        return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
+
+
+def _problem(speaker: Any, result: Any) -> Exception:
+    psycopg = driver()
+    if result.error_field(67) is None:  # no SQLSTATE: it was not the server who said so
+        return psycopg.OperationalError(speaker.get_error_message())
+    return psycopg.errors.error_from_result(result)
