@@ -52,7 +52,7 @@ MUTANTS = (
     Mutant(
         "a key is done once",
         "engine/do.py",
-        (("    if earlier := recorded(parts, change, terms.key):\n        return earlier\n", ""),),
+        (("    if earlier and earlier.state is State.DONE:\n        return earlier\n", ""),),
         ("tests/behaviour/test_runs.py", "-k", "key"),
     ),
     Mutant(
@@ -182,11 +182,11 @@ MUTANTS = (
     ),
     Mutant(
         "a change asked for again is another change",
-        "runs/run.py",
+        "runs/changing.py",
         (
             (
-                "                self._position += 1\n                self._count()\n",
-                "                self._count()\n",
+                "            self._position += 1\n            self._count()\n        return",
+                "            self._count()\n        return",
             ),
         ),
         ("tests/properties/test_keys.py", "tests/behaviour/test_runs.py"),
