@@ -15,7 +15,7 @@ from takeback.testing.fakes import signalling, submitting, suspending
 from tests.e2e.conftest import COMMAND, surroundings
 from tests.servers.postgres import PgDatabase
 
-FLOW = '''
+FLOW = """
 import os, signal, takeback
 
 @takeback.workflow
@@ -26,7 +26,7 @@ def release(run, version):
         os.kill(os.getpid(), signal.SIGKILL)
     run.write("CHANGELOG", f"notes of {version}")
     return {"released": version}
-'''
+"""
 
 
 @pytest.fixture

@@ -145,6 +145,7 @@ CREATE TABLE takeback_store.leases (
   boot       text NOT NULL,
   space      text NOT NULL,
   started    text NOT NULL,
+  machine    text NOT NULL DEFAULT '', -- where it was held last: what was changed there only that machine can look at
   token      text NOT NULL DEFAULT ''  -- of whoever took it: an answer that was lost can be asked for again
 ) WITH (fillfactor = 70);
 CREATE INDEX held_leases ON takeback_store.leases (boot, space, pid, started) WHERE pid <> 0;
