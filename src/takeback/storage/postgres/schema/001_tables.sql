@@ -15,7 +15,9 @@ CREATE TABLE takeback_store.settings (
 );
 
 -- turn: locked by whoever appends or sweeps, until it commits: the chain has one end. Never holds a row.
-CREATE TABLE takeback_store.turn (nobody integer);
+CREATE TABLE takeback_store.turn (
+  nobody integer
+);
 
 -- records: the journal itself, append-only and hash-chained. Every projection can be made anew from it.
 CREATE TABLE takeback_store.records (
