@@ -1,6 +1,5 @@
 """Takeback: a store opened. The only place that wires the concrete parts together."""
 
-import json
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -188,11 +187,11 @@ class Takeback(Workflows, Deciding):
     def undo_to(self, checkpoint: "Checkpoint | str", **wishes: Any) -> UndoResult:
         """Take back what the checkpoint's run did after it, newest first; the agent's own state comes with it."""
         from takeback.engine.undo import not_kept
-        from takeback.runs.checkpoints import find
+        from takeback.runs.checkpoints import find, state_of
 
         point = find(self.store.journal, checkpoint)
         wanted = tuple(one for one in not_kept(self.parts, point.run) if one.order > point.seq)
-        state = json.loads(point.state) if point.state else None
+        state = state_of(self.store.blobs, point)
         if not wanted:
             return UndoResult("done", (), (), state=state)
         return self._undo(wanted, to_a_point=True, **wishes)._replace(state=state)
@@ -325,10 +324,11 @@ class Takeback(Workflows, Deciding):
         return run_of(self.store.journal, name)
 
     def checkpoints(self, run: "str | RunInfo | None" = None) -> tuple[Checkpoint, ...]:
-        from takeback.runs.checkpoints import newest, of_run
+        from takeback.runs.checkpoints import newest, of_run, with_state
 
         id = self.find_run(run).id if isinstance(run, str) else run.id if run else ""
-        return newest(of_run(self.store.journal, id), self.store.settings.checkpoints_kept)
+        found = newest(of_run(self.store.journal, id), self.store.settings.checkpoints_kept)
+        return tuple(with_state(self.store.blobs, one) for one in found)
 
     def close(self) -> None:
         self.store.close()

@@ -11,6 +11,7 @@ from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.runs.dead import something_left
 from takeback.runs.names import id_of, names_of
+from takeback.storage import texts
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, open_store
@@ -88,6 +89,9 @@ class Upkeep(ABC):
             for digest in effect.remedy.blobs if effect.remedy and not effect.forgotten else ():
                 if not self.store.blobs.has(digest):
                     yield f"Effect {short(effect.id)} cannot be undone: blob {digest[:12]} is missing."
+        for digest in texts.needed(self.store.journal):
+            if not self.store.blobs.has(digest):
+                yield f"The state of a checkpoint, or what a run remembered, is missing: blob {digest[:12]}."
 
     def forget(
         self,

@@ -195,6 +195,8 @@ class Workflows(Upkeep):
         """Go on with a run that was suspended or left open. From a checkpoint: what came after it is taken back, and
         `run.state` is the agent's own state then. A workflow is not gone on with here: it is due for a worker from now,
         and the run that is returned was let go of."""
+        from takeback.runs.checkpoints import state_of
+
         info = run_of(self.store.journal, run) if isinstance(run, str) else run
         _refuse_over(info)
         lease = self._acquire(info.id, wait)
@@ -213,7 +215,7 @@ class Workflows(Upkeep):
         except BaseException:
             self.store.leases.release(lease)
             raise
-        resumed.state = json.loads(point.state) if point and point.state else None
+        resumed.state = state_of(self.store.blobs, point)
         if durable:
             resumed.leave()
         return resumed

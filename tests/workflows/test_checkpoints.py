@@ -49,7 +49,7 @@ def test_the_same_step_can_be_made_again_after_going_back(bench: Bench) -> None:
     @flow
     def deploy(run: takeback.Run) -> None:
         run.checkpoint("start")
-        run.write(bench.world / "a", "1")
+        run.write(bench.world / "a", "1", key="the only one")
         run.wait("go")
 
     run = bench.tb.submit(deploy)

@@ -125,6 +125,9 @@ def test_what_cannot_be_replayed_is_refused(bench: Bench) -> None:
                 lambda: run.sql(f"sqlite:///{file}", review=True),
                 lambda: db.transaction().__enter__(),
                 lambda: run.write(bench.world / "a", iter([b"1"])),
+                run.close,
+                run.take_back,
+                lambda: run.suspend("later"),
             ):
                 with pytest.raises(takeback.Misuse) as error:
                     attempt()
@@ -134,5 +137,5 @@ def test_what_cannot_be_replayed_is_refused(bench: Bench) -> None:
     bench.work(odd)
 
     assert bench.look(run).state.value == "kept", bench.look(run)
-    assert len(refused) == 6
+    assert len(refused) == 9
     assert bench.tb.effects() == ()

@@ -2,7 +2,6 @@
 
 import importlib
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -81,7 +80,10 @@ def test_a_worker_carries_out_what_was_submitted_and_ends_when_it_is_idle(
     assert [bench.tb.result(run, 0) for run in runs] == [f"n{number}" for number in range(5)]
 
 
-def test_the_run_of_a_killed_worker_is_taken_over_at_once(bench: Bench, workers: Workers, flows: Any) -> None:
+def test_the_run_of_a_killed_worker_is_taken_over_long_before_its_lease_ends(
+    bench: Bench, workers: Workers, flows: Any
+) -> None:
+    lasting(bench, 100 * LONG)
     run = bench.tb.submit(flows.gated, str(bench.world.root), 3)
     (bench.world / "gate-0").touch()
     first = workers.ready()
@@ -89,15 +91,12 @@ def test_the_run_of_a_killed_worker_is_taken_over_at_once(bench: Bench, workers:
     workers.ready()
     first.kill()
     first.wait(LONG)
-    began = time.monotonic()
     until(lambda: len(logged(bench.world)) == 4, "another worker is there")
-    taken_over = time.monotonic() - began
     for step in (1, 2):
         (bench.world / f"gate-{step}").touch()
 
     assert bench.tb.result(run, LONG) == 3
     made_once(bench, run, 3)
-    assert taken_over < 10, "polls every quarter of a second; below is room for a machine that others use"
 
 
 def test_sigterm_stops_at_the_next_step_with_a_checkpoint(bench: Bench, workers: Workers, flows: Any) -> None:

@@ -83,7 +83,13 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
     else:
         effect, staged = _prepare(parts, lease, adapter, proposed(lease, change, terms), assessment, terms)
     with terms.held_back():
-        effect = _announce(parts, lease, adapter, effect, terms)
+        try:
+            effect = _announce(parts, lease, adapter, effect, terms)
+        except KeyReused:
+            # Someone else was faster, since it was looked for: what they did is the answer, or that they are at it.
+            if earlier := recorded(parts, change, terms.key):
+                return earlier
+            raise
         return carry_out(parts, lease, adapter, effect, staged, terms.checks)
 
 

@@ -121,3 +121,4 @@ class Checkpoint(NamedTuple):
     path: tuple[str, ...] = ()  # the decisions that led here
     summary: str = ""
     automatic: bool = False
+    state_blob: str = ""  # where a long state is

@@ -7,6 +7,7 @@ from takeback.engine.parts import Parts
 from takeback.errors import RecordInvalid
 from takeback.model.effect import State
 from takeback.model.ids import short
+from takeback.storage import texts
 from takeback.storage.protocols import Query
 
 _BLOBS = ("content", "baseline", "targets")
@@ -29,6 +30,7 @@ def live(parts: Parts) -> Iterator[str]:
         if effect.state is State.PROPOSED:
             named = (effect.change.args.get(name) for name in _BLOBS)
             yield from (digest for digest in named if isinstance(digest, str))
+    yield from texts.needed(parts.journal)
     yield from _kept_by_adapters(parts)
 
 

@@ -88,8 +88,12 @@ class Changing(Durable, ABC):
         if earlier := self._answered(change):
             return earlier
         patience = self._settings.approval_seconds * 1_000_000
+        key = options.key
+        if key and self._replay is not None and self._replay.history.turns and change.adapter != "call":
+            # What had this key was taken back when the run went back to a checkpoint, and is asked for anew.
+            key = f"{key}~{self._replay.history.turns}"
         terms = Terms(
-            options.key or self._next_key(change),
+            key or self._next_key(change),
             options.needs,
             options.checks,
             options.expects,

@@ -9,13 +9,14 @@ from takeback.errors import Misuse
 from takeback.model.ids import new_id, short
 from takeback.model.record import Draft, Kind, Record
 from takeback.model.run import Checkpoint
-from takeback.storage.protocols import Journal
+from takeback.storage import texts
+from takeback.storage.protocols import Blobs, Journal
 
 
 def draft(
     run: str,
     label: str,
-    state: Any = None,
+    state: dict[str, Any] | None = None,
     *,
     environment: Sequence[str] = (),
     path: Sequence[str] = (),
@@ -24,13 +25,31 @@ def draft(
 ) -> Draft:
     body: dict[str, Any] = {"id": new_id(), "label": label, "cwd": _cwd()}
     optional: dict[str, Any] = {
-        "state": _as_text(state) if state is not None else "",
         "environment": {name: os.environ[name] for name in environment if name in os.environ},
         "path": list(path),
         "summary": summary,
         "automatic": automatic,
     }
-    return Draft(Kind.CHECKPOINT, run, "", body | {name: value for name, value in optional.items() if value})
+    said = {name: value for name, value in optional.items() if value}
+    return Draft(Kind.CHECKPOINT, run, "", body | (state or {}) | said)
+
+
+def kept_state(blobs: Blobs, run: str, state: Any) -> dict[str, Any]:
+    """The agent's own state, as `draft` takes it."""
+    return texts.kept(blobs, "state", _as_text(state), f"state of {run}") if state is not None else {}
+
+
+def state_of(blobs: Blobs, point: Checkpoint | None) -> Any:
+    """The agent's own, as it gave it."""
+    text = with_state(blobs, point).state if point else ""
+    return json.loads(text) if text else None
+
+
+def with_state(blobs: Blobs, point: Checkpoint) -> Checkpoint:
+    """Read, if it is in a blob."""
+    if not point.state_blob:
+        return point
+    return point._replace(state=texts.text_of(blobs, {"blob": point.state_blob}))
 
 
 def _as_text(state: Any) -> str:
@@ -53,13 +72,15 @@ def _cwd() -> str:
 
 def from_record(record: Record) -> Checkpoint:
     body = record.body
+    said: str | dict[str, str] = body.get("state", "")
     return Checkpoint(
         id=body["id"],
         run=record.run,
         label=body["label"],
         seq=record.seq,
         at=record.at,
-        state=body.get("state", ""),
+        state=said if isinstance(said, str) else "",
+        state_blob=said["blob"] if isinstance(said, dict) else "",
         cwd=body.get("cwd", ""),
         environment=body.get("environment", {}),
         path=tuple(body.get("path", ())),

@@ -31,6 +31,7 @@ from takeback.runs.replay import (
     step_body,
 )
 from takeback.runs.workflow import digest_of
+from takeback.storage import texts
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class Durable(ABC):
         if self._replay is None:
             self._refuse_ended()
             text = as_json(fn(), f"What {name!r} remembers")
-            self._append(Draft(Kind.REMEMBER, self.id, "", {"name": name, "value": text}))
+            said = texts.kept(self._parts.blobs, "value", text, f"{name} of {self.id}")
+            self._append(Draft(Kind.REMEMBER, self.id, "", {"name": name, **said}))
             return json.loads(text)
         replay = self._replay
 
@@ -86,8 +88,8 @@ class Durable(ABC):
             name,
             digest_of(name),
             make,
-            lambda text: {"value": text},
-            lambda step: step.body["value"],
+            lambda text: texts.kept(self._parts.blobs, "value", text, f"{name} of {self.id}"),
+            lambda step: texts.text_of(self._parts.blobs, step.body["value"]),
         )
         return json.loads(text)
 

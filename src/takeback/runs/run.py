@@ -1,10 +1,9 @@
 """A run: one agent's stretch of work, held under a lease; kept or taken back as a whole."""
 
-import json
 import os
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from takeback.engine.undo import (
     refuse_untouched,
     roll_back,
 )
-from takeback.errors import AwaitingApproval, Misuse, ResourceUnreachable
+from takeback.errors import AwaitingApproval, InDoubt, Misuse, ResourceUnreachable, TakebackError
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, on_conflict_named
@@ -45,6 +44,9 @@ from takeback.storage.protocols import Blobs, Query
 if TYPE_CHECKING:
     from takeback.runs.sql import Sql
     from takeback.sandbox.sandbox import Sandbox
+
+
+_RETURN = "Return a result, or raise what went wrong; run.undo() takes back."
 
 
 class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
@@ -121,13 +123,14 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             self._refuse_ended()
             step, told = self._step_of_checkpoint(label)
             if step and step.record:
-                return checkpoints.from_record(step.record)
+                return checkpoints.with_state(self._blobs, checkpoints.from_record(step.record))
+            said = checkpoints.kept_state(self._blobs, self.id, state)
             draft = checkpoints.draft(
-                self.id, label, state, environment=environment, path=path, summary=summary
+                self.id, label, said, environment=environment, path=path, summary=summary
             )
             record = self._append(draft._replace(body=draft.body | told))
             self._since_checkpoint = 0
-            return checkpoints.from_record(record)
+            return checkpoints.with_state(self._blobs, checkpoints.from_record(record))
 
     def undo(
         self,
@@ -158,7 +161,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             self.refuse_in_transaction(one for one in wanted if not one.waits_for)
             if wanted and all(one.waits_for for one in wanted):
                 return dropped(self._parts, self._lease, wanted, dry_run)
-            state = json.loads(point.state) if point and point.state else None
+            state = checkpoints.state_of(self._blobs, point)
             return self._undo_all(wanted, wishes, dry_run, point)._replace(state=state)
 
     def _undo_all(
@@ -228,8 +231,12 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
                 return
             if self._info.on_death is OnDeath.LEAVE:
                 self.leave()
-            elif error is None or self._info.on_death is OnDeath.KEEP:
+            elif error is None:
                 with self.uninterrupted():
+                    self.close()
+            elif self._info.on_death is OnDeath.KEEP:
+                # That something of it is in doubt keeps it from ending, and the error tells more.
+                with self.uninterrupted(), suppress(InDoubt):
                     self.close()
             elif self._info.on_death is OnDeath.FINISH:
                 self._end_undo()
@@ -247,6 +254,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
 
     def close(self) -> None:
         """A normal end: what was done stays, and can still be undone on purpose until it is forgotten."""
+        self._refuse_in_workflow("Ending the run", _RETURN)
         self._end(RunState.KEPT)
         self._keep_up(self.id)
 
@@ -254,7 +262,8 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         """By its worker: what was done stays; `told` is the result, or the error."""
         with self._lock:
             self._end(RunState.KEPT, told)
-        self._keep_up(self.id)
+        with suppress(TakebackError):  # the next run that ends tries again to bring the store under its caps
+            self._keep_up(self.id)
 
     def play(self, replay: Replay) -> None:
         """By its worker: from now on each change is a step."""
@@ -281,6 +290,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
 
     def suspend(self, label: str) -> None:
         """Stop here, at a checkpoint, with nothing taken back; `tb.resume` goes on from there."""
+        self._refuse_in_workflow("Suspending the run", "Use run.sleep or run.wait.")
         with self._lock:
             self._refuse_ended()
             self._append(checkpoints.draft(self.id, label, automatic=True))
@@ -300,6 +310,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
 
     def take_back(self) -> UndoResult:
         """End the run by taking back everything that is not kept."""
+        self._refuse_in_workflow("Ending the run", _RETURN)
         return self._taken_back()[0]
 
     def _taken_back(self) -> tuple[UndoResult, int]:
@@ -333,11 +344,20 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     def _end(self, state: RunState, told: dict[str, str] | None = None) -> None:
         with self._lock:
             self._refuse_ended()
-            from takeback.engine.recover import settle_open
+            from takeback.engine.recover import IN_DOUBT, settle_open
 
             try:
-                # Something is still in flight only if the store failed between a change and its record.
-                settle_open(self._parts, self._lease)
+                # Something is still in flight only if the store failed between a change and its record, or if the world
+                # could not be asked whether a call has happened.
+                found = settle_open(self._parts, self._lease)
+                left = [one for one in found if one.detail.startswith(IN_DOUBT)]
+                if left and state is RunState.KEPT:
+                    raise InDoubt(
+                        f"Run {short(self.id)} cannot end: {left[0].summary} {left[0].detail}.",
+                        hint="It stays open. `takeback recover` asks again, and then ends it as if it had been killed: "
+                        f"on_death is {self._info.on_death.value!r}.",
+                        effect=left[0].effect,
+                    )
                 end = Draft(Kind.CLOSE, self.id, "", {"outcome": state.value, **(told or {})})
                 try:
                     self._append(end)

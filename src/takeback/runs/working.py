@@ -1,5 +1,6 @@
 """One claimed run of a workflow: settle what is in doubt, call its function, and end or suspend it."""
 
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from takeback.runs.workflow import Workflow, call_with
 from takeback.storage.protocols import Query
 
 _LONGEST = 300  # seconds between two tries at most
+_MOMENT = 1.0
 _MOST_WORDS = 2_000  # of an error, in the journal
 
 
@@ -41,11 +43,23 @@ def work_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None:
         _carry_on(shift, run, info, workflow)
     except LeaseLost as error:
         shift.tell(f"Run {short(run.id)} was taken over: {error}")
-    except TakebackError as error:
-        # The store itself is in trouble. Its lease is let go of, or ends by itself; what is recorded stays true.
-        shift.tell(f"Run {short(run.id)} is left for later: {error}")
+    # Whatever it is, the next worker must not meet it again at once, and a person must hear of it.
+    except Exception as error:  # noqa: BLE001
+        words = str(error) if isinstance(error, TakebackError) else f"{type(error).__name__}: {error}"
+        shift.tell(f"Run {short(run.id)} cannot go on: {words}")
+        _put_aside(shift, run, error, words)
     finally:
         run.leave()
+
+
+def _put_aside(shift: Shift, run: Run, error: Exception, words: str) -> None:
+    due = shift.now() + _LONGEST * 1_000_000 if isinstance(error, Unavailable) else NEVER
+    try:
+        run.suspend_workflow(Leaving(f"cannot go on: {words[:_MOST_WORDS]}", due))
+    except TakebackError:
+        # The store itself is in trouble. It is not asked again at once, neither by us nor, while we have the lease, by
+        # others; what is recorded stays true.
+        time.sleep(_MOMENT)
 
 
 def _carry_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None:

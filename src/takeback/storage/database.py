@@ -94,7 +94,9 @@ class Database:
 
     def commit(self, durable: bool) -> None:
         self._connection.execute("COMMIT")
-        self._left(durable)
+        self._depth = 0
+        if not durable:
+            self._left(durable)
 
     def roll_back(self, durable: bool) -> None:
         try:

@@ -11,8 +11,8 @@ import sqlite3
 from typing import NamedTuple
 
 from takeback.errors import TakebackError
-from takeback.model.effect import State, moved
-from takeback.model.life import Life, refuse_unfit_run, touched
+from takeback.model.effect import State
+from takeback.model.life import Life, touched
 from takeback.model.record import GENESIS, Draft, Kind, Record
 from takeback.model.run import Lease, RunState
 from takeback.storage.appending import (
@@ -115,7 +115,9 @@ class Unlisted:
         life, place = None, None
         if kind is Kind.INTENT:
             place = self._place(connection, run)
-            if place is None or effect in self._entries or body["key"] in self._keys:
+            if place is None or place.state is not RunState.OPEN:
+                return None
+            if effect in self._entries or body["key"] in self._keys:
                 return None
         elif kind is Kind.DONE:
             life = self._life(connection, effect)
@@ -133,7 +135,7 @@ class Unlisted:
         if place:
             self._bear(connection, record, place)
         elif life:
-            life = life._replace(state=moved(life.state, Kind.DONE, ""), ended=record.seq)
+            life = life._replace(state=State.DONE, ended=record.seq)
             entry = self._entries.get(life.id)
             self._entries[life.id] = entry._replace(life=life) if entry else Entry(life)
             self._flying.pop(life.id, None)
@@ -141,14 +143,13 @@ class Unlisted:
         return record
 
     def _bear(self, connection: sqlite3.Connection, record: Record, place: Place) -> None:
-        refuse_unfit_run(record, place.state, in_flight=False)
         if self._in_flight is None:
             self._in_flight = bool(connection.execute(_ANY_IN_FLIGHT).fetchone()[0])
         if self._in_flight or self._flying:
             held = [(id, entry.life.state.value, entry.resources) for id, entry in self._flying.items()]
             refuse_overlap(connection, record, held, self._entries.keys() - self._flying.keys())
         seq, body = record.seq, record.body
-        life = Life(record.effect, record.run, moved(None, Kind.INTENT, ""), seq, seq)
+        life = Life(record.effect, record.run, State.INTENDED, seq, seq)
         nth, key, needs = place.effects + 1, body["key"], tuple(body.get("needs", ()))
         self._entries[life.id] = self._flying[life.id] = Entry(
             life, key, place.number, nth, touched(body), needs

@@ -252,9 +252,10 @@ class CallAdapter:
                     return None
                 if standing is Standing.UNKNOWN and not way.honours_key:
                     break
+        again = f"undo {short(of.id)}" if undo.of else "recover"
         raise ByHand(
             f"{of.change.summary} could not be taken back: {why}.",
-            hint=f"`takeback show {short(undo.id)}` tells what is known. `takeback recover` tries again; if it was "
+            hint=f"`takeback show {short(undo.id)}` tells what is known. `takeback {again}` tries again; if it was "
             f"taken back by hand, say so: `takeback settle {short(undo.id)} --happened`.",
             effect=undo.id,
         )

@@ -23,8 +23,8 @@ def tell_inbox(screen: Screen, status: Status) -> None:
     _more(screen, len(status.in_doubt))
     if status.in_doubt:
         screen.hint(
-            "`takeback recover` asks the world again. `takeback show ID` has what is known; whoever has looked says "
-            "`takeback settle ID --happened` or `--did-not`."
+            "`takeback recover` asks the world again, of a workflow its next worker does. `takeback show ID` has what "
+            "is known; whoever has looked says `takeback settle ID --happened` or `--did-not`."
         )
 
 

@@ -7,7 +7,7 @@ from takeback.audit.views import record_json, run_info_json
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.opening import give
 from takeback.frontends.cli.output import Screen, clean, counted, full_time
-from takeback.model.attention import needs_attention
+from takeback.model.attention import DECIDED, needs_attention
 from takeback.model.ids import short
 from takeback.model.record import Kind
 from takeback.model.run import NEVER, OnDeath, RunInfo, RunState
@@ -62,7 +62,10 @@ def tell_attention(screen: Screen, info: RunInfo) -> None:
     screen.say(
         screen.paint(f"Run {short(info.id)} needs attention: it cannot go on without a person.", "red")
     )
-    if info.awaits:
+    if info.awaits.startswith(DECIDED):
+        name = short(info.awaits.removeprefix(DECIDED))
+        screen.hint(f"`takeback approve {name}` or `takeback deny {name}`; then its worker goes on.")
+    elif info.awaits:
         effect = info.awaits.partition(":")[2]
         screen.hint(
             f"`takeback show {short(effect)}` tells what is known of the effect. Put it right and `takeback recover`, "

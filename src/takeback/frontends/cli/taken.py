@@ -153,10 +153,16 @@ def _what_now(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targ
     if Outcome.FAILED in found and not result.postponed:
         hints.append("`takeback verify --read-data` tells whether the store is sound.")
     if Outcome.EXCLUDED in found:
-        hints.append(_what_others_changed_too(result, bad) or "What was not captured cannot come back.")
+        hints.append(_what_others_changed_too(result, bad) or _why_excluded(bad))
     if wanted.newest and not result.undo:
         hints.append(earlier(tb, wanted.newest))
     return " ".join(hint for hint in hints if hint) or "`takeback log` shows how things stand."
+
+
+def _why_excluded(bad: list[TargetOutcome]) -> str:
+    if all(one.resource.startswith("call://") for one in bad):
+        return "What cannot be undone can only be made good by a person."
+    return "What was not captured cannot come back."
 
 
 def _what_others_changed_too(result: UndoResult, bad: list[TargetOutcome]) -> str:

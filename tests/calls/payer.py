@@ -1,0 +1,33 @@
+"""A program that pays, for tests that need one: python -m tests.calls.payer STORE ACTION KEY
+
+It prints the receipt, or the name of the error. ACTION is a name in `examples.payments` or `tests.calls.own`.
+"""
+
+import json
+import os
+import sys
+
+import takeback
+from examples import payments
+from tests.calls import own
+
+CENTS = 300
+
+
+def main() -> int:
+    store, name, key = sys.argv[1:]
+    action = getattr(payments, name, None) or getattr(own, name)
+    try:
+        with takeback.open(store) as tb, tb.run("pay", on_death="keep") as run:
+            receipt = run.call(action, "anna", "shop", CENTS, key=key)
+    except takeback.TakebackError as error:
+        print(type(error).__name__, error, error.hint)  # noqa: T201
+        return 1
+    print(json.dumps(receipt))  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # whatever thread still waits for an answer
