@@ -8,6 +8,7 @@
     GET  /accounts/NAME                                   {"cents": …}
     GET  /ledger                                          everything
     POST /misbehave {"path": "/transfers", "how": [...]}  what the next posts to that path do, one after the other
+    GET  /misbehave                                       how many of those are left for transfers; and what is at work
 
 How it can misbehave: "reset" (hangs up before it acts), "lost" (acts, then hangs up), "500" (says no), "500 after"
 (acts, then says no), "hollow" (says yes and does nothing), "wrong" (moves another amount), "late 3" (acts after that
@@ -22,7 +23,8 @@ import sqlite3
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -79,10 +81,24 @@ class Manners:
     def __init__(self) -> None:
         self._coming: dict[str, list[str]] = {}
         self._lock = threading.Lock()
+        self.busy = 0  # requests that are being carried out
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        with self._lock:
+            self.busy += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.busy -= 1
 
     def expect(self, path: str, how: list[str]) -> None:
         with self._lock:
             self._coming[path] = list(how)
+
+    def left(self, path: str) -> int:
+        return len(self._coming.get(path, []))
 
     def next(self, path: str) -> str:
         with self._lock:
@@ -110,11 +126,17 @@ class Counter(BaseHTTPRequestHandler):
         if parts[0] == "accounts":
             found = self.ledger.rows("SELECT cents FROM accounts WHERE name = ?", parts[1])
             return self._say(200, found[0] if found else {"cents": 0})
+        if parts[0] == "misbehave":
+            return self._say(200, {"left": self.manners.left("/transfers"), "busy": self.manners.busy})
         if parts[0] == "ledger":
             return self._say(200, self.ledger.rows("SELECT * FROM transfers ORDER BY id"))
         return self._say(404, {"error": "there is no such page"})
 
     def do_POST(self) -> None:
+        with self.manners.at_work():
+            self._post()
+
+    def _post(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
         parts = self.path.strip("/").split("/")
         if parts[0] == "misbehave":

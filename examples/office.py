@@ -52,6 +52,14 @@ class BankOffice:
     def misbehave(self, *how: str, path: str = "/transfers") -> None:
         payments.ask("/misbehave", {"path": path, "how": list(how)})
 
+    def expected(self) -> int:
+        """How many transfers are still to come that it will do in its own way."""
+        return int(self._ask("/misbehave")["left"])
+
+    def idle(self) -> bool:
+        """Nothing is on its way that could still appear in the ledger."""
+        return self._ask("/misbehave")["busy"] == 0
+
     def close(self) -> None:
         self._process.kill()
         self._process.wait()

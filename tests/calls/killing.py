@@ -12,7 +12,9 @@ import takeback
 from examples.office import BankOffice
 from takeback.model.effect import Effect, State
 from takeback.model.run import RunState
+from tests.calls.own import order
 from tests.calls.tracer import Tell, Traced, Work, in_a_child, traced
+from tests.servers.process import wait_until
 
 CENTS = 300
 BEFORE, INTENDED, CALLED, DONE = "before the intent", "intent to call", "call to done", "after done"
@@ -30,9 +32,11 @@ class Variant(NamedTuple):
 class Murders:
     """A bank and a store; for each murder a copy of the store and a key of its own."""
 
-    def __init__(self, variant: Variant, bank: BankOffice, place: Path) -> None:
+    def __init__(self, variant: Variant, bank: BankOffice, place: Path, url: str = "") -> None:
+        """With a `url` it is the store there, always the same one: what was before is in nobody's way."""
         self.variant, self.bank = variant, bank
-        self.store, self._template = place / "store", place / "template"
+        self._place, self._template = place / "store", place / "template"
+        self.store = url or str(self._place)
         self._number = 0
         self.key = "first"
         self.counts: Counter[str] = Counter()
@@ -43,7 +47,8 @@ class Murders:
         for thread in threading.enumerate():
             if thread is not threading.current_thread():
                 thread.join()  # a child gets none of them
-        shutil.copytree(self.store, self._template)
+        if not url:
+            shutil.copytree(self._place, self._template)
 
     def calls(self) -> int:
         """How many there are; a thread that is slower than another one makes some more."""
@@ -75,10 +80,20 @@ class Murders:
                 self._judge_taken_back(end, f"{where}, {phase}")
             else:
                 self._judge(end, phase, f"{where}, {phase}")
+        self._nothing_twice()
+
+    def _nothing_twice(self) -> None:
+        """Also nothing that arrived only after it had been looked for."""
+        wait_until(self.bank.idle, "nothing is under way any more")
+        rows = self.bank.ledger()
+        twice = Counter(row["key"] for row in rows if not row["reverses"] and row["key"] != "funding")
+        twice += Counter(f"reversal of {row['reverses']}" for row in rows if row["reverses"])
+        assert not [key for key, times in twice.items() if times > 1]
 
     def _killed(self, at: int) -> Traced:
-        shutil.rmtree(self.store)
-        shutil.copytree(self._template, self.store)
+        if self._template.exists():
+            shutil.rmtree(self._place)
+            shutil.copytree(self._template, self._place)
         self._number += 1
         self.key = f"order-{self._number}"
         if self.variant.undo:
@@ -90,7 +105,7 @@ class Murders:
 
     def _phase(self) -> str:
         """How far it came, by what is durable: the journal, and the ledger of the bank."""
-        with takeback.open(str(self.store), recover=False) as tb:
+        with takeback.open(self.store, recover=False) as tb:
             effects = self._ours(tb)
         if not effects or (self.variant.undo and len(effects) == 1):
             return BEFORE
@@ -148,7 +163,7 @@ class Murders:
 
     def pay(self) -> Work:
         def work(tell: Tell) -> None:
-            with takeback.open(str(self.store)) as tb:
+            with takeback.open(self.store) as tb:
                 try:
                     tell(json.dumps(self._call(tb, "pay")).encode())
                 except takeback.VerifyFailed:
@@ -160,7 +175,7 @@ class Murders:
         """The next one: recovery by opening, a person where there must be one, and the same call again."""
 
         def work(tell: Tell) -> None:
-            with takeback.open(str(self.store)) as tb:
+            with takeback.open(self.store) as tb:
                 stuck = [one for one in self._ours(tb) if one.state is State.STUCK]
                 for one in stuck:
                     paid = self._paid()
@@ -174,7 +189,7 @@ class Murders:
 
     def take_back(self) -> Work:
         def work(tell: Tell) -> None:
-            with takeback.open(str(self.store)) as tb:
+            with takeback.open(self.store) as tb:
                 effect = self._ours(tb)[0]
                 if effect.state is not State.UNDONE:
                     assert tb.undo(effect).outcome == "done"
@@ -183,7 +198,7 @@ class Murders:
 
     def look(self) -> Work:
         def work(tell: Tell) -> None:
-            with takeback.open(str(self.store)) as tb:
+            with takeback.open(self.store) as tb:
                 states = [one.state.value for one in self._ours(tb) if not one.is_undo]
                 assert not [one for one in tb.runs() if one.state is RunState.OPEN]
                 run = tb.runs()[-1]
@@ -191,6 +206,19 @@ class Murders:
             tell(json.dumps({"states": states, "run": run.state}).encode())
 
         return work
+
+
+class WorkerMurders(Murders):
+    """It is a worker that is killed, in the middle of a workflow; the next one goes on with it."""
+
+    def _call(self, tb: takeback.Takeback, name: str) -> Any:
+        run = tb.submit(order, self.key, key=self.key)
+        tb.work(order, until_idle=True)
+        return tb.result(run, timeout=0)
+
+    def _judge(self, end: Traced, phase: str, where: str) -> None:
+        super()._judge(end, phase, where)
+        assert len(self.bank.with_key(f"{self.key}-postage")) == 1, where
 
 
 def alone(work: Work) -> bytes:

@@ -21,9 +21,9 @@ def main() -> int:
         with takeback.open(store) as tb, tb.run("pay", on_death="keep") as run:
             receipt = run.call(action, "anna", "shop", CENTS, key=key)
     except takeback.TakebackError as error:
-        print(type(error).__name__, error, error.hint)
+        sys.stdout.write(f"{type(error).__name__} {error} {error.hint}\n")
         return 1
-    print(json.dumps(receipt))
+    sys.stdout.write(f"{json.dumps(receipt)}\n")
     return 0
 
 

@@ -13,6 +13,7 @@ import takeback
 from examples.office import BankOffice
 from examples.payments import pay, pay_blindly, pay_keyed
 from takeback.model.effect import State
+from tests.calls.own import pay_and_lose_sight
 
 BOTH = ("anna", "shop")
 
@@ -143,6 +144,22 @@ class TestDoubt:
             receipt = run.call(pay_keyed, *BOTH, 300)
         assert paid(keyed_bank) == [300]
         assert receipt["cents"] == 300
+
+    @pytest.mark.parametrize("caught", [True, False])
+    def test_a_run_with_a_call_that_nobody_can_tell_about_says_so_and_is_ended_by_whoever_can(
+        self, tb: takeback.Takeback, bank: BankOffice, monkeypatch: pytest.MonkeyPatch, caught: bool
+    ) -> None:
+        with pytest.raises(takeback.InDoubt), tb.run("buy", on_death="keep") as run:
+            try:
+                run.call(pay_and_lose_sight, *BOTH, 300, key="order-7")
+            except takeback.InDoubt:
+                if not caught:
+                    raise
+        assert tb.runs()[0].state == "open"
+        monkeypatch.setenv("BANK_URL", bank.url)
+        assert [one.outcome for one in tb.recover()] == ["done"]
+        assert tb.runs()[0].state == "kept"
+        assert paid(bank) == [300]
 
     def test_what_the_bank_declines_did_not_happen(self, tb: takeback.Takeback, bank: BankOffice) -> None:
         with tb.run("buy") as run, pytest.raises(takeback.DidNotHappen, match="no amount"):

@@ -8,7 +8,7 @@ import pytest
 from examples import payments
 from examples.office import BankOffice
 from tests.calls import own
-from tests.calls.killing import CALLED, INTENDED, PHASES, Murders, Variant
+from tests.calls.killing import CALLED, INTENDED, PHASES, Murders, Variant, WorkerMurders
 
 SAMPLE = 14  # points of each variant that every commit pays for
 
@@ -18,6 +18,8 @@ VARIANTS = {
     "pay keyed": Variant(payments.pay_keyed),
     "answers lost": Variant(payments.pay, manners="lost"),
     "done wrong": Variant(own.pay_once, manners="wrong"),
+    "worker": Variant(payments.pay),
+    "pay, PostgreSQL": Variant(payments.pay),
     "taken back": Variant(payments.pay, on_death="undo"),
     "undo": Variant(own.pay_once, undo=True),
 }
@@ -30,7 +32,8 @@ def murders(
 ) -> Iterator[Murders]:
     name: str = request.param
     bank: BankOffice = request.getfixturevalue(BANKS.get(name, "bank"))
-    made = Murders(VARIANTS[name], bank, swift_path)
+    url: str = request.getfixturevalue("pg_database").url if "PostgreSQL" in name else ""
+    made = (WorkerMurders if name == "worker" else Murders)(VARIANTS[name], bank, swift_path, url)
     yield made
     for what, number in made.counts.items():
         record_property(f"{name}: {what}", number)

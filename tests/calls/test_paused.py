@@ -3,14 +3,18 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import takeback
-from examples.office import BankOffice
+from examples.office import ROOT, BankOffice
+from tests.calls.own import paused_order
 from tests.calls.programs import payer, said
 from tests.servers.process import wait_until
 
@@ -58,3 +62,51 @@ def test_that_it_is_not_there_is_not_believed_while_the_one_who_calls_is_only_st
         paused.send_signal(signal.SIGKILL)
         os.waitpid(paused.pid, 0)
         assert adapter.verify(effect).standing == "before"
+
+
+class TestWorker:
+    """Whose run is taken over while it is stopped, past its lease."""
+
+    @pytest.fixture
+    def workers(self) -> "Iterator[list[subprocess.Popen[str]]]":
+        started: list[subprocess.Popen[str]] = []
+        yield started
+        for one in started:
+            one.kill()
+            one.communicate()
+
+    @pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL])
+    def test_what_it_was_about_to_call_is_called_once(
+        self,
+        workers: "list[subprocess.Popen[str]]",
+        store: Path,
+        bank: BankOffice,
+        monkeypatch: pytest.MonkeyPatch,
+        then: signal.Signals,
+    ) -> None:
+        bank.fund("anna", 1000)
+        monkeypatch.setenv("WAS_PAUSED", str(store.with_name("was-paused")))
+        with takeback.open(store) as tb:
+            run = tb.submit(paused_order, KEY, key=KEY)
+            (store / "settings.json").write_text('{"lease_seconds": 1}')
+            workers.append(_worker(store))
+            wait_until(lambda: _state(workers[0].pid) == "T", "it is stopped")
+            held = _generation(store)
+            workers.append(_worker(store))
+            wait_until(lambda: _generation(store) > held, "the other one has the run")
+            wait_until(lambda: tb.find_run(run.id).state == "suspended", "it could not be told, and waits")
+            assert bank.with_key(KEY) == []
+            workers[0].send_signal(then)
+            receipt = tb.result(run, timeout=60)
+            assert bank.with_key(KEY) == [receipt]
+            assert len(bank.with_key(f"{KEY}-postage")) == 1
+
+
+def _worker(store: Path) -> "subprocess.Popen[str]":
+    words = [sys.executable, "-m", "takeback", "--store", str(store), "worker", "tests.calls.own"]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, text=True)
+
+
+def _generation(store: Path) -> int:
+    with closing(sqlite3.connect(store / "journal.db")) as journal:
+        return journal.execute("SELECT max(generation) FROM leases").fetchone()[0]

@@ -11,6 +11,7 @@ class Mutant(NamedTuple):
 
 
 BOUNDARIES = "tests/crash/test_every_boundary.py"
+KILLED = "tests/calls/test_killed.py"
 SLOW = ("-m", "not long")
 
 MUTANTS = (
@@ -52,7 +53,10 @@ MUTANTS = (
     Mutant(
         "a key is done once",
         "engine/do.py",
-        (("    if earlier := recorded(parts, change, terms.key):\n        return earlier\n", ""),),
+        (
+            ("    earlier = recorded(parts, change, terms.key)\n    if", "    earlier = None\n    if"),
+            ("        except KeyReused:\n", "        except ZeroDivisionError:\n"),
+        ),
         ("tests/behaviour/test_runs.py", "-k", "key"),
     ),
     Mutant(
@@ -182,11 +186,11 @@ MUTANTS = (
     ),
     Mutant(
         "a change asked for again is another change",
-        "runs/run.py",
+        "runs/changing.py",
         (
             (
-                "                self._position += 1\n                self._count()\n",
-                "                self._count()\n",
+                "            self._position += 1\n            self._count()\n        return effect\n",
+                "            self._count()\n        return effect\n",
             ),
         ),
         ("tests/properties/test_keys.py", "tests/behaviour/test_runs.py"),
@@ -266,5 +270,69 @@ MUTANTS = (
         "adapters/postgres/rebasing.py",
         (('        f"and {_differs(net, log)} "\n', ""),),
         ("tests/sql/test_histories.py", "-k", "wrong_once and postgres"),
+    ),
+    Mutant(
+        "the intent of a call is durable before it is made",
+        "engine/do.py",
+        (
+            (
+                "    (record,) = parts.journal.append(lease, [draft(Kind.INTENT, effect)])\n"
+                "    return effect._replace("
+                "state=State.INTENDED, seq=effect.seq or record.seq, told=record.seq, at=record.at)\n",
+                "    return effect._replace(state=State.INTENDED)\n",
+            ),
+            (
+                "        receipt = adapter.apply(effect)\n",
+                "        receipt = adapter.apply(effect)\n"
+                "        parts.journal.append(lease, [draft(Kind.INTENT, effect)])\n",
+            ),
+        ),
+        (KILLED, "-k", "whose_process_is_killed_is_made_once and pay"),
+    ),
+    Mutant(
+        "a call is done when it was made",
+        "engine/do.py",
+        (
+            (
+                "        receipt = adapter.apply(effect)\n",
+                "        parts.journal.append(lease, [Draft(Kind.DONE, effect.run, effect.id, {})])\n"
+                "        receipt = adapter.apply(effect)\n",
+            ),
+            (
+                "        return finish(parts, lease, adapter, effect, receipt.data)\n",
+                "        return effect\n",
+            ),
+        ),
+        (KILLED, "-k", "whose_process_is_killed_is_made_once and pay"),
+    ),
+    Mutant(
+        "the bank is asked before a payment is made again",
+        "engine/recover.py",
+        (("sighting = adapter.verify(effect) if effect.remedy else None", "sighting = None"),),
+        (KILLED, "-k", "whose_process_is_killed_is_made_once and pay"),
+    ),
+    Mutant(
+        "a compensation is asked for before it is made again",
+        "adapters/call/adapter.py",
+        (("        if not self._was_made_up_for(effect):\n", "        if True:\n"),),
+        (KILLED, "-k", "whose_process_is_killed_is_made_once and wrong"),
+    ),
+    Mutant(
+        "what is not there may only be late",
+        "adapters/call/asking.py",
+        (("seen.there is expected or waited >= left:", "seen.there is expected or True:"),),
+        ("tests/calls/test_network.py", "-k", "late"),
+    ),
+    Mutant(
+        "what is late is waited for by a clock that nobody sets",
+        "adapters/call/asking.py",
+        (("    if caller is None or not caller.ticks or", "    if True or"),),
+        ("tests/calls/test_clock.py",),
+    ),
+    Mutant(
+        "who is stopped in the middle of a call may still make it",
+        "adapters/call/asking.py",
+        (("        if not self.may_be_under_way(effect):\n            return\n", "        return\n"),),
+        ("tests/calls/test_paused.py",),
     ),
 )
