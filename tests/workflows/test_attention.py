@@ -136,8 +136,12 @@ def test_a_store_in_trouble_is_waited_for(bench: Bench, monkeypatch: pytest.Monk
             raise takeback.StoreBusy("the database is locked")
         return claim(*args)
 
+    def unreachable(seconds: float) -> None:
+        raise takeback.ServerUnreachable("nobody answers")
+
     run = bench.tb.submit(deploy)
     monkeypatch.setattr(bench.tb.parts.leases, "claim", busy)
+    monkeypatch.setattr(worker, "_place", worker._place._replace(wait=unreachable))
     worker.work(until_idle=True)
 
     assert bench.tb.result(run, 0) == "there"

@@ -49,7 +49,14 @@ def test_what_does_not_fit_is_refused_at_once(bench: Bench) -> None:
     @takeback.workflow
     def hidden(run: takeback.Run) -> None: ...
 
+    async def later(run: takeback.Run) -> None: ...
+
+    def piece_by_piece(run: takeback.Run) -> Any:
+        yield 1
+
     for odd in (
+        lambda: takeback.workflow(later),
+        lambda: takeback.workflow(piece_by_piece),
         lambda: bench.tb.submit(deploy),
         lambda: bench.tb.submit(deploy, "v", "w"),
         lambda: bench.tb.submit(deploy, b"bytes"),

@@ -10,6 +10,7 @@ import pytest
 
 import takeback
 from tests.e2e.conftest import CommandLine
+from tests.servers.postgres import Postgres
 from tests.workflows.conftest import LONG, Bench, Workers, until
 
 FLOWS = """
@@ -229,3 +230,26 @@ def test_submit_and_signal_on_the_command_line(command: CommandLine, address: st
     assert command("signal", run["id"], "go").code == 3
     with takeback.open(address) as tb:
         assert tb.result(run["id"], 0) == ["v1", 2, {"by": "kim"}]
+
+
+@pytest.mark.parametrize("address", ["in PostgreSQL"], indirect=True)
+def test_a_worker_outlives_its_server(bench: Bench, postgres: Postgres, workers: Workers, flows: Any) -> None:
+    """Killed and started again, in the middle of a run and while the worker has nothing to do."""
+    run = bench.tb.submit(flows.gated, str(bench.world.root), 2)
+    (bench.world / "gate-0").touch()
+    worker = workers.ready()
+    until(lambda: len(logged(bench.world)) == 2, "the second step is reached")
+    postgres.kill()
+    (bench.world / "gate-1").touch()
+    postgres.start()
+    assert bench.tb.result(run, LONG) == 2
+    made_once(bench, run, 2)
+
+    postgres.kill()
+    postgres.start()
+    later = bench.tb.submit(flows.short, str(bench.world.root), "later")
+    assert bench.tb.result(later, LONG) == "later"
+    worker.send_signal(signal.SIGTERM)
+    _, err = worker.communicate(timeout=LONG)
+    assert worker.returncode == 0
+    assert "Traceback" not in err

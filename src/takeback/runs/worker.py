@@ -78,14 +78,20 @@ class Worker:
             self._pause(POLL)
 
     def _pause(self, seconds: float) -> None:
-        if not self._stopping and not self._working:
-            self._place.wait(seconds)
-        else:
+        """Until there may be something to do; a store that cannot be asked is no reason to end."""
+        if self._stopping or self._working or not self._waited(seconds):
             with suppress(queue.Empty):
                 self._through(self._wakes.get(timeout=seconds))
         with suppress(queue.Empty):
             while True:
                 self._through(self._wakes.get_nowait())
+
+    def _waited(self, seconds: float) -> bool:
+        try:
+            self._place.wait(seconds)
+        except TakebackError:
+            return False
+        return True
 
     def _through(self, thread: threading.Thread | None) -> None:
         if thread:

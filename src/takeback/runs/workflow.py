@@ -55,6 +55,7 @@ def workflow(
             raise Misuse(f"{function!r} is no function.", hint="Write @takeback.workflow over a function.")
         known = name or f"{function.__module__}:{function.__qualname__}"
         canonical(known)  # refuses what the journal could not hold
+        _refuse_unplain(known, function)
         _refuse_without_run(known, _signature(function))
         return Workflow(known, function, on_failure, float(step_timeout))
 
@@ -142,6 +143,18 @@ def _signature(function: Callable[..., Any]) -> "inspect.Signature":
     import inspect
 
     return inspect.signature(function)
+
+
+def _refuse_unplain(name: str, function: Callable[..., Any]) -> None:
+    """Its steps would be asked for in whatever order somebody drives it, or not at all."""
+    import inspect
+
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if any(is_kind(function) for is_kind in kinds):
+        raise Misuse(
+            f"The workflow {name} is no plain function.",
+            hint="Write it with def, without yield; call asyncio.run(…) inside run.remember where you need it.",
+        )
 
 
 def _refuse_without_run(name: str, signature: "inspect.Signature") -> None:
