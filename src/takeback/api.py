@@ -13,6 +13,7 @@ from takeback.deciding import Deciding
 from takeback.errors import LeaseHeld, Misuse, TakebackError, Unavailable
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
+from takeback.model.looking import refuse_while_looking
 from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.resource import file_resource
@@ -96,6 +97,7 @@ class Takeback(Workflows, Deciding):
         self, name: str, agent: str, on_death: OnDeath, undoing: Sequence[str] = (), on_conflict: str = ""
     ) -> "Run":
         _refuse_unnamed(name, agent)
+        refuse_while_looking()
         self.store.refuse_if_suspect()
         id = new_id()
         body: dict[str, Any] = {"name": name, "agent": agent, "on_death": on_death.value}

@@ -10,6 +10,7 @@ from takeback.errors import Failed, KeyReused, Misuse, Refused, Stuck, TakebackE
 from takeback.model.attention import SETTLED, needs_attention
 from takeback.model.effect import State
 from takeback.model.ids import new_id, short
+from takeback.model.looking import refuse_while_looking
 from takeback.model.plain import as_json
 from takeback.model.plan import UndoResult
 from takeback.model.record import Draft, Kind, canonical
@@ -72,6 +73,7 @@ class Workflows(Upkeep):
             "arguments": arguments,
         } | ({"key": key} if key else {})
         canonical(body)
+        refuse_while_looking()
         self.store.refuse_if_suspect()
         if key and (there := self._submitted(key, workflow, arguments)):
             return there

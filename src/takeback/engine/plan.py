@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 from takeback.adapters.protocol import Adapter, Assessment, Relating
 from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, whole
-from takeback.errors import Forgotten, RecordInvalid, Refused, StoreBusy
+from takeback.engine.settle import way_out
+from takeback.errors import Forgotten, RecordInvalid, Refused, StoreBusy, Stuck
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect, State
 from takeback.model.ground import Ground
@@ -92,6 +93,8 @@ def refuse_impossible(effect: Effect) -> None:
             f"Effect {name} never happened: {effect.note or 'it was aborted.'}",
             hint="There is nothing to undo.",
         )
+    if effect.state is State.STUCK and effect.change.adapter == "call":
+        raise _in_doubt(effect)
     if effect.state not in (State.DONE, State.STUCK):
         raise StoreBusy(
             f"Effect {name} is {effect.state.value}.",
@@ -99,10 +102,21 @@ def refuse_impossible(effect: Effect) -> None:
         )
 
 
+def _in_doubt(effect: Effect) -> Stuck:
+    """Nobody knows whether it happened, so nobody knows whether there is anything to take back."""
+    return Stuck(
+        f"Effect {short(effect.id)} is in doubt: {effect.note}", hint=way_out(effect), effect=effect.id
+    )
+
+
 def _refuse_being_undone(parts: Parts, wanted: Sequence[Effect]) -> None:
     """By someone who was quicker, and has not ended yet."""
     ids = {effect.id for effect in wanted}
-    for undo in parts.journal.effects(Query(states=(State.INTENDED,), undos=True)):
+    for undo in parts.journal.effects(Query(states=(State.INTENDED, State.STUCK), undos=True)):
+        if undo.undoes in ids and undo.state is State.STUCK:
+            if undo.change.adapter == "call":
+                raise _in_doubt(undo)  # whether it was made up for already is what nobody knows
+            continue
         if undo.undoes in ids:
             who = f" of {undo.agent}" if undo.agent else ""
             raise StoreBusy(

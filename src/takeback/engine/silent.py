@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from takeback.adapters.protocol import Adapter
-from takeback.errors import ServerUnreachable
+from takeback.errors import InDoubt, ServerUnreachable, Unavailable
 from takeback.model.change import Change
 from takeback.model.database import Database, resource_of
 from takeback.model.effect import Effect
@@ -15,7 +15,7 @@ class AskedOnce(Mapping[str, Adapter]):
 
     def __init__(self, adapters: Mapping[str, Adapter]) -> None:
         self._adapters = adapters
-        self._silent: dict[str, ServerUnreachable] = {}
+        self._silent: dict[str, Unavailable] = {}
 
     def __getitem__(self, name: str) -> Adapter:
         adapter = self._adapters[name]
@@ -29,7 +29,7 @@ class AskedOnce(Mapping[str, Adapter]):
 
 
 class _Asked:
-    def __init__(self, adapter: Adapter, silent: dict[str, ServerUnreachable]) -> None:
+    def __init__(self, adapter: Adapter, silent: dict[str, Unavailable]) -> None:
         self._adapter = adapter
         self._silent = silent
 
@@ -44,8 +44,9 @@ class _Asked:
                 raise error
             try:
                 return question(about, *given, **named)
-            except ServerUnreachable as error:
-                self._silent[server] = error
+            except (ServerUnreachable, InDoubt) as error:
+                if isinstance(error, ServerUnreachable) or self._adapter.name == "call":
+                    self._silent[server] = error
                 raise
 
         return asked

@@ -40,7 +40,7 @@ class Calling(Changing, ABC):
         """Call an action; what it returned, as JSON gives it back. Asked again with the same key it is not called
         again: the recorded result is returned. `key` is given to the function, and to its probe; without one it is
         made from the run, the place in it, and what is asked for."""
-        from takeback.adapters.call.adapter import call_change, result_of
+        from takeback.adapters.call.adapter import ODD, call_change, result_of
 
         adapter = self._call_adapter(action)
         if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -56,6 +56,11 @@ class Calling(Changing, ABC):
 
         effect = self._change(build, Options(key, names_of(needs), (), expects))
         assert effect
+        if odd := effect.receipt.get(ODD):
+            raise Misuse(
+                f"{effect.change.summary} was called and is recorded, but what it returned could not be kept: {odd}",
+                hint="Let it return JSON: text, numbers, lists, dicts. Its undo gets what is left of it, as text.",
+            )
         return result_of(effect)
 
     def call_all(self, action: "Action", calls: "Sequence[Mapping[str, Any]]") -> list[Any]:

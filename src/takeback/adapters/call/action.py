@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+from takeback.adapters.call.scripts import busy_line
 from takeback.adapters.call.signature import Signature, signature_of
 from takeback.errors import Misuse
 
@@ -34,10 +35,15 @@ class Compensation(NamedTuple):
     verify: Callable[..., Any] | None = (
         None  # asks whether this has happened; else the action's own probe is asked
     )
-    retries: int = UNDO_RETRIES
+    retries: int = 0
     timeout: float = TIMEOUT
     honours_key: bool = False
     settles_in: float = 0
+
+    @property
+    def sure(self) -> bool:
+        """Whether calling it again is safe: it can be asked about itself, or twice is once."""
+        return self.verify is not None or self.honours_key
 
 
 WayBack = Compensation | IRREVERSIBLE | MANUAL
@@ -64,7 +70,7 @@ class Action:
         self.function = function
         self.terms = terms
         self.signature = signature_of(function, "An action")
-        self.module, self.where = home_of(function)
+        self.module, self.where, self.script = home_of(function)
         self.name = name or f"{self.module}:{function.__qualname__}"
         self.way_back: WayBack | None = None
         self.__name__ = function.__name__
@@ -79,22 +85,25 @@ class Action:
         function: Callable[..., Any] | None = None,
         *,
         verify: Callable[..., Any] | None = None,
-        retries: int = UNDO_RETRIES,
+        retries: int | None = None,
         timeout: float = TIMEOUT,
         honours_key: bool = False,
         settles_in: float = 0,
     ) -> Any:
         """Say which function makes up for this one; as a decorator, with or without options. `verify` asks whether that
         has happened, where the thing itself stays to be seen (a refund beside its payment); what it does not see
-        `settles_in` seconds after the call will not appear any more."""
+        `settles_in` seconds after the call will not appear any more. It is called again by itself, 4 times if `retries`
+        does not say otherwise, where that is safe: it has a `verify` of its own, or `honours_key`."""
 
         def said(chosen: Function) -> Function:
             if self.way_back is not None:
                 raise Misuse(f"{self.name} has a way back already.", hint="Give one: undo= or @….undo.")
-            _refuse_odd_numbers(self.name, timeout=timeout, retries=retries, settles_in=settles_in)
+            sure = verify is not None or honours_key
+            often = retries if retries is not None else UNDO_RETRIES if sure else self.terms.retries
+            _refuse_odd_numbers(self.name, timeout=timeout, retries=often, settles_in=settles_in)
             signature = signature_of(chosen, "An undo")
             self.way_back = Compensation(
-                chosen, signature, _probe(verify), retries, timeout, honours_key, settles_in
+                chosen, signature, _probe(verify), often, timeout, honours_key, settles_in
             )
             return chosen
 
@@ -102,8 +111,11 @@ class Action:
 
     @property
     def everywhere(self) -> bool:
-        """Whether another process can find it: what is made inside a function goes with it."""
-        return "<locals>" not in self.function.__qualname__ and self.module != "__main__"
+        """Whether another process can find it: what is made inside a function goes with it, and a script that does
+        things when it is imported is not imported."""
+        if "<locals>" in self.function.__qualname__ or self.module == "__main__":
+            return False
+        return not (self.script and busy_line(self.module, self.where))
 
 
 def action(
@@ -190,25 +202,25 @@ def _refuse_odd_numbers(name: str, **numbers: float) -> None:
             )
 
 
-def home_of(function: Callable[..., Any]) -> tuple[str, str]:
-    """The module that another process would import, and the directory that has to be on its path; "" where that is
-    not needed. A script is a module too, if whoever imports it does not run it."""
+def home_of(function: Callable[..., Any]) -> tuple[str, str, bool]:
+    """The module that another process would import, the directory that has to be on its path ("" where that is not
+    needed), and whether it was run as a script: then it may do things when it is imported."""
     import os
 
     module: str = function.__module__
     if module != "__main__":
         spec = getattr(sys.modules.get(module), "__spec__", None)
-        return module, _root(getattr(spec, "origin", None), module)
+        return module, _root(getattr(spec, "origin", None), module), False
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     if spec is not None:
         name = spec.name.removesuffix(".__main__")
-        return name, _root(spec.origin, spec.name)
+        return name, _root(spec.origin, spec.name), True
     file = getattr(main, "__file__", None)
     if not file or not file.endswith(".py"):
-        return module, ""
+        return module, "", True
     directory, base = os.path.split(os.path.abspath(file))
-    return base.removesuffix(".py"), directory
+    return base.removesuffix(".py"), directory, True
 
 
 def _root(origin: str | None, module: str) -> str:

@@ -11,9 +11,9 @@ from takeback.adapters.call.finding import Actions
 from takeback.adapters.call.processes import Processes
 from takeback.adapters.call.signature import KEY, bound, fitting
 from takeback.adapters.protocol import Assessment, Receipt, Traits
-from takeback.errors import ActionMissing, ByHand, DidNotHappen, InDoubt, NoRemedy, Refused
+from takeback.errors import ActionMissing, ByHand, DidNotHappen, InDoubt, Misuse, NoRemedy, Refused
 from takeback.model.change import UNDO, Change
-from takeback.model.effect import Effect
+from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.plain import as_json, kept
 from takeback.model.plan import Outcome, TargetOutcome
@@ -21,6 +21,7 @@ from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.staged import Staged
 from takeback.model.standing import Sighting, Standing
 
+ODD = "odd"  # in a receipt: why it is not what was returned
 BACK_OFF = 0.1  # seconds before the second try; each further one waits twice as long
 
 
@@ -31,7 +32,7 @@ def call_change(action: Action, given: tuple[Any, ...], named: dict[str, Any]) -
     text = as_json(arguments, "The arguments")
     shown = ", ".join(f"{name}={_short(value)}" for name, value in arguments.items())
     summary = f"call {action.name.rpartition(':')[2]}({shown})"
-    args = {"action": action.name, "arguments": text, "home": [action.module, action.where]}
+    args = {"action": action.name, "arguments": text, "home": [action.module, action.where, action.script]}
     return Change("call", "call", f"call://{action.name}", summary, args)
 
 
@@ -121,7 +122,7 @@ class CallAdapter:
             named[KEY] = effect.key
         for tries in range(terms.retries + 1):
             try:
-                return Receipt({"result": kept(call(action.function, (), named, terms.timeout, effect.id))})
+                return Receipt(_kept(action, call(action.function, (), named, terms.timeout, effect.id)))
             except DidNotHappen:
                 raise
             except terms.certain as error:
@@ -244,6 +245,9 @@ class CallAdapter:
                 if undo.of is None or self._verify_undo(told, of).standing is Standing.AFTER:
                     return returned
                 why = "it was answered as done, and what it takes back is still there"
+                if not way.sure:
+                    why += ", or only still to be seen (then its undo needs a verify= of its own)"
+                    break
             # Whatever it raises leaves open how far it came; the probe tells, or the other side honours the key.
             except Exception as error:  # noqa: BLE001
                 why = str(error) if isinstance(error, (TimedOut, InDoubt)) else _told(error)
@@ -252,11 +256,11 @@ class CallAdapter:
                     return None
                 if standing is Standing.UNKNOWN and not way.honours_key:
                     break
-        again = f"undo {short(of.id)}" if undo.of else "recover"
+        again = "`takeback recover` tries again. " if way.sure else "It is not called again by itself. "
         raise ByHand(
             f"{of.change.summary} could not be taken back: {why}.",
-            hint=f"`takeback show {short(undo.id)}` tells what is known. `takeback {again}` tries again; if it was "
-            f"taken back by hand, say so: `takeback settle {short(undo.id)} --happened`.",
+            hint=f"`takeback show {short(undo.id)}` tells what is known. {again}Whoever has looked says "
+            f"`takeback settle {short(undo.id)} --happened`, or `--did-not` and undoes it again.",
             effect=undo.id,
         )
 
@@ -281,9 +285,11 @@ class CallAdapter:
             return self._taken_back(undo, done, "its undo is not there")
         if action.terms.verify:
             seen = self._asker.look(of, action, arguments, expected=False, undo=undo)
-            return self._taken_back(
-                undo, not seen.there and not seen.wrong, seen.wrong or "it is still there"
-            )
+            gone = not seen.there and not seen.wrong
+            if not gone and undo.state is State.STUCK and isinstance(way, Compensation) and not way.sure:
+                # It was called before; that the thing is still to be seen does not tell what came of that.
+                return Sighting(Standing.UNKNOWN, seen.wrong or "it is still to be seen")
+            return self._taken_back(undo, gone, seen.wrong or "it is still there")
         again = isinstance(way, Compensation) and way.honours_key
         return self._by_its_word(undo, again)
 
@@ -347,6 +353,14 @@ def just_now(effect: Effect) -> Effect:
 def undo_key(of: Effect) -> str:
     """The same for every try to take this one back, whoever tries."""
     return f"undo-{of.key or of.id}"
+
+
+def _kept(action: Action, result: Any) -> dict[str, Any]:
+    try:
+        return {"result": as_json(result, f"What {action.name} returned")}
+    except Misuse as odd:
+        # It has happened by now: that is recorded, and then told.
+        return {"result": kept(result), ODD: str(odd)}
 
 
 def _told(error: BaseException) -> str:

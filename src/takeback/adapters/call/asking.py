@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from takeback.adapters.call.action import Action, Compensation
-from takeback.adapters.call.calling import call, under_way
+from takeback.adapters.call.calling import TimedOut, call, under_way
 from takeback.adapters.call.processes import Processes
 from takeback.adapters.call.signature import KEY, fitting
 from takeback.errors import InDoubt, VerifyFailed
@@ -179,6 +179,9 @@ def _answer(effect: Effect, probe: Callable[..., Any], named: dict[str, Any], ti
             return call(probe, (), named, timeout)
         except VerifyFailed:
             raise
+        except TimedOut as error:
+            trouble = error
+            break  # it has had its time
         # Whatever it raises: it was asked and did not answer.
         except Exception as error:  # noqa: BLE001
             trouble = error

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 
 from takeback.adapters.call.action import Action
+from takeback.adapters.call.scripts import refuse_busy
 from takeback.errors import ActionMissing
+from takeback.model.looking import LOOKING
 
 
 class Actions:
@@ -16,12 +18,14 @@ class Actions:
     def see(self, action: Action) -> None:
         self._seen[action.name] = action
 
-    def find(self, name: str, module: str, where: str) -> Action:
+    def find(self, name: str, module: str, where: str, script: bool = False) -> Action:
         """`module` and `where` are what the journal says of its home. Code is imported from there and from nowhere
         else: a directory that someone happens to be in is not searched."""
         if name in self._seen:
             return self._seen[name]
         trouble = ""
+        if script:
+            refuse_busy(module, where)
         for one in (module, *_further()):
             try:
                 loaded = _imported(one, where)
@@ -47,10 +51,18 @@ def _further() -> Sequence[str]:
 
 
 def _imported(module: str, where: str) -> ModuleType:
-    import importlib
-
     if module in sys.modules:
         return sys.modules[module]
+    looking = LOOKING.set(True)
+    try:
+        return _newly_imported(module, where)
+    finally:
+        LOOKING.reset(looking)
+
+
+def _newly_imported(module: str, where: str) -> ModuleType:
+    import importlib
+
     if where and where not in sys.path and os.path.isdir(where):
         sys.path.append(where)  # at the end: it hides nothing that is installed
     return importlib.import_module(module)

@@ -147,7 +147,7 @@ def _tell_troubles(screen: Screen, status: Status) -> None:
         screen.say(
             screen.paint("The store is read-only: looking works, changes and undo are refused.", "yellow")
         )
-    if status.states[State.STUCK]:
+    if status.states[State.STUCK] > sum(one.state is State.STUCK for one in status.in_doubt):
         screen.hint(
             "`takeback log` shows what is stuck, `takeback show ID` why; `takeback undo ID` takes it back."
         )

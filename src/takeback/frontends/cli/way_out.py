@@ -169,6 +169,10 @@ def earlier(tb: "Takeback", than: Effect) -> str:
 
 def out_of_stuck(tb: "Takeback", effect: Effect) -> str:
     """How what is stuck comes to rest; of an undo, by having it finished."""
+    if effect.change.adapter == "call":
+        from takeback.engine.settle import way_out
+
+        return way_out(effect)
     name = short(effect.undoes or effect.id)
     wanted = Wanted("undo", name, partial(tb.undo, [effect.undoes or effect.id]))
     known = f"`takeback show {short(effect.id)}` tells what is known"
