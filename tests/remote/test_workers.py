@@ -10,8 +10,9 @@ import pytest
 
 import takeback
 from takeback.model.run import RunState
-from takeback.storage.postgres.store import PostgresStore
-from takeback.testing.fakes import signalling, submitting, suspending
+from takeback.storage.postgres.store import PostgresStore, open_remote
+from takeback.storage.process import myself
+from takeback.testing.fakes import closing, ending, intending, signalling, submitting, suspending
 from tests.e2e.conftest import COMMAND, surroundings
 from tests.servers.postgres import PgDatabase
 
@@ -87,9 +88,55 @@ def test_what_was_told_between_two_waits_is_not_forgotten(store: PostgresStore) 
 
 
 def _put_to_sleep(store: PostgresStore) -> None:
-    from takeback.storage.process import myself
-
     lease = store.leases.claim(myself(), 1 << 60, 60_000_000, ("deploy",))
     assert lease is not None
     store.journal.append(lease, [suspending("run", due=1 << 61, awaits="paid")])
     store.leases.release(lease)
+
+
+def test_of_four_that_claim_a_hundred_runs_none_is_lost_and_none_made_twice(
+    place: Path, pg_database: PgDatabase, store: PostgresStore
+) -> None:
+    runs = [f"run-{number:03}" for number in range(100)]
+    store.journal.append(None, [submitting(run, "deploy") for run in runs])
+    taken: list[str] = []
+    problems: list[BaseException] = []
+
+    def work(own: PostgresStore) -> None:
+        try:
+            while lease := own.leases.claim(myself(), 1 << 60, 60_000_000, ("deploy",)):
+                own.journal.append(
+                    lease, [intending(f"effect of {lease.run}", lease.run, f"call:///{lease.run}")]
+                )
+                own.journal.append(lease, [ending(f"effect of {lease.run}", lease.run), closing(lease.run)])
+                own.leases.release(lease)
+                taken.append(lease.run)
+        except BaseException as problem:  # noqa: BLE001
+            problems.append(problem)
+
+    stores = [open_remote(pg_database.url, os.fspath(place / "beside"), "") for _ in range(4)]
+    threads = [threading.Thread(target=work, args=(own,)) for own in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for own in stores:
+        own.close()
+    assert not problems
+    assert sorted(taken) == runs
+    assert store.journal.tally() == {"done": 100, "kept": 100, "records": 400}
+    assert not list(store.journal.check())
+
+
+def test_with_another_version_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pg_other_database: PgDatabase
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", os.fspath(tmp_path / "state"))
+    (tmp_path / "file").write_bytes(b"old" * 100_000)
+    with takeback.open(pg_other_database.url) as tb:
+        with tb.run("work") as run:
+            effect = run.write(tmp_path / "file", b"new")
+        tb.undo(effect)
+        assert (tmp_path / "file").read_bytes() == b"old" * 100_000
+        assert tb.verify(read_data=True).sound
+        assert tb.sweep(0) >= 0
