@@ -344,11 +344,13 @@ class Takeback(Workflows, Deciding):
         self.close()
 
 
-def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, blobs: str = "") -> Takeback:
+def open(
+    path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, calls: bool = True, blobs: str = ""
+) -> Takeback:
     """The store at that path, or at a `postgresql://` address, made if it is not there. What a crashed process left
-    behind is settled first, unless `recover` is False; `tb.recovered` tells what that was. Where that cannot be done
-    now (the disk is full) it is left, `tb.unrecovered` says why, and looking works; the next one to open the store
-    tries again. `blobs` is for a store in PostgreSQL: `s3://bucket/prefix`, where its large blobs are; said once, it
+    behind is settled first, unless `recover` is False; without `calls` runs that called functions are left alone.
+    `tb.recovered` tells what that was. Where that cannot be done now (the disk is full) it is left, `tb.unrecovered`
+    says why, and looking works; the next one to open the store tries again. `blobs` is for a store in PostgreSQL: `s3://bucket/prefix`, where its large blobs are; said once, it
     is written in the store."""
     if path is not None and not os.fspath(path):
         raise Misuse(
@@ -357,7 +359,7 @@ def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, 
     tb = Takeback(open_store(os.fspath(path) if path is not None else default_path(), now, blobs))
     if recover and tb.needs_recovery():
         try:
-            tb.recovered = tb._recover(stuck_too=False)  # pyright: ignore[reportPrivateUsage]
+            tb.recovered = tb._recover(stuck_too=False, calls=calls)  # pyright: ignore[reportPrivateUsage]
         except Unavailable as error:
             tb.unrecovered = str(error)
     return tb

@@ -58,12 +58,12 @@ class Upkeep(ABC):
     def _wake_settled(self) -> None:
         """Whoever waits for a person to settle an effect goes on when it is."""
 
-    def _recover(self, stuck_too: bool) -> "tuple[Settled, ...]":
+    def _recover(self, stuck_too: bool, calls: bool = True) -> "tuple[Settled, ...]":
         from takeback.engine.recover import recover
 
         self._clear()
         parts = self.parts._replace(leases=self.store.leases_at_home)
-        return recover(parts, myself(), now(), self._lease_lasts, stuck_too=stuck_too)
+        return recover(parts, myself(), now(), self._lease_lasts, stuck_too=stuck_too, calls=calls)
 
     def needs_recovery(self) -> bool:
         """Whether a dead process left something; cheap, asked each time a store is opened."""

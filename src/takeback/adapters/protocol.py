@@ -93,6 +93,15 @@ class Relating(Protocol):
         ...
 
 
+@runtime_checkable
+class Doubting(Protocol):
+    """An adapter that may not know what it has done."""
+
+    def must_be_settled(self, undo: Effect, of: Effect) -> bool:
+        """Whether a person has to say what became of an undo that is stuck, before there is another."""
+        ...
+
+
 class Adapter(Protocol):
     """One kind of resource. Acts on the world and on nothing else."""
 

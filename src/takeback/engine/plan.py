@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from takeback.adapters.protocol import Adapter, Assessment, Relating
+from takeback.adapters.protocol import Adapter, Assessment, Doubting, Relating
 from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.settle import way_out
@@ -114,7 +114,9 @@ def _refuse_being_undone(parts: Parts, wanted: Sequence[Effect]) -> None:
     ids = {effect.id for effect in wanted}
     for undo in parts.journal.effects(Query(states=(State.INTENDED, State.STUCK), undos=True)):
         if undo.undoes in ids and undo.state is State.STUCK:
-            if undo.change.adapter == "call":
+            of = next(effect for effect in wanted if effect.id == undo.undoes)
+            adapter = adapter_of(parts, undo.change.adapter)
+            if isinstance(adapter, Doubting) and adapter.must_be_settled(undo, of):
                 raise _in_doubt(undo)  # whether it was made up for already is what nobody knows
             continue
         if undo.undoes in ids:

@@ -80,17 +80,26 @@ class Settled(NamedTuple):
 
 
 def recover(
-    parts: Parts, me: Owner, now: int, lasts: int, *, stuck_too: bool = False, only: str = ""
+    parts: Parts,
+    me: Owner,
+    now: int,
+    lasts: int,
+    *,
+    stuck_too: bool = False,
+    only: str = "",
+    calls: bool = True,
 ) -> tuple[Settled, ...]:
-    """Settle what dead processes left. What a living process is working on is left alone."""
+    """Settle what dead processes left. What a living process is working on is left alone. Without `calls` so is every
+    run that called functions: then nobody's functions are called, and nobody outside is asked."""
     parts = parts._replace(adapters=AskedOnce(parts.adapters))
     settled: list[Settled] = []
-    resumed: set[str] = set()
+    left_alone: set[str] = set()
     for info in list(parts.journal.runs(unfinished=True)):
         if info.on_death is OnDeath.RESUME:
-            resumed.add(info.id)  # whoever goes on with it settles what was left, and knows its functions
+            left_alone.add(info.id)  # whoever goes on with it settles what was left, and knows its functions
             continue
-        if only and info.id != only:
+        if (only and info.id != only) or not (calls or _without_calls(parts, info.id)):
+            left_alone.add(info.id)
             continue
         states = (State.PROPOSED, State.INTENDED) + ((State.STUCK,) if stuck_too else ())
         in_flight = _open_in(parts, info.id, states) or _held_open(parts, info.id)
@@ -117,9 +126,16 @@ def recover(
     # Of a run that has ended: what was held, and was being made when its process died.
     left = (State.INTENDED, State.STUCK) if stuck_too else (State.INTENDED,)
     if not only:
-        settled += _of_ended_runs(parts, me, now, lasts, told, left, resumed)
+        settled += _of_ended_runs(parts, me, now, lasts, told, left, left_alone)
     # Told once, as it stands at the end: one that was found made may have been taken back with its run.
     return tuple({one.effect: one for one in settled}.values())
+
+
+def _without_calls(parts: Parts, run: str) -> bool:
+    states = (State.PROPOSED, State.INTENDED, State.DONE, State.STUCK)
+    return not any(
+        one.change.adapter == "call" for one in parts.journal.effects(Query(run=run, states=states))
+    )
 
 
 def _cannot_end(parts: Parts, run: str) -> bool:

@@ -208,6 +208,10 @@ class CallAdapter:
             return Sighting(Standing.BEFORE)
         return Sighting(Standing.BETWEEN, seen.detail)
 
+    def must_be_settled(self, undo: Effect, of: Effect) -> bool:
+        way = self._way_back(of)
+        return not (isinstance(way, Compensation) and way.sure)
+
     def tidy(self, effect: Effect) -> None:
         """Nothing is held."""
 
@@ -234,6 +238,8 @@ class CallAdapter:
         first = way.signature.names[0] if way.signature.names else ""
         named.pop(first, None)
         given = (result_of(of),) if first else ()
+        if way.verify and undo.of and self._verify_undo(just_now(undo), of).standing is Standing.AFTER:
+            return None  # an earlier undo did, and did not live to tell
         why = ""
         for tries in range(way.retries + 1):
             if tries:

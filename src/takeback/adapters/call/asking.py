@@ -18,6 +18,7 @@ MOST = 10.0  # seconds that are waited before another try
 PATIENCE = 10.0  # seconds that are waited for something to appear; what takes longer is asked for again later
 FIRST, SLOWEST = 0.02, 0.5
 TRIES = 3
+LONGEST = 10.0  # seconds that a probe has, if its action has more
 
 
 class Seen(NamedTuple):
@@ -176,7 +177,7 @@ def _answer(effect: Effect, probe: Callable[..., Any], named: dict[str, Any], ti
             time.sleep(pause)
             pause *= 2
         try:
-            return call(probe, (), named, timeout)
+            return call(probe, (), named, min(timeout, LONGEST))
         except VerifyFailed:
             raise
         except TimedOut as error:

@@ -58,6 +58,7 @@ class Asked(NamedTuple):
     options: Namespace
     screen: Screen
     made: list[str]  # the effects that the command has made so far, for when it cannot tell them itself
+    looking: bool = False  # it changes nothing but what is recorded
 
 
 class Command(NamedTuple):
@@ -308,9 +309,9 @@ def _run(words: list[str], made: list[str]) -> int:
     gc.enable()
     screen = screen_for(options.json, options.quiet, options.no_color, printable(options.store or ""))
     if COMMANDS[name].group == "Look":  # nothing to lose, and no time either
-        return command.carry_out(Asked(options, screen, made))
+        return command.carry_out(Asked(options, screen, made, looking=True))
     with _hearing():
-        return command.carry_out(Asked(options, screen, made))
+        return command.carry_out(Asked(options, screen, made, looking=COMMANDS[name].group == "People"))
 
 
 def _refuse_nameless(options: Namespace) -> None:
