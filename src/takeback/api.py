@@ -78,7 +78,8 @@ class Takeback(Workflows, Deciding):
         # Looked for and made in one transaction: of several first commands one makes it and the others wait.
         with self.store.together():
             for info in self.store.journal.runs(unfinished=True):
-                if info.name == name and info.on_death is OnDeath.LEAVE:
+                mine = info.name == name and info.on_death is OnDeath.LEAVE
+                if mine and not self.store.elsewhere(info.id):
                     break
             else:
                 return self._open(name, agent, OnDeath.LEAVE)

@@ -62,13 +62,14 @@ class Upkeep(ABC):
         from takeback.engine.recover import recover
 
         self._clear()
-        return recover(self.parts, myself(), now(), self._lease_lasts, stuck_too=stuck_too)
+        parts = self.parts._replace(leases=self.store.leases_at_home)
+        return recover(parts, myself(), now(), self._lease_lasts, stuck_too=stuck_too)
 
     def needs_recovery(self) -> bool:
         """Whether a dead process left something; cheap, asked each time a store is opened."""
         if self.store.read_only or self.store.suspect():
             return False
-        return something_left(self.store.journal, self.store.leases, now())
+        return something_left(self.store.journal, self.store.leases_at_home, now())
 
     def verify(self, read_data: bool = False) -> Verified:
         """Everything that is wrong with the store; with `read_data` every blob is read again."""

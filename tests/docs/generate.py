@@ -7,6 +7,7 @@ import ast
 import re
 from argparse import SUPPRESS, Action, ArgumentParser
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from tests.docs import databases
 from tests.docs.pages import ROOT, generated, name_of, pages, rows, with_generated
@@ -55,12 +56,21 @@ def recovery() -> str:
 
 
 def tables() -> str:
+    return _tables(SOURCE / "storage" / "schema")
+
+
+def postgres_tables() -> str:
+    return _tables(SOURCE / "storage" / "postgres" / "schema")
+
+
+def _tables(schemas: Path) -> str:
     found: list[tuple[str, str, str]] = []
-    for file in sorted((SOURCE / "storage" / "schema").glob("*.sql")):
-        text = file.read_text()
+    for file in sorted(schemas.glob("*.sql")):
+        text = file.read_text().replace("CREATE TABLE takeback_store.", "CREATE TABLE ")
         meanings = dict(re.findall(r"^-- (\w+): (.+)$", text, re.MULTILINE))
         for name, body in re.findall(r"^CREATE TABLE (\w+) \((.*?)^\)", text, re.MULTILINE | re.DOTALL):
-            columns = [word for word in re.findall(r"^  (\w+)", body, re.MULTILINE) if word != "PRIMARY"]
+            words = re.findall(r"^  (\w+)", body, re.MULTILINE)
+            columns = [word for word in words if word not in ("PRIMARY", "FOREIGN")]
             found.append((f"`{name}`", ", ".join(f"`{column}`" for column in columns), meanings[name]))
     return rows(("table", "columns", "what"), found)
 
@@ -295,6 +305,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "transitions": transitions,
     "recovery": recovery,
     "tables": tables,
+    "postgres-tables": postgres_tables,
     "errors": errors,
     "cli": cli,
     "global-options": global_options,

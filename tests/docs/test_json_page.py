@@ -41,6 +41,7 @@ COMMANDS = {
     "doctor": "doctor",
     "forget": "forget --dry-run",
     "sweep": "sweep",
+    "store": "store make",
     "settle": "settle {doubtful} --did-not",
     "pending": "pending {waiting}",
     "approve": "approve {waiting} --by bea --answer by~hand",

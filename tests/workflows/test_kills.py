@@ -153,3 +153,42 @@ def test_a_run_whose_workers_die_again_and_again_is_finished(scene: Shop) -> Non
     assert killed_again_and_again(scene.work) > 20
 
     scene.check()
+
+
+@takeback.workflow
+def three(run: takeback.Run) -> str:
+    at = place() / "world"
+    run.write(at / "a", "1")
+    run.checkpoint("half")
+    run.write(at / "b", "1")
+    run.edit_config(at / "c.json", {"/n": 2})
+    return run.wait("go")
+
+
+def test_killed_on_the_way_back_to_a_checkpoint_a_worker_finishes_that_first(scene: Shop) -> None:
+    def prepare() -> None:
+        scene.prepare(False)
+        (scene.directory / "world" / "c.json").write_text('{"n": 1}')
+        with takeback.open(str(scene.store)) as tb:
+            tb.undo(scene.run)
+            scene.run = tb.submit(three)
+            tb.work(three, until_idle=True)
+
+    def go_back(boundaries: Boundaries) -> None:
+        with open_wrapped(str(scene.store), boundaries) as tb:
+            tb.resume(scene.run.id, from_checkpoint="half")
+
+    def check(at: int) -> None:
+        with takeback.open(str(scene.store)) as tb:
+            tb.work(three, until_idle=True)
+            assert tb.find_run(scene.run.id).awaits == "go", at
+            tb.signal(scene.run, "go", "there")
+            tb.work(three, until_idle=True)
+            assert tb.result(scene.run, 0) == "there", at
+            made = [one for one in tb.effects(run=scene.run) if one.step]
+            assert [one.step for one in made if one.state.value == "done"] == [1, 3, 4], at
+            assert {one.state.value for one in made} <= {"done", "undone"}, at
+            assert tb.verify(read_data=True).findings == (), at
+        assert scene.files() == {"a": "1", "b": "1", "c.json": '{"n": 2}', "gone": "there"}, at
+
+    assert killed_everywhere(prepare, go_back, check, step=2) > 10

@@ -127,6 +127,7 @@ def test_what_cannot_be_replayed_is_refused(bench: Bench) -> None:
                 lambda: run.write(bench.world / "a", iter([b"1"])),
                 run.close,
                 run.take_back,
+                run.__enter__,
                 lambda: run.suspend("later"),
             ):
                 with pytest.raises(takeback.Misuse) as error:
@@ -137,5 +138,5 @@ def test_what_cannot_be_replayed_is_refused(bench: Bench) -> None:
     bench.work(odd)
 
     assert bench.look(run).state.value == "kept", bench.look(run)
-    assert len(refused) == 9
+    assert len(refused) == 10
     assert bench.tb.effects() == ()

@@ -1,9 +1,10 @@
 """The part of a run that calls functions which act on the world outside."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from takeback.engine.joined import Joined
 from takeback.errors import Misuse
 from takeback.model.change import Change
 from takeback.model.effect import Effect, State, waits_for_approval
@@ -12,7 +13,7 @@ from takeback.runs.changing import Changing
 from takeback.runs.names import names_of
 from takeback.runs.spent import Past, answer, forked, past_of, went_back
 from takeback.runs.verbs import Options
-from takeback.storage.protocols import Query
+from takeback.storage.protocols import Journal, Query
 
 if TYPE_CHECKING:
     from takeback.adapters.call.action import Action
@@ -56,6 +57,24 @@ class Calling(Changing, ABC):
         effect = self._change(build, Options(key, names_of(needs), (), expects))
         assert effect
         return result_of(effect)
+
+    def call_all(self, action: "Action", calls: "Sequence[Mapping[str, Any]]") -> list[Any]:
+        """Call an action once for each of these arguments (one of them may be `key`), in order; what they returned.
+        Each is an effect of its own, but what became of one is recorded together with the intent of the next, which
+        saves every second commit. The first that fails is raised; those before it stay done."""
+        if self._replay is not None:
+            return [self.call(action, **one) for one in calls]
+        keys = [one["key"] for one in calls if one.get("key")]
+        if len(keys) != len(set(keys)):
+            raise Misuse("Two of these calls have the same key.", hint="Give each a key of its own, or none.")
+        with self._lock:
+            parts, joined = self._parts, Joined(self._parts.journal)
+            self._parts = parts._replace(journal=cast(Journal, joined))
+            try:
+                return [self.call(action, **one) for one in calls]
+            finally:
+                self._parts = parts
+                joined.flush()
 
     def fork(self, reason: str) -> None:
         """Say that what is called from here on is meant anew, though the run did the same before it went back: new

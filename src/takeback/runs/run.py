@@ -219,6 +219,9 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     # Beginning and end.
 
     def __enter__(self) -> "Run":
+        self._refuse_in_workflow(
+            "`with run:`", "Its worker ends it: return a result, or raise what went wrong."
+        )
         self._signals = shared()
         self._signals.watch()
         return self

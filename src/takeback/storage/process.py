@@ -24,6 +24,14 @@ def alive_beside(owner: Owner) -> bool | None:
     return False if owner.boot and owner.boot != boot_id() else alive(owner)
 
 
+def machine() -> str:
+    """The same each time it starts, and no other has it; TAKEBACK_MACHINE says it where the system does not know."""
+    import hashlib
+
+    known = os.environ.get("TAKEBACK_MACHINE") or f"{_first_line('/etc/machine-id')} {os.uname().nodename}"
+    return hashlib.sha256(known.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
 @cache
 def boot_id() -> str:
     """Another one each time the machine starts."""

@@ -63,6 +63,15 @@ class Store(ABC):
         """All that is written in the block is one transaction, and nobody else writes meanwhile."""
         return self.database.write()
 
+    @property
+    def leases_at_home(self) -> Leases:
+        """As recovery sees them: what was held on another machine is not for this one to settle."""
+        return self.leases
+
+    def elsewhere(self, run: str) -> bool:
+        """Whether the run was held last on another machine."""
+        return False
+
     @abstractmethod
     def wait_for_work(self, seconds: float) -> None:
         """Returns when a run may have become due for a worker, at the latest after that time."""

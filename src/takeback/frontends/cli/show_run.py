@@ -11,6 +11,7 @@ from takeback.model.attention import DECIDED, needs_attention
 from takeback.model.ids import short
 from takeback.model.record import Kind
 from takeback.model.run import NEVER, OnDeath, RunInfo, RunState
+from takeback.storage.texts import text_of
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -26,7 +27,7 @@ def show_run(asked: Asked, tb: "Takeback", info: RunInfo) -> None:
     steps = _steps(tb, info)
     told = run_info_json(info) | {
         "needs_attention": needs_attention(info),
-        "steps": [_step_json(step) for step in steps],
+        "steps": [_step_json(tb, step) for step in steps] if screen.json else [],
         "records": [record_json(record) for record in records],
     }
     give(asked, tb, told)
@@ -86,12 +87,12 @@ def _steps(tb: "Takeback", info: RunInfo) -> "list[Step]":
     return [step for _, step in sorted(history_of(tb.store.journal, info.id).steps.items())]
 
 
-def _step_json(step: "Step") -> dict[str, Any]:
+def _step_json(tb: "Takeback", step: "Step") -> dict[str, Any]:
     told: dict[str, Any] = {"step": step.number, "kind": step.kind, "says": step.says}
     if step.effect:
         told |= {"effect": step.effect.id, "state": step.effect.state.value}
     if "value" in step.body:
-        told["value"] = json.loads(step.body["value"])
+        told["value"] = json.loads(text_of(tb.store.blobs, step.body["value"]))
     if "failed" in step.body:
         told["failed"] = step.body["failed"]
     return told

@@ -11,23 +11,24 @@ from takeback.storage.leases import Alive, held
 from takeback.storage.postgres.database import PostgresDatabase
 from takeback.storage.postgres.journal import new_token
 
-_TAKE = "SELECT * FROM take(?, ?, ?, ?::integer, ?, ?::bigint, ?, ?::bigint, ?)"
-_CLAIM = "SELECT * FROM claim(?, ?::bigint, ?, ?, ?::integer, ?, ?::bigint, ?, ?, ?)"
+_TAKE = "SELECT * FROM take(?, ?, ?, ?::integer, ?, ?, ?::bigint, ?, ?::bigint, ?)"
+_CLAIM = "SELECT * FROM claim(?, ?::bigint, ?, ?, ?::integer, ?, ?, ?::bigint, ?, ?, ?)"
 _NOW = "(SELECT now_us())"
 _LOOK_FOR_DEAD = 1.0  # seconds between two looks who of this machine has died, while there is other work
 
 
 class PostgresLeases:
-    def __init__(self, database: PostgresDatabase, alive: Alive) -> None:
+    def __init__(self, database: PostgresDatabase, alive: Alive, machine: str = "") -> None:
         self._database = database
         self._alive = alive
+        self._machine = machine
         self._looked = 0.0
 
     def acquire(self, run: str, owner: Owner, now: int, lasts: int, *, expired: bool = False) -> Lease:
         token = new_token()
         free = -1  # a generation that is known to be nobody's
         while True:
-            found = self._database.read(_TAKE, (run, *owner, lasts, token, free, expired))[0]
+            found = self._database.read(_TAKE, (run, *owner, self._machine, lasts, token, free, expired))[0]
             taken, generation, boot, space, pid, started, expires_at, is_over = found
             lease = Lease(run, generation, Owner(boot, space, pid, started), expires_at)
             if taken:
@@ -59,7 +60,7 @@ class PostgresLeases:
 
         def asked(session: Any) -> list[Any]:
             nonlocal again
-            values = (list(workflows), now, *owner, lasts, token, again, dead)
+            values = (list(workflows), now, *owner, self._machine, lasts, token, again, dead)
             again = True
             return session.execute(_CLAIM, values).fetchall()
 
@@ -93,6 +94,11 @@ class PostgresLeases:
         found = self._look(run)
         return found is None or self._may_take(*found)
 
+    def elsewhere(self, run: str) -> bool:
+        """Whether it was held last on another machine."""
+        found = self._database.read("SELECT machine FROM leases WHERE run = ?", (run,))
+        return bool(found) and found[0][0] not in ("", self._machine)
+
     def _look(self, run: str) -> tuple[Lease, bool] | None:
         rows = self._database.read(
             f"SELECT generation, boot, space, pid, started, expires_at, expires_at < {_NOW} FROM leases"
@@ -103,3 +109,16 @@ class PostgresLeases:
             return None
         generation, boot, space, pid, started, expires_at, is_over = rows[0]
         return Lease(run, generation, Owner(boot, space, pid, started), expires_at), is_over
+
+
+class LeasesAtHome(PostgresLeases):
+    """For recovery: what a process of another machine left is not looked at from here. The files are others here, and
+    the process may live: its lease only ran out."""
+
+    def acquire(self, run: str, owner: Owner, now: int, lasts: int, *, expired: bool = False) -> Lease:
+        if self.elsewhere(run) and (lease := self.holder(run)):
+            raise held(lease)
+        return super().acquire(run, owner, now, lasts, expired=expired)
+
+    def free(self, run: str, now: int) -> bool:
+        return not self.elsewhere(run) and super().free(run, now)

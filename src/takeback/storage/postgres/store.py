@@ -10,9 +10,9 @@ from takeback.storage import disk
 from takeback.storage.postgres.connecting import Address, address_of, connect
 from takeback.storage.postgres.database import PostgresDatabase
 from takeback.storage.postgres.journal import PostgresJournal
-from takeback.storage.postgres.leases import PostgresLeases
+from takeback.storage.postgres.leases import LeasesAtHome, PostgresLeases
 from takeback.storage.postgres.schema import bring_up_to_date, refuse_newer, steps, version_of
-from takeback.storage.process import alive
+from takeback.storage.process import alive, machine
 from takeback.storage.whole_store import Store
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ class PostgresStore(Store):
         super().__init__(database.address.shown, path, database, settings)
         self.server = database
         self.journal = PostgresJournal(database)
-        self.leases = PostgresLeases(database, alive)
+        self.leases = PostgresLeases(database, alive, machine())
+        self._at_home = LeasesAtHome(database, alive, machine())
         self.objects = objects  # where large blobs are; empty: in the database
         self._waking: Waking | None = None
 
@@ -39,6 +40,13 @@ class PostgresStore(Store):
 
             objects = ObjectStore(self.objects)
         return StoredBlobs(self.server, "", shelf=PostgresShelf(self.server, objects))
+
+    @property
+    def leases_at_home(self) -> LeasesAtHome:
+        return self._at_home
+
+    def elsewhere(self, run: str) -> bool:
+        return self._at_home.elsewhere(run)
 
     def wait_for_work(self, seconds: float) -> None:
         from takeback.storage.postgres.waking import Waking

@@ -15,7 +15,9 @@ CREATE TABLE takeback_store.settings (
 );
 
 -- turn: locked by whoever appends or sweeps, until it commits: the chain has one end. Never holds a row.
-CREATE TABLE takeback_store.turn (nobody integer);
+CREATE TABLE takeback_store.turn (
+  nobody integer
+);
 
 -- records: the journal itself, append-only and hash-chained. Every projection can be made anew from it.
 CREATE TABLE takeback_store.records (
@@ -145,6 +147,7 @@ CREATE TABLE takeback_store.leases (
   boot       text NOT NULL,
   space      text NOT NULL,
   started    text NOT NULL,
+  machine    text NOT NULL DEFAULT '', -- where it was held last: what was changed there only that machine can look at
   token      text NOT NULL DEFAULT ''  -- of whoever took it: an answer that was lost can be asked for again
 ) WITH (fillfactor = 70);
 CREATE INDEX held_leases ON takeback_store.leases (boot, space, pid, started) WHERE pid <> 0;

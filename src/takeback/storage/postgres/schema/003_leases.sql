@@ -6,7 +6,7 @@ $$;
 -- take: the next generation of a run's lease, if nobody holds it, or only the generation that the caller knows to be
 -- free; else whose it is. An append by whoever had it before is over, or refused, when it is given. The same `token` asked again gets what it was given.
 CREATE FUNCTION takeback_store.take(
-  its_run text, its_boot text, its_space text, its_pid integer, its_started text, lasts bigint,
+  its_run text, its_boot text, its_space text, its_pid integer, its_started text, its_machine text, lasts bigint,
   its_token text, free_generation bigint, when_expired boolean
 ) RETURNS TABLE (taken boolean, generation bigint, boot text, space text, pid integer, started text, expires_at bigint, expired boolean)
 LANGUAGE plpgsql AS $$
@@ -15,15 +15,15 @@ DECLARE
   seen takeback_store.leases;
 BEGIN
   LOCK TABLE takeback_store.turn IN SHARE MODE;
-  INSERT INTO takeback_store.leases AS l (run, generation, expires_at, pid, boot, space, started, token)
-    VALUES (its_run, 1, at + lasts, its_pid, its_boot, its_space, its_started, its_token)
+  INSERT INTO takeback_store.leases AS l (run, generation, expires_at, pid, boot, space, started, machine, token)
+    VALUES (its_run, 1, at + lasts, its_pid, its_boot, its_space, its_started, its_machine, its_token)
     ON CONFLICT (run) DO NOTHING RETURNING l.* INTO seen;
   IF seen.run IS NULL THEN
     SELECT l.* INTO seen FROM takeback_store.leases l WHERE l.run = its_run FOR UPDATE;
     at := takeback_store.now_us();
     IF seen.token <> its_token AND (seen.pid = 0 OR seen.generation = free_generation OR when_expired AND seen.expires_at < at) THEN
       UPDATE takeback_store.leases AS l SET generation = l.generation + 1, expires_at = at + lasts, pid = its_pid,
-        boot = its_boot, space = its_space, started = its_started, token = its_token
+        boot = its_boot, space = its_space, started = its_started, machine = its_machine, token = its_token
         WHERE l.run = its_run RETURNING l.* INTO seen;
     END IF;
   END IF;
@@ -35,7 +35,7 @@ END $$;
 -- time, or held by one of the `dead`, whom the caller knows. No claim waits for another: what one looks at right now
 -- the others pass over.
 CREATE FUNCTION takeback_store.claim(
-  workflows text[], due_now bigint, its_boot text, its_space text, its_pid integer, its_started text, lasts bigint,
+  workflows text[], due_now bigint, its_boot text, its_space text, its_pid integer, its_started text, its_machine text, lasts bigint,
   its_token text, again boolean, dead text[]
 ) RETURNS TABLE (run text, generation bigint, expires_at bigint) LANGUAGE plpgsql AS $$
 DECLARE
@@ -87,7 +87,7 @@ BEGIN
     PERFORM 1 FROM takeback_store.runs r WHERE r.number = best_number AND (r.state = 'open' OR r.state = 'suspended') AND r.due_at <= greatest(due_now, 0);
     IF FOUND THEN
       RETURN QUERY UPDATE takeback_store.leases AS l SET generation = l.generation + 1, expires_at = takeback_store.now_us() + lasts,
-        pid = its_pid, boot = its_boot, space = its_space, started = its_started, token = its_token
+        pid = its_pid, boot = its_boot, space = its_space, started = its_started, machine = its_machine, token = its_token
         WHERE l.run = best_id RETURNING l.run, l.generation, l.expires_at;
       RETURN;
     END IF;
