@@ -350,8 +350,8 @@ def open(
     """The store at that path, or at a `postgresql://` address, made if it is not there. What a crashed process left
     behind is settled first, unless `recover` is False; without `calls` runs that called functions are left alone.
     `tb.recovered` tells what that was. Where that cannot be done now (the disk is full) it is left, `tb.unrecovered`
-    says why, and looking works; the next one to open the store tries again. `blobs` is for a store in PostgreSQL: `s3://bucket/prefix`, where its large blobs are; said once, it
-    is written in the store."""
+    says why, and looking works; the next one to open the store tries again. `blobs` is for a store in PostgreSQL:
+    `s3://bucket/prefix`, where its large blobs are; said once, it is written in the store."""
     if path is not None and not os.fspath(path):
         raise Misuse(
             "An empty path names no store.", hint="Give a directory, or nothing for the usual store."
