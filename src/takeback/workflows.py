@@ -113,6 +113,8 @@ class Workflows(Upkeep):
     def result(self, run: "str | RunInfo | Run", timeout: float | None = None) -> Any:
         """What the workflow returned, when it has; or the error that ended it. `Unavailable` when it has not ended
         within that many seconds, `Stuck` when it cannot go on without a person."""
+        if timeout is not None and not (type(timeout) in (int, float) and 0 <= timeout < 1e9):
+            raise Misuse(f"A time of {timeout!r} seconds makes no sense.", hint="For example timeout=60.")
         info = self._named(run)
         until = None if timeout is None else time.monotonic() + timeout
         pause = _SOONEST
@@ -154,7 +156,7 @@ class Workflows(Upkeep):
     def work(self, *workflows: Workflow, concurrency: int = 1, until_idle: bool = False) -> int:
         """Be a worker for these workflows, in this thread, until it is interrupted; with `until_idle` until nothing is
         due. How many times a run was gone on with. `takeback worker MODULE` does this in a process of its own."""
-        worker = self.worker({one.name: one for one in workflows}, concurrency)
+        worker = self.worker({one.name: one for one in map(refuse_unfindable, workflows)}, concurrency)
         try:
             worker.work(until_idle=until_idle)
         except BaseException:

@@ -158,3 +158,52 @@ def test_a_checkpoint_of_another_run_is_refused(bench: Bench) -> None:
             bench.tb.resume("ordinary", from_checkpoint=named)
     with bench.tb.resume("ordinary"):
         pass  # it is not held by the attempts before
+
+
+CALLED: list[str] = []
+
+
+@takeback.action(undo=lambda receipt: CALLED.remove(receipt), name="tests.workflows.mark")
+def mark(word: str) -> str:
+    CALLED.append(word)
+    return word
+
+
+@takeback.workflow
+def called_twice(run: takeback.Run) -> str:
+    run.call(mark, "a")
+    run.checkpoint("mid")
+    run.call(mark, "b")
+    return run.wait("go")
+
+
+@takeback.workflow
+def goes_back_itself(run: takeback.Run) -> None:
+    run.checkpoint("mid")
+    run.call(mark, "b")
+    run.undo(to="mid")
+    run.call(mark, "b")
+
+
+def test_who_resumes_from_a_checkpoint_means_what_was_taken_back_anew(bench: Bench) -> None:
+    CALLED.clear()
+    run = bench.tb.submit(called_twice)
+    bench.work(called_twice)
+    bench.tb.resume(run, from_checkpoint="mid")
+    assert CALLED == ["a"]
+    bench.work(called_twice)
+    assert CALLED == ["a", "b"]
+    bench.tb.signal(run, "go", "home")
+    bench.work(called_twice)
+    assert bench.tb.result(run, 0) == "home"
+    assert CALLED == ["a", "b"]
+
+
+def test_a_workflow_that_asks_again_for_what_it_took_back_waits_for_a_person(bench: Bench) -> None:
+    CALLED.clear()
+    run = bench.tb.submit(goes_back_itself)
+    bench.work(goes_back_itself)
+    assert CALLED == []
+    with pytest.raises(takeback.Stuck, match="did this before"):
+        bench.tb.result(run, 0)
+    assert bench.look(run).state == "suspended"

@@ -109,7 +109,9 @@ def recorded(parts: Parts, change: Change, key: str) -> Effect | None:
     if earlier.state is State.UNDONE:
         raise KeyReused(
             f"The change with key {key!r} was made and then taken back.",
-            hint=f"Bring it back with `takeback redo {short(earlier.undone_by)}`, or use a new key.",
+            hint="Use a new key, or say that it is meant anew: run.fork(why)."
+            if earlier.change.adapter == "call"
+            else f"Bring it back with `takeback redo {short(earlier.undone_by)}`, or use a new key.",
             effect=earlier.id,
         )
     if earlier.state is State.STUCK:
@@ -348,10 +350,16 @@ def found_out(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, erro
         ) from error
     abort(parts, lease, adapter, effect, f"{_sentence(error)} It did not happen.")
     raise ApplyFailed(
-        f"{effect.change.summary}: {_sentence(error)}",
+        _about(effect, _sentence(error)),
         hint="It did not happen, as was found by asking again; trying again is safe.",
         effect=effect.id,
     ) from error
+
+
+def _about(effect: Effect, sentence: str) -> str:
+    """Many say it already."""
+    about = effect.change.summary
+    return sentence if sentence.startswith(about) else f"{about}: {sentence}"
 
 
 def _capital(detail: str) -> str:

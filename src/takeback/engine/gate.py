@@ -39,7 +39,7 @@ def passed(
         raise _waiting(_proposal(parts, lease, adapter, change, terms, assessment))
     if earlier.run != lease.run:
         raise Refused(
-            f"{earlier.change.summary}: run {short(earlier.run)} asked for it first, and waits for an approval.",
+            f"{earlier.change.summary}: run {short(earlier.run)} asked for it first.",
             hint=f"Go on with that run: tb.resume({short(earlier.run)!r}).",
             effect=earlier.id,
         )
@@ -81,7 +81,7 @@ def _waiting(effect: Effect) -> AwaitingApproval:
     return AwaitingApproval(
         f"{effect.change.summary} waits for a person: {plan}.",
         hint=f"Nothing was called yet. `takeback approve {short(effect.id)}` or `takeback deny {short(effect.id)}`; "
-        "then ask for it again with the same key.",
+        f"then the run asks for it again: tb.resume({short(effect.run)!r}) if it has let go.",
         effect=effect.id,
     )
 

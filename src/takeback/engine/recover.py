@@ -236,7 +236,7 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
         return "stuck", detail
     why = f"Its process ended in the middle; the target was found {standing.value}."
     if step.record == STICK:
-        return _stuck(parts, lease, effect, f"{why} {detail}".strip()), detail
+        return _stuck(parts, lease, effect, f"{why} {detail[:1].upper()}{detail[1:]}".strip()), detail
     if step.act == UNDO:
         take_back(parts, lease, adapter, effect, why)
         return "aborted", ""

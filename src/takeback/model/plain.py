@@ -8,11 +8,13 @@ from takeback.errors import Misuse
 
 def as_json(value: Any, what: str) -> str:
     """As text, so that numbers come back exactly as they were; keys in order."""
-    _refuse_other(value, what)
     try:
+        _refuse_other(value, what)
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except ValueError as error:
         raise Misuse(f"{what} is not JSON: {error}.", hint="Give numbers that are numbers.") from None
+    except RecursionError:
+        raise Misuse(f"{what} is nested too deeply, or in itself.", hint="Give plain JSON.") from None
 
 
 def _refuse_other(value: object, what: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from takeback.adapters.file.paths import path_bytes
 from takeback.engine.do import Terms, do
 from takeback.engine.parts import Parts
-from takeback.errors import Drifted, Misuse, StoreBusy, Stuck, TakebackError, Unavailable
+from takeback.errors import Drifted, Misuse, Spent, StoreBusy, Stuck, TakebackError, Unavailable
 from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id
@@ -128,7 +128,7 @@ class Changing(Durable, ABC):
                     self._append(replay.draft(CHANGE, says, asked, {"effect": effect.id}))
                     return effect
                 effect = self._make(change, options, replay.at, asked)
-            except (Stuck, Unavailable):
+            except (Spent, Stuck, Unavailable):
                 raise
             except TakebackError as error:
                 self._append(replay.draft(CHANGE, says, asked, as_failed(error)))

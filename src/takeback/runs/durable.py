@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from takeback.engine.plan import Wishes
-from takeback.errors import Misuse, Stuck, TakebackError, Unavailable
+from takeback.errors import Misuse, Spent, Stuck, TakebackError, Unavailable
 from takeback.model.attention import SETTLED
 from takeback.model.plain import as_json
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
@@ -68,6 +68,8 @@ class Durable(ABC):
         """What `fn()` returned the first time: in a workflow it is not called again when the run is resumed. For
         whatever may answer differently tomorrow: the time, a random number, a model. JSON; it must change nothing."""
         _refuse_nameless(name, "What is remembered")
+        if not callable(fn):
+            raise Misuse(f"{fn!r} cannot be asked.", hint='For example run.remember("plan", lambda: ask(…)).')
         if self._replay is None:
             self._refuse_ended()
             text = as_json(fn(), f"What {name!r} remembers")
@@ -255,7 +257,7 @@ class Durable(ABC):
         """What is no failure of the function stops it, even where it is swallowed."""
         try:
             yield
-        except (Stuck, Unavailable) as error:
+        except (Spent, Stuck, Unavailable) as error:
             replay.broke(error)
             raise
 

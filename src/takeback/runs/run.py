@@ -119,6 +119,8 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         summary: str = "",
     ) -> Checkpoint:
         """A point to come back to, with the agent's own state (JSON)."""
+        if not isinstance(label, str) or not label.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Misuse("A checkpoint needs a name.", hint='For example run.checkpoint("before-migrate").')
         with self._lock:
             self._refuse_ended()
             step, told = self._step_of_checkpoint(label)

@@ -53,14 +53,17 @@ def after(past: Past, record: Record, calls: Iterable[Effect]) -> Past:
     more = (
         one
         for one in calls
-        if record.body[BACK] < one.order < record.seq and one.id not in known and _cannot_come_again(one)
+        if record.body[BACK] < one.order < record.seq
+        and one.id not in known
+        and _cannot_come_again(one, said=record.kind is Kind.OPEN)
     )
     return past._replace(spent=(*past.spent, *more))
 
 
-def _cannot_come_again(effect: Effect) -> bool:
+def _cannot_come_again(effect: Effect, said: bool) -> bool:
+    """`said`: a person resumed the run from a checkpoint, which says that what was taken back is meant anew."""
     if effect.state is State.UNDONE:
-        return True
+        return not said
     return effect.state is State.DONE and effect.remedy is not None and effect.remedy.strategy in _FOR_GOOD
 
 

@@ -8,7 +8,16 @@ from takeback.engine.parts import Parts
 from takeback.engine.recover import close_rolled_back, settle_open
 from takeback.engine.stuck import Taker
 from takeback.engine.undo import not_kept, roll_back
-from takeback.errors import AwaitingApproval, LeaseLost, Misuse, Refused, Stuck, TakebackError, Unavailable
+from takeback.errors import (
+    AwaitingApproval,
+    LeaseLost,
+    Misuse,
+    Refused,
+    Spent,
+    Stuck,
+    TakebackError,
+    Unavailable,
+)
 from takeback.model.attention import DECIDED, SETTLED
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -156,7 +165,7 @@ def _stopped(shift: Shift, run: Run, workflow: Workflow, replay: Replay, error: 
         raise Leaving(f"{error} {error.hint}", NEVER, f"{DECIDED}{error.effect}")
     if isinstance(error, Unavailable):
         raise error
-    if isinstance(error, Stuck):
+    if isinstance(error, (Spent, Stuck)):
         _refuse_stuck(shift, run)
         raise Leaving(f"{error} {error.hint}", NEVER)
     failing = remembered.to_json(error)

@@ -165,6 +165,10 @@ def open_store(path: str, now: Callable[[], int], blobs: str = "", copying: str 
         from takeback.storage.postgres.store import open_remote
 
         return open_remote(path, remote_directory(), blobs, copying)
+    if "://" in path:
+        raise Misuse(
+            f"A store cannot be at {path.partition('://')[0]}://…", hint="Give a directory, or postgresql://…"
+        )
     if blobs:
         raise Misuse(
             "A store on disk keeps its blobs itself.",

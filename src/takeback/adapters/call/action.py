@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from takeback.adapters.call.scripts import busy_line
-from takeback.adapters.call.signature import Signature, signature_of
+from takeback.adapters.call.signature import KEY, RECEIPT, Signature, signature_of
 from takeback.errors import Misuse
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -102,12 +102,30 @@ class Action:
             often = retries if retries is not None else UNDO_RETRIES if sure else self.terms.retries
             _refuse_odd_numbers(self.name, timeout=timeout, retries=often, settles_in=settles_in)
             signature = signature_of(chosen, "An undo")
+            self._refuse_strange(chosen, signature, "undo", 1)
             self.way_back = Compensation(
                 chosen, signature, _probe(verify), often, timeout, honours_key, settles_in
             )
             return chosen
 
         return said if function is None else said(function)
+
+    def _refuse_strange(
+        self, function: Callable[..., Any], signature: Signature, what: str, first: int
+    ) -> None:
+        """What it needs must be there when it is called; `first` are given to it in any case."""
+        if first and not signature.names:
+            raise Misuse(
+                f"The {what} of {self.name} takes nothing, and gets the receipt.",
+                hint="For example def cancel(receipt, customer): …",
+            )
+        known = {*self.signature.names, KEY, RECEIPT}
+        missing = [one for one in signature.required if one not in (*signature.names[:first], *known)]
+        if missing and not self.signature.open:
+            raise Misuse(
+                f"The {what} of {self.name} needs {missing[0]!r}, which is no argument of the call.",
+                hint=f"It can have: {', '.join(sorted(known))}.",
+            )
 
     @property
     def everywhere(self) -> bool:
@@ -147,6 +165,9 @@ def action(
     def made(chosen: Callable[..., Any]) -> Action:
         found = Action(chosen, name, terms)
         _refuse_unfit(found.name, terms)
+        for what, asked in (("verify", terms.verify), ("expects", terms.expects)):
+            if asked is not None:
+                found._refuse_strange(asked, signature_of(asked, f"A {what}"), what, 0)  # pyright: ignore[reportPrivateUsage]
         if isinstance(undo, (IRREVERSIBLE, MANUAL)):
             _refuse_wordless(found.name, undo)
             found.way_back = undo
@@ -172,6 +193,11 @@ def _refuse_wordless(name: str, way: "IRREVERSIBLE | MANUAL") -> None:
 
 
 def _refuse_unfit(name: str, terms: Terms) -> None:
+    errors: tuple[object, ...] = terms.certain
+    if not all(_is_error(one) for one in errors):
+        raise Misuse(f"{name}: certain= names errors.", hint="For example certain=(ValueError,).")
+    if not isinstance(name, str) or not name.isprintable() or name.split() != [name]:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Misuse(f"An action cannot be named {name!r}.", hint='For example name="billing.charge".')
     if terms.risk not in RISKS:
         raise Misuse(f"The risk of {name} cannot be {terms.risk!r}.", hint=f"It is {', '.join(RISKS)}.")
     _refuse_odd_numbers(
@@ -187,6 +213,10 @@ def _refuse_unfit(name: str, terms: Terms) -> None:
             hint="Say honours_key=True if the other side takes a second call with the same key for the first, or give "
             "it a verify= that can be asked.",
         )
+
+
+def _is_error(one: object) -> bool:
+    return isinstance(one, type) and issubclass(one, BaseException)
 
 
 def _refuse_odd_numbers(name: str, **numbers: float) -> None:

@@ -15,6 +15,10 @@ class TimedOut(Exception):
     """It has not come back yet, and may still do something."""
 
 
+class Ended(Exception):
+    """It tried to end the process that called it."""
+
+
 def call(
     function: Callable[..., Any],
     given: tuple[Any, ...],
@@ -45,7 +49,11 @@ def call(
     if not over.wait(timeout):
         raise TimedOut(f"it did not come back within {timeout:g} s")
     if errors:
-        raise errors[0]
+        error = errors[0]
+        if not isinstance(error, Exception):
+            # It wants to end the process: that is not for a function which was called.
+            raise Ended(f"{type(error).__name__}: {error}") from error
+        raise error
     return result[0]
 
 

@@ -320,6 +320,8 @@ def _refuse_nameless(options: Namespace) -> None:
         raise Misuse(
             "--store names no place.", hint="Give a directory, or leave --store away for the usual store."
         )
+    if getattr(options, "key", None) == "":
+        raise Misuse("--key is empty.", hint="Give a key, or leave --key away.")
     for name in _NAMES:
         given = getattr(options, name, None) or ()
         if not all(word.isascii() for word in given):

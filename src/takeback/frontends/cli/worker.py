@@ -165,6 +165,8 @@ def _given(words: list[str]) -> tuple[list[Any], dict[str, Any]]:
     for word in words:
         name, equals, value = word.partition("=")
         if equals and name.isidentifier():
+            if name in kwargs:
+                raise Misuse(f"The argument {name} is given twice.", hint="Give it once.")
             kwargs[name] = _json(value)
         else:
             args.append(_json(word))

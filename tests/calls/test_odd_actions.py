@@ -1,0 +1,128 @@
+"""Actions that are not what they should be are refused with a word, before anything is called."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import takeback
+from takeback.model.effect import State
+
+
+def plain(x: int = 0) -> int:
+    return x
+
+
+ODD: list[tuple[str, Callable[[], Any]]] = [
+    ("certain", lambda: takeback.action(certain=5)(plain)),  # pyright: ignore[reportArgumentType]
+    ("certain", lambda: takeback.action(certain=("x",))(plain)),  # pyright: ignore[reportArgumentType]
+    ("named", lambda: takeback.action(name=5)(plain)),  # pyright: ignore[reportArgumentType]
+    ("named", lambda: takeback.action(name="a b\n")(plain)),
+    ("risk", lambda: takeback.action(risk="none")(plain)),
+    ("timeout", lambda: takeback.action(timeout=0)(plain)),
+    ("timeout", lambda: takeback.action(timeout=float("nan"))(plain)),
+    ("settles_in", lambda: takeback.action(settles_in=-1)(plain)),
+    ("retries", lambda: takeback.action(retries=1.5, honours_key=True)(plain)),  # pyright: ignore[reportArgumentType]
+    ("called again", lambda: takeback.action(retries=2)(plain)),
+    ("needs 'y'", lambda: takeback.action(verify=lambda y: y)(plain)),
+    ("needs 'y'", lambda: takeback.action(expects=lambda y: y)(plain)),
+    ("takes nothing", lambda: takeback.action(undo=lambda: None)(plain)),
+    ("needs 'y'", lambda: takeback.action(undo=lambda receipt, y: None)(plain)),
+    ("does not say", lambda: takeback.action(undo=takeback.IRREVERSIBLE(" "))(plain)),
+    (
+        "way back already",
+        lambda: takeback.action(undo=lambda receipt: None)(plain).undo(lambda receipt: None),
+    ),
+    ("named parameters", lambda: takeback.action()(lambda *x: None)),
+]
+
+
+@pytest.mark.parametrize(("word", "make"), ODD, ids=[f"{n} {word}" for n, (word, _) in enumerate(ODD)])
+def test_it_is_refused_where_it_is_declared(word: str, make: Callable[[], Any]) -> None:
+    with pytest.raises(takeback.Misuse, match=word) as told:
+        make()
+    assert told.value.hint
+
+
+@takeback.action(undo=lambda receipt: None, name="tests.echo")
+def echo(value: Any = None) -> Any:
+    return value
+
+
+def nested() -> Any:
+    inner: Any = []
+    for _ in range(5_000):
+        inner = [inner]
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("word", "given"),
+    [
+        ("set", {"value": {1}}),
+        ("bytes", {"value": b"x"}),
+        ("no text", {"value": {1: 2}}),
+        ("not JSON", {"value": float("nan")}),
+        ("half a character", {"value": "\ud800"}),
+        ("nested", {"value": nested()}),
+        ("unexpected", {"other": 1}),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_arguments_that_could_not_be_kept_are_refused_before_the_call(
+    store: Path, word: str, given: dict[str, Any]
+) -> None:
+    with takeback.open(store) as tb, tb.run("odd") as run:
+        with pytest.raises(takeback.Misuse, match=word):
+            run.call(echo, **given)
+        assert tb.effects() == ()
+
+
+def test_what_is_no_action_has_no_way_back_or_an_odd_key_is_refused(store: Path) -> None:
+    bare = takeback.action(plain)
+    with takeback.open(store) as tb, tb.run("odd") as run:
+        with pytest.raises(takeback.Misuse, match="no action"):
+            run.call(plain)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(takeback.NoRemedy, match="how it is taken back"):
+            run.call(bare)
+        with pytest.raises(takeback.Misuse, match="key is text"):
+            run.call(echo, key=7)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(takeback.Misuse, match="needs a name"):
+            run.checkpoint("")
+        with pytest.raises(takeback.Misuse, match="cannot be asked"):
+            run.remember("x", None)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(takeback.Misuse, match="reason"):
+            run.fork(" ")
+        assert tb.effects() == ()
+
+
+@takeback.action(verify=lambda: sys.exit(7), undo=lambda receipt: None, name="tests.exits")
+def exits() -> Any:
+    raise OSError("hung up")
+
+
+@takeback.action(undo=lambda receipt: None, name="tests.ends")
+def ends() -> Any:
+    sys.exit(7)
+
+
+def test_a_function_that_wants_to_end_the_process_is_only_one_that_did_not_answer(store: Path) -> None:
+    with takeback.open(store) as tb:
+        with tb.run("odd") as run:
+            with pytest.raises(takeback.Stuck, match="SystemExit"):
+                run.call(ends)
+            with pytest.raises(takeback.InDoubt, match="SystemExit"):
+                run.call(exits)
+            with pytest.raises(takeback.InDoubt):
+                run.close()
+        (one, other) = tb.effects()
+        assert (one.state, other.state) == (State.STUCK, State.INTENDED)
+        tb.settle(one, False)
+        tb.settle(other, False)
+
+
+def test_a_store_of_another_kind_is_refused() -> None:
+    with pytest.raises(takeback.Misuse, match="mysql"):
+        takeback.open("mysql://x/y")
