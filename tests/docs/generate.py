@@ -181,6 +181,36 @@ def python_run() -> str:
     return _methods("runs/verbs.py", "Verbs") + _methods("runs/run.py", "Run")
 
 
+def run_transitions() -> str:
+    from takeback.errors import RecordInvalid
+    from takeback.model.record import Kind
+    from takeback.model.run import RunState, run_state_after
+
+    body: list[list[str]] = []
+    for state in (None, *RunState):
+        for kind, outcome in ((Kind.OPEN, ""), *((Kind.CLOSE, one.value) for one in RunState)):
+            try:
+                after = run_state_after(state, kind, outcome, "")
+            except RecordInvalid:
+                continue
+            if kind is Kind.CLOSE and after is RunState.OPEN:
+                continue  # nobody ends a run so
+            said = f"{kind.value} ({outcome})" if outcome else kind.value
+            body.append([f"`{state.value}`" if state else "(none)", said, f"`{after.value}`"])
+    return rows(("state", "then", "state after"), body)
+
+
+def python_actions() -> str:
+    tree = _tree("adapters/call/action.py")
+    decorator = [node for node in tree.body if _named(node, "action")][-1]
+    return (
+        _function(decorator)
+        + _methods("adapters/call/action.py", "Action")
+        + _methods("runs/calling.py", "Calling")
+        + _methods("deciding.py", "Deciding")
+    )
+
+
 def python_workflows() -> str:
     decorator = [node for node in _tree("runs/workflow.py").body if _named(node, "workflow")][-1]
     return (
@@ -312,6 +342,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "python-open": python_open,
     "python-takeback": python_takeback,
     "python-run": python_run,
+    "python-actions": python_actions,
+    "run-transitions": run_transitions,
     "python-workflows": python_workflows,
     "python-commands": python_commands,
     "python-databases": python_databases,

@@ -163,7 +163,7 @@ def test_a_checkpoint_of_another_run_is_refused(bench: Bench) -> None:
 CALLED: list[str] = []
 
 
-@takeback.action(undo=lambda receipt: CALLED.remove(receipt), name="tests.workflows.mark")
+@takeback.action(undo=CALLED.remove, name="tests.workflows.mark")
 def mark(word: str) -> str:
     CALLED.append(word)
     return word

@@ -272,8 +272,21 @@ def _capture(adapter: Adapter, effect: Effect, offers: tuple[Offer, ...]) -> tup
     return adapter.capture(effect, last), reason(last, tuple(refused))
 
 
+def _holds(expects: Callable[[], bool]) -> bool:
+    """What cannot be told does not hold."""
+    try:
+        return bool(expects())
+    except TakebackError:
+        raise
+    except Exception as error:
+        raise PreconditionFailed(
+            f"Whether the change's precondition holds could not be told: {type(error).__name__}: {error}.",
+            hint="Nothing was changed.",
+        ) from error
+
+
 def _refuse_unmet(terms: Terms) -> None:
-    if terms.expects and not terms.expects():
+    if terms.expects and not _holds(terms.expects):
         name = getattr(terms.expects, "__name__", "the precondition")
         raise PreconditionFailed(
             f"What the change expects does not hold: {name}.",

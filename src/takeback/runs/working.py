@@ -181,6 +181,7 @@ def _fail(shift: Shift, run: Run, workflow: Workflow, failing: dict[str, Any]) -
         "error_type": failing["type"],
         "hint": failing.get("hint", ""),
     }
+    shift.tell(f"Run {short(run.id)} ({run.name}) failed: {told['error']}")
     if workflow.on_failure == "keep":
         run.end_workflow(told)
         return

@@ -35,7 +35,6 @@ def changing_arguments(parser: ArgumentParser, inexact: bool = False) -> None:
     parser.add_argument(
         "--key",
         metavar="K",
-        default="",
         help="done once: the same key again changes nothing (what changed nothing leaves it free)",
     )
     parser.add_argument("--needs", metavar="ID", action="append", default=[], help="it builds on this effect")
@@ -47,7 +46,7 @@ def changing_arguments(parser: ArgumentParser, inexact: bool = False) -> None:
 
 def wishes(asked: Asked, tb: "Takeback") -> dict[str, Any]:
     needs = [tb.effect(id).id for id in asked.options.needs]
-    return {"key": asked.options.key, "needs": needs}
+    return {"key": asked.options.key or "", "needs": needs}
 
 
 def one_change(
@@ -80,7 +79,7 @@ def one_change(
 
 def _of_key(asked: Asked, tb: "Takeback") -> str:
     """The effect that has been made with this key before."""
-    key: str = asked.options.key
+    key: str = asked.options.key or ""
     return next((effect.id for effect in tb.store.journal.effects(Query(key=key))), "") if key else ""
 
 

@@ -82,12 +82,16 @@ def _show(asked: Asked) -> int:
 
 
 def _run_named(tb: "Takeback", name: str) -> "RunInfo | None":
-    """If it is one, and no effect. By id or its beginning."""
+    """If it is one, and no effect. By id, its beginning, or its name (the newest of that name)."""
     if name.startswith("@"):
         return None
     from takeback.runs.names import id_of
+    from takeback.storage.protocols import Query
 
-    return next(tb.store.journal.runs((id_of(tb.store.journal, name),)), None)
+    named = next(tb.store.journal.runs((id_of(tb.store.journal, name),)), None)
+    if named or next(tb.store.journal.effects(Query(ids=(id_of(tb.store.journal, name),))), None):
+        return named
+    return next((info for info in reversed(tb.runs()) if info.name == name), None)
 
 
 def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:

@@ -123,9 +123,7 @@ def _submit_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "arguments", metavar="ARG", nargs="*", help="what it is called with: JSON, or NAME=JSON"
     )
-    parser.add_argument(
-        "--key", metavar="K", default="", help="submitted once: the same key again is the same run"
-    )
+    parser.add_argument("--key", metavar="K", help="submitted once: the same key again is the same run")
     parser.add_argument("--agent", metavar="A", help="who asks for it (else TAKEBACK_AGENT, else cli)")
     parser.add_argument("--name", metavar="NAME", default="", help="of the run (else that of the function)")
 
@@ -150,7 +148,9 @@ def _submit(asked: Asked) -> int:
         )
     args, kwargs = _given(options.arguments)
     with opened(asked) as tb:
-        info = tb.submit(found, *args, key=options.key, agent=agent_of(asked), name=options.name, **kwargs)
+        info = tb.submit(
+            found, *args, key=options.key or "", agent=agent_of(asked), name=options.name, **kwargs
+        )
         give(asked, tb, run_info_json(info))
         asked.screen.say(
             f"Submitted {clean(found.name)} as run {asked.screen.paint(short(info.id), 'cyan')}."
