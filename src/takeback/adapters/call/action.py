@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from takeback.adapters.call.scripts import busy_line
@@ -127,7 +128,7 @@ class Action:
                 hint=f"It can have: {', '.join(sorted(known))}.",
             )
 
-    @property
+    @cached_property
     def everywhere(self) -> bool:
         """Whether another process can find it: what is made inside a function goes with it, and a script that does
         things when it is imported is not imported."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from takeback.adapters.call.action import IRREVERSIBLE, MANUAL, Action, Compensation
 from takeback.adapters.call.asking import MOST, Asker
-from takeback.adapters.call.calling import TimedOut, call, under_way
+from takeback.adapters.call.calling import Hands, TimedOut, under_way
 from takeback.adapters.call.finding import Actions
 from takeback.adapters.call.processes import Processes
 from takeback.adapters.call.signature import KEY, bound, fitting
@@ -58,7 +58,8 @@ class CallAdapter:
 
     def __init__(self, processes: Processes) -> None:
         self.actions = Actions()
-        self._asker = Asker(processes)
+        self._hands = Hands()
+        self._asker = Asker(processes, self._hands)
         self._processes = processes
         self._made_up_for: set[str] = set()  # here, just now
 
@@ -122,7 +123,9 @@ class CallAdapter:
             named[KEY] = effect.key
         for tries in range(terms.retries + 1):
             try:
-                return Receipt(_kept(action, call(action.function, (), named, terms.timeout, effect.id)))
+                return Receipt(
+                    _kept(action, self._hands.call(action.function, (), named, terms.timeout, effect.id))
+                )
             except DidNotHappen:
                 raise
             except terms.certain as error:
@@ -246,7 +249,7 @@ class CallAdapter:
                 time.sleep(min(BACK_OFF * 2 ** (tries - 1), MOST))
             self._processes.hold(undo.run, way.timeout)
             try:
-                returned = call(way.function, given, named, way.timeout, f"{undo.id}-undo")
+                returned = self._hands.call(way.function, given, named, way.timeout, f"{undo.id}-undo")
                 told = just_now(undo)._replace(receipt={"result": kept(returned)})
                 if undo.of is None or self._verify_undo(told, of).standing is Standing.AFTER:
                     return returned

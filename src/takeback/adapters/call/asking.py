@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from takeback.adapters.call.action import Action, Compensation
-from takeback.adapters.call.calling import TimedOut, call, under_way
+from takeback.adapters.call.calling import Hands, TimedOut, under_way
 from takeback.adapters.call.processes import Processes
 from takeback.adapters.call.signature import KEY, fitting
 from takeback.errors import InDoubt, VerifyFailed
@@ -48,8 +48,9 @@ def _network() -> int:
 class Asker:
     """Asks the probes of actions, and knows when their answer can be believed."""
 
-    def __init__(self, processes: Processes) -> None:
+    def __init__(self, processes: Processes, hands: Hands) -> None:
         self._processes = processes
+        self._hands = hands
 
     def here(self) -> Caller:
         ticks = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
@@ -70,7 +71,7 @@ class Asker:
         terms = action.terms
 
         def ask() -> Seen:
-            return _ask(effect, action, arguments)
+            return _ask(self._hands, effect, action, arguments)
 
         longest = _longest(terms.timeout, terms.retries)
         return self._believed(undo or effect, ask, longest, terms.settles_in, expected)
@@ -81,7 +82,7 @@ class Asker:
 
         def ask() -> Seen:
             assert way.verify
-            found = _answer(undo, way.verify, named, way.timeout)
+            found = _answer(self._hands, undo, way.verify, named, way.timeout)
             return Seen(found is not None and found is not False)
 
         # Where keys are honoured it does no harm to be too early: it is called again, and is the same call.
@@ -159,17 +160,21 @@ def caller_of(effect: Effect) -> Caller | None:
     return Caller(Owner(*given[0]), *given[1:]) if given else None
 
 
-def _ask(effect: Effect, action: Action, arguments: Mapping[str, Any]) -> Seen:
+def _ask(hands: Hands, effect: Effect, action: Action, arguments: Mapping[str, Any]) -> Seen:
     probe = action.terms.verify
     assert probe
     try:
-        receipt = _answer(effect, probe, fitting(probe, {KEY: effect.key, **arguments}), action.terms.timeout)
+        receipt = _answer(
+            hands, effect, probe, fitting(probe, {KEY: effect.key, **arguments}), action.terms.timeout
+        )
     except VerifyFailed as wrong:
         return Seen(False, wrong.receipt, str(wrong))
     return Seen(receipt is not None and receipt is not False, receipt)
 
 
-def _answer(effect: Effect, probe: Callable[..., Any], named: dict[str, Any], timeout: float) -> Any:
+def _answer(
+    hands: Hands, effect: Effect, probe: Callable[..., Any], named: dict[str, Any], timeout: float
+) -> Any:
     pause = FIRST
     trouble: Exception | None = None
     for tries in range(TRIES):
@@ -177,7 +182,7 @@ def _answer(effect: Effect, probe: Callable[..., Any], named: dict[str, Any], ti
             time.sleep(pause)
             pause *= 2
         try:
-            return call(probe, (), named, min(timeout, LONGEST))
+            return hands.call(probe, (), named, min(timeout, LONGEST))
         except VerifyFailed:
             raise
         except TimedOut as error:

@@ -5,10 +5,14 @@ socket has its name. The kernel takes the name away with the last one who could 
 to know whether a call may yet happen can ask on the same machine, without files and without guessing.
 """
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
 
 
 class TimedOut(Exception):
@@ -19,42 +23,78 @@ class Ended(Exception):
     """It tried to end the process that called it."""
 
 
-def call(
-    function: Callable[..., Any],
-    given: tuple[Any, ...],
-    named: Mapping[str, Any],
-    timeout: float,
-    name: str = "",
-) -> Any:
-    """What it returns or raises; `TimedOut` when it takes longer. With a `name` others can see that it is under way."""
-    import contextvars
+class _Job:
+    """One call, for whoever makes it and whoever waits for it."""
 
-    result: list[Any] = []
-    errors: list[BaseException] = []
-    over = threading.Event()
-    context = contextvars.copy_context()
-    held = _held(name)
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self.over = threading.Event()
+        self.result: Any = None
+        self.error: BaseException | None = None
 
-    def work() -> None:
+    def do(self) -> None:
         try:
-            with held:
-                result.append(context.run(function, *given, **named))
+            self.result = self.work()
         # Whatever it raises belongs to whoever called.
         except BaseException as error:  # noqa: BLE001
-            errors.append(error)
-        finally:
-            over.set()
+            self.error = error
 
-    threading.Thread(target=work, name=f"takeback-call-{name}", daemon=True).start()
-    if not over.wait(timeout):
-        raise TimedOut(f"it did not come back within {timeout:g} s")
-    if errors:
-        error = errors[0]
-        if not isinstance(error, Exception):
+
+class Hands:
+    """Threads that make calls; one that has come back makes the next, one that has not is left to itself."""
+
+    def __init__(self) -> None:
+        self._idle: list[SimpleQueue[_Job]] = []
+        self._process = os.getpid()
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        given: tuple[Any, ...],
+        named: Mapping[str, Any],
+        timeout: float,
+        name: str = "",
+    ) -> Any:
+        """What it returns or raises; `TimedOut` when it takes longer. With a `name` others can see that it is under
+        way."""
+        from contextvars import copy_context
+
+        context, held = copy_context(), _held(name)
+
+        def work() -> Any:
+            with held:
+                return context.run(function, *given, **named)
+
+        job = _Job(work)
+        self._hand().put(job)
+        if not job.over.wait(timeout):
+            raise TimedOut(f"it did not come back within {timeout:g} s")
+        if job.error is None:
+            return job.result
+        if not isinstance(job.error, Exception):
             # It wants to end the process: that is not for a function which was called.
-            raise Ended(f"{type(error).__name__}: {error}") from error
-        raise error
-    return result[0]
+            raise Ended(f"{type(job.error).__name__}: {job.error}") from job.error
+        raise job.error
+
+    def _hand(self) -> "SimpleQueue[_Job]":
+        if self._process != os.getpid():  # after a fork there are none
+            self._idle, self._process = [], os.getpid()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        from queue import SimpleQueue
+
+        jobs: SimpleQueue[_Job] = SimpleQueue()
+        threading.Thread(target=self._work, args=(jobs,), name="takeback-call", daemon=True).start()
+        return jobs
+
+    def _work(self, jobs: "SimpleQueue[_Job]") -> None:
+        while True:
+            job = jobs.get()
+            job.do()
+            self._idle.append(jobs)
+            job.over.set()
 
 
 def under_way(name: str) -> bool:

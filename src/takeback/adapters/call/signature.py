@@ -1,9 +1,13 @@
 """What a function takes, and its arguments as JSON."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Misuse
+
+if TYPE_CHECKING:
+    from inspect import Signature as InspectSignature
 
 KEY = "key"
 RECEIPT = "receipt"
@@ -17,6 +21,7 @@ class Signature(NamedTuple):
     open: bool  # takes any further name
 
 
+@lru_cache(maxsize=256)
 def signature_of(function: Callable[..., Any], who: str) -> Signature:
     import inspect
 
@@ -47,12 +52,9 @@ def signature_of(function: Callable[..., Any], who: str) -> Signature:
 
 def bound(function: Callable[..., Any], given: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments by name, with those that have a usual value; the key is not one of them."""
-    import inspect
-
-    signature = inspect.signature(function)
-    parameters = [one for one in signature.parameters.values() if one.name != KEY]
+    signature, rest = _without_key(function)
     try:
-        found = signature.replace(parameters=parameters).bind(*given, **named)
+        found = signature.bind(*given, **named)
     except TypeError as error:
         raise Misuse(
             f"{function.__name__} cannot be called so: {error}.",
@@ -60,10 +62,18 @@ def bound(function: Callable[..., Any], given: tuple[Any, ...], named: Mapping[s
         ) from None
     found.apply_defaults()
     arguments: dict[str, Any] = dict(found.arguments)
-    for one in parameters:
-        if one.kind is one.VAR_KEYWORD:
-            arguments |= arguments.pop(one.name)
-    return arguments
+    return arguments | arguments.pop(rest) if rest else arguments
+
+
+@lru_cache(maxsize=256)
+def _without_key(function: Callable[..., Any]) -> "tuple[InspectSignature, str]":
+    """How it is called, and the name of what takes any further argument."""
+    import inspect
+
+    signature = inspect.signature(function)
+    parameters = [one for one in signature.parameters.values() if one.name != KEY]
+    rest = next((one.name for one in parameters if one.kind is one.VAR_KEYWORD), "")
+    return signature.replace(parameters=parameters), rest
 
 
 def fitting(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[str, Any]:
