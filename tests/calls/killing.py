@@ -45,8 +45,8 @@ class Murders:
         for one in (self.pay(), self.go_on(), self.take_back(), self.look()):
             one(lambda told: None)
         for thread in threading.enumerate():
-            if thread is not threading.current_thread():
-                thread.join()  # a child gets none of them
+            if thread.name.startswith("takeback-lease"):
+                thread.join()  # it ends with its run; a child gets none of them
         if not url:
             shutil.copytree(self._place, self._template)
 
