@@ -10,7 +10,6 @@ from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind, Record
 from takeback.model.remedy import Strategy
-from takeback.policy.sameness import sameness
 from takeback.storage.protocols import Journal, Query
 
 BACK, FORK = "back_to", "fork"
@@ -80,6 +79,8 @@ def answer(spent: Sequence[Effect], change: Change) -> Effect | None:
 
 
 def _meaning(change: Change) -> Any:
+    from takeback.policy.sameness import sameness
+
     return [change.args.get("action"), sameness(json.loads(change.args["arguments"]))]
 
 

@@ -217,7 +217,7 @@ class Unlisted:
 
 
 def list_records(connection: sqlite3.Connection) -> None:
-    """What others left. A record that cannot be read is passed over here, and `verify` tells of it."""
+    """What others left. Of a record whose body cannot be read as much is listed as stands beside it; `verify` tells."""
     sql = f"SELECT {RECORD} FROM records WHERE seq > ({LISTED}) ORDER BY seq"
     rows = connection.execute(sql).fetchall()
     for row in rows:
@@ -225,9 +225,24 @@ def list_records(connection: sqlite3.Connection) -> None:
             record = _read(row)
             list_effects(connection, record, stand_of(connection, record.kind, record.run, record.effect))
         except (TakebackError, KeyError, ValueError):
-            continue
+            _list_damaged(connection, row)
     if rows:
         _set_listed(connection, rows[-1][0])
+
+
+def _list_damaged(connection: sqlite3.Connection, row: Row) -> None:
+    """So that the effect can be named, and given up."""
+    seq, kind, run, effect = row[:4]
+    if kind == Kind.INTENT:
+        connection.execute(
+            "INSERT OR IGNORE INTO effects (seq, id, run, nth, state, told, key)"
+            f" SELECT ?1, ?2, number, coalesce({EFFECTS_OF_RUN}, 0) + 1, 'intended', ?1, '' FROM runs WHERE id = ?3",
+            (seq, effect, run),
+        )
+    elif kind == Kind.DONE:
+        sql = "UPDATE effects SET state = 'done', ended = ? WHERE id = ? AND state = 'intended'"
+        if connection.execute(sql, (seq, effect)).rowcount:
+            count(connection, State.DONE.value, 1)
 
 
 def _read(row: Row) -> Record:
