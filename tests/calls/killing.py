@@ -41,10 +41,11 @@ class Murders:
         self.key = "first"
         self.counts: Counter[str] = Counter()
         bank.fund("anna", 10**9)
+        others = set(threading.enumerate())
         # So that nothing is special about being the first; and here, so that no child has to load anything.
         for one in (self.pay(), self.go_on(), self.take_back(), self.look()):
             one(lambda told: None)
-        for thread in threading.enumerate():
+        for thread in set(threading.enumerate()) - others:
             if thread.name.startswith("takeback-lease"):
                 thread.join()  # it ends with its run; a child gets none of them
         if not url:
