@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from takeback.errors import LeaseHeld, LeaseLost, Misuse
+from takeback.errors import LeaseHeld, LeaseLost, Misuse, ResourceUnreachable
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Lease, OnDeath, Owner
@@ -93,6 +93,12 @@ class SqliteLeases:
             return lease._replace(expires_at=expires_at)
 
     def release(self, lease: Lease) -> None:
+        try:
+            self._release(lease)
+        except ResourceUnreachable:
+            self._release(lease)  # on a full disk the store has made room for this much
+
+    def _release(self, lease: Lease) -> None:
         with self._database.write() as connection:
             connection.execute(
                 "UPDATE leases SET pid = 0, expires_at = 0 WHERE run = ? AND generation = ?",

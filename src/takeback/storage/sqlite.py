@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from takeback.errors import RecordInvalid, TakebackError
+from takeback.errors import RecordInvalid, ResourceUnreachable, TakebackError
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.life import OF_EFFECTS, told
@@ -163,6 +163,12 @@ class SqliteJournal(SqlJournal):
             return
         if self._database.read_only:
             self._database.copy_into_memory()
+        try:
+            self._list_now()
+        except ResourceUnreachable:
+            self._list_now()  # on a full disk the store has made room for this much
+
+    def _list_now(self) -> None:
         try:
             with self._database.write(durable=False) as connection:
                 self._unlisted.list_all(connection)
