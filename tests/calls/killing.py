@@ -40,6 +40,7 @@ class Murders:
         self._number = 0
         self.key = "first"
         self.counts: Counter[str] = Counter()
+        self._phases: dict[int, str] = {}
         bank.fund("anna", 10**9)
         others = set(threading.enumerate())
         # So that nothing is special about being the first; and here, so that no child has to load anything.
@@ -73,6 +74,7 @@ class Murders:
             self.counts["killed" if end.killed else "not killed"] += 1
             phase = self._phase()
             self.counts[phase] += end.killed
+            self._phases[at] = phase
             if self.variant.undo:
                 self._judge_undo(f"{where}, {phase}")
             elif self.variant.manners == "wrong":
@@ -82,6 +84,16 @@ class Murders:
             else:
                 self._judge(end, phase, f"{where}, {phase}")
         self._nothing_twice()
+
+    def sweep_what_was_missed(self) -> None:
+        """A sample may step over a phase of a few calls: then all of them between the two beside it."""
+        for phase in PHASES:
+            if not self.counts[phase]:
+                far = [PHASES.index(one) for one in self._phases.values()]
+                at = [*self._phases]
+                last = max(a for a, f in zip(at, far, strict=True) if f < PHASES.index(phase))
+                first = min(a for a, f in zip(at, far, strict=True) if f > PHASES.index(phase) and a > last)
+                self.sweep(range(last + 1, first))
 
     def _nothing_twice(self) -> None:
         """Also nothing that arrived only after it had been looked for."""

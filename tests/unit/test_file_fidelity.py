@@ -18,6 +18,7 @@ from takeback.model.record import canonical
 from takeback.model.remedy import to_json
 from takeback.testing.adapter_desk import Desk
 from tests.files import OLD, Files
+from tests.servers.process import wait_until
 from tests.world import World
 
 
@@ -309,10 +310,16 @@ def test_a_fifo_is_never_opened(files: Files) -> None:
     woken, tell = os.pipe()
     child = os.fork()
     if child == 0:
-        os.open(files / "tree" / "fifo", os.O_WRONLY)
-        os.write(tell, b"!")
-        os._exit(0)
+        try:
+            os.write(tell, b"?")
+            os.open(files / "tree" / "fifo", os.O_WRONLY)
+            os.write(tell, b"!")
+        finally:
+            os._exit(0)
     try:
+        assert os.read(woken, 1) == b"?"
+        process = Path(f"/proc/{child}/stat")
+        wait_until(lambda: process.read_text().rpartition(")")[2].split()[0] == "S", "it waits for a reader")
         files.undo(files.delete("tree"))
         files.undo(files.delete("tree/fifo"))
         files.undo(files.do(changes.chmod_change(files / "tree/fifo", 0o640)))

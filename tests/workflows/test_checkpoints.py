@@ -163,7 +163,11 @@ def test_a_checkpoint_of_another_run_is_refused(bench: Bench) -> None:
 CALLED: list[str] = []
 
 
-@takeback.action(undo=CALLED.remove, name="tests.workflows.mark")
+def unmark(word: str) -> None:
+    CALLED.remove(word)
+
+
+@takeback.action(undo=unmark, name="tests.workflows.mark")
 def mark(word: str) -> str:
     CALLED.append(word)
     return word

@@ -4,6 +4,7 @@ effect takes one durable commit instead of two."""
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from takeback.errors import InDoubt
 from takeback.model.effect import Effect
 from takeback.model.record import Draft, Kind, Record
 from takeback.model.run import Lease
@@ -28,6 +29,8 @@ class Joined:
             held = []
         try:
             return self._journal.append(lease, [*held, *drafts])[len(held) :]
+        except InDoubt:
+            raise  # both or neither are written; recovery finds out, and a second `done` would be one too many
         except BaseException:
             # The new one was refused, and with it what is true of the one before.
             self._held = held

@@ -103,7 +103,7 @@ class Action:
             often = retries if retries is not None else UNDO_RETRIES if sure else self.terms.retries
             _refuse_odd_numbers(self.name, timeout=timeout, retries=often, settles_in=settles_in)
             signature = signature_of(chosen, "An undo")
-            self._refuse_strange(chosen, signature, "undo", 1)
+            self._refuse_strange(signature, "undo", 1)
             self.way_back = Compensation(
                 chosen, signature, _probe(verify), often, timeout, honours_key, settles_in
             )
@@ -111,9 +111,7 @@ class Action:
 
         return said if function is None else said(function)
 
-    def _refuse_strange(
-        self, function: Callable[..., Any], signature: Signature, what: str, first: int
-    ) -> None:
+    def _refuse_strange(self, signature: Signature, what: str, first: int) -> None:
         """What it needs must be there when it is called; `first` are given to it in any case."""
         if first and not signature.names:
             raise Misuse(
@@ -168,7 +166,7 @@ def action(
         _refuse_unfit(found.name, terms)
         for what, asked in (("verify", terms.verify), ("expects", terms.expects)):
             if asked is not None:
-                found._refuse_strange(asked, signature_of(asked, f"A {what}"), what, 0)  # pyright: ignore[reportPrivateUsage]
+                found._refuse_strange(signature_of(asked, f"A {what}"), what, 0)  # pyright: ignore[reportPrivateUsage]
         if isinstance(undo, (IRREVERSIBLE, MANUAL)):
             _refuse_wordless(found.name, undo)
             found.way_back = undo

@@ -3,7 +3,8 @@
 import os
 import sys
 from argparse import ArgumentParser
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
@@ -12,6 +13,9 @@ from takeback.frontends.cli.opening import existing, give, nothing_recorded, not
 from takeback.frontends.cli.output import Screen, clean, full_time
 from takeback.model.effect import GATE, Effect
 from takeback.model.ids import short
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
 
 
 def _pending_arguments(parser: ArgumentParser) -> None:
@@ -67,26 +71,18 @@ def _approve_arguments(parser: ArgumentParser) -> None:
 
 
 def _approve(asked: Asked) -> int:
-    from takeback.engine.gate import challenge, refuse_undecidable
+    from takeback.engine.gate import challenge
 
     options, screen = asked.options, asked.screen
-    with existing(asked) as tb:
-        effect = tb.effect(options.id)
-        refuse_undecidable(tb.parts, effect)
-        if options.dry_run:
-            give(asked, tb, {"dry_run": True, **_proposal_json(effect)})
-            _say(screen, effect)
-            return 0
+
+    def approve(tb: "Takeback", effect: Effect) -> Effect:
         answer = options.answer
         if not answer and screen.terminal and sys.stdin.isatty():
             _say(screen, effect)
             answer = input(f'Type "{challenge(effect)}" to approve it: ')
-        decided = tb.approve(effect, by=_who(options.by), answer=answer)
-        give(asked, tb, effect_json(decided))
-        screen.say(
-            f"{short(decided.id)} {clean(decided.change.summary)}: approved; its run makes it when it asks again."
-        )
-    return 0
+        return tb.approve(effect, by=_who(options.by), answer=answer)
+
+    return _decide(asked, approve, "approved; its run makes it when it asks again")
 
 
 def _deny_arguments(parser: ArgumentParser) -> None:
@@ -95,19 +91,27 @@ def _deny_arguments(parser: ArgumentParser) -> None:
 
 
 def _deny(asked: Asked) -> int:
+    options = asked.options
+    return _decide(
+        asked,
+        lambda tb, effect: tb.deny(effect, by=_who(options.by), why=options.why),
+        "denied; nothing is called",
+    )
+
+
+def _decide(asked: Asked, decide: "Callable[[Takeback, Effect], Effect]", told: str) -> int:
     from takeback.engine.gate import refuse_undecidable
 
-    options, screen = asked.options, asked.screen
     with existing(asked) as tb:
-        effect = tb.effect(options.id)
+        effect = tb.effect(asked.options.id)
         refuse_undecidable(tb.parts, effect)
-        if options.dry_run:
+        if asked.options.dry_run:
             give(asked, tb, {"dry_run": True, **_proposal_json(effect)})
-            _say(screen, effect)
+            _say(asked.screen, effect)
             return 0
-        decided = tb.deny(effect, by=_who(options.by), why=options.why)
+        decided = decide(tb, effect)
         give(asked, tb, effect_json(decided))
-        screen.say(f"{short(decided.id)} {clean(decided.change.summary)}: denied; nothing is called.")
+        asked.screen.say(f"{short(decided.id)} {clean(decided.change.summary)}: {told}.")
     return 0
 
 
