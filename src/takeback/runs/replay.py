@@ -73,6 +73,7 @@ class History(NamedTuple):
     turns: int = 0  # how often it went on from a checkpoint
     back_to: str = ""  # the checkpoint that it is still on its way back to
     earlier: tuple[Effect, ...] = ()  # made after such a checkpoint, and still there
+    unmade: frozenset[int] = frozenset()  # steps of which there is only something proposed or aborted
 
     @property
     def last(self) -> int:
@@ -81,7 +82,8 @@ class History(NamedTuple):
 
 def history_of(journal: Journal, run: str) -> History:
     records = tuple(journal.records(run=run, kinds=_KINDS))
-    effects = tuple(one for one in journal.effects(Query(run=run)) if one.step and one.state not in _UNMADE)
+    known = tuple(one for one in journal.effects(Query(run=run)) if one.step)
+    effects = tuple(one for one in known if one.state not in _UNMADE)
     cuts = tuple((record.seq, record.body["step"]) for record in records if _is_cut(record))
 
     def counts(seq: int, step: int) -> bool:
@@ -121,6 +123,7 @@ def history_of(journal: Journal, run: str) -> History:
         len(cuts),
         back_to,
         tuple(one for one in effects if not counts(one.seq, one.step) and one.state is State.DONE),
+        frozenset(one.step for one in known if one.state in _UNMADE),
     )
 
 
