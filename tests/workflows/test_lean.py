@@ -82,8 +82,32 @@ def test_the_history_of_a_run_with_nothing_in_doubt_is_read_once(
 
     read: list[str] = []
     known = working.history_of
-    monkeypatch.setattr(working, "history_of", lambda journal, run: read.append(run) or known(journal, run))
+    monkeypatch.setattr(working, "history_of", lambda *given: read.append(given[1]) or known(*given))
 
     bench.done(counts)
 
     assert len(read) == 1
+
+
+@takeback.workflow(name="remembers")
+def remembers(run: takeback.Run) -> int:
+    return run.remember("number", lambda: 5)
+
+
+def test_a_run_without_effects_is_not_asked_about_them_when_it_begins(
+    bench: Bench, asked: list[Query]
+) -> None:
+    assert bench.done(remembers) == 5
+
+    # When it ends it is: whether something is in flight, and what could be forgotten.
+    assert len([query for query in asked if query.run]) == 2
+
+
+def test_a_lease_is_let_go_of_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    leases = type(bench.tb.store.leases)
+    known, released = leases.release, []
+    monkeypatch.setattr(leases, "release", lambda self, lease: released.append(lease) or known(self, lease))
+
+    bench.done(remembers)
+
+    assert len(released) == 1

@@ -80,9 +80,10 @@ class History(NamedTuple):
         return max(self.steps, default=0)
 
 
-def history_of(journal: Journal, run: str) -> History:
+def history_of(journal: Journal, run: str, made: bool = True) -> History:
+    """`made` says whether it may have any effects."""
     records = tuple(journal.records(run=run, kinds=_KINDS))
-    known = tuple(one for one in journal.effects(Query(run=run)) if one.step)
+    known = tuple(one for one in journal.effects(Query(run=run)) if one.step) if made else ()
     effects = tuple(one for one in known if one.state not in _UNMADE)
     cuts = tuple((record.seq, record.body["step"]) for record in records if _is_cut(record))
 
@@ -174,6 +175,7 @@ class Replay:
         )
         self.leaving: Leaving | None = None
         self._earlier = list(history.earlier)
+        self._last = history.last
         self._stopping = stopping
         self._progress = progress
 
@@ -191,7 +193,7 @@ class Replay:
         self.at += 1
         found = self.history.steps.get(self.at)
         if found is None:
-            if self.at <= self.history.last:
+            if self.at <= self._last:
                 raise self.broke(_diverged(self.run, self.at, "nothing", _shown(kind, says)))
             return None
         if (found.kind, found.asked) != (kind, asked) and not _same_command(found, kind, asked):

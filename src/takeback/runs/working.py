@@ -72,11 +72,12 @@ def _put_aside(shift: Shift, run: Run, error: Exception, words: str) -> None:
 
 
 def _carry_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None:
-    history = history_of(shift.parts.journal, run.id)
+    made = info.effects > 0  # what another worker has made of it; nobody else adds to it now
+    history = history_of(shift.parts.journal, run.id, made)
     try:
         if info.state is RunState.SUSPENDED:
             shift.parts.journal.append(run.lease, [Draft(Kind.OPEN, run.id, "", {"resumed": True})])
-        settled = _settle(shift, run, history)
+        settled = made and _settle(shift, run, history)
         if history.back_to:
             _go_back(shift, run, history.back_to)
         if history.failing is not None:
