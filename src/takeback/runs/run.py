@@ -73,6 +73,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         self._now = now
         self._keep_up = keep_up
         self._ended = False
+        self._let_go = False  # of the lease
         self._rooms: Sandbox | None = None
         self._databases: list[Sql] = []
         self._past = None if info.effects else Past()
@@ -309,6 +310,8 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     def let_go(self) -> None:
         """Whatever becomes of the run, this process has no part in it any more."""
         with self._lock:
+            if self._let_go:
+                return
             self._ended = True
             self._close_rooms()
             if self._is_a_childs_copy():
@@ -317,6 +320,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             self._close_databases()
             self._heartbeat.stop()
             self._parts.leases.release(self._lease)
+            self._let_go = True
 
     def take_back(self) -> UndoResult:
         """End the run by taking back everything that is not kept."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 ON_FAILURE = ("undo", "keep")
 STEP_SECONDS = 3600
+_ASKED = json.JSONEncoder(sort_keys=True, allow_nan=False)
 
 
 class Workflow(NamedTuple):
@@ -166,4 +167,4 @@ def _refuse_without_run(name: str, signature: "inspect.Signature") -> None:
 
 def digest_of(*asked: Any) -> str:
     """So that a step can be told from another one without keeping what it says."""
-    return hashlib.sha256(json.dumps(asked, sort_keys=True, allow_nan=False).encode()).hexdigest()[:16]
+    return hashlib.sha256(_ASKED.encode(asked).encode()).hexdigest()[:16]

@@ -28,7 +28,8 @@ class _Job:
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.work = work
-        self.over = threading.Event()
+        self.over = threading.Lock()  # held until it is over
+        self.over.acquire()
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -67,7 +68,7 @@ class Hands:
 
         job = _Job(work)
         self._hand().put(job)
-        if not job.over.wait(timeout):
+        if not job.over.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
             raise TimedOut(f"it did not come back within {timeout:g} s")
         if job.error is None:
             return job.result
@@ -94,7 +95,7 @@ class Hands:
             job = jobs.get()
             job.do()
             self._idle.append(jobs)
-            job.over.set()
+            job.over.release()
 
 
 def at_once(result: Any) -> Any:
