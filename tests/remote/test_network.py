@@ -2,12 +2,16 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+import takeback
 from examples.office import ROOT
+from takeback.storage.postgres.store import PostgresStore
 from tests.e2e.conftest import surroundings
 from tests.remote import booking
 from tests.remote.town import Line, Town, after, in_a_town
@@ -167,6 +171,72 @@ class TestTakenOver:
                 assert [one.state.value for one in tb.effects()] == ["aborted", "done"]
 
         in_a_town(postgres, swift_path, story)
+
+
+@pytest.mark.parametrize(
+    ("how", "word", "recorded"),
+    [
+        ("request lost", "intent", []),
+        ("answer lost", "intent", ["intended"]),
+        ("request lost", "done", ["intended"]),
+        ("answer lost", "done", ["done"]),
+    ],
+)
+def test_who_cannot_ask_what_became_of_an_append_is_in_doubt(
+    postgres: Postgres, swift_path: Path, how: str, word: str, recorded: list[str]
+) -> None:
+    """The server is away from then on, for longer than anybody waits. What is not known to be intended is not done."""
+
+    def story(town: Town) -> None:
+        line = town.line(2)
+        with takeback.open(line.url) as tb, tb.run("enter", on_death="keep") as run:
+            impatient(tb)
+            HOW[how](line, word)
+            with cut_when_something_is_lost(line), pytest.raises(takeback.InDoubt):
+                run.call(booking.enter, key="k")
+            with town.open() as witness:
+                assert [one.state.value for one in witness.effects()] == recorded
+            assert booking.entries("k") == (word == "done")
+            line.heal()
+            assert run.call(booking.enter, key="k") == booking.find("k")
+        town.entered_once("k")
+
+    in_a_town(postgres, swift_path, story)
+
+
+@pytest.mark.parametrize("word", ["intent", "done"])
+def test_an_answer_that_alone_is_lost_is_not_waited_for_for_ever(
+    postgres: Postgres, swift_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    """The server has heard all and says so: for the network nothing is wrong."""
+    monkeypatch.setattr("takeback.storage.postgres.answering.SILENCE", 2)
+
+    def story(town: Town) -> None:
+        line = town.line(2)
+        with takeback.open(line.url) as tb, tb.run("enter") as run:
+            line.lose_what_is_said(word)
+            assert run.call(booking.enter, key="k") == booking.find("k")
+            assert line.lost()
+        town.entered_once("k")
+
+    in_a_town(postgres, swift_path, story)
+
+
+def impatient(tb: takeback.Takeback) -> None:
+    assert isinstance(tb.store, PostgresStore)
+    tb.store.server.patience = 1
+
+
+@contextmanager
+def cut_when_something_is_lost(line: Line) -> Iterator[None]:
+    def watch() -> None:
+        line.until_something_is_lost()
+        line.cut()
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    yield
+    watching.join()
 
 
 def told(process: "subprocess.Popen[str]") -> str:

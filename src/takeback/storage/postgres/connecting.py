@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Misuse, Refused, ServerUnreachable
 from takeback.model.database import refuse_unclear, without_password
+from takeback.storage.postgres.answering import connections
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -92,7 +93,9 @@ def connect(address: Address) -> "Connection[Any]":
     said = _options_of(address.url)
     usual = {name: value for name, value in _ALIVE.items() if name not in said}
     try:
-        connection = psycopg.connect(address.url, autocommit=True, application_name="takeback store", **usual)
+        connection = connections().connect(
+            address.url, autocommit=True, application_name="takeback store", **usual
+        )
         _greet(connection, address)
     except psycopg.OperationalError as error:
         raise ServerUnreachable(
