@@ -21,6 +21,7 @@ from takeback.model.run import Lease
 from takeback.model.settings import Settings
 from takeback.runs import checkpoints
 from takeback.runs.durable import Durable, as_failed, raise_again
+from takeback.runs.names import needed_by
 from takeback.runs.replay import CHANGE, COMMAND, STATEMENT, Replay, Step
 from takeback.runs.verbs import Options
 from takeback.runs.workflow import digest_of
@@ -94,7 +95,7 @@ class Changing(Durable, ABC):
             key = f"{key}~{self._replay.history.turns}"
         terms = Terms(
             key or self._next_key(change),
-            options.needs,
+            needed_by(self._parts.journal, options.needs),
             options.checks,
             options.expects,
             agent=self.agent,
@@ -160,7 +161,8 @@ class Changing(Durable, ABC):
             self._refuse_ended()
             key = options.key or self._next_key(change)
             step, asked = self._part_of or (0, "")
-            terms = Terms(key, options.needs, agent=self.agent, step=step, asked=asked)
+            needs = needed_by(self._parts.journal, options.needs)
+            terms = Terms(key, needs, agent=self.agent, step=step, asked=asked)
             effect = hold(self._parts, self._lease, change, terms)
             if effect:
                 self._position += 1

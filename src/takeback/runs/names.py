@@ -1,6 +1,6 @@
 """From what a person types to an effect or a run: ids, unique prefixes, `@`, `@~2`, names of runs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 from takeback.errors import Misuse
@@ -43,6 +43,18 @@ def id_of(journal: Journal, what: object, noun: str = "effect") -> str:
         choices = ", ".join(short(id) for id in found)
         raise Misuse(f"{name!r} is ambiguous: {choices}.", hint="Give a few more letters.")
     return found[0]
+
+
+def needed_by(journal: Journal, names: Sequence[str]) -> tuple[str, ...]:
+    """The ids of the effects that a change says it builds on: a name that means none would protect nothing."""
+    ids = tuple(dict.fromkeys(id_of(journal, name) for name in names))
+    known = {effect.id for effect in journal.effects(Query(ids=ids, damaged_too=True))} if ids else ()
+    for id in ids:
+        if id not in known:
+            raise Misuse(
+                f"{short(id)} is a run, and a change builds on effects.", hint="`takeback log` lists them."
+            )
+    return ids
 
 
 def run_of(journal: Journal, name: str) -> RunInfo:

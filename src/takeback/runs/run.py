@@ -239,14 +239,14 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             elif error is None:
                 with self.uninterrupted():
                     self.close()
+            elif isinstance(error, AwaitingApproval) and self._info.on_death is not OnDeath.FINISH:
+                self.suspend(str(error))
             elif self._info.on_death is OnDeath.KEEP:
                 # That something of it is in doubt keeps it from ending, and the error tells more.
                 with self.uninterrupted(), suppress(InDoubt):
                     self.close()
             elif self._info.on_death is OnDeath.FINISH:
                 self._end_undo()
-            elif isinstance(error, AwaitingApproval):
-                self.suspend(str(error))
             elif isinstance(error, KeyboardInterrupt) or (self._signals and self._signals.arrived):
                 self.suspend(f"interrupted: {type(error).__name__}")
             else:
