@@ -52,4 +52,11 @@ def kept(result: Any) -> str:
         try:
             return json.dumps(result, default=str, allow_nan=False, sort_keys=True, separators=(",", ":"))
         except (TypeError, ValueError):
-            return json.dumps(str(result))
+            return json.dumps(_in_words(result))
+
+
+def _in_words(result: Any) -> str:
+    try:
+        return str(result)
+    except ValueError:  # a number with more digits than Python prints
+        return f"a {type(result).__name__} that cannot be printed"

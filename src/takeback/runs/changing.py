@@ -16,6 +16,7 @@ from takeback.errors import Drifted, Misuse, Spent, StoreBusy, Stuck, TakebackEr
 from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id
+from takeback.model.looking import refuse_inside_a_call
 from takeback.model.record import canonical
 from takeback.model.run import Lease
 from takeback.model.settings import Settings
@@ -52,6 +53,7 @@ class Changing(Durable, ABC):
     def uninterrupted(self) -> Any: ...
 
     def _change(self, build: Callable[[], Change], options: Options) -> Effect | None:
+        refuse_inside_a_call(self.id)
         with self._lock:
             self._refuse_ended()
             if self._part_of:

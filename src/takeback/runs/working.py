@@ -58,7 +58,7 @@ def work_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None:
         shift.tell(f"Run {short(run.id)} cannot go on: {words}")
         _put_aside(shift, run, error, words)
     finally:
-        run.leave()
+        run.let_go()
 
 
 def _put_aside(shift: Shift, run: Run, error: Exception, words: str) -> None:

@@ -64,7 +64,7 @@ class Hands:
 
         def work() -> Any:
             with held:
-                return context.run(function, *given, **named)
+                return at_once(context.run(function, *given, **named))
 
         job = _Job(work)
         self._hand().put(job)
@@ -96,6 +96,19 @@ class Hands:
             job.do()
             self._idle.append(jobs)
             job.over.release()
+
+
+def at_once(result: Any) -> Any:
+    """What somebody would have to await, or go through, has not happened: it is no answer."""
+    from collections.abc import AsyncGenerator, Awaitable, Generator
+
+    if isinstance(result, (Awaitable, Generator, AsyncGenerator)):
+        if close := getattr(result, "close", None):
+            close()
+        raise TypeError(
+            f"it returned a {type(result).__name__}, of which nothing has run; use asyncio.run(…) in it"
+        )
+    return result
 
 
 def under_way(name: str) -> bool:

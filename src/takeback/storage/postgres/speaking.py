@@ -4,6 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from takeback.storage.postgres.answering import exec_prepared, prepare
 from takeback.storage.postgres.connecting import driver
 
 _TUPLES_OK = 2
@@ -46,11 +47,11 @@ class Statement:
         """The rows, each column as the server sends it. `known`: what this connection has prepared."""
         speaker = connection.pgconn
         if self._name not in known:
-            prepared = speaker.prepare(self._name, self._sql)
+            prepared = prepare(speaker, self._name, self._sql)
             if prepared.status != 1:
                 raise _problem(speaker, prepared)
             known.add(self._name)
-        result = speaker.exec_prepared(self._name, values, [1] * len(values), 1)
+        result = exec_prepared(speaker, self._name, values, [1] * len(values))
         if result.status != _TUPLES_OK:
             raise _problem(speaker, result)
         columns = range(result.nfields)
