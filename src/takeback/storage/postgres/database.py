@@ -81,7 +81,7 @@ class PostgresDatabase:
     # Reading.
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        if self._writing == get_ident() and self._writer:
+        if self.writing_here and self._writer:
             with self.understood():
                 return self._rows(self._writer, sql, values)
         return self.ask(lambda session: self._rows(session, sql, values))
@@ -151,6 +151,11 @@ class PostgresDatabase:
     def plain(self) -> bool:
         """No transaction of ours is going on and nothing is held back: one statement is all there is to do."""
         return not self._writing and not any(pending() for pending in self.pending)
+
+    @property
+    def writing_here(self) -> bool:
+        """Whether this thread is in a transaction."""
+        return self._writing == get_ident()
 
     @contextmanager
     def write(self) -> Generator[Session, None, None]:

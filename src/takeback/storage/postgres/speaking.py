@@ -6,7 +6,7 @@ from typing import Any
 
 from takeback.storage.postgres.connecting import driver
 
-_TUPLES_OK = 2
+_COMMAND_OK, _TUPLES_OK = 1, 2
 _TEXT, _BYTES = 25, 17  # as the server numbers its types
 
 
@@ -42,19 +42,26 @@ class Statement:
         self._name = name.encode()
         self._sql = sql.encode()
 
-    def ask(self, connection: Any, known: set[bytes], values: Sequence[bytes | None]) -> list[list[bytes]]:
+    def ask(self, connection: Any, known: set[bytes], values: Sequence[bytes | None]) -> list[list[Any]]:
         """The rows, each column as the server sends it. `known`: what this connection has prepared."""
-        speaker = connection.pgconn
+        result = self._answer(connection.pgconn, known, values, _TUPLES_OK)
+        columns = range(result.nfields)
+        return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
+
+    def do(self, connection: Any, known: set[bytes], values: Sequence[bytes | None]) -> int:
+        """How many rows it has written. None are asked for, which spares the server to keep them."""
+        return self._answer(connection.pgconn, known, values, _COMMAND_OK).command_tuples or 0
+
+    def _answer(self, speaker: Any, known: set[bytes], values: Sequence[bytes | None], expected: int) -> Any:
         if self._name not in known:
             prepared = speaker.prepare(self._name, self._sql)
-            if prepared.status != 1:
+            if prepared.status != _COMMAND_OK:
                 raise _problem(speaker, prepared)
             known.add(self._name)
         result = speaker.exec_prepared(self._name, values, [1] * len(values), 1)
-        if result.status != _TUPLES_OK:
+        if result.status != expected:
             raise _problem(speaker, result)
-        columns = range(result.nfields)
-        return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
+        return result
 
 
 def _problem(speaker: Any, result: Any) -> Exception:

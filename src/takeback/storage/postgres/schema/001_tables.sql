@@ -14,7 +14,8 @@ CREATE TABLE takeback_store.settings (
   value bigint NOT NULL
 );
 
--- turn: locked by whoever appends or sweeps, until it commits: the chain has one end. Never holds a row.
+-- turn: locked by whoever appends or sweeps, until it commits: the chain has one end. Never holds a row. A plain append
+-- holds it in a mode that others of its kind can hold as well (the number of a record is taken once), but nobody else.
 CREATE TABLE takeback_store.turn (
   nobody integer
 );
@@ -27,8 +28,10 @@ CREATE TABLE takeback_store.records (
   run    text COLLATE "C" NOT NULL,
   effect text COLLATE "C" NOT NULL,    -- '' when the record is about the run
   token  text COLLATE "C",             -- of the append, at its first record: the same one is never taken twice
-  hash   bytea NOT NULL,               -- SHA-256 over the hash before it and everything in this row but the token
-  body   bytea NOT NULL                -- canonical JSON, deflated (takeback/storage/bodies.py)
+  hash   bytea NOT NULL,               -- SHA-256 over the hash before it and everything in this row but token, key, resource
+  body   bytea NOT NULL,               -- canonical JSON, deflated (takeback/storage/bodies.py)
+  key      text COLLATE "C",           -- of a plain record, which is listed later; NULL: it was listed with the record
+  resource text COLLATE "C"            -- of a plain intent
 );
 ALTER TABLE takeback_store.records ALTER body SET STORAGE EXTERNAL;  -- deflated already
 CREATE UNIQUE INDEX one_append_per_token ON takeback_store.records (token) WHERE token IS NOT NULL;
@@ -133,6 +136,7 @@ CREATE TABLE takeback_store.needs (
 );
 
 -- tally: how many effects are aborted, undone, kept, forgotten. Those that are done are all others that are not in flight.
+-- And `listed`: a record up to which all are listed (005_listing.sql).
 CREATE TABLE takeback_store.tally (
   name text COLLATE "C" PRIMARY KEY,
   n    bigint NOT NULL
