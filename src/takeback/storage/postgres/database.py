@@ -77,6 +77,7 @@ class PostgresDatabase:
         self._writing = 0  # the thread that is in a transaction
         self._witness: tuple[int, bytes] | None = None  # a record that was appended in it, and its hash
         self._idle: list[Session] = []
+        self._lent: list[Session] = []
 
     # Reading.
 
@@ -129,6 +130,12 @@ class PostgresDatabase:
         """A connection for whoever has to hold something; they close it."""
         self._refuse_misuse()
         return self._connected(time.monotonic() + self.patience)
+
+    def kept(self, until: float) -> Session:
+        """The same, which is closed with the store if they have not done so."""
+        session = self._borrowed(until)
+        self._lent = [one for one in self._lent if not one.connection.closed] + [session]
+        return session
 
     def shrink(self) -> None:
         """The server does that by itself."""
@@ -270,9 +277,9 @@ class PostgresDatabase:
             return
         with self.lock:
             self._closed = True
-            for session in (*self._idle, *([self._writer] if self._writer else [])):
+            for session in (*self._idle, *self._lent, *([self._writer] if self._writer else [])):
                 session.connection.close()
-            self._idle, self._writer = [], None
+            self._idle, self._lent, self._writer = [], [], None
 
     def _refuse_misuse(self) -> None:
         if os.getpid() != self._process:

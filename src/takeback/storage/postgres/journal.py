@@ -42,7 +42,7 @@ class PostgresJournal(SqlJournal):
         super().__init__(database)
         self._postgres = database
         self._now = now
-        self._plain = Plain(now)
+        self._plain = Plain(database, now)
         database.after_rollback.append(self._plain.forget)
 
     def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:

@@ -1,7 +1,8 @@
 -- Plain records (takeback/storage/postgres/plain.py) are appended by one INSERT; what they do to effects is written later,
 -- for many at once. Any other append comes after all of them are listed: so only the newest records can be unlisted.
 
--- list_plain: what the records up to the newest one, which is plain, do to the tables. Whoever calls it has the turn.
+-- list_plain: what the records up to the newest one, which is plain, do to the tables. Whoever calls it has the turn, or
+-- shares it with plain appends only.
 CREATE FUNCTION takeback_store.list_plain(newest bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   done_before bigint := coalesce((SELECT n FROM takeback_store.tally WHERE name = 'listed'), 0);
@@ -51,19 +52,18 @@ CREATE FUNCTION takeback_store.unlisted() RETURNS boolean LANGUAGE sql STABLE AS
     FROM takeback_store.records r ORDER BY r.seq DESC LIMIT 1), false)
 $$;
 
--- list_all: the same for whoever wants to read, or has appended many. Alone in its transaction it need not be on the disk
--- when it is answered: what is lost of it is made again. Tells the time.
-CREATE FUNCTION takeback_store.list_all(alone boolean) RETURNS bigint LANGUAGE plpgsql AS $$
+-- list_all: the same for whoever wants to read, or has appended many; beside plain appends, which come after what it sees.
+-- Alone in its transaction it need not be on the disk when it is answered: what is lost of it is made again.
+CREATE FUNCTION takeback_store.list_all(alone boolean) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   newest bigint;
 BEGIN
   IF alone THEN
     PERFORM set_config('synchronous_commit', 'off', true);
   END IF;
-  LOCK TABLE takeback_store.turn IN EXCLUSIVE MODE;
+  LOCK TABLE takeback_store.turn IN SHARE UPDATE EXCLUSIVE MODE;
   SELECT r.seq INTO newest FROM takeback_store.records r WHERE takeback_store.unlisted() ORDER BY r.seq DESC LIMIT 1;
   IF FOUND THEN
     PERFORM takeback_store.list_plain(newest);
   END IF;
-  RETURN takeback_store.now_us();
 END $$;
