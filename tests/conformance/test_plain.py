@@ -263,6 +263,21 @@ def test_two_who_append_at_once_take_turns(office: Office) -> None:
     assert not list(other.journal.check())
 
 
+def test_who_may_only_read_sees_what_is_listed_and_finds_nothing_wrong(office: Office) -> None:
+    desk = office.desk()
+    lease = desk.open("run")
+    desk.make(lease, "e")
+    desk.ids()
+    desk.journal.append(lease, [intending("f", "run")])
+    looking = office.desk()
+    looking.database.read_only = True
+    assert looking.ids() == ["e"]
+    assert not list(looking.journal.check())
+    assert desk.waiting() == [4]
+    office.scene.behind_its_back("UPDATE effects SET state = 'stuck' WHERE id = 'e'")
+    assert len(list(looking.journal.check())) == 1
+
+
 def test_what_was_rolled_back_is_forgotten(office: Office) -> None:
     desk = office.desk()
     lease = desk.open("run")

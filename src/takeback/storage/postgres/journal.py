@@ -29,6 +29,11 @@ _KNOWS_KEY = (
     "SELECT EXISTS (SELECT 1 FROM effects WHERE key = ? AND key <> ''),"
     " CASE WHEN unlisted() THEN (SELECT seq FROM records ORDER BY seq DESC LIMIT 1) END"
 )
+# Of effects that are not listed, where nobody can do that.
+_WAITING = (
+    "SELECT effect FROM records WHERE effect <> '' AND seq > coalesce((SELECT n FROM tally WHERE name = 'listed'), 0)"
+    " AND seq > coalesce((SELECT seq FROM records WHERE key IS NULL ORDER BY seq DESC LIMIT 1), 0)"
+)
 _NUMBER = struct.Struct("!q")
 _ONCE = (Kind.INTENT, Kind.DONE, Kind.ABORT)  # what an effect can do but once tells whether it was done
 _FACTS = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -136,7 +141,10 @@ class PostgresJournal(SqlJournal):
 
         with suppress(TakebackError):  # whatever keeps it from being listed is among the findings
             self._list()
-        return check_records(self._postgres)
+        waiting = self._postgres.read(_WAITING) if self._postgres.read_only else []
+        for finding in check_records(self._postgres):
+            if not any(finding.startswith(f"Effect {effect} ") for (effect,) in waiting):
+                yield finding
 
     def _list(self) -> None:
         """The tables tell of every record before they are read; on a replica, of what was listed where it is one of."""

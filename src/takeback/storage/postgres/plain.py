@@ -43,8 +43,8 @@ _COLUMNS = (
 
 @cache
 def _inserting(births: str) -> Statement:
-    """For so many records: `b` begins an effect, `o` is any other. Its locks are taken before it looks at anything: nobody who
-    changes the lease, or has the turn, is between what it sees and what it writes."""
+    """For so many records: `b` begins an effect, `o` is any other. Its locks are taken before it looks at anything:
+    nobody who changes the lease, or has the turn, is between what it sees and what it writes."""
     first = _COMMON + 1
     rows = [
         [f"${first + len(_COLUMNS) * n + m}::{kind}" for m, kind in enumerate(_COLUMNS)]

@@ -14,10 +14,9 @@ CREATE TABLE takeback_store.settings (
   value bigint NOT NULL
 );
 
--- turn: locked by whoever appends or sweeps, until it commits: the chain has one end. Never holds a row. A plain append
--- holds it in a mode that others of its kind can hold as well (the number of a record is taken once), but nobody else.
+-- turn: locked by whoever appends or sweeps, until it commits: the chain has one end. Never holds a row.
 CREATE TABLE takeback_store.turn (
-  nobody integer
+  nobody integer  -- a plain append "updates" it, and so locks it in a mode that only its like can share (plain.py)
 );
 
 -- records: the journal itself, append-only and hash-chained. Every projection can be made anew from it.
