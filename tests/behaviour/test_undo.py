@@ -255,6 +255,16 @@ def test_what_needs_an_effect_blocks_its_undo(scene: Scene) -> None:
     assert refused.value.blockers == (house.id,)
 
 
+def test_what_it_needs_may_be_named_by_a_few_letters_and_must_be_there(scene: Scene) -> None:
+    ground = scene.write("ground", "1")
+    house = scene.write("house", "2", needs=[ground.id[:8]])
+    assert house.needs == (ground.id,)
+    for wrong in ("nosuch", ground.run):
+        with pytest.raises(takeback.Misuse):
+            scene.write("roof", "3", needs=[wrong])
+    assert scene.text("roof") is None
+
+
 def test_two_agents_in_one_directory_do_not_undo_each_other(scene: Scene) -> None:
     mine = scene.write("mine", "1", agent="one")
     scene.write("yours", "2", agent="two")

@@ -71,8 +71,9 @@ def test_it_is_called_once_by_the_run_that_asked(tb: takeback.Takeback) -> None:
         tb.approve(effect, by="bea", answer="cannot be undone")
 
 
-def test_a_run_that_waits_for_a_person_can_be_gone_on_with(tb: takeback.Takeback) -> None:
-    with pytest.raises(takeback.AwaitingApproval), tb.run("write") as run:
+@pytest.mark.parametrize("on_death", ["undo", "keep"])
+def test_a_run_that_waits_for_a_person_can_be_gone_on_with(tb: takeback.Takeback, on_death: str) -> None:
+    with pytest.raises(takeback.AwaitingApproval), tb.run("write", on_death=on_death) as run:
         run.call(send_mail, "anna")
     assert tb.runs()[0].state == "suspended"
     (effect,) = tb.pending()

@@ -10,6 +10,7 @@ import pytest
 
 import takeback
 from takeback.model.effect import State
+from takeback.runs.heartbeat import Heartbeat
 from tests.calls.test_actions import command
 
 WORLD: list[str] = []
@@ -160,3 +161,41 @@ def test_a_module_that_begins_a_run_when_it_is_imported_is_stopped(
         told = command(tb, "undo", "@")
         assert told.code == 5 and "imported" in told.err, told
     assert Path("made").read_text() == "made\n"
+
+
+@takeback.action(name="tests.slow", expects=lambda: WORLD.append("looked") is None, undo=see, timeout=7)
+def slow(*, key: str) -> Any:
+    WORLD.append("called")
+
+
+def test_the_lease_is_looked_at_once_more_right_before_the_call(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked before it, and the intent, may have taken any time."""
+    outlast = Heartbeat.outlast
+
+    def told(self: Heartbeat, seconds: float) -> None:
+        WORLD.append(f"held for {seconds:g}")
+        outlast(self, seconds)
+
+    monkeypatch.setattr(Heartbeat, "outlast", told)
+    with takeback.open(store) as tb, tb.run("buy") as run:
+        run.call(slow)
+    assert WORLD == ["held for 7", "looked", "held for 7", "called"]
+
+
+@pytest.mark.parametrize("error", [takeback.LeaseLost, takeback.Unavailable])
+def test_who_does_not_hold_the_lease_any_more_when_it_is_about_to_call_does_not(
+    store: Path, monkeypatch: pytest.MonkeyPatch, error: type[takeback.TakebackError]
+) -> None:
+    def taken(self: Heartbeat, seconds: float) -> None:
+        if "looked" in WORLD:
+            raise error("It was away.")
+
+    monkeypatch.setattr(Heartbeat, "outlast", taken)
+    with takeback.open(store) as tb:
+        run = tb.run("buy", on_death="keep")
+        with pytest.raises(takeback.LeaseLost, match="It was away"):
+            run.call(slow)
+        assert [one.state for one in tb.effects()] == [State.INTENDED]  # whoever has the run settles it
+    assert WORLD == ["looked"]

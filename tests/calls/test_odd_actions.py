@@ -123,6 +123,19 @@ def test_a_function_that_wants_to_end_the_process_is_only_one_that_did_not_answe
         tb.settle(other, False)
 
 
+def test_two_actions_of_one_name_are_refused_before_the_second_is_called(store: Path) -> None:
+    one = takeback.action(undo=lambda receipt: None, name="tests.twin")(plain)
+    other = takeback.action(undo=lambda receipt: None, name="tests.twin")(ends.function)
+    with takeback.open(store) as tb, tb.run("odd") as run:
+        assert run.call(one, 5) == 5
+        with pytest.raises(takeback.Misuse, match="Two actions have the name"):
+            run.call(other)
+        assert (
+            run.call(takeback.action(undo=lambda receipt: None, name="tests.twin")(plain), 6) == 6
+        )  # its module was loaded again
+        assert len(tb.effects()) == 2
+
+
 def test_a_store_of_another_kind_is_refused() -> None:
     with pytest.raises(takeback.Misuse, match="mysql"):
         takeback.open("mysql://x/y")

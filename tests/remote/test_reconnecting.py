@@ -1,8 +1,11 @@
 """A connection that is cut, a server that is restarted: no record twice, and none that was told and is not there."""
 
 import os
+import signal
 import threading
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +15,10 @@ from takeback.model.run import Lease
 from takeback.storage.postgres.store import PostgresStore, open_remote
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
+from takeback.testing.fakes import closing as closing_run
 from takeback.testing.fakes import ending, intending, opening, submitting
 from tests.servers.postgres import PgDatabase, Postgres
+from tests.servers.process import children, wait_until
 from tests.servers.wire import Wire
 
 LASTS = 60_000_000
@@ -164,6 +169,62 @@ def test_what_was_sent_and_cannot_be_asked_for_is_in_doubt(store: PostgresStore,
     wire.close_after = True
     with pytest.raises(InDoubt):
         store.journal.append(lease, [intending("the-effect", "run")])
+
+
+@pytest.fixture
+def impatient(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> PostgresStore:
+    monkeypatch.setattr("takeback.storage.postgres.answering.SILENCE", 1)
+    return store
+
+
+def test_a_process_of_the_server_that_is_stopped_appends_nothing_when_it_goes_on(
+    impatient: PostgresStore, pg_database: PgDatabase
+) -> None:
+    """It has got what it was sent; it was not waited for, and has then been asked again by another way."""
+    store, lease = impatient, open_run(impatient)
+    asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'takeback store' AND datname = %s"
+    with closing(pg_database.connect()) as witness:
+        for draft in (intending("e", "run"), ending("e", "run"), closing_run("run")):
+            stopped = [pid for (pid,) in witness.execute(asked, (pg_database.name,))]
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            (record,) = store.journal.append(lease, [draft])
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+            wait_until(lambda: not _all_there(witness, stopped), "it has read all it was sent")  # noqa: B023
+            assert list(store.journal.records(after=record.seq - 1)) == [record]
+    assert kinds(store) == [Kind.OPEN, Kind.INTENT, Kind.DONE, Kind.CLOSE]
+
+
+def _all_there(witness: Any, pids: list[int]) -> bool:
+    """Whoever serves a connection that was given up ends when it finds that out, after all that it was sent before."""
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY(%s)"
+    return witness.execute(asked, (pids,)).fetchone()[0] == len(pids)
+
+
+def test_a_server_that_hears_and_says_nothing_is_not_waited_for_for_ever(
+    pg_database: PgDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("takeback.storage.postgres.answering.SILENCE", 1)
+    store = open_remote(f"{pg_database.url}?connect_timeout=2", os.fspath(tmp_path / "beside"), "")
+    lease = open_run(store)
+    store.server.patience = 0.3
+    family = [pg_database.server.pid, *children(pg_database.server.pid)]
+    for pid in family:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(InDoubt):
+            store.journal.append(lease, [intending("e", "run")])
+        with pytest.raises(Unavailable):
+            list(store.journal.runs())
+        with pytest.raises(Unavailable):
+            store.leases.renew(lease, 0, LASTS)
+    finally:
+        for pid in family:
+            os.kill(pid, signal.SIGCONT)
+    store.server.patience = 30
+    store.leases.renew(lease, 0, LASTS)
+    store.close()
 
 
 def test_threads_share_a_store(store: PostgresStore) -> None:

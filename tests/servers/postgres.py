@@ -68,7 +68,7 @@ class Postgres(Server):
     ) -> None:
         super().__init__(directory, settings)
         self.programs = programs
-        self._template = template
+        self.template = template
         copy(template, directory / "data")
 
     @property
@@ -144,7 +144,7 @@ class Postgres(Server):
         of one cluster and say the same of themselves (`system_identifier`), except a `fresh` one."""
         self._made += 1
         place = self.directory.with_name(f"{self.directory.name}-{self._made}")
-        template = made(self.programs, place, "own") if fresh else self._template
+        template = made(self.programs, place, "own") if fresh else self.template
         server = Postgres(self.programs, place / "server", template, settings)
         try:
             server.start()

@@ -58,9 +58,9 @@ def free_port() -> int:
     raise AssertionError("no free port in 200 trials")
 
 
-def wait_until(true: Callable[[], bool], what: str) -> None:
+def wait_until(true: Callable[[], bool], what: str, most: float = LIMIT) -> None:
     """Looked at again and again: nobody tells when a process of another has come so far."""
-    end, pause = time.monotonic() + LIMIT, threading.Event()
+    end, pause = time.monotonic() + most, threading.Event()
     while not true():
         assert time.monotonic() < end, f"in vain: {what}"
         pause.wait(0.01)

@@ -1,14 +1,16 @@
 """From what a person types to an effect or a run: ids, unique prefixes, `@`, `@~2`, names of runs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 from takeback.errors import Misuse
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
+from takeback.model.record import canonical
 from takeback.model.run import RunInfo
 from takeback.storage.protocols import Journal, Query
 
+LONGEST_KEY = 1_000
 _HAPPENED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK)
 
 
@@ -43,6 +45,28 @@ def id_of(journal: Journal, what: object, noun: str = "effect") -> str:
         choices = ", ".join(short(id) for id in found)
         raise Misuse(f"{name!r} is ambiguous: {choices}.", hint="Give a few more letters.")
     return found[0]
+
+
+def refuse_odd_key(key: object) -> None:
+    """As long and as plain as every store can look it up."""
+    if not isinstance(key, str):
+        raise Misuse(f"A key is text, not {key!r}.", hint='For example key="order-42".')
+    if len(canonical(key)) > LONGEST_KEY or "\0" in key:
+        raise Misuse(
+            f"A key has at most {LONGEST_KEY:,} bytes, none of them zero.", hint='For example key="order-42".'
+        )
+
+
+def needed_by(journal: Journal, names: Sequence[str]) -> tuple[str, ...]:
+    """The ids of the effects that a change says it builds on: a name that means none would protect nothing."""
+    ids = tuple(dict.fromkeys(id_of(journal, name) for name in names))
+    known = {effect.id for effect in journal.effects(Query(ids=ids, damaged_too=True))} if ids else ()
+    for id in ids:
+        if id not in known:
+            raise Misuse(
+                f"{short(id)} is a run, and a change builds on effects.", hint="`takeback log` lists them."
+            )
+    return ids
 
 
 def run_of(journal: Journal, name: str) -> RunInfo:

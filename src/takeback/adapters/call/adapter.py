@@ -11,7 +11,17 @@ from takeback.adapters.call.finding import Actions
 from takeback.adapters.call.processes import Processes
 from takeback.adapters.call.signature import KEY, bound, fitting
 from takeback.adapters.protocol import Assessment, Receipt, Traits
-from takeback.errors import ActionMissing, ByHand, DidNotHappen, InDoubt, Misuse, NoRemedy, Refused
+from takeback.errors import (
+    ActionMissing,
+    ByHand,
+    DidNotHappen,
+    InDoubt,
+    LeaseLost,
+    Misuse,
+    NoRemedy,
+    Refused,
+    Unavailable,
+)
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -27,9 +37,12 @@ BACK_OFF = 0.1  # seconds before the second try; each further one waits twice as
 
 def call_change(action: Action, given: tuple[Any, ...], named: dict[str, Any]) -> Change:
     arguments = bound(action.function, given, named)
-    for name, value in arguments.items():
-        as_json(value, f"The argument {name}")
-    text = as_json(arguments, "The arguments")
+    try:
+        text = as_json(arguments, "The arguments")
+    except Misuse:
+        for name, value in arguments.items():
+            as_json(value, f"The argument {name}")  # says which one
+        raise
     shown = ", ".join(f"{name}={_short(value)}" for name, value in arguments.items())
     summary = f"call {action.name.rpartition(':')[2]}({shown})"
     args = {"action": action.name, "arguments": text, "home": [action.module, action.where, action.script]}
@@ -121,6 +134,7 @@ class CallAdapter:
         named = arguments_of(effect)
         if KEY in action.signature.names or action.signature.open:
             named[KEY] = effect.key
+        self._hold_before(effect, terms.timeout)
         for tries in range(terms.retries + 1):
             try:
                 return Receipt(
@@ -141,6 +155,20 @@ class CallAdapter:
             time.sleep(min(BACK_OFF * 2**tries, MOST))
             self._processes.hold(effect.run, terms.timeout)
         raise AssertionError("unreachable")
+
+    def _hold_before(self, effect: Effect, seconds: float) -> None:
+        """The intent may have taken long, or what was asked before it: whoever takes the run over once our lease has
+        ended must find that we have, too."""
+        try:
+            self._processes.hold(effect.run, seconds)
+        except LeaseLost:
+            raise
+        except Unavailable as error:
+            raise LeaseLost(
+                f"{effect.change.summary} was not called, because its run could not be held: {error}",
+                hint="Nothing was begun; trying again is safe.",
+                effect=effect.id,
+            ) from error
 
     def _may_try_again(self, effect: Effect, action: Action) -> bool:
         if self._asker.may_be_under_way(effect):

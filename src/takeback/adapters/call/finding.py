@@ -7,7 +7,7 @@ from types import ModuleType
 
 from takeback.adapters.call.action import Action
 from takeback.adapters.call.scripts import refuse_busy
-from takeback.errors import ActionMissing
+from takeback.errors import ActionMissing, Misuse
 from takeback.model.looking import LOOKING
 
 
@@ -16,6 +16,13 @@ class Actions:
         self._seen: dict[str, Action] = {}
 
     def see(self, action: Action) -> None:
+        """The newest of a name; a module that was loaded again has made its actions anew."""
+        before = self._seen.get(action.name)
+        if before is not None and _home(before) != _home(action):
+            raise Misuse(
+                f"Two actions have the name {action.name}: {_home(before)} and {_home(action)}.",
+                hint="Give each a name of its own: whoever undoes a call finds its action by name.",
+            )
         self._seen[action.name] = action
 
     def find(self, name: str, module: str, where: str, script: bool = False) -> Action:
@@ -33,8 +40,11 @@ class Actions:
                 # Whatever goes wrong while someone's module is loaded; it is told, and other modules are tried.
                 trouble = trouble or f"{one} cannot be imported ({type(error).__name__}: {error})"
                 continue
-            for found in _actions_in(loaded):
-                self.see(found)
+            try:
+                for found in _actions_in(loaded):
+                    self.see(found)
+            except Misuse as error:
+                raise ActionMissing(f"{error} Nothing was called.", hint=error.hint) from error
             if name in self._seen:
                 return self._seen[name]
             trouble = trouble or f"{one} has no action of that name any more"
@@ -43,6 +53,10 @@ class Actions:
             hint=f"Make {module or 'its module'} importable (PYTHONPATH), or name the module that has it now: "
             "TAKEBACK_ACTIONS=package.module takeback …; nothing was called.",
         )
+
+
+def _home(action: Action) -> str:
+    return f"{action.module}:{action.function.__qualname__}"
 
 
 def _further() -> Sequence[str]:

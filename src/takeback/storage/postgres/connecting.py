@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Misuse, Refused, ServerUnreachable
 from takeback.model.database import refuse_unclear, without_password
+from takeback.storage.postgres.answering import connections
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -24,8 +25,14 @@ _FIRST = (
     " set tcp_keepalives_idle = 10; set tcp_keepalives_interval = 5; set tcp_keepalives_count = 3;"
     " select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'"
 )
-# A server that has vanished is noticed, however quiet it is.
-_ALIVE = {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 15_000}
+# A server that has vanished is noticed, however quiet it is; what the address says of this counts more.
+_ALIVE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 5,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
 
 
 class Address(NamedTuple):
@@ -83,10 +90,13 @@ def driver() -> Any:
 def connect(address: Address) -> "Connection[Any]":
     """Each statement is its own transaction unless one is begun by name."""
     psycopg = driver()
+    said = _options_of(address.url)
+    usual = {name: value for name, value in _ALIVE.items() if name not in said}
     try:
-        connection = psycopg.connect(
-            address.url, autocommit=True, connect_timeout=10, application_name="takeback store", **_ALIVE
+        connection = connections().connect(
+            address.url, autocommit=True, application_name="takeback store", **usual
         )
+        _greet(connection, address)
     except psycopg.OperationalError as error:
         raise ServerUnreachable(
             f"The store at {address.shown} cannot be reached: {first_line(error)}",
@@ -98,14 +108,24 @@ def connect(address: Address) -> "Connection[Any]":
             f"The address of the store is not understood: {first_line(error).partition(chr(34))[0].rstrip(': ')}.",
             hint="postgresql://user@host/name; % is written as %25 in a password.",
         ) from None
-    if connection.info.server_version < OLDEST:
-        version = connection.info.server_version // 10000
-        connection.close()
-        raise Refused(
-            f"This is PostgreSQL {version}; a store needs 14 or newer.", hint="Nothing was changed."
-        )
-    connection.execute(_FIRST.format(schema=address.schema, lock=LOCK_SECONDS).encode())
     return connection
+
+
+def _options_of(url: str) -> set[str]:
+    return {pair.partition("=")[0] for pair in url.partition("?")[2].split("&")}
+
+
+def _greet(connection: "Connection[Any]", address: Address) -> None:
+    try:
+        if connection.info.server_version < OLDEST:
+            version = connection.info.server_version // 10000
+            raise Refused(
+                f"This is PostgreSQL {version}; a store needs 14 or newer.", hint="Nothing was changed."
+            )
+        connection.execute(_FIRST.format(schema=address.schema, lock=LOCK_SECONDS).encode())
+    except BaseException:
+        connection.close()
+        raise
 
 
 def first_line(error: Any) -> str:

@@ -262,7 +262,11 @@ class PostgresDatabase:
                         session.connection.close()
                         self._writer = None
                     if not is_lost(error):
-                        raise translated(error, run) from error
+                        # Whoever asks again is told first whether it was taken before; if it came that far.
+                        known = not again or (error.sqlstate or "")[:2] in ("TB", "23")
+                        raise (translated(error, run) if known else in_doubt()) from error
+                    if again and time.monotonic() >= until:
+                        raise in_doubt() from error
                     again = True
                 except BaseException:
                     # Interrupted in the middle: the answer to this must not be taken for that of the next.

@@ -4,6 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from takeback.storage.postgres.answering import exec_prepared, prepare
 from takeback.storage.postgres.connecting import driver
 
 _COMMAND_OK, _TUPLES_OK = 1, 2
@@ -76,14 +77,14 @@ class Statement:
 
     def _answer(self, speaker: Any, known: set[bytes], values: Sequence[bytes | None], expected: int) -> Any:
         self._prepare(speaker, known)
-        result = speaker.exec_prepared(self._name, values, [1] * len(values), 1)
+        result = exec_prepared(speaker, self._name, values, [1] * len(values))
         if result.status != expected:
             raise _problem(speaker, result)
         return result
 
     def _prepare(self, speaker: Any, known: set[bytes]) -> None:
         if self._name not in known:
-            prepared = speaker.prepare(self._name, self._sql)
+            prepared = prepare(speaker, self._name, self._sql)
             if prepared.status != _COMMAND_OK:
                 raise _problem(speaker, prepared)
             known.add(self._name)

@@ -301,6 +301,11 @@ BEGIN
         WHERE e.id = effects[1] AND r.body = kept[1];  -- whoever took the run over may have ended it otherwise
     END IF;
     IF FOUND THEN
+      -- Who hears of an intent too late must not act on it: whoever has the run now has settled it.
+      IF 'intent' = ANY (kinds) AND NOT EXISTS (SELECT 1 FROM takeback_store.leases l
+          WHERE l.run = lease_run AND l.generation = lease_generation AND l.pid <> 0) THEN
+        RAISE EXCEPTION 'lease lost' USING ERRCODE = 'TB001';
+      END IF;
       SELECT min(r.at), string_agg(r.hash, '' ORDER BY r.seq) INTO made_at, hashes FROM takeback_store.records r
         WHERE r.seq >= first_seq AND r.seq < first_seq + cardinality(kinds);
       RETURN;
