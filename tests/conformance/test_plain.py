@@ -1,6 +1,7 @@
 """Plain records in PostgreSQL: one INSERT each, listed later as they would have been at once, whoever does it."""
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -236,6 +237,33 @@ def test_nobody_takes_a_run_over_while_a_plain_record_is_on_its_way(office: Offi
         away.execute("rollback")
     desk.make(lease, "g")
     assert desk.ids() == ["e", "f", "g"]
+
+
+def test_who_waited_for_the_turn_looks_at_the_lease_after_that(office: Office) -> None:
+    desk = office.desk()
+    lease = desk.open("run")
+    for number in range(6):  # until the server keeps its plan
+        desk.make(lease, f"e{number}")
+    raised: list[BaseException] = []
+
+    def append() -> None:
+        try:
+            desk.make(lease, "late")
+        except LeaseLost as error:
+            raised.append(error)
+
+    waiting = "SELECT 1 FROM pg_locks WHERE relation = 'turn'::regclass AND NOT granted"
+    with psycopg.connect(office.scene.server.url, autocommit=True) as other:
+        other.execute("set search_path = takeback_store")
+        other.execute("begin; lock table turn in share mode")
+        thread = threading.Thread(target=append)
+        thread.start()
+        wait_until(lambda: bool(office.rows(waiting)), "the append waits for the turn")
+        other.execute("update leases set generation = generation + 1, pid = 7")
+        other.execute("commit")
+        thread.join()
+    assert len(raised) == 1
+    assert len(desk.ids()) == 6
 
 
 def test_two_who_append_at_once_take_turns(office: Office) -> None:
