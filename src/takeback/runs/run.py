@@ -60,6 +60,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         settings: Settings,
         now: Callable[[], int],
         keep_up: Callable[[str], None] = lambda run: None,
+        begun: int = 0,
     ) -> None:
         self._parts = parts
         self._info = info
@@ -69,10 +70,11 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         self._position = info.effects - awaiting(parts, info)
         self._since_checkpoint = 0
         self._signals: Interruptions | None = None
-        self._heartbeat = Heartbeat(parts.leases, lease, now, settings.lease_seconds * 1_000_000)
+        self._heartbeat = Heartbeat(parts.leases, lease, now, settings.lease_seconds * 1_000_000, begun=begun)
         self._now = now
         self._keep_up = keep_up
         self._ended = False
+        self._left = False  # nobody holds it for us any more
         self._rooms: Sandbox | None = None
         self._databases: list[Sql] = []
         self._past = None if info.effects else Past()
@@ -311,7 +313,9 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             self._stop_watching()
             self._close_databases()
             self._heartbeat.stop()
-            self._parts.leases.release(self._lease)
+            if not self._left:
+                self._parts.leases.release(self._lease)
+                self._left = True
 
     def take_back(self) -> UndoResult:
         """End the run by taking back everything that is not kept."""

@@ -76,14 +76,16 @@ def _carry_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None
     try:
         if info.state is RunState.SUSPENDED:
             shift.parts.journal.append(run.lease, [Draft(Kind.OPEN, run.id, "", {"resumed": True})])
-        _settle(shift, run, history)
+        if info.effects:  # of a run that has done nothing yet nothing can be in doubt
+            _settle(shift, run, history)
         if history.back_to:
             _go_back(shift, run, history.back_to)
         if history.failing is not None:
             _fail(shift, run, workflow, history.failing)
             return
-        # Again: what was in doubt is known now.
-        history = history_of(shift.parts.journal, run.id)
+        if info.effects:
+            # Again: what was in doubt is known now.
+            history = history_of(shift.parts.journal, run.id)
         _call(shift, run, workflow, history)
     except Leaving as leaving:
         run.suspend_workflow(leaving)
