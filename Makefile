@@ -101,7 +101,7 @@ wheel-smoke: dev-ready ## build the wheel, install it alone in a fresh environme
 
 .PHONY: clean
 clean: ## remove what the other targets made
-	@rm -rf .venv .venv.lock dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .venv-peers .venv.lock dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: run-ready sql-ready dev-ready bench-ready long-ready

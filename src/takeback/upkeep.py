@@ -67,7 +67,7 @@ class Upkeep(ABC):
 
     def needs_recovery(self) -> bool:
         """Whether a dead process left something; cheap, asked each time a store is opened."""
-        if self.store.read_only or self.store.suspect():
+        if self.store.read_only or self.store.suspect() or self.store.retired:
             return False
         return something_left(self.store.journal, self.store.leases_at_home, now())
 
@@ -152,14 +152,16 @@ class Upkeep(ABC):
         if keep_up(self.parts, self.store.settings, now(), size, ended, self._held):
             self.sweep()
 
-    def copy_to(self, path: str, *, blobs: str = "") -> "Copied":
+    def copy_to(self, path: str, *, blobs: str = "", backup: bool = False) -> "Copied":
         """A copy of this store, at a directory or a `postgresql://` address where there is none yet. Nobody writes to
-        this one meanwhile; an interrupted copy is gone on with when the same is asked for again."""
+        this one meanwhile; an interrupted copy is gone on with when the same is asked for again. Afterwards this store
+        takes nothing new, because what is unfinished must not go on in two places; of a `backup` that holds for the
+        copy."""
         from takeback.storage.copying import copy_store
 
         target = open_store(path, now, blobs, copying=self.store.name)
         try:
-            return copy_store(self.store, target)
+            return copy_store(self.store, target, backup)
         finally:
             target.close()
 

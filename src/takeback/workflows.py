@@ -15,7 +15,7 @@ from takeback.model.plain import as_json
 from takeback.model.plan import UndoResult
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import NEVER, Lease, OnDeath, RunInfo, RunState
-from takeback.runs.names import name_of, run_of
+from takeback.runs.names import name_of, refuse_odd_key, run_of
 from takeback.runs.spent import BACK
 from takeback.runs.workflow import Workflow, arguments_of, refuse_unfindable
 from takeback.storage.process import myself
@@ -64,6 +64,7 @@ class Workflows(Upkeep):
                 raise Misuse(
                     f"The {what} of a run is text, not {given!r}.", hint=f'For example {what}="deploy-42".'
                 )
+        refuse_odd_key(key)
         name = name or workflow.rpartition(":")[2]
         body = {
             "name": name,

@@ -26,7 +26,7 @@ FEW, MANY = 1_000, 1_000_000
 
 def measure(wishes: Wishes) -> Table:
     batch = 5 if wishes.quick else BATCH
-    with _server(wishes) as database:
+    with server(wishes) as database:
         store = open_remote(database.url, os.path.join(wishes.directory, "beside"), "")
         raw = psycopg.connect(database.url, autocommit=True)
         raw.execute(
@@ -136,7 +136,7 @@ def _claim(store: PostgresStore, wishes: Wishes) -> float:
 
 
 @contextmanager
-def _server(wishes: Wishes) -> Iterator[servers.PgDatabase]:
+def server(wishes: Wishes) -> Iterator[servers.PgDatabase]:
     programs = servers.of_the_system()
     if programs is None:
         raise SystemExit("The numbers of PostgreSQL need postgresql-15: tools/set-up installs it.")

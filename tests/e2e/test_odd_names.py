@@ -71,9 +71,19 @@ def test_an_empty_store_is_no_store_and_an_empty_variable_is_no_variable(
 ) -> None:
     for words in (("log", "--store", ""), ("--store=", "log")):
         said = takeback(*words)
-        assert (said.code, said.err.splitlines()[0]) == (2, "error: --store names no place.")
+        assert (said.code, said.err.splitlines()[0]) == (2, "error: --store is empty.")
     told = takeback.done("status", "--json", TAKEBACK_STORE="").json
     assert told["store"] == str(private_surroundings / "state" / "takeback")
+
+
+def test_an_empty_option_is_not_one_that_was_left_away(takeback: CommandLine, world: World) -> None:
+    """As of a shell variable that was never set: nothing else may be taken back instead."""
+    takeback.done("write", "a.txt", input="mine")
+    for words in (("undo", "--run", ""), ("undo", "--run="), ("undo", "--to", ""), ("log", "--agent", "")):
+        said = takeback(*words)
+        option = words[1].rstrip("=")
+        assert (said.code, said.err.splitlines()[0]) == (2, f"error: {option} is empty.")
+    assert (world / "a.txt").read_text() == "mine"
 
 
 def test_a_hint_for_a_store_of_any_bytes_can_be_pasted(takeback: CommandLine, world: World) -> None:

@@ -129,6 +129,54 @@ def test_an_interrupted_copy_is_of_no_use_until_it_is_gone_on_with(
     assert picture(target) == picture(os.fspath(place / "first"))
 
 
+@pytest.mark.parametrize("to_server", [True, False])
+@pytest.mark.parametrize("backup", [True, False])
+def test_only_one_of_the_two_takes_anything_new(
+    place: Path, pg_database: PgDatabase, to_server: bool, backup: bool
+) -> None:
+    first, second = os.fspath(place / "first"), os.fspath(place / "second")
+    source, target = (first, pg_database.url) if to_server else (pg_database.url, second)
+    filled(source, place / "world")
+    with takeback.open(source) as early:
+        run = early.run("open all the time", on_death="keep")
+        with takeback.open(source) as tb:
+            tb.copy_to(target, backup=backup)
+        used, retired = (source, target) if backup else (target, source)
+        if backup:
+            run.write(place / "world" / "mine", "still in use")
+        else:
+            refuses_all_that_is_new(early, place / "world")
+            with pytest.raises(Refused, match="takes nothing new"):
+                run.write(place / "world" / "mine", "x")
+            assert not (place / "world" / "mine").exists()
+        run.leave()
+    with takeback.open(retired) as tb:
+        refuses_all_that_is_new(tb, place / "world")
+        assert tb.store.retired
+        with pytest.raises(Refused, match="takes nothing new"):
+            tb.copy_to(os.fspath(place / "third"))
+        tb.store.reopen()
+    for store in (used, retired):
+        with takeback.open(store) as tb, tb.run("new") as run:
+            run.write(place / "world" / "new", f"by {store}")
+            assert not tb.store.retired
+
+
+def refuses_all_that_is_new(tb: takeback.Takeback, world: Path) -> None:
+    before = len(list(tb.store.journal.records()))
+    done = next(one for one in tb.effects(path=world / "tree") if one.state == "done")
+    for act in (
+        lambda: tb.run("another"),
+        lambda: tb.undo(done),
+        lambda: tb.signal("waiting", "paid"),
+        lambda: tb.store.leases.claim(_me(), 1 << 61, 60_000_000, ("deploy",)),
+    ):
+        with pytest.raises(Refused, match="takes nothing new"):
+            act()
+    assert len(list(tb.store.journal.records())) == before
+    assert not (world / "tree").exists()
+
+
 def _killed(*_: object) -> None:
     raise KeyboardInterrupt
 

@@ -36,6 +36,7 @@ class Status(NamedTuple):
     in_doubt: tuple[Effect, ...]  # calls of which nobody knows whether they happened
     settings: Settings
     suspect: bool
+    retired: str  # what became of a store that takes nothing new
     read_only: bool
     attention: tuple[RunInfo, ...]  # runs of workflows that cannot go on without a person
     unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker takes
@@ -75,6 +76,7 @@ def look(store: Store, size: int, now: int) -> Status:
         unfinished=as_they_stand(store, unfinished),
         settings=store.settings,
         suspect=store.suspect(),
+        retired=store.retired,
         read_only=store.read_only,
         attention=tuple(info for info in unfinished if needs_attention(info)),
         unclaimed=tuple(
@@ -146,5 +148,6 @@ def status_json(status: Status) -> dict[str, Any]:
         "unclaimed": [info.id for info in status.unclaimed],
         "settings": status.settings._asdict(),
         "suspect": status.suspect,
+        "retired": status.retired,
         "read_only": status.read_only,
     }

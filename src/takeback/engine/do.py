@@ -60,12 +60,13 @@ class Terms(NamedTuple):
     held_back: Callable[[], AbstractContextManager[None]] = nullcontext
     step: int = 0  # of a workflow
     asked: str = ""  # what that step asked for, as a digest
+    fresh: bool = False  # whoever made the key knows that nothing in the journal has it
 
 
 def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
     """The effect, done and verified; None if the change would change nothing."""
     parts.refuse_if_suspect()
-    earlier = recorded(parts, change, terms.key)
+    earlier = None if terms.fresh else recorded(parts, change, terms.key)
     if earlier and earlier.state is State.DONE:
         return earlier
     adapter = adapter_of(parts, change.adapter)

@@ -5,12 +5,14 @@ from typing import Any, cast
 
 from takeback.errors import Misuse
 
+_TEXT = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
 
 def as_json(value: Any, what: str) -> str:
     """As text, so that numbers come back exactly as they were; keys in order."""
     try:
         _refuse_other(value, what)
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return _TEXT.encode(value)
     except ValueError as error:
         raise Misuse(f"{what} is not JSON: {error}.", hint="Give numbers that are numbers.") from None
     except RecursionError:
@@ -50,4 +52,11 @@ def kept(result: Any) -> str:
         try:
             return json.dumps(result, default=str, allow_nan=False, sort_keys=True, separators=(",", ":"))
         except (TypeError, ValueError):
-            return json.dumps(str(result))
+            return json.dumps(_in_words(result))
+
+
+def _in_words(result: Any) -> str:
+    try:
+        return str(result)
+    except ValueError:  # a number with more digits than Python prints
+        return f"a {type(result).__name__} that cannot be printed"

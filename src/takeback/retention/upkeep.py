@@ -20,8 +20,9 @@ def crowding(parts: Parts, settings: Settings, now: int, ended: Sequence[Effect]
     """For the files this run touched: kept versions beyond the cap, oldest first."""
     decisions: list[Decision] = []
     # What changed a whole tree is no version of a file, and looking at each of its paths would take minutes.
-    few = [effect for effect in ended if len(effect.targets) <= _FEW]
-    resources = dict.fromkeys(target.resource for effect in few for target in effect.targets)
+    # A call is the only one of its resource.
+    few = [one for one in ended if one.change.adapter != "call" and len(one.targets) <= _FEW]
+    resources = dict.fromkeys(target.resource for one in few for target in one.targets)
     for resource in list(resources)[:_FILES_LOOKED_AT]:
         these = Query(resource=resource, forgettable=True)
         if parts.journal.count(these) <= settings.versions_per_file:

@@ -1,5 +1,6 @@
 """The part of a run that calls functions which act on the world outside."""
 
+from _thread import get_ident
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -8,9 +9,10 @@ from takeback.engine.joined import Joined
 from takeback.errors import Misuse
 from takeback.model.change import Change
 from takeback.model.effect import Effect, State, waits_for_approval
+from takeback.model.looking import CALLING, refuse_inside_a_call
 from takeback.model.run import RunInfo
 from takeback.runs.changing import Changing
-from takeback.runs.names import names_of
+from takeback.runs.names import names_of, refuse_odd_key
 from takeback.runs.spent import Past, answer, forked, past_of, went_back
 from takeback.runs.verbs import Options
 from takeback.storage.protocols import Journal, Query
@@ -43,8 +45,8 @@ class Calling(Changing, ABC):
         from takeback.adapters.call.adapter import ODD, call_change, result_of
 
         adapter = self._call_adapter(action)
-        if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Misuse(f"A key is text, not {key!r}.", hint='For example key="order-42".')
+        refuse_odd_key(key)
+        refuse_inside_a_call(self.id)
         if key and (forks := self._known_past().forks):
             key = f"{key}~{forks}"  # a new intent, for the other side too
         expects = _expectation(action, arguments, named, key)
@@ -54,7 +56,11 @@ class Calling(Changing, ABC):
             self.outlast(action.terms.timeout)
             return call_change(action, arguments, named)
 
-        effect = self._change(build, Options(key, names_of(needs), (), expects))
+        inside = CALLING.set((self.id, get_ident()))
+        try:
+            effect = self._change(build, Options(key, names_of(needs), (), expects))
+        finally:
+            CALLING.reset(inside)
         assert effect
         if odd := effect.receipt.get(ODD):
             raise Misuse(
@@ -140,10 +146,13 @@ def _expectation(
     expects = action.terms.expects
     if expects is None:
         return None
+    from takeback.adapters.call.calling import at_once
     from takeback.adapters.call.signature import bound, fitting
 
     def holds() -> bool:
-        return bool(expects(**fitting(expects, {"key": key, **bound(action.function, given, named)})))
+        return bool(
+            at_once(expects(**fitting(expects, {"key": key, **bound(action.function, given, named)})))
+        )
 
     holds.__name__ = getattr(expects, "__name__", "the precondition")
     return holds

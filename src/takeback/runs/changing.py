@@ -16,6 +16,7 @@ from takeback.errors import Drifted, Misuse, Spent, StoreBusy, Stuck, TakebackEr
 from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id
+from takeback.model.looking import refuse_inside_a_call
 from takeback.model.record import canonical
 from takeback.model.run import Lease
 from takeback.model.settings import Settings
@@ -52,6 +53,7 @@ class Changing(Durable, ABC):
     def uninterrupted(self) -> Any: ...
 
     def _change(self, build: Callable[[], Change], options: Options) -> Effect | None:
+        refuse_inside_a_call(self.id)
         with self._lock:
             self._refuse_ended()
             if self._part_of:
@@ -85,7 +87,9 @@ class Changing(Durable, ABC):
     def _answered(self, change: Change) -> Effect | None:
         """What the journal has for it, after the run went back."""
 
-    def _make(self, change: Change, options: Options, step: int = 0, asked: str = "") -> Effect | None:
+    def _make(
+        self, change: Change, options: Options, step: int = 0, asked: str = "", fresh: bool = False
+    ) -> Effect | None:
         if earlier := self._answered(change):
             return earlier
         patience = self._settings.approval_seconds * 1_000_000
@@ -103,6 +107,7 @@ class Changing(Durable, ABC):
             held_back=self.uninterrupted,
             step=step,
             asked=asked,
+            fresh=fresh and not key,
         )
         effect = self._do_in_turn(change, terms)
         if effect:
@@ -128,7 +133,8 @@ class Changing(Durable, ABC):
                 if effect:
                     self._append(replay.draft(CHANGE, says, asked, {"effect": effect.id}))
                     return effect
-                effect = self._make(change, options, replay.at, asked)
+                # Its key is made of the step, and of this one the journal has nothing, or it would have been recorded.
+                effect = self._make(change, options, replay.at, asked, replay.at not in replay.history.unmade)
             except (Spent, Stuck, Unavailable):
                 raise
             except TakebackError as error:
@@ -234,6 +240,7 @@ class Changing(Durable, ABC):
                     raise
             if not self._settle_own() and not self._settle_the_dead():
                 time.sleep(0.01)
+            terms = terms._replace(fresh=False)  # of what was tried there may be something now
 
     def _settle_own(self) -> bool:
         """What was left in doubt here, and is asked for again."""

@@ -6,9 +6,11 @@ from typing import cast
 from takeback.errors import Misuse
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
+from takeback.model.record import canonical
 from takeback.model.run import RunInfo
 from takeback.storage.protocols import Journal, Query
 
+LONGEST_KEY = 1_000
 _HAPPENED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK)
 
 
@@ -43,6 +45,16 @@ def id_of(journal: Journal, what: object, noun: str = "effect") -> str:
         choices = ", ".join(short(id) for id in found)
         raise Misuse(f"{name!r} is ambiguous: {choices}.", hint="Give a few more letters.")
     return found[0]
+
+
+def refuse_odd_key(key: object) -> None:
+    """As long and as plain as every store can look it up."""
+    if not isinstance(key, str):
+        raise Misuse(f"A key is text, not {key!r}.", hint='For example key="order-42".')
+    if len(canonical(key)) > LONGEST_KEY or "\0" in key:
+        raise Misuse(
+            f"A key has at most {LONGEST_KEY:,} bytes, none of them zero.", hint='For example key="order-42".'
+        )
 
 
 def needed_by(journal: Journal, names: Sequence[str]) -> tuple[str, ...]:

@@ -73,15 +73,18 @@ class History(NamedTuple):
     turns: int = 0  # how often it went on from a checkpoint
     back_to: str = ""  # the checkpoint that it is still on its way back to
     earlier: tuple[Effect, ...] = ()  # made after such a checkpoint, and still there
+    unmade: frozenset[int] = frozenset()  # steps of which there is only something proposed or aborted
 
     @property
     def last(self) -> int:
         return max(self.steps, default=0)
 
 
-def history_of(journal: Journal, run: str) -> History:
+def history_of(journal: Journal, run: str, made: bool = True) -> History:
+    """`made` says whether it may have any effects."""
     records = tuple(journal.records(run=run, kinds=_KINDS))
-    effects = tuple(one for one in journal.effects(Query(run=run)) if one.step and one.state not in _UNMADE)
+    known = tuple(one for one in journal.effects(Query(run=run)) if one.step) if made else ()
+    effects = tuple(one for one in known if one.state not in _UNMADE)
     cuts = tuple((record.seq, record.body["step"]) for record in records if _is_cut(record))
 
     def counts(seq: int, step: int) -> bool:
@@ -106,8 +109,8 @@ def history_of(journal: Journal, run: str) -> History:
             if "signal" in body:
                 read[body["says"]] = max(read.get(body["says"], 0), body["signal"])
             if counts(record.seq, body["step"]):
-                made = steps.get(body["step"])
-                effect = made.effect if made else _effect(journal, body)
+                before = steps.get(body["step"])
+                effect = before.effect if before else _effect(journal, body)
                 steps[body["step"]] = Step(
                     body["step"], body["kind"], body["says"], body["asked"], body, effect, record
                 )
@@ -121,6 +124,7 @@ def history_of(journal: Journal, run: str) -> History:
         len(cuts),
         back_to,
         tuple(one for one in effects if not counts(one.seq, one.step) and one.state is State.DONE),
+        frozenset(one.step for one in known if one.state in _UNMADE),
     )
 
 
@@ -171,6 +175,7 @@ class Replay:
         )
         self.leaving: Leaving | None = None
         self._earlier = list(history.earlier)
+        self._last = history.last
         self._stopping = stopping
         self._progress = progress
 
@@ -188,7 +193,7 @@ class Replay:
         self.at += 1
         found = self.history.steps.get(self.at)
         if found is None:
-            if self.at <= self.history.last:
+            if self.at <= self._last:
                 raise self.broke(_diverged(self.run, self.at, "nothing", _shown(kind, says)))
             return None
         if (found.kind, found.asked) != (kind, asked) and not _same_command(found, kind, asked):

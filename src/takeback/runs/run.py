@@ -74,7 +74,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         self._now = now
         self._keep_up = keep_up
         self._ended = False
-        self._left = False  # nobody holds it for us any more
+        self._let_go = False  # of the lease
         self._rooms: Sandbox | None = None
         self._databases: list[Sql] = []
         self._past = None if info.effects else Past()
@@ -237,7 +237,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             if self._ended or self._is_a_childs_copy():
                 return
             if self._info.on_death is OnDeath.LEAVE:
-                self.leave()
+                self.let_go()
             elif error is None:
                 with self.uninterrupted():
                     self.close()
@@ -255,7 +255,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
                 self._fail(error)
         finally:
             if not self._ended:
-                self.leave()  # it could not be ended: whoever opens the store next settles it
+                self.let_go()  # it could not be ended: whoever opens the store next settles it
             if self._signals:
                 self._signals.release()
 
@@ -293,7 +293,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
                     self._lease, [*drafts, Draft(Kind.CLOSE, self.id, "", leaving.body)]
                 )
             finally:
-                self.leave()
+                self.let_go()
 
     def suspend(self, label: str) -> None:
         """Stop here, at a checkpoint, with nothing taken back; `tb.resume` goes on from there."""
@@ -305,7 +305,14 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
 
     def leave(self) -> None:
         """Let go of the lease and leave the run open for whoever joins it next."""
+        self._refuse_in_workflow("Leaving the run", _RETURN)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Whatever becomes of the run, this process has no part in it any more."""
         with self._lock:
+            if self._let_go:
+                return
             self._ended = True
             self._close_rooms()
             if self._is_a_childs_copy():
@@ -313,9 +320,8 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             self._stop_watching()
             self._close_databases()
             self._heartbeat.stop()
-            if not self._left:
-                self._parts.leases.release(self._lease)
-                self._left = True
+            self._parts.leases.release(self._lease)
+            self._let_go = True
 
     def take_back(self) -> UndoResult:
         """End the run by taking back everything that is not kept."""
@@ -333,7 +339,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             self._close_databases()  # a file that goes back must not be open in a session of ours
             result = roll_back(self._parts, self._lease, not_kept(self._parts, self.id), self.agent)
             close_rolled_back(self._parts, self._lease, result, RunState.UNDONE.value)
-            self.leave()
+            self.let_go()
             return result, dropped
 
     def _end_undo(self) -> None:
@@ -341,7 +347,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
 
         with self._lock, self.uninterrupted():
             end_undo(self._parts, self._lease, self._info)
-            self.leave()
+            self.let_go()
 
     def _fail(self, error: BaseException) -> None:
         result, dropped = self._taken_back()
@@ -374,7 +380,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
                     self._append(end)  # on a full disk the store has made room for this much
             finally:
                 # A run that could not be ended is not held either: whoever opens the store next settles it.
-                self.leave()
+                self.let_go()
 
     def _append(self, draft: Draft) -> Any:
         return self._parts.journal.append(self._lease, [draft])[0]

@@ -9,9 +9,8 @@ from takeback.adapters.file.paths import resolve
 from takeback.errors import Misuse
 from takeback.model.change import Change
 from takeback.model.effect import Effect
-from takeback.model.record import canonical
 from takeback.policy.checks import Check
-from takeback.runs.names import names_of
+from takeback.runs.names import names_of, refuse_odd_key
 from takeback.storage.protocols import Blobs
 
 Path = changes.Path
@@ -189,9 +188,7 @@ def _options(
             "Checks are given as a list of takeback.checks.",
             hint="Wrap your own function: checks=[checks.check(fn)].",
         )
-    if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Misuse(f"A key is text, not {key!r}.", hint='For example key="deploy-42".')
-    canonical(key)  # refuses what the journal could not hold
+    refuse_odd_key(key)
     return Options(key, names_of(needs), tuple(checks), expects, allow_inexact)
 
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from takeback.errors import Misuse
 from takeback.model.plain import as_json
-from takeback.model.record import canonical
+from takeback.model.registered import refuse_nameless, refuse_odd_name
 
 if TYPE_CHECKING:
     import inspect
 
 ON_FAILURE = ("undo", "keep")
 STEP_SECONDS = 3600
+_ASKED = json.JSONEncoder(sort_keys=True, allow_nan=False)
 
 
 class Workflow(NamedTuple):
@@ -51,10 +52,9 @@ def workflow(
         raise Misuse(f"A step cannot take {step_timeout!r} seconds.", hint="For example step_timeout=600.")
 
     def made(function: Callable[..., Any]) -> Workflow:
-        if not callable(function):  # pyright: ignore[reportUnnecessaryComparison]
-            raise Misuse(f"{function!r} is no function.", hint="Write @takeback.workflow over a function.")
+        refuse_nameless("A workflow", function)
         known = name or f"{function.__module__}:{function.__qualname__}"
-        canonical(known)  # refuses what the journal could not hold
+        refuse_odd_name("A workflow", known, "deploy")
         _refuse_unplain(known, function)
         _refuse_without_run(known, _signature(function))
         return Workflow(known, function, on_failure, float(step_timeout))
@@ -167,4 +167,4 @@ def _refuse_without_run(name: str, signature: "inspect.Signature") -> None:
 
 def digest_of(*asked: Any) -> str:
     """So that a step can be told from another one without keeping what it says."""
-    return hashlib.sha256(json.dumps(asked, sort_keys=True, allow_nan=False).encode()).hexdigest()[:16]
+    return hashlib.sha256(_ASKED.encode(asked).encode()).hexdigest()[:16]

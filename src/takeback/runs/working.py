@@ -58,7 +58,7 @@ def work_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None:
         shift.tell(f"Run {short(run.id)} cannot go on: {words}")
         _put_aside(shift, run, error, words)
     finally:
-        run.leave()
+        run.let_go()
 
 
 def _put_aside(shift: Shift, run: Run, error: Exception, words: str) -> None:
@@ -72,18 +72,18 @@ def _put_aside(shift: Shift, run: Run, error: Exception, words: str) -> None:
 
 
 def _carry_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None:
-    history = history_of(shift.parts.journal, run.id)
+    made = info.effects > 0  # what another worker has made of it; nobody else adds to it now
+    history = history_of(shift.parts.journal, run.id, made)
     try:
         if info.state is RunState.SUSPENDED:
             shift.parts.journal.append(run.lease, [Draft(Kind.OPEN, run.id, "", {"resumed": True})])
-        if info.effects:  # of a run that has done nothing yet nothing can be in doubt
-            _settle(shift, run, history)
+        settled = made and _settle(shift, run, history)
         if history.back_to:
             _go_back(shift, run, history.back_to)
         if history.failing is not None:
             _fail(shift, run, workflow, history.failing)
             return
-        if info.effects:
+        if settled or history.back_to:
             # Again: what was in doubt is known now.
             history = history_of(shift.parts.journal, run.id)
         _call(shift, run, workflow, history)
@@ -95,12 +95,14 @@ def _carry_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None
         run.suspend_workflow(_later(shift, history, error))
 
 
-def _settle(shift: Shift, run: Run, history: History) -> None:
-    """What the worker before left in flight. What a person has to say is waited for."""
-    for one in settle_open(shift.parts, run.lease):
+def _settle(shift: Shift, run: Run, history: History) -> bool:
+    """What the worker before left in flight; whether there was anything. What a person has to say is waited for."""
+    found = settle_open(shift.parts, run.lease)
+    for one in found:
         if one.outcome == "left":
             raise _later(shift, history, Unavailable(f"{one.summary} {one.detail}"))
     _refuse_stuck(shift, run)
+    return bool(found)
 
 
 def _go_back(shift: Shift, run: Run, checkpoint: str) -> None:

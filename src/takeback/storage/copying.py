@@ -21,15 +21,24 @@ class Copied(NamedTuple):
     left: tuple[str, ...]  # what only the old store has, one sentence each
 
 
-def copy_store(source: Store, target: Store) -> Copied:
-    """Nobody writes to the source meanwhile. What was copied before, when this was interrupted, is gone on with."""
+def copy_store(source: Store, target: Store, backup: bool = False) -> Copied:
+    """Nobody writes to the source meanwhile. What was copied before, when this was interrupted, is gone on with. In the
+    end only one of the two takes anything new: the copy, or the first if the copy is its `backup`."""
+    moved = f"it was moved to {target.name}"
+    if source.retired not in ("", moved) and not backup:
+        source.refuse_if_retired()
     with source.together():
         blobs = _copy_blobs(source, target)
         _copy_leases(source, target)
         records = _copy_records(source, target)
         _copy_settings(source, target)
-    _release_all(target)
-    _refuse_unsound(source, target)
+        _release_all(target)
+        _refuse_unsound(source, target)
+        if backup:
+            target.retire(f"it is a backup of {source.name}")
+        else:
+            # With the end of this transaction, before anyone can use the copy.
+            source.retire(moved)
     target.finish_copying()
     return Copied(records, blobs, sum(1 for _ in target.journal.runs()), tuple(_left(source)))
 

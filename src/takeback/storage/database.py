@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from takeback.errors import Misuse, RecordInvalid, ResourceUnreachable, StoreBusy, TakebackError
-from takeback.storage import disk
+from takeback.storage import disk, retiring
 
 Row = tuple[Any, ...]
 
@@ -183,6 +183,8 @@ class Database:
     def _in_our_words(self, error: sqlite3.Error) -> TakebackError:
         if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
             return Misuse("The store was closed.", hint="Open it again with takeback.open().")
+        if str(error) == retiring.SAID:
+            return retiring.refused()
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StoreBusy(

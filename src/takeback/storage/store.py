@@ -11,7 +11,7 @@ from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnre
 from takeback.model.cover import NAME
 from takeback.model.home import home
 from takeback.model.settings import Settings, settings_from
-from takeback.storage import disk
+from takeback.storage import disk, retiring
 from takeback.storage.database import Database
 from takeback.storage.leases import SqliteLeases
 from takeback.storage.process import alive_beside
@@ -29,8 +29,10 @@ _SCHEMAS = ("blobs.sql", "journal.sql")  # in this order: the first sets what mu
 
 
 class DiskStore(Store):
+    _RETIRE, _REOPEN = retiring.SQLITE, retiring.SQLITE_AGAIN
+
     def __init__(self, path: str, database: Database, settings: Settings, now: Callable[[], int]) -> None:
-        super().__init__(path, path, database, settings)
+        super().__init__(path, path, database, settings, _retired(database))
         self.journal = SqliteJournal(database, now)
         self.leases = SqliteLeases(database, alive_beside)
         self._sqlite = database
@@ -70,6 +72,7 @@ class DiskStore(Store):
                 f"The store at {self.path} is read-only, so no way back could be kept.",
                 hint="Make it writable, or choose another with --store. Looking still works.",
             )
+        self.refuse_if_retired()
         if self.suspect():
             raise ResourceUnreachable(
                 "The disk under the store failed earlier, so the store is not trusted with new changes.",
@@ -197,6 +200,11 @@ def _opened(path: str) -> Database:
         if not disk.is_full(path):
             raise
     return Database(name, full=True)  # looking works without room
+
+
+def _retired(database: Database) -> str:
+    there = database.read("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'retired'")
+    return database.read("SELECT words FROM retired")[0][0] if there else ""
 
 
 def _half_made(path: str) -> bool:

@@ -10,6 +10,7 @@ from takeback.errors import ResourceUnreachable
 from takeback.model.settings import Settings
 from takeback.storage import disk
 from takeback.storage.protocols import Journal, Leases
+from takeback.storage.retiring import refused
 
 if TYPE_CHECKING:
     from takeback.storage.blobs import StoredBlobs
@@ -22,12 +23,17 @@ class Store(ABC):
 
     journal: Journal
     leases: Leases
+    _RETIRE: Sequence[str]
+    _REOPEN: Sequence[str]
 
-    def __init__(self, name: str, path: str, database: "Tables", settings: Settings) -> None:
+    def __init__(
+        self, name: str, path: str, database: "Tables", settings: Settings, retired: str = ""
+    ) -> None:
         self.name = name  # as it is opened again, without a password
         self.path = path
         self.database = database
         self.settings = settings
+        self.retired = retired  # what became of it, if it takes nothing new any more
         self._blobs: StoredBlobs | None = None
         self._layers: Layers | None = None
         self._suspect_path = os.path.join(path, "SUSPECT")
@@ -121,6 +127,26 @@ class Store(ABC):
     def trust_again(self) -> None:
         if self.suspect():
             disk.remove(self._suspect_path)
+
+    def retire(self, words: str) -> None:
+        """From now on, for everybody: it can be looked at, and nothing else."""
+        with self.together() as connection:
+            if not self.retired:
+                for sql in self._RETIRE:
+                    connection.execute(sql)
+                connection.execute("INSERT INTO retired VALUES (?)", (words,))
+        self.retired = self.retired or words
+
+    def reopen(self) -> None:
+        if self.retired:
+            with self.together() as connection:
+                for sql in self._REOPEN:
+                    connection.execute(sql)
+        self.retired = ""
+
+    def refuse_if_retired(self) -> None:
+        if self.retired:
+            raise refused(self.name, self.retired)
 
     # For whoever fills it with a copy of another store.
 

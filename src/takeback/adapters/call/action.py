@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from takeback.adapters.call.scripts import busy_line
 from takeback.adapters.call.signature import KEY, RECEIPT, Signature, signature_of
 from takeback.errors import Misuse
+from takeback.model.registered import refuse_nameless, refuse_odd_name
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -68,7 +69,7 @@ class Action:
     """Call it with `run.call`; called by itself it is the plain function."""
 
     def __init__(self, function: Callable[..., Any], name: str, terms: Terms) -> None:
-        self.function = function
+        self.function = refuse_nameless("An action", function)
         self.terms = terms
         self.signature = signature_of(function, "An action")
         self.module, self.where, self.script = home_of(function)
@@ -195,8 +196,9 @@ def _refuse_unfit(name: str, terms: Terms) -> None:
     errors: tuple[object, ...] = terms.certain
     if not all(_is_error(one) for one in errors):
         raise Misuse(f"{name}: certain= names errors.", hint="For example certain=(ValueError,).")
-    if not isinstance(name, str) or not name.isprintable() or name.split() != [name]:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Misuse(f"An action cannot be named {name!r}.", hint='For example name="billing.charge".')
+    refuse_odd_name("An action", name, "billing.charge")
+    if not isinstance(terms.honours_key, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Misuse(f"{name}: honours_key cannot be {terms.honours_key!r}.", hint="Say True or False.")
     if terms.risk not in RISKS:
         raise Misuse(f"The risk of {name} cannot be {terms.risk!r}.", hint=f"It is {', '.join(RISKS)}.")
     _refuse_odd_numbers(
@@ -222,7 +224,7 @@ def _refuse_odd_numbers(name: str, **numbers: float) -> None:
     for what, value in numbers.items():
         whole = what in ("retries", "version")
         fits = isinstance(value, int if whole else (int, float)) and value >= 0  # pyright: ignore[reportUnnecessaryIsInstance]
-        if not fits or (what == "timeout" and not 0 < value < 1e9):
+        if not fits or not value < 1e9 or (what == "timeout" and not value):
             raise Misuse(
                 f"{name}: {what} cannot be {value!r}.",
                 hint="Give a whole number, 0 or more."

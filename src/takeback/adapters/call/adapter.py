@@ -37,9 +37,12 @@ BACK_OFF = 0.1  # seconds before the second try; each further one waits twice as
 
 def call_change(action: Action, given: tuple[Any, ...], named: dict[str, Any]) -> Change:
     arguments = bound(action.function, given, named)
-    for name, value in arguments.items():
-        as_json(value, f"The argument {name}")
-    text = as_json(arguments, "The arguments")
+    try:
+        text = as_json(arguments, "The arguments")
+    except Misuse:
+        for name, value in arguments.items():
+            as_json(value, f"The argument {name}")  # says which one
+        raise
     shown = ", ".join(f"{name}={_short(value)}" for name, value in arguments.items())
     summary = f"call {action.name.rpartition(':')[2]}({shown})"
     args = {"action": action.name, "arguments": text, "home": [action.module, action.where, action.script]}

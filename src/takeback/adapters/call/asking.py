@@ -82,8 +82,7 @@ class Asker:
 
         def ask() -> Seen:
             assert way.verify
-            found = _answer(self._hands, undo, way.verify, named, way.timeout)
-            return Seen(found is not None and found is not False)
+            return _seen(undo, _answer(self._hands, undo, way.verify, named, way.timeout))
 
         # Where keys are honoured it does no harm to be too early: it is called again, and is the same call.
         longest = 0.0 if way.honours_key else _longest(way.timeout, way.retries)
@@ -169,7 +168,22 @@ def _ask(hands: Hands, effect: Effect, action: Action, arguments: Mapping[str, A
         )
     except VerifyFailed as wrong:
         return Seen(False, wrong.receipt, str(wrong))
-    return Seen(receipt is not None and receipt is not False, receipt)
+    return _seen(effect, receipt)
+
+
+def _seen(effect: Effect, answer: Any) -> Seen:
+    """An empty list may be a search that found nothing, and an empty receipt one that did: nobody can tell."""
+    if (
+        isinstance(answer, (str, bytes, int, float, list, tuple, dict, set))
+        and not answer
+        and answer is not False
+    ):
+        raise InDoubt(
+            f"{effect.change.summary}: its probe answered {answer!r}, which is neither a receipt nor None.",
+            hint="Let verify= return what it found, and None when there is nothing. Nothing is decided until then.",
+            effect=effect.id,
+        )
+    return Seen(answer is not None and answer is not False, answer)
 
 
 def _answer(

@@ -28,7 +28,8 @@ class _Job:
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.work = work
-        self.over = threading.Event()
+        self.over = threading.Lock()  # held until it is over
+        self.over.acquire()
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -63,11 +64,11 @@ class Hands:
 
         def work() -> Any:
             with held:
-                return context.run(function, *given, **named)
+                return at_once(context.run(function, *given, **named))
 
         job = _Job(work)
         self._hand().put(job)
-        if not job.over.wait(timeout):
+        if not job.over.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
             raise TimedOut(f"it did not come back within {timeout:g} s")
         if job.error is None:
             return job.result
@@ -94,7 +95,17 @@ class Hands:
             job = jobs.get()
             job.do()
             self._idle.append(jobs)
-            job.over.set()
+            job.over.release()
+
+
+def at_once(result: Any) -> Any:
+    """What somebody would have to await, or go through, has not happened: it is no answer."""
+    kind: type[object] = type(result)
+    if not any(hasattr(kind, name) for name in ("__await__", "gi_frame", "ag_frame")):
+        return result
+    if close := getattr(result, "close", None):
+        close()
+    raise TypeError(f"it returned a {kind.__name__}, of which nothing has run; use asyncio.run(…) in it")
 
 
 def under_way(name: str) -> bool:

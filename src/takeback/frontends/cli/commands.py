@@ -18,26 +18,9 @@ from takeback.frontends.cli.ending import (
     tell_interrupted,
     tell_unprintable,
 )
+from takeback.frontends.cli.nameless import refuse_nameless
 from takeback.frontends.cli.output import Screen, Unprintable, printing, put, screen_for
 
-_NAMES = (
-    "by",
-    "answer",
-    "why",
-    "id",
-    "ids",
-    "run",
-    "to",
-    "agent",
-    "key",
-    "needs",
-    "label",
-    "summary",
-    "sets",
-    "delete",
-    "name",
-    "event",
-)
 OURS = 125
 RUNNING = ("run", "shell")  # commands that end with the exit code of what they ran
 _ENDED_BY_SIGNAL = (129, 143)  # 128 + SIGHUP, 128 + SIGTERM
@@ -182,7 +165,7 @@ COMMANDS: dict[str, Entry] = {
     "store": Entry(
         "Upkeep",
         "stores",
-        "make a store, or copy one to another place",
+        "make a store, copy one to another place, or use one again that was copied",
         "takeback store copy ~/.local/state/takeback postgresql://host/agents",
     ),
     "completion": Entry(
@@ -305,29 +288,13 @@ def _run(words: list[str], made: list[str]) -> int:
     command = command_named(name)
     parser = parser_of(name, command)
     options = parser.parse_intermixed_args(words) if command.mixed else parser.parse_args(words)
-    _refuse_nameless(options)
+    refuse_nameless(_own_words(words), options)
     gc.enable()
     screen = screen_for(options.json, options.quiet, options.no_color, printable(options.store or ""))
     if COMMANDS[name].group == "Look":  # nothing to lose, and no time either
         return command.carry_out(Asked(options, screen, made, looking=True))
     with _hearing():
         return command.carry_out(Asked(options, screen, made, looking=COMMANDS[name].group == "People"))
-
-
-def _refuse_nameless(options: Namespace) -> None:
-    """What cannot name anything: a shell can hand over any bytes, and nothing at all."""
-    if options.store == "":
-        raise Misuse(
-            "--store names no place.", hint="Give a directory, or leave --store away for the usual store."
-        )
-    if getattr(options, "key", None) == "":
-        raise Misuse("--key is empty.", hint="Give a key, or leave --key away.")
-    for name in _NAMES:
-        given = getattr(options, name, None) or ()
-        if not all(word.isascii() for word in given):
-            from takeback.model.record import canonical
-
-            canonical(given)  # refuses what the journal cannot hold
 
 
 @contextmanager

@@ -138,6 +138,8 @@ def _tell_retention(screen: Screen, status: Status) -> None:
 
 
 def _tell_troubles(screen: Screen, status: Status) -> None:
+    if status.retired:
+        screen.say(screen.paint(f"The store takes nothing new any more: {clean(status.retired)}.", "red"))
     if status.suspect:
         screen.say(screen.paint("The disk under the store failed earlier: new changes are refused.", "red"))
         screen.hint(

@@ -1,4 +1,4 @@
-"""`store`: make a store, or copy one to another place."""
+"""`store`: make a store, copy one to another place, or use one again that was copied."""
 
 from argparse import ArgumentParser
 
@@ -12,9 +12,15 @@ from takeback.storage.store import exists
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("action", choices=("make", "copy"))
+    parser.add_argument("action", choices=("make", "copy", "reopen"))
     parser.add_argument(
-        "places", nargs="*", metavar="PLACE", help="for copy: FROM and TO; each a directory or postgresql://…"
+        "places",
+        nargs="*",
+        metavar="PLACE",
+        help="for copy: FROM and TO, for reopen: a store; each a directory or postgresql://…",
+    )
+    parser.add_argument(
+        "--backup", action="store_true", help="of a copy: the first store stays in use, not the copy"
     )
     parser.add_argument(
         "--blobs",
@@ -25,7 +31,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _store(asked: Asked) -> int:
-    return _make(asked) if asked.options.action == "make" else _copy(asked)
+    return {"make": _make, "copy": _copy, "reopen": _reopen}[asked.options.action](asked)
 
 
 def _make(asked: Asked) -> int:
@@ -49,15 +55,36 @@ def _copy(asked: Asked) -> int:
     if not exists(source):
         raise Misuse(f"There is no store at {clean(printable(source))}.", hint="Name one that is there.")
     with takeback.api.open(source, recover=False) as tb:
-        copied = tb.copy_to(target, blobs=asked.options.blobs)
+        copied = tb.copy_to(target, blobs=asked.options.blobs, backup=asked.options.backup)
     screen = asked.screen
     screen.give({"from": printable(source), "to": printable(target), **copied._asdict()})
     screen.say(
         f"Copied {counted(copied.records, 'record')}, {counted(copied.blobs, 'blob')} and {counted(copied.runs, 'run')}"
         f" to {clean(printable(target))}; every hash is the same."
     )
+    retired, used = (target, source) if asked.options.backup else (source, target)
+    screen.say(
+        f"{clean(printable(used))} is used from now on; {clean(printable(retired))} takes nothing new."
+    )
     for sentence in copied.left:
         screen.say(clean(sentence))
+    return 0
+
+
+def _reopen(asked: Asked) -> int:
+    if len(asked.options.places) != 1:
+        raise Misuse("`store reopen` takes one place.", hint="takeback store reopen ~/.local/state/takeback")
+    (place,) = asked.options.places
+    if not exists(place):
+        raise Misuse(f"There is no store at {clean(printable(place))}.", hint="Name one that is there.")
+    with takeback.api.open(place, recover=False) as tb:
+        words = tb.store.retired
+        tb.store.reopen()
+        asked.screen.give({"store": tb.store.name, "was": words})
+    shown = clean(printable(place))
+    asked.screen.say(
+        f"{shown} is in use again ({clean(words)})." if words else f"{shown} was in use all the time."
+    )
     return 0
 
 

@@ -11,7 +11,7 @@ from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import agent_of, existing, give, opened
 from takeback.frontends.cli.output import clean, counted, warn
 from takeback.model.ids import short
-from takeback.model.run import OnDeath
+from takeback.model.run import UNFINISHED, OnDeath
 
 if TYPE_CHECKING:
     from takeback.runs.workflow import Workflow
@@ -107,11 +107,11 @@ def _imported(name: str) -> Any:
             ) from error
         raise _broken(name, error) from error
     # Somebody's code: whatever it raises is told, not thrown at a person.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(name, error) from error
 
 
-def _broken(name: str, error: Exception) -> Misuse:
+def _broken(name: str, error: BaseException) -> Misuse:
     return Misuse(
         f"The module {name} cannot be imported: {type(error).__name__}: {error}.",
         hint=f"`python -c 'import {name}'` shows where.",
@@ -152,10 +152,14 @@ def _submit(asked: Asked) -> int:
             found, *args, key=options.key or "", agent=agent_of(asked), name=options.name, **kwargs
         )
         give(asked, tb, run_info_json(info))
-        asked.screen.say(
-            f"Submitted {clean(found.name)} as run {asked.screen.paint(short(info.id), 'cyan')}."
-        )
-        asked.screen.hint(f"`takeback worker {module}` carries it out.")
+        name = asked.screen.paint(short(info.id), "cyan")
+        if info.state in UNFINISHED:
+            asked.screen.say(f"Submitted {clean(found.name)} as run {name}.")
+            asked.screen.hint(f"`takeback worker {module}` carries it out.")
+        else:
+            asked.screen.say(
+                f"Run {name} with this key has ended ({info.state.value}); nothing was submitted."
+            )
     return 0
 
 

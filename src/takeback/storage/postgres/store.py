@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Misuse, Refused, ResourceUnreachable
 from takeback.model.settings import Settings, settings_from
-from takeback.storage import disk
+from takeback.storage import disk, retiring
 from takeback.storage.postgres.connecting import Address, address_of, connect
 from takeback.storage.postgres.database import PostgresDatabase
 from takeback.storage.postgres.journal import PostgresJournal
@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
 
 class PostgresStore(Store):
-    def __init__(self, database: PostgresDatabase, path: str, settings: Settings, objects: str) -> None:
-        super().__init__(database.address.shown, path, database, settings)
+    _RETIRE, _REOPEN = retiring.POSTGRES, retiring.POSTGRES_AGAIN
+
+    def __init__(self, database: PostgresDatabase, path: str, found: "_Found") -> None:
+        super().__init__(database.address.shown, path, database, found.settings, found.retired)
         self.server = database
         self.journal = PostgresJournal(database)
         self.leases = PostgresLeases(database, alive, machine())
         self._at_home = LeasesAtHome(database, alive, machine())
-        self.objects = objects  # where large blobs are; empty: in the database
+        self.objects = found.objects  # where large blobs are; empty: in the database
         self._waking: Waking | None = None
 
     def _make_blobs(self) -> "StoredBlobs":
@@ -71,6 +73,7 @@ class PostgresStore(Store):
             connection.execute("UPDATE store SET copying = ''")
 
     def refuse_if_suspect(self) -> None:
+        self.refuse_if_retired()
         if self.read_only:
             raise ResourceUnreachable(
                 f"The store at {self.name} is read-only, so no way back could be kept.",
@@ -97,6 +100,7 @@ class _Found(NamedTuple):
     objects: str
     settings: Settings
     read_only: bool
+    retired: str
 
 
 def is_made(path: str) -> bool:
@@ -122,7 +126,7 @@ def open_remote(path: str, beside: str, objects: str, copying: str = "") -> Post
         disk.check_private(one)
     database = PostgresDatabase(address)
     database.read_only = found.read_only
-    return PostgresStore(database, directory, found.settings, found.objects)
+    return PostgresStore(database, directory, found)
 
 
 def _looked_at(connection: Any, address: Address, objects: str, copying: str) -> _Found:
@@ -143,8 +147,9 @@ def _looked_at(connection: Any, address: Address, objects: str, copying: str) ->
             )
     else:
         bring_up_to_date(connection, address)
-    id, kept_in, filling = connection.execute(
-        f"select id, blobs, copying from {address.schema}.store".encode()
+    id, kept_in, filling, is_retired = connection.execute(
+        f"select id, blobs, copying, to_regclass('{address.schema}.retired') is not null"
+        f" from {address.schema}.store".encode()
     ).fetchone()
     if filling != copying:
         _begin_copying(connection, address, filling, copying)
@@ -153,7 +158,10 @@ def _looked_at(connection: Any, address: Address, objects: str, copying: str) ->
     settings = dict(
         connection.execute(f"select name, value from {address.schema}.settings".encode()).fetchall()
     )
-    return _Found(id, kept_in, settings_from(settings, f"{address.shown} (table settings)"), read_only)
+    words = f"select words from {address.schema}.retired".encode()
+    retired = connection.execute(words).fetchone()[0] if is_retired else ""
+    told = f"{address.shown} (table settings)"
+    return _Found(id, kept_in, settings_from(settings, told), read_only, retired)
 
 
 def _begin_copying(connection: Any, address: Address, filling: str, copying: str) -> None:

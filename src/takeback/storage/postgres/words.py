@@ -19,6 +19,7 @@ from takeback.errors import (
 from takeback.model.ids import short
 from takeback.model.life import overtaken
 from takeback.model.resource import display
+from takeback.storage import retiring
 from takeback.storage.postgres.connecting import driver, first_line
 
 _DAMAGED = ("XX001", "XX002")
@@ -104,6 +105,8 @@ def _ours(state: str, said: str, detail: dict[str, Any], run: str) -> TakebackEr
         return overtaken(effect)
     if state == "TB007":
         return Refused(said, hint="Nothing was recorded.")
+    if state == retiring.STATE:
+        return retiring.refused()
     if state == "TB008":
         return Misuse(said, hint="Resume it, or submit another one.")
     return RecordInvalid(said, hint="Run `takeback verify` to see how far the damage goes.")
