@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from queue import SimpleQueue
@@ -100,7 +100,7 @@ class Hands:
 
 def at_once(result: Any) -> Any:
     """What somebody would have to await, or go through, has not happened: it is no answer."""
-    kind: type[object] = type(result)
+    kind = cast("type[object]", type(result))
     if not any(hasattr(kind, name) for name in ("__await__", "gi_frame", "ag_frame")):
         return result
     if close := getattr(result, "close", None):
