@@ -1,5 +1,6 @@
 """Actions that are not what they should be are refused with a word, before anything is called."""
 
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,13 @@ ODD: list[tuple[str, Callable[[], Any]]] = [
         lambda: takeback.action(undo=lambda receipt: None)(plain).undo(lambda receipt: None),
     ),
     ("named parameters", lambda: takeback.action()(lambda *x: None)),
+    ("settles_in", lambda: takeback.action(settles_in=float("inf"))(plain)),
+    ("honours_key", lambda: takeback.action(honours_key="no")(plain)),  # pyright: ignore[reportArgumentType]
+    ("with a name", lambda: takeback.action(functools.partial(plain, 1))),
+    ("with a name", lambda: takeback.action(takeback.action(undo=lambda receipt: None)(plain))),
+    ("with a name", lambda: takeback.workflow(functools.partial(plain, 1))),
+    ("cannot be named", lambda: takeback.workflow(name=5)(plain)),  # pyright: ignore[reportArgumentType, reportCallIssue]
+    ("cannot be named", lambda: takeback.workflow(name="a b")(plain)),
 ]
 
 
@@ -139,3 +147,97 @@ def test_two_actions_of_one_name_are_refused_before_the_second_is_called(store: 
 def test_a_store_of_another_kind_is_refused() -> None:
     with pytest.raises(takeback.Misuse, match="mysql"):
         takeback.open("mysql://x/y")
+
+
+def _found(answer: Any) -> takeback.Action:
+    def lost() -> Any:
+        raise OSError("hung up")
+
+    return takeback.action(verify=lambda: answer, undo=lambda receipt: None, name="tests.found")(lost)
+
+
+@pytest.mark.parametrize("answer", [[], {}, "", 0, ()])
+def test_an_empty_answer_of_a_probe_is_none(store: Path, answer: Any) -> None:
+    """`return [one for one in payments if …]` finds nothing, and an empty receipt is something: nobody can tell."""
+    with takeback.open(store) as tb, tb.run("odd", on_death="keep") as run:
+        with pytest.raises(takeback.InDoubt, match="neither a receipt"):
+            run.call(_found(answer))
+        (effect,) = tb.effects()
+        assert effect.state in (State.INTENDED, State.STUCK)
+        tb.settle(effect, False)
+
+
+@pytest.mark.parametrize("answer", [None, False])
+def test_nothing_and_no_are_answers(store: Path, answer: Any) -> None:
+    with takeback.open(store) as tb:
+        with tb.run("odd", on_death="keep") as run, pytest.raises(takeback.TakebackError):
+            run.call(_found(answer))
+        assert [one.state for one in tb.effects()] == [State.ABORTED]
+
+
+async def _later(*_: Any, **__: Any) -> bool:
+    return True
+
+
+def _lazily(**how: Any) -> takeback.Action:
+    def acts(key: str = "") -> str:
+        raise OSError("hung up")
+
+    return takeback.action(undo=how.pop("undo", lambda receipt: None), name="tests.lazy", **how)(acts)
+
+
+def test_what_would_have_to_be_awaited_is_no_answer(store: Path) -> None:
+    def later() -> Any:
+        return _later()
+
+    undone = takeback.action(undo=lambda receipt: later(), name="tests.undone_later")(plain)
+    called = takeback.action(undo=lambda receipt: None, name="tests.later")(later)
+    with takeback.open(store) as tb:
+        with tb.run("odd", on_death="keep") as run:
+            with pytest.raises(takeback.Stuck, match="returned a coroutine"):
+                run.call(called)
+            with pytest.raises(takeback.InDoubt, match=r"could not be asked .*coroutine"):
+                run.call(_lazily(verify=later))
+            with pytest.raises(takeback.TakebackError, match="returned a coroutine"):
+                run.call(_lazily(expects=later), key="expects")
+            run.call(undone, 3, key="undone")
+            for one in tb.effects():
+                if one.state in (State.INTENDED, State.STUCK):
+                    tb.settle(one, False)
+        done = next(one for one in tb.effects() if one.key == "undone")
+        result = tb.undo(done)
+        assert result.outcome == "stuck", result
+        assert "returned a coroutine" in str(result), result
+        assert tb.effect(done.id).state is State.DONE
+
+
+def test_an_action_that_uses_its_own_run_is_told_at_once(store: Path) -> None:
+    with takeback.open(store) as tb, tb.run("odd", on_death="keep") as run:
+
+        def inner() -> Any:
+            return run.call(echo)
+
+        outer = takeback.action(undo=lambda receipt: None, certain=takeback.Misuse, name="tests.outer")(inner)
+        with pytest.raises(takeback.TakebackError, match="uses the run that calls it"):
+            run.call(outer)
+        assert [one.state for one in tb.effects()] == [State.ABORTED]
+
+
+def test_a_number_that_cannot_be_printed_is_kept_as_words(store: Path) -> None:
+    huge = takeback.action(undo=lambda receipt: None, name="tests.huge")(lambda: 10**5000)
+    with takeback.open(store) as tb:
+        with tb.run("odd", on_death="keep") as run, pytest.raises(takeback.Misuse, match="could not be kept"):
+            run.call(huge)
+        (effect,) = tb.effects()
+        assert effect.state is State.DONE
+        assert "cannot be printed" in effect.receipt["result"]
+
+
+@pytest.mark.parametrize("key", ["x" * 1_001, "a\0b", "\ud800", 7])
+def test_a_key_that_no_store_could_look_up_is_refused(store: Path, tmp_path: Path, key: Any) -> None:
+    with takeback.open(store) as tb, tb.run("odd") as run:
+        with pytest.raises(takeback.Misuse):
+            run.call(echo, key=key)
+        with pytest.raises(takeback.Misuse):
+            run.write(tmp_path / "a", "x", key=key)
+        assert tb.effects() == ()

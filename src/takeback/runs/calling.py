@@ -9,7 +9,7 @@ from takeback.engine.joined import Joined
 from takeback.errors import Misuse
 from takeback.model.change import Change
 from takeback.model.effect import Effect, State, waits_for_approval
-from takeback.model.looking import CALLING
+from takeback.model.looking import CALLING, refuse_inside_a_call
 from takeback.model.run import RunInfo
 from takeback.runs.changing import Changing
 from takeback.runs.names import names_of, refuse_odd_key
@@ -46,6 +46,7 @@ class Calling(Changing, ABC):
 
         adapter = self._call_adapter(action)
         refuse_odd_key(key)
+        refuse_inside_a_call(self.id)
         if key and (forks := self._known_past().forks):
             key = f"{key}~{forks}"  # a new intent, for the other side too
         expects = _expectation(action, arguments, named, key)

@@ -109,8 +109,8 @@ def history_of(journal: Journal, run: str, made: bool = True) -> History:
             if "signal" in body:
                 read[body["says"]] = max(read.get(body["says"], 0), body["signal"])
             if counts(record.seq, body["step"]):
-                made = steps.get(body["step"])
-                effect = made.effect if made else _effect(journal, body)
+                before = steps.get(body["step"])
+                effect = before.effect if before else _effect(journal, body)
                 steps[body["step"]] = Step(
                     body["step"], body["kind"], body["says"], body["asked"], body, effect, record
                 )

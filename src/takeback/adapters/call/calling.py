@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from queue import SimpleQueue
@@ -100,15 +100,12 @@ class Hands:
 
 def at_once(result: Any) -> Any:
     """What somebody would have to await, or go through, has not happened: it is no answer."""
-    from collections.abc import AsyncGenerator, Awaitable, Generator
-
-    if isinstance(result, (Awaitable, Generator, AsyncGenerator)):
-        if close := getattr(result, "close", None):
-            close()
-        raise TypeError(
-            f"it returned a {type(result).__name__}, of which nothing has run; use asyncio.run(…) in it"
-        )
-    return result
+    kind = cast("type[object]", type(result))
+    if not any(hasattr(kind, name) for name in ("__await__", "gi_frame", "ag_frame")):
+        return result
+    if close := getattr(result, "close", None):
+        close()
+    raise TypeError(f"it returned a {kind.__name__}, of which nothing has run; use asyncio.run(…) in it")
 
 
 def under_way(name: str) -> bool:
