@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from takeback.errors import Misuse
 from takeback.model.attention import DECIDED
 from takeback.model.effect import Effect, State, waits_for_approval
 from takeback.model.record import Draft, Kind
@@ -73,6 +74,10 @@ class Deciding(ABC):
         from takeback.engine.word import refuse_unsettleable, settle
 
         self.store.refuse_if_suspect()
+        if not isinstance(happened, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise Misuse(
+                f"Whether it happened is True or False, not {happened!r}.", hint="Nothing was recorded."
+            )
         found = self.effect(name_of(effect))
         refuse_unsettleable(found)
         with self._leased(found.run) as lease:

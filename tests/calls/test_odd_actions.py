@@ -1,6 +1,8 @@
 """Actions that are not what they should be are refused with a word, before anything is called."""
 
 import functools
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +40,8 @@ ODD: list[tuple[str, Callable[[], Any]]] = [
     ),
     ("named parameters", lambda: takeback.action()(lambda *x: None)),
     ("settles_in", lambda: takeback.action(settles_in=float("inf"))(plain)),
+    ("no parameter", lambda: takeback.action(honours_key=True)(plain)),
+    ("no parameter", lambda: takeback.action()(plain).undo(lambda receipt: None, honours_key=True)),
     ("honours_key", lambda: takeback.action(honours_key="no")(plain)),  # pyright: ignore[reportArgumentType]
     ("with a name", lambda: takeback.action(functools.partial(plain, 1))),
     ("with a name", lambda: takeback.action(takeback.action(undo=lambda receipt: None)(plain))),
@@ -241,3 +245,94 @@ def test_a_key_that_no_store_could_look_up_is_refused(store: Path, tmp_path: Pat
         with pytest.raises(takeback.Misuse):
             run.write(tmp_path / "a", "x", key=key)
         assert tb.effects() == ()
+
+
+def test_calls_may_come_from_anywhere_and_are_looked_at_before_the_first(store: Path) -> None:
+    act = takeback.action(undo=lambda receipt: None, name="tests.counted")(plain)
+    with takeback.open(store) as tb, tb.run("odd") as run:
+        assert run.call_all(act, ({"x": number} for number in range(3))) == [0, 1, 2]
+        for odd in (
+            [{"x": 1}, 5],
+            [{"x": 1}, {"y": 1}],
+            [{"x": 1}, {"x": {1}}],
+            [{"x": 1}, {"x": 1, "key": 7}],
+        ):
+            with pytest.raises(takeback.Misuse):
+                run.call_all(act, odd)  # pyright: ignore[reportArgumentType]
+        assert len(tb.effects()) == 3
+
+
+def test_each_try_is_given_what_was_recorded(store: Path) -> None:
+    given: list[list[str]] = []
+
+    def adds(items: list[str], key: str) -> Any:
+        given.append(list(items))
+        items.append("fee")
+        raise OSError("hung up")
+
+    act = takeback.action(undo=lambda receipt: None, honours_key=True, retries=2, name="tests.adds")(adds)
+    with takeback.open(store) as tb, tb.run("odd", on_death="keep") as run:
+        with pytest.raises(takeback.Stuck):
+            run.call(act, ["a"])
+        tb.settle(tb.effects()[0], False)
+    assert given == [["a"]] * len(given)
+    assert len(given) >= 3
+
+
+def test_whether_it_happened_is_yes_or_no(store: Path) -> None:
+    with takeback.open(store) as tb, tb.run("odd", on_death="keep") as run:
+        with pytest.raises(takeback.Stuck):
+            run.call(ends)
+        with pytest.raises(takeback.Misuse, match="True or False"):
+            tb.settle(tb.effects()[0], "no")  # pyright: ignore[reportArgumentType]
+        tb.settle(tb.effects()[0], False)
+
+
+ACTS = """
+import sys, takeback
+from pathlib import Path
+
+LEDGER = Path(__file__).with_name("ledger")
+
+def found(key):
+    return None
+
+@takeback.action(verify=found)
+def pay(key):
+    LEDGER.write_text("paid")
+    return "paid"
+
+@pay.undo(honours_key=True)
+def refund(receipt, key):
+    LEDGER.write_text("refunded")
+"""
+
+
+def test_a_module_of_the_same_name_in_another_project_is_not_asked_and_not_called(
+    store: Path, tmp_path: Path
+) -> None:
+    for project in ("a", "b"):
+        (tmp_path / project).mkdir()
+        (tmp_path / project / "acts.py").write_text(ACTS)
+
+    def python(project: str, code: str) -> str:
+        begin = f"import acts, takeback; tb = takeback.open({os.fspath(store)!r})\n"
+        ended = subprocess.run(
+            [sys.executable, "-c", begin + code],
+            cwd=tmp_path / project,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    (tmp_path / "a" / "acts.py").write_text(ACTS.replace("return None", "return 'paid'"))
+    python("a", "with tb.run('x') as run: run.call(acts.pay, key='k')")
+    told = python(
+        "b",
+        "try: tb.undo('@')\nexcept takeback.ActionMissing as error: print(error)\nelse: print('undone')",
+    )
+    assert f"is of {tmp_path / 'b'}" in told, told
+    assert not (tmp_path / "b" / "ledger").exists()
+    assert (tmp_path / "a" / "ledger").read_text() == "paid"

@@ -2,7 +2,7 @@
 
 from _thread import get_ident
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from takeback.engine.joined import Joined
@@ -69,15 +69,14 @@ class Calling(Changing, ABC):
             )
         return result_of(effect)
 
-    def call_all(self, action: "Action", calls: "Sequence[Mapping[str, Any]]") -> list[Any]:
+    def call_all(self, action: "Action", calls: "Iterable[Mapping[str, Any]]") -> list[Any]:
         """Call an action once for each of these arguments (one of them may be `key`), in order; what they returned.
         Each is an effect of its own, but what became of one is recorded together with the intent of the next, which
         saves every second commit. The first that fails is raised; those before it stay done."""
+        calls = list(calls)
+        self._refuse_odd_calls(action, calls)
         if self._replay is not None:
             return [self.call(action, **one) for one in calls]
-        keys = [one["key"] for one in calls if one.get("key")]
-        if len(keys) != len(set(keys)):
-            raise Misuse("Two of these calls have the same key.", hint="Give each a key of its own, or none.")
         with self._lock:
             parts, joined = self._parts, Joined(self._parts.journal)
             self._parts = parts._replace(journal=cast(Journal, joined))
@@ -86,6 +85,26 @@ class Calling(Changing, ABC):
             finally:
                 self._parts = parts
                 joined.flush()
+
+    def _refuse_odd_calls(self, action: "Action", calls: "Sequence[Mapping[str, Any]]") -> None:
+        """Before the first of them."""
+        from takeback.adapters.call.adapter import call_change
+
+        self._call_adapter(action)
+        keys: set[str] = set()
+        for one in calls:
+            if not isinstance(one, Mapping) or not all(isinstance(name, str) for name in one):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise Misuse(f"{one!r} are no arguments.", hint='Give each call as a dict: {"cents": 300}.')
+            key = one.get("key", "")
+            refuse_odd_key(key)
+            if key and key in keys:
+                raise Misuse(
+                    "Two of these calls have the same key.", hint="Give each a key of its own, or none."
+                )
+            keys.add(key)
+            call_change(
+                action, (), {name: value for name, value in one.items() if name not in ("key", "needs")}
+            )
 
     def fork(self, reason: str) -> None:
         """Say that what is called from here on is meant anew, though the run did the same before it went back: new

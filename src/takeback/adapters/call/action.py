@@ -105,6 +105,7 @@ class Action:
             _refuse_odd_numbers(self.name, timeout=timeout, retries=often, settles_in=settles_in)
             signature = signature_of(chosen, "An undo")
             self._refuse_strange(signature, "undo", 1)
+            _refuse_keyless(f"The undo of {self.name} honours its key, and has", honours_key, signature)
             self.way_back = Compensation(
                 chosen, signature, _probe(verify), often, timeout, honours_key, settles_in
             )
@@ -157,7 +158,7 @@ def action(
     `expects` must hold right before the call. `verify(key=…, …)` asks the outside world and returns the receipt it
     found, or None. `undo` is the function that makes up for it, `IRREVERSIBLE(why)` or `MANUAL(steps)`. After `timeout`
     seconds the outcome is in doubt. What is not there `settles_in` seconds after the call will not appear any more.
-    `retries`: how often it is called again by itself, with the same key, once that is known to be safe: the probe found
+    `risk` (low, medium, high) is told to whoever looks or approves. `retries`: how often it is called again by itself, with the same key, once that is known to be safe: the probe found
     nothing, or the other side `honours_key`. `certain` names errors which mean that nothing happened."""
     certain = certain if isinstance(certain, tuple) else (certain,)
     terms = Terms(expects, _probe(verify), risk, timeout, settles_in, retries, honours_key, certain, version)
@@ -165,6 +166,7 @@ def action(
     def made(chosen: Callable[..., Any]) -> Action:
         found = Action(chosen, name, terms)
         _refuse_unfit(found.name, terms)
+        _refuse_keyless(f"{found.name} honours its key, and has", terms.honours_key, found.signature)
         for what, asked in (("verify", terms.verify), ("expects", terms.expects)):
             if asked is not None:
                 found._refuse_strange(signature_of(asked, f"A {what}"), what, 0)  # pyright: ignore[reportPrivateUsage]
@@ -197,8 +199,6 @@ def _refuse_unfit(name: str, terms: Terms) -> None:
     if not all(_is_error(one) for one in errors):
         raise Misuse(f"{name}: certain= names errors.", hint="For example certain=(ValueError,).")
     refuse_odd_name("An action", name, "billing.charge")
-    if not isinstance(terms.honours_key, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Misuse(f"{name}: honours_key cannot be {terms.honours_key!r}.", hint="Say True or False.")
     if terms.risk not in RISKS:
         raise Misuse(f"The risk of {name} cannot be {terms.risk!r}.", hint=f"It is {', '.join(RISKS)}.")
     _refuse_odd_numbers(
@@ -213,6 +213,15 @@ def _refuse_unfit(name: str, terms: Terms) -> None:
             f"{name} is to be called again, and nothing tells whether the first call has happened.",
             hint="Say honours_key=True if the other side takes a second call with the same key for the first, or give "
             "it a verify= that can be asked.",
+        )
+
+
+def _refuse_keyless(who: str, honours_key: object, signature: Signature) -> None:
+    if not isinstance(honours_key, bool):
+        raise Misuse(f"honours_key cannot be {honours_key!r}.", hint="Say True or False.")
+    if honours_key and KEY not in signature.names and not signature.open:
+        raise Misuse(
+            f"{who} no parameter for one.", hint="Take it (def pay(…, key)) and give it to the other side."
         )
 
 

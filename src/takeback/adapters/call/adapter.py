@@ -121,7 +121,11 @@ class CallAdapter:
             targets = tuple(Target(one.resource, one.after, one.before) for one in effect.of.targets)
         else:
             terms = self._action(effect.change).terms
-            payload |= {"version": terms.version, "milliseconds": int(terms.timeout * 1000)}
+            payload |= {
+                "version": terms.version,
+                "milliseconds": int(terms.timeout * 1000),
+                "risk": terms.risk,
+            }
         return Remedy(
             self.name, self.version, offer.strategy, targets, payload, exact=False, residue=offer.residue
         )
@@ -131,11 +135,11 @@ class CallAdapter:
             return self._make_up_for(effect, effect.of)
         action = self._action(effect.change)
         terms = action.terms
-        named = arguments_of(effect)
-        if KEY in action.signature.names or action.signature.open:
-            named[KEY] = effect.key
         self._hold_before(effect, terms.timeout)
         for tries in range(terms.retries + 1):
+            named = arguments_of(effect)  # each time anew: the try before may have changed them
+            if KEY in action.signature.names or action.signature.open:
+                named[KEY] = effect.key
             try:
                 return Receipt(
                     _kept(action, self._hands.call(action.function, (), named, terms.timeout, effect.id))
@@ -264,11 +268,7 @@ class CallAdapter:
             raise NoRemedy(
                 f"{of.change.summary} cannot be taken back: {way[0]}.", hint="A person has to look."
             )
-        arguments = arguments_of(of)
-        named = fitting(way.function, {KEY: undo_key(of), **arguments})
         first = way.signature.names[0] if way.signature.names else ""
-        named.pop(first, None)
-        given = (result_of(of),) if first else ()
         if way.verify and undo.of and self._verify_undo(just_now(undo), of).standing is Standing.AFTER:
             return None  # an earlier undo did, and did not live to tell
         why = ""
@@ -276,6 +276,9 @@ class CallAdapter:
             if tries:
                 time.sleep(min(BACK_OFF * 2 ** (tries - 1), MOST))
             self._processes.hold(undo.run, way.timeout)
+            named = fitting(way.function, {KEY: undo_key(of), **arguments_of(of)})
+            named.pop(first, None)
+            given = (result_of(of),) if first else ()
             try:
                 returned = self._hands.call(way.function, given, named, way.timeout, f"{undo.id}-undo")
                 told = just_now(undo)._replace(receipt={"result": kept(returned)})

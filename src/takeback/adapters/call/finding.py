@@ -29,7 +29,7 @@ class Actions:
         """`module` and `where` are what the journal says of its home. Code is imported from there and from nowhere
         else: a directory that someone happens to be in is not searched."""
         if name in self._seen:
-            return self._seen[name]
+            return _fitting(self._seen[name], where)
         trouble = ""
         if script:
             refuse_busy(module, where)
@@ -46,13 +46,33 @@ class Actions:
             except Misuse as error:
                 raise ActionMissing(f"{error} Nothing was called.", hint=error.hint) from error
             if name in self._seen:
-                return self._seen[name]
+                return _fitting(self._seen[name], where)
             trouble = trouble or f"{one} has no action of that name any more"
         raise ActionMissing(
             f"The action {name} is not here: {trouble or 'nothing tells which module has it'}.",
             hint=f"Make {module or 'its module'} importable (PYTHONPATH), or name the module that has it now: "
             "TAKEBACK_ACTIONS=package.module takeback …; nothing was called.",
         )
+
+
+def _fitting(action: Action, where: str) -> Action:
+    """Two projects may each have a module of the same name: then what the one called is not for the other to ask about,
+    or to undo. One that is nowhere else any more has moved; a name that was given to it is a promise."""
+    given = action.name != _home(action)
+    if given or not where or action.where == where or action.module in _further():
+        return action
+    if not _is_in(where, action.module):
+        return action
+    raise ActionMissing(
+        f"The action {action.name} here is of {action.where}, and the call was made by the one of {where}.",
+        hint="Nothing was called. Do it with that one; or, if they are the same, say so: "
+        f"TAKEBACK_ACTIONS={action.module}. A name of its own (name=…) finds it wherever it is.",
+    )
+
+
+def _is_in(where: str, module: str) -> bool:
+    path = os.path.join(where, *module.split("."))
+    return os.path.exists(f"{path}.py") or os.path.exists(os.path.join(path, "__init__.py"))
 
 
 def _home(action: Action) -> str:

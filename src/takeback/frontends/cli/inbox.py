@@ -19,7 +19,7 @@ def tell_inbox(screen: Screen, status: Status) -> None:
     if status.approvals:
         screen.hint("`takeback pending` shows all of it; `takeback approve ID` or `takeback deny ID`.")
     for effect in status.in_doubt[:_MOST]:
-        _say(screen, "In doubt", effect, effect.note or "its process ended before it could tell")
+        _say(screen, "In doubt", effect, effect.note or "what became of it was not told yet")
     _more(screen, len(status.in_doubt))
     if status.in_doubt:
         screen.hint(
@@ -46,6 +46,8 @@ def facts_of_call(effect: Effect) -> list[tuple[str, str]]:
     facts = [("Given", _cut(args["arguments"]))]
     if "result" in effect.receipt:
         facts.append(("Returned", _cut(effect.receipt["result"])))
+    if effect.remedy and (risk := effect.remedy.payload.get("risk", "medium")) != "medium":
+        facts.append(("Risk", clean(risk)))
     if GATE in args:
         facts.append(("Plan", clean(args[GATE]["plan"])))
     if effect.state in (State.STUCK, State.INTENDED):

@@ -42,7 +42,11 @@ def _worker(asked: Asked) -> int:
 
     known: dict[str, Workflow] = {}
     for name in asked.options.modules:
-        known |= workflows_in(name)
+        for key, one in workflows_in(name).items():
+            if known.setdefault(key, one) is not one:
+                raise Misuse(
+                    f"Two of these modules have a workflow {key!r}.", hint="Give each a name of its own."
+                )
     with opened(asked) as tb:
         worker = tb.worker(known, asked.options.concurrency, lambda words: warn(f"takeback: {clean(words)}"))
         names = ", ".join(sorted(known))
