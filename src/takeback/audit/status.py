@@ -1,7 +1,7 @@
 """How things stand, in numbers. What it costs grows only with the number of undos, not of effects."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.audit.runs import RunNow, as_they_stand
 from takeback.model.attention import needs_attention, overdue
@@ -10,6 +10,9 @@ from takeback.model.run import OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store
+
+if TYPE_CHECKING:
+    from takeback.engine.approval import Proposal
 
 # Of an undo that is stuck or in the making a person must hear all the same.
 _UNDOS = """
@@ -32,7 +35,7 @@ class Status(NamedTuple):
     )
     unfinished: tuple[RunNow, ...]  # runs
     held: tuple[Effect, ...]  # ready, and waiting for a person
-    approvals: tuple[Effect, ...]  # proposed, and waiting for someone to say yes
+    proposals: "tuple[Proposal, ...]"  # what needs an approval, decided on or not
     in_doubt: tuple[Effect, ...]  # calls of which nobody knows whether they happened
     settings: Settings
     suspect: bool
@@ -40,6 +43,11 @@ class Status(NamedTuple):
     read_only: bool
     attention: tuple[RunInfo, ...]  # runs of workflows that cannot go on without a person
     unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker takes
+
+    @property
+    def approvals(self) -> tuple[Effect, ...]:
+        """What waits for someone to say yes or no."""
+        return tuple(one.effect for one in self.proposals if not one.decision and not one.never)
 
     @property
     def open(self) -> int:
@@ -71,7 +79,7 @@ def look(store: Store, size: int, now: int) -> Status:
         forgotten=forgotten,
         forgettable=forgettable,
         held=tuple(one for one in proposed if one.waits_for == PERSON and not waits_for_approval(one)),
-        approvals=tuple(one for one in proposed if waits_for_approval(one)),
+        proposals=_proposals(store, now) if any(map(waits_for_approval, proposed)) else (),
         in_doubt=tuple(_in_doubt(store, now)),
         unfinished=as_they_stand(store, unfinished),
         settings=store.settings,
@@ -83,6 +91,12 @@ def look(store: Store, size: int, now: int) -> Status:
             info for info in unfinished if overdue(info, now) and store.leases.free(info.id, now)
         ),
     )
+
+
+def _proposals(store: Store, now: int) -> "tuple[Proposal, ...]":
+    from takeback.engine.approval import proposals
+
+    return proposals(store, now)
 
 
 def _in_doubt(store: Store, now: int) -> Iterator[Effect]:
@@ -139,6 +153,7 @@ def status_json(status: Status) -> dict[str, Any]:
         },
         "held": [effect.id for effect in status.held],
         "approvals": [effect.id for effect in status.approvals],
+        "decided": [one.effect.id for one in status.proposals if one.decision],
         "in_doubt": [effect.id for effect in status.in_doubt],
         "runs": {
             "open": status.runs(RunState.OPEN),
