@@ -77,11 +77,12 @@ class PostgresDatabase:
         self._writing = 0  # the thread that is in a transaction
         self._witness: tuple[int, bytes] | None = None  # a record that was appended in it, and its hash
         self._idle: list[Session] = []
+        self._lent: list[Session] = []
 
     # Reading.
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        if self._writing == get_ident() and self._writer:
+        if self.writing_here and self._writer:
             with self.understood():
                 return self._rows(self._writer, sql, values)
         return self.ask(lambda session: self._rows(session, sql, values))
@@ -130,6 +131,12 @@ class PostgresDatabase:
         self._refuse_misuse()
         return self._connected(time.monotonic() + self.patience)
 
+    def kept(self, until: float) -> Session:
+        """The same, which is closed with the store if they have not done so."""
+        session = self._borrowed(until)
+        self._lent = [one for one in self._lent if not one.connection.closed] + [session]
+        return session
+
     def shrink(self) -> None:
         """The server does that by itself."""
 
@@ -151,6 +158,11 @@ class PostgresDatabase:
     def plain(self) -> bool:
         """No transaction of ours is going on and nothing is held back: one statement is all there is to do."""
         return not self._writing and not any(pending() for pending in self.pending)
+
+    @property
+    def writing_here(self) -> bool:
+        """Whether this thread is in a transaction."""
+        return self._writing == get_ident()
 
     @contextmanager
     def write(self) -> Generator[Session, None, None]:
@@ -269,9 +281,9 @@ class PostgresDatabase:
             return
         with self.lock:
             self._closed = True
-            for session in (*self._idle, *([self._writer] if self._writer else [])):
+            for session in (*self._idle, *self._lent, *([self._writer] if self._writer else [])):
                 session.connection.close()
-            self._idle, self._writer = [], None
+            self._idle, self._lent, self._writer = [], [], None
 
     def _refuse_misuse(self) -> None:
         if os.getpid() != self._process:
