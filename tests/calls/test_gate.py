@@ -350,7 +350,8 @@ def test_the_command_line_does_the_same(tb: takeback.Takeback) -> None:
     assert "the mail is read" in told(tb, "pending").stdout
     assert told(tb, "approve", effect.id, "--by", "bea").returncode == 3
     assert (
-        told(tb, "approve", effect.id, "--by", "bea", "--answer", "cannot be undone", "--dry-run").returncode == 0
+        told(tb, "approve", effect.id, "--by", "bea", "--answer", "cannot be undone", "--dry-run").returncode
+        == 0
     )
     assert tb.pending()
     assert told(tb, "approve", effect.id, "--by", "bea", "--answer", "cannot be undone").returncode == 0

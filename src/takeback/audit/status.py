@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.audit.runs import RunNow, as_they_stand
 from takeback.model.attention import needs_attention, overdue
-from takeback.model.effect import COMMAND, PERSON, Effect, State, waits_for_approval
-from takeback.model.run import OnDeath, RunInfo, RunState
+from takeback.model.effect import PERSON, Effect, State, waits_for_approval
+from takeback.model.run import RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store
@@ -106,33 +106,6 @@ def _in_doubt(store: Store, now: int) -> Iterator[Effect]:
             continue
         if effect.state is State.STUCK or store.leases.free(effect.run, now):
             yield effect
-
-
-class Unsettled(NamedTuple):
-    """An effect that recovery would look at."""
-
-    effect: Effect
-    what: str
-
-
-def unsettled(store: Store, now: int) -> Iterator[Unsettled]:
-    """What dead processes left, and what is stuck; what a living one is working on is its own business."""
-    for info in store.journal.runs(unfinished=True):
-        if not store.leases.free(info.id, now):
-            continue
-        for effect in store.journal.effects(Query(run=info.id, states=(State.PROPOSED, State.INTENDED))):
-            if effect.waits_for == PERSON:
-                continue
-            what = "would be finished or taken back, by where its target stands"
-            if effect.waits_for == COMMAND:
-                what = "would be recorded as far as it got, if its command has ended"
-            yield Unsettled(effect, what)
-        if info.on_death is OnDeath.UNDO and info.state is RunState.OPEN:
-            for effect in store.journal.effects(Query(run=info.id, states=(State.DONE,), newest=True)):
-                if not effect.kept and not effect.is_undo:
-                    yield Unsettled(effect, "would be taken back with its run, which died")
-    for effect in store.journal.effects(Query(states=(State.STUCK,))):
-        yield Unsettled(effect, "is stuck; its target would be looked at again")
 
 
 def status_json(status: Status) -> dict[str, Any]:

@@ -72,7 +72,9 @@ def refuse_undecidable(books: Books, effect: Effect, now: int) -> None:
         raise _decided(effect, decision)
     if never := why_never(books, effect, now):
         name = short(effect.id)
-        drop = f"undo {name}` drops it" if has_ended(books, effect.run) else "recover` gives it up with its run"
+        drop = (
+            f"undo {name}` drops it" if has_ended(books, effect.run) else "recover` gives it up with its run"
+        )
         raise Refused(
             f"Effect {name} cannot be decided on: {never}, so nobody asks for it again.",
             hint=f"Nothing was called, and nothing will be. `takeback {drop}.",

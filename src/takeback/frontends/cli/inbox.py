@@ -41,8 +41,8 @@ def _tell_decided(screen: Screen, status: Status) -> None:
     _more(screen, len(others))
     if any(one.never for one in others):
         screen.hint(
-            "`takeback recover` ends the run of a process that is gone, and with it what it asked for; `takeback undo ID` "
-            "drops what is left of a run that has ended."
+            "`takeback recover` ends the run of a process that is gone, and with it what it asked for; "
+            "`takeback undo ID` drops what is left of a run that has ended."
         )
 
 
