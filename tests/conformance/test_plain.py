@@ -357,7 +357,7 @@ def _live(office: Office, way: str, chance: random.Random) -> None:
     leases = [desks[0].open(run) for run in ("one", "two")]
     known: list[str] = []
     for number in range(100):
-        desk = desks[number // 10 % 2] if way == "in turns" else desks[0]
+        desk = desks[number // 25 % 2] if way == "in turns" else desks[0]
         lease = chance.choice(leases)
         if way == "whole":
             desk.journal._plain.forget()  # pyright: ignore[reportPrivateUsage]

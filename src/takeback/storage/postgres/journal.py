@@ -23,7 +23,7 @@ from takeback.storage.sqlite import SqlJournal
 _APPEND = Statement(
     "takeback_append",
     "SELECT * FROM append($1::text, $2::bigint, $3::bigint, $4::text, $5::boolean, $6::text[], $7::text[], $8::text[],"
-    " $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::jsonb)",
+    " $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::jsonb, $14::boolean)",
 )
 _KNOWS_KEY = (
     "SELECT EXISTS (SELECT 1 FROM effects WHERE key = ? AND key <> ''),"
@@ -108,6 +108,7 @@ class PostgresJournal(SqlJournal):
             bytes_of(bodies),
             bytes_of(kept),
             jsonb(_FACTS.encode([facts_of(draft) for draft in drafts])),
+            flag(lease is not None and self._plain.wants_to_know),
         )
         ((seq, made_at, hashes, is_open, held),) = _APPEND.ask(session.connection, session.prepared, values)
         (first,), (at,) = _NUMBER.unpack(seq), _NUMBER.unpack(made_at)

@@ -104,6 +104,11 @@ class Plain:
         self._effects: dict[str, int] = {}  # that are not listed, with the number of the record
         self._keys: dict[str, int] = {}  # of those
 
+    @property
+    def wants_to_know(self) -> bool:
+        """Whether the next append may be a plain one."""
+        return not self._shy
+
     def has_key(self, key: str) -> bool:
         return key in self._keys
 

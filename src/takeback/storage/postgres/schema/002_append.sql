@@ -271,10 +271,10 @@ END $$;
 -- append: all of them or none, fenced, chained to what is there, with what they do to the projections. `again` asks
 -- first whether the same append was taken before: its answer may have been lost. An effect begins and ends once, so
 -- where the first record says that, it is asked by; any other append has a token. For the plain appends that may come
--- after it (005_listing.sql) it tells whether the run is open, and all that is held by effects in flight.
+-- after it (005_listing.sql) it can `tell` whether the run is open, and all that is held by effects in flight.
 CREATE FUNCTION takeback_store.append(
   lease_run text, lease_generation bigint, given_at bigint, its_token text, again boolean,
-  kinds text[], runs text[], effects text[], keys text[], resources text[], bodies bytea[], kept bytea[], facts jsonb,
+  kinds text[], runs text[], effects text[], keys text[], resources text[], bodies bytea[], kept bytea[], facts jsonb, tell boolean,
   OUT first_seq bigint, OUT made_at bigint, OUT hashes bytea, OUT is_open boolean, OUT held text
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -337,7 +337,7 @@ BEGIN
       went := takeback_store.run_moved(its_seq, kind, runs[n], made_at, lease_run IS NOT NULL, facts->(n - 1));
     END IF;
   END LOOP;
-  IF lease_run IS NOT NULL THEN
+  IF tell THEN
     is_open := EXISTS (SELECT 1 FROM takeback_store.runs r WHERE r.id = lease_run AND r.state = 'open');
     IF EXISTS (SELECT 1 FROM takeback_store.in_flight) THEN
       held := (SELECT json_agg(h) FROM takeback_store.in_flight f CROSS JOIN unnest(f.holds) AS h);
