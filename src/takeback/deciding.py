@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Misuse
 from takeback.model.attention import DECIDED
-from takeback.model.effect import Effect, State, waits_for_approval
+from takeback.model.effect import Effect
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Lease, OnDeath, RunState
 from takeback.runs.names import name_of
 from takeback.storage.process import myself
-from takeback.storage.protocols import Query
 from takeback.storage.store import Store
 from takeback.upkeep import now
 
@@ -44,26 +43,26 @@ class Deciding(ABC):
 
     def pending(self) -> tuple[Effect, ...]:
         """What waits for an approval, oldest first."""
-        from takeback.engine.gate import decision_on
+        from takeback.engine.approval import proposals
 
-        found = self.store.journal.effects(Query(states=(State.PROPOSED,)))
-        return tuple(one for one in found if waits_for_approval(one) and decision_on(self.parts, one) is None)
+        found = proposals(self.parts, now())
+        return tuple(one.effect for one in found if not one.decision and not one.never)
 
     def approve(self, id: "Effect | str", *, by: str, answer: str = "") -> Effect:
         """Say yes to exactly what was proposed. For what cannot be undone `answer` has to say so. The run that asked
-        then makes it, when it asks again."""
+        then makes it, when it asks again; refused if that has ended."""
         return self._decide(id, True, by, answer)
 
     def deny(self, id: "Effect | str", *, by: str, why: str = "") -> Effect:
-        """Say no; the run that asked is told so."""
+        """Say no to this proposal; the run that asked is told so. Asked for again, it is another proposal."""
         return self._decide(id, False, by, "", why)
 
     def _decide(self, id: "Effect | str", approved: bool, by: str, answer: str, why: str = "") -> Effect:
-        from takeback.engine.gate import decide
+        from takeback.engine.approval import decide
 
         self.store.refuse_if_suspect()
         effect = self.effect(name_of(id))
-        decide(self.parts, effect, approved, by, answer, why)
+        decide(self.parts, effect, approved, by, answer, why, now=now())
         self._wake(effect)
         return self.effect(effect.id)
 

@@ -266,7 +266,8 @@ class Workflows(Upkeep):
 
     def _end_by_undo(self, info: RunInfo, undo: Callable[[bool], UndoResult]) -> UndoResult:
         """Take back what it did, and end it. While that goes on no worker goes on with it."""
-        from takeback.engine.recover import settle_open
+        from takeback.engine.ending import closing
+        from takeback.engine.recover import open_in, settle_open
         from takeback.runs.choice import stuck_in
 
         run = self._run(info, self._acquire(info.id, 0))
@@ -278,16 +279,17 @@ class Workflows(Upkeep):
             if anything:
                 undo(True)  # what is refused is refused before anything changes
             why = {"outcome": RunState.SUSPENDED.value, "why": "is being taken back", "due": NEVER}
-            self._reopen(info, run.lease, why)
+            self._reopen(info, run.lease, [Draft(Kind.CLOSE, info.id, "", why)])
             try:
                 result = undo(False) if anything else UndoResult("done", (), ())
             except Refused:
-                self._reopen(info, run.lease, self._waiting_as_before(info))
+                self._reopen(info, run.lease, [Draft(Kind.CLOSE, info.id, "", self._waiting_as_before(info))])
                 raise
             if not stuck_in(self.store.journal, info):
                 outcome = RunState.UNDONE if result.outcome == "done" else RunState.PARTLY
                 told = {"outcome": outcome.value, "error": "It was taken back.", "error_type": "Refused"}
-                self._reopen(info, run.lease, told)
+                left = open_in(self.parts, info.id)
+                self._reopen(info, run.lease, closing(self.parts, info.id, told, left))
             return result
         finally:
             run.leave()
@@ -298,10 +300,10 @@ class Workflows(Upkeep):
         read = history_of(self.store.journal, info.id).read.get(info.awaits, 0)
         return Leaving(info.note, info.due_at, info.awaits, read).body
 
-    def _reopen(self, info: RunInfo, lease: Lease, close: dict[str, Any]) -> None:
+    def _reopen(self, info: RunInfo, lease: Lease, end: list[Draft]) -> None:
         """To be closed again, in another way."""
         opened = Draft(Kind.OPEN, info.id, "", {"resumed": True})
-        self.store.journal.append(lease, [opened, Draft(Kind.CLOSE, info.id, "", close)])
+        self.store.journal.append(lease, [opened, *end])
 
 
 def _refuse_over(info: RunInfo) -> None:

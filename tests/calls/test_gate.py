@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import takeback
+from takeback.engine import approval
 from takeback.model.effect import State
 from tests.calls import post
 from tests.calls.post import send_mail, send_parcel
@@ -25,7 +27,7 @@ def tb(store: str) -> takeback.Takeback:
 
 
 def asked(tb: takeback.Takeback) -> takeback.Effect:
-    with tb.run("write", agent="writer") as run, pytest.raises(takeback.AwaitingApproval) as told:
+    with pytest.raises(takeback.AwaitingApproval) as told, tb.run("write", agent="writer") as run:
         run.call(send_mail, "anna", key="mail-1")
     assert "cannot be undone: the mail is read" in str(told.value)
     assert told.value.effect
@@ -152,23 +154,206 @@ def test_what_is_taken_back_by_hand_waits_until_someone_has_done_it(tb: takeback
     assert tb.effect(effect.id).state is State.UNDONE
 
 
-def test_the_command_line_does_the_same(tb: takeback.Takeback) -> None:
+def test_after_a_no_it_is_another_proposal(tb: takeback.Takeback) -> None:
+    with tb.run("write") as run:
+        with pytest.raises(takeback.AwaitingApproval) as first:
+            run.call(send_mail, "anna", key="mail-1")
+        tb.deny(first.value.effect or "", by="bea")
+        with pytest.raises(takeback.Refused, match="bea said no") as again:
+            tb.approve(first.value.effect or "", by="kim", answer="cannot be undone")
+        assert "another proposal" in again.value.hint
+        with pytest.raises(takeback.Denied):
+            run.call(send_mail, "anna", key="mail-1")
+        with pytest.raises(takeback.AwaitingApproval) as second:
+            run.call(send_mail, "anna", key="mail-1")
+        assert second.value.effect != first.value.effect
+    assert post.sent() == []
+
+
+def ended(tb: takeback.Takeback, how: str, decide: str = "") -> takeback.Effect:
+    """Asked for by a run that has ended since."""
+    with suppress(KeyError), tb.run("write", on_death="keep" if how == "kept" else "undo") as run:
+        with pytest.raises(takeback.AwaitingApproval) as told:
+            run.call(send_mail, "anna", key="mail-1")
+        waiting = told.value.effect or ""
+        if decide == "yes":
+            tb.approve(waiting, by="bea", answer="cannot be undone")
+        elif decide == "no":
+            tb.deny(waiting, by="bea", why="She left.")
+        if how == "failed":
+            raise KeyError(how)
+        if how == "undone":
+            run.take_back()
+    return tb.effect(waiting)
+
+
+@pytest.mark.parametrize("how", ["closed", "failed", "kept", "undone"])
+def test_what_a_run_asked_for_ends_with_it(tb: takeback.Takeback, how: str) -> None:
+    effect = ended(tb, how)
+    assert (effect.state, effect.note) == (State.ABORTED, "Its run ended before anyone decided.")
+    assert tb.pending() == ()
+    for decide in (tb.deny, tb.approve):
+        with pytest.raises(takeback.Refused, match="ended before anyone decided"):
+            decide(effect, by="bea")
+    with tb.run("again") as run:
+        with pytest.raises(takeback.AwaitingApproval) as told:
+            run.call(send_mail, "anna", key="mail-1")
+        tb.approve(told.value.effect or "", by="bea", answer="cannot be undone")
+        run.call(send_mail, "anna", key="mail-1")
+    assert post.sent() == ["mail anna hello"]
+
+
+@pytest.mark.parametrize(("decide", "note"), [("yes", "bea said yes."), ("no", "bea said no. She left.")])
+def test_what_was_decided_and_not_asked_for_again_ends_with_it_too(
+    tb: takeback.Takeback, decide: str, note: str
+) -> None:
+    effect = ended(tb, "closed", decide)
+    assert effect.state is State.ABORTED
+    assert effect.note == f"{note} Its run ended without asking for it again."
+
+
+def test_the_end_and_what_it_gives_up_are_recorded_together(
+    tb: takeback.Takeback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafts: list[list[str]] = []
+    append = type(tb.store.journal).append
+    monkeypatch.setattr(
+        type(tb.store.journal), "append",
+        lambda self, lease, given: drafts.append([one.kind for one in given]) or append(self, lease, given),
+    )  # fmt: skip
+    ended(tb, "closed")
+    assert drafts[-1] == ["abort", "close"]
+
+
+def test_there_is_nothing_to_forget_of_what_was_never_called(tb: takeback.Takeback) -> None:
+    refused = told(tb, "forget", ended(tb, "closed").id)
+    assert refused.returncode == 3
+    assert "never happened: Its run ended before anyone decided." in refused.stderr
+    assert "nothing to forget" in refused.stderr and "recover" not in refused.stderr
+
+
+DIES = """
+import os, takeback
+from tests.calls.post import send_mail
+tb = takeback.open({store!r})
+run = tb.run("write", on_death={on_death!r})
+try:
+    run.call(send_mail, "anna", key="mail-1")
+except takeback.AwaitingApproval:
+    os._exit(0)
+"""
+
+
+def dies(tb: takeback.Takeback, on_death: str = "undo") -> takeback.Effect:
+    program = DIES.format(store=tb.path, on_death=on_death)
+    subprocess.run([sys.executable, "-c", program], check=True)
+    (effect,) = tb.effects()
+    return effect
+
+
+@pytest.mark.parametrize("on_death", ["undo", "keep"])
+def test_what_a_dead_run_asked_for_is_given_up_by_recovery(tb: takeback.Takeback, on_death: str) -> None:
+    effect = dies(tb, on_death)
+    with takeback.open(tb.path) as again:
+        given_up = again.effect(effect.id)
+        assert (given_up.state, given_up.note) == (State.ABORTED, "Its run ended before anyone decided.")
+        with again.run("again") as run, pytest.raises(takeback.AwaitingApproval):
+            run.call(send_mail, "anna", key="mail-1")
+
+
+def test_what_a_dead_run_asked_for_is_not_decided_on(tb: takeback.Takeback) -> None:
+    effect = dies(tb)
+    assert tb.pending() == ()
+    with pytest.raises(takeback.Refused, match="is gone, so nobody asks for it again"):
+        tb.approve(effect, by="bea", answer="cannot be undone")
+    refused = told(tb, "approve", effect.id, "--by", "bea", "--answer", "cannot be undone")
+    assert (refused.returncode, "is gone" in refused.stderr) == (3, True)
+    assert "nobody has decided, and the process of its run" in told(tb, "status").stdout
+    assert json.loads(told(tb, "status", "--json").stdout)["approvals"] == []
+    assert "is gone: it is not made" in told(tb, "show", effect.id).stdout
+    assert "`takeback recover` gives it up" in refused.stderr
+    assert told(tb, "recover").returncode == 0
+    assert tb.effect(effect.id).state is State.ABORTED
+
+
+def test_another_run_is_told_who_asked_first(tb: takeback.Takeback) -> None:
+    asked(tb)
+    with (
+        tb.run("other") as run,
+        pytest.raises(takeback.Refused, match="asked for it first") as refused,
+    ):
+        run.call(send_mail, "anna", key="mail-1")
+    assert "tb.resume" in refused.value.hint
+
+
+def test_who_decides_when_it_was_given_up_just_now_is_told_so(
+    tb: takeback.Takeback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run ends between the look and the record."""
+    run = tb.run("write")
+    with pytest.raises(takeback.AwaitingApproval) as waiting:
+        run.call(send_mail, "anna")
+    effect = tb.effect(waiting.value.effect or "")
+    monkeypatch.setattr(approval, "challenge", lambda effect: run.close() or "cannot be undone")
+    with pytest.raises(takeback.Refused, match="ended before anyone decided"):
+        tb.approve(effect, by="bea", answer="cannot be undone")
+
+
+def test_of_two_who_decide_at_once_the_first_has_decided(
+    tb: takeback.Takeback, monkeypatch: pytest.MonkeyPatch
+) -> None:
     effect = asked(tb)
 
-    def told(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "takeback", *words], capture_output=True, text=True, check=False,
-            env=os.environ | {"TAKEBACK_STORE": tb.path},
-        )  # fmt: skip
+    def no_first(effect: takeback.Effect) -> str:
+        tb.deny(effect, by="kim")
+        return "cannot be undone"
 
-    (one,) = json.loads(told("pending", "--json").stdout)
+    monkeypatch.setattr(approval, "challenge", no_first)
+    with pytest.raises(takeback.Refused, match="kim said no"):
+        tb.approve(effect, by="bea", answer="cannot be undone")
+
+
+@pytest.mark.parametrize(
+    ("decide", "words"),
+    [
+        (["approve", "--answer", "cannot be undone"], "by bea; its run makes it when it asks again"),
+        (["deny", "--why", "She left."], "by bea (She left.); its run is told so when it asks again"),
+    ],
+)
+def test_what_is_decided_is_not_told_as_waiting_for_a_decision(
+    tb: takeback.Takeback, decide: list[str], words: str
+) -> None:
+    effect = asked(tb)
+    assert json.loads(told(tb, "status", "--json").stdout)["approvals"] == [effect.id]
+    assert "until someone approves or denies it" in told(tb, "show", effect.id).stdout
+
+    assert told(tb, decide[0], effect.id, *decide[1:], "--by", "bea").returncode == 0
+
+    status = told(tb, "status").stdout
+    assert words in status and "Waiting" not in status and "takeback approve" not in status
+    assert words in told(tb, "show", effect.id).stdout
+    as_json = json.loads(told(tb, "status", "--json").stdout)
+    assert (as_json["approvals"], as_json["decided"]) == ([], [effect.id])
+
+
+def told(tb: takeback.Takeback, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "takeback", *words], capture_output=True, text=True, check=False,
+        env=os.environ | {"TAKEBACK_STORE": tb.path},
+    )  # fmt: skip
+
+
+def test_the_command_line_does_the_same(tb: takeback.Takeback) -> None:
+    effect = asked(tb)
+    (one,) = json.loads(told(tb, "pending", "--json").stdout)
     assert (one["id"], one["plan"]) == (effect.id, "cannot be undone: the mail is read")
-    assert "the mail is read" in told("pending").stdout
-    assert told("approve", effect.id, "--by", "bea").returncode == 3
+    assert "the mail is read" in told(tb, "pending").stdout
+    assert told(tb, "approve", effect.id, "--by", "bea").returncode == 3
     assert (
-        told("approve", effect.id, "--by", "bea", "--answer", "cannot be undone", "--dry-run").returncode == 0
+        told(tb, "approve", effect.id, "--by", "bea", "--answer", "cannot be undone", "--dry-run").returncode
+        == 0
     )
     assert tb.pending()
-    assert told("approve", effect.id, "--by", "bea", "--answer", "cannot be undone").returncode == 0
-    assert told("approve", effect.id, "--by", "bea", "--answer", "cannot be undone").returncode == 3
-    assert told("deny", effect.id, "--by", "bea").returncode == 3
+    assert told(tb, "approve", effect.id, "--by", "bea", "--answer", "cannot be undone").returncode == 0
+    assert told(tb, "approve", effect.id, "--by", "bea", "--answer", "cannot be undone").returncode == 3
+    assert told(tb, "deny", effect.id, "--by", "bea").returncode == 3

@@ -58,11 +58,11 @@ def order():
     raise TimeoutError
 @order.undo
 def cancel(receipt): ...
-with takeback.open() as tb, tb.run("shop") as run:
-    try:
+try:
+    with takeback.open() as tb, tb.run("shop") as run:
         run.call(order)
-    except takeback.TakebackError as told:
-        print(told.effect)
+except takeback.TakebackError as told:
+    print(told.effect)
 """
 
 

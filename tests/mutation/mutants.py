@@ -163,10 +163,10 @@ MUTANTS = (
     ),
     Mutant(
         "a run that cannot be taken back yet is not ended",
-        "engine/recover.py",
+        "engine/ending.py",
         (
             (
-                "    ends = not result.postponed and not _cannot_end(parts, lease.run)\n",
+                "    ends = not result.postponed and not _in_the_way(left)\n",
                 "    ends = True\n",
             ),
         ),

@@ -157,3 +157,50 @@ def test_what_makes_no_sense_is_refused(bench: Bench) -> None:
         ):
             with pytest.raises(takeback.Misuse):
                 odd()
+
+
+@takeback.action(undo=takeback.IRREVERSIBLE("it is out"), name="waiting.announce")
+def announce(text: str) -> str:
+    return text
+
+
+def test_what_a_workflow_asked_for_is_given_up_when_it_is_taken_back(bench: Bench) -> None:
+    @flow
+    def release(run: takeback.Run) -> None:
+        run.write(bench.world / "a", "1")
+        run.call(announce, "v1", key="v1")
+
+    run = bench.tb.submit(release)
+    bench.work(release)
+    (waiting,) = bench.tb.pending()
+
+    bench.tb.undo(run)
+
+    assert bench.look(run).state.value == "undone"
+    assert (bench.tb.pending(), bench.tb.effect(waiting.id).state.value) == ((), "aborted")
+    with pytest.raises(takeback.Refused, match="does not wait for an approval"):
+        bench.tb.approve(waiting, by="bea", answer="cannot be undone")
+
+
+@pytest.mark.parametrize("end", ["returns", "fails"])
+def test_a_workflow_that_swallows_that_it_has_to_wait_waits_all_the_same(bench: Bench, end: str) -> None:
+    """So nothing that it asked for is left when it has ended."""
+
+    @flow
+    def release(run: takeback.Run) -> str:
+        try:
+            return run.call(announce, "v1", key="v1")
+        except takeback.AwaitingApproval:
+            if end == "fails":
+                raise ValueError("not now") from None
+            return "not now"
+
+    run = bench.tb.submit(release)
+    bench.work(release)
+    for waiting in bench.tb.pending():
+        assert bench.look(run).state.value == "suspended"
+        bench.tb.approve(waiting, by="bea", answer="cannot be undone")
+    bench.work(release)
+
+    assert bench.look(run).state.value in ("kept", "undone")
+    assert not [one for one in bench.tb.effects() if one.state.value == "proposed"]

@@ -1,15 +1,18 @@
 """How things stand, in numbers. What it costs grows only with the number of undos, not of effects."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.audit.runs import RunNow, as_they_stand
 from takeback.model.attention import needs_attention, overdue
-from takeback.model.effect import COMMAND, PERSON, Effect, State, waits_for_approval
-from takeback.model.run import OnDeath, RunInfo, RunState
+from takeback.model.effect import PERSON, Effect, State, waits_for_approval
+from takeback.model.run import RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store
+
+if TYPE_CHECKING:
+    from takeback.engine.approval import Proposal
 
 # Of an undo that is stuck or in the making a person must hear all the same.
 _UNDOS = """
@@ -32,7 +35,7 @@ class Status(NamedTuple):
     )
     unfinished: tuple[RunNow, ...]  # runs
     held: tuple[Effect, ...]  # ready, and waiting for a person
-    approvals: tuple[Effect, ...]  # proposed, and waiting for someone to say yes
+    proposals: "tuple[Proposal, ...]"  # what needs an approval, decided on or not
     in_doubt: tuple[Effect, ...]  # calls of which nobody knows whether they happened
     settings: Settings
     suspect: bool
@@ -40,6 +43,11 @@ class Status(NamedTuple):
     read_only: bool
     attention: tuple[RunInfo, ...]  # runs of workflows that cannot go on without a person
     unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker takes
+
+    @property
+    def approvals(self) -> tuple[Effect, ...]:
+        """What waits for someone to say yes or no."""
+        return tuple(one.effect for one in self.proposals if not one.decision and not one.never)
 
     @property
     def open(self) -> int:
@@ -71,7 +79,7 @@ def look(store: Store, size: int, now: int) -> Status:
         forgotten=forgotten,
         forgettable=forgettable,
         held=tuple(one for one in proposed if one.waits_for == PERSON and not waits_for_approval(one)),
-        approvals=tuple(one for one in proposed if waits_for_approval(one)),
+        proposals=_proposals(store, now) if any(map(waits_for_approval, proposed)) else (),
         in_doubt=tuple(_in_doubt(store, now)),
         unfinished=as_they_stand(store, unfinished),
         settings=store.settings,
@@ -85,6 +93,12 @@ def look(store: Store, size: int, now: int) -> Status:
     )
 
 
+def _proposals(store: Store, now: int) -> "tuple[Proposal, ...]":
+    from takeback.engine.approval import proposals
+
+    return proposals(store, now)
+
+
 def _in_doubt(store: Store, now: int) -> Iterator[Effect]:
     """What a process that lives is in the middle of is not in doubt yet."""
     for effect in store.journal.effects(Query(states=(State.INTENDED, State.STUCK))):
@@ -92,33 +106,6 @@ def _in_doubt(store: Store, now: int) -> Iterator[Effect]:
             continue
         if effect.state is State.STUCK or store.leases.free(effect.run, now):
             yield effect
-
-
-class Unsettled(NamedTuple):
-    """An effect that recovery would look at."""
-
-    effect: Effect
-    what: str
-
-
-def unsettled(store: Store, now: int) -> Iterator[Unsettled]:
-    """What dead processes left, and what is stuck; what a living one is working on is its own business."""
-    for info in store.journal.runs(unfinished=True):
-        if not store.leases.free(info.id, now):
-            continue
-        for effect in store.journal.effects(Query(run=info.id, states=(State.PROPOSED, State.INTENDED))):
-            if effect.waits_for == PERSON:
-                continue
-            what = "would be finished or taken back, by where its target stands"
-            if effect.waits_for == COMMAND:
-                what = "would be recorded as far as it got, if its command has ended"
-            yield Unsettled(effect, what)
-        if info.on_death is OnDeath.UNDO and info.state is RunState.OPEN:
-            for effect in store.journal.effects(Query(run=info.id, states=(State.DONE,), newest=True)):
-                if not effect.kept and not effect.is_undo:
-                    yield Unsettled(effect, "would be taken back with its run, which died")
-    for effect in store.journal.effects(Query(states=(State.STUCK,))):
-        yield Unsettled(effect, "is stuck; its target would be looked at again")
 
 
 def status_json(status: Status) -> dict[str, Any]:
@@ -139,6 +126,7 @@ def status_json(status: Status) -> dict[str, Any]:
         },
         "held": [effect.id for effect in status.held],
         "approvals": [effect.id for effect in status.approvals],
+        "decided": [one.effect.id for one in status.proposals if one.decision],
         "in_doubt": [effect.id for effect in status.in_doubt],
         "runs": {
             "open": status.runs(RunState.OPEN),

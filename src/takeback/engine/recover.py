@@ -1,9 +1,10 @@
 """After a crash: settle every open effect, then let dead runs follow their own policy."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter
+from takeback.engine.ending import cannot_end, close, close_rolled_back
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes
 from takeback.engine.settle import abort, finish, take_back
@@ -102,7 +103,7 @@ def recover(
             left_alone.add(info.id)
             continue
         states = (State.PROPOSED, State.INTENDED) + ((State.STUCK,) if stuck_too else ())
-        in_flight = _open_in(parts, info.id, states) or _held_open(parts, info.id)
+        in_flight = _in_flight(open_in(parts, info.id, states)) or _held_open(parts, info.id)
         if not in_flight and (info.on_death is OnDeath.LEAVE or info.state is RunState.SUSPENDED):
             continue
         try:
@@ -116,7 +117,7 @@ def recover(
             settled += open_ones
             if info.state is RunState.OPEN:
                 settled += _settle_reviewed(parts, lease)
-            if info.state is RunState.OPEN and not _cannot_end(parts, info.id):
+            if info.state is RunState.OPEN and not cannot_end(parts, info.id):
                 # Who changed what after its watcher died nobody knows: it is recorded, and a person decides.
                 unwatched = {one.effect for one in open_ones if one.detail == RECORDED}
                 settled += _end(parts, lease, info, unwatched)
@@ -138,23 +139,25 @@ def _without_calls(parts: Parts, run: str) -> bool:
     )
 
 
-def _cannot_end(parts: Parts, run: str) -> bool:
-    """While one of its effects is stuck the run stays open: what it did before may be needed to put that right. So it
-    does while a command that it watches goes on."""
-    found = parts.journal.effects(Query(run=run, states=(State.STUCK, State.PROPOSED, State.INTENDED)))
-    return any(effect.waits_for != PERSON for effect in found)
-
-
 def settle_open(
     parts: Parts, lease: Lease, states: tuple[State, ...] = (State.PROPOSED, State.INTENDED)
 ) -> list[Settled]:
     """What this run left in flight, newest first."""
-    return [_settle(parts, lease, effect) for effect in _open_in(parts, lease.run, states)]
+    return settle_all(parts, lease, open_in(parts, lease.run, states))
 
 
-def _open_in(parts: Parts, run: str, states: tuple[State, ...]) -> tuple[Effect, ...]:
+def open_in(
+    parts: Parts, run: str, states: tuple[State, ...] = (State.PROPOSED, State.INTENDED)
+) -> tuple[Effect, ...]:
+    return tuple(parts.journal.effects(Query(run=run, states=states, newest=True)))
+
+
+def settle_all(parts: Parts, lease: Lease, found: Iterable[Effect]) -> list[Settled]:
+    return [_settle(parts, lease, effect) for effect in _in_flight(found)]
+
+
+def _in_flight(found: Iterable[Effect]) -> tuple[Effect, ...]:
     """What waits for a person is in nobody's way and stays."""
-    found = parts.journal.effects(Query(run=run, states=states, newest=True))
     return tuple(effect for effect in found if effect.waits_for != PERSON)
 
 
@@ -278,7 +281,7 @@ def _end(parts: Parts, lease: Lease, info: RunInfo, unwatched: Collection[str] =
     if info.on_death is OnDeath.LEAVE:
         return []
     if info.on_death is OnDeath.KEEP:
-        parts.journal.append(lease, [Draft(Kind.CLOSE, lease.run, "", {"outcome": RunState.KEPT.value})])
+        close(parts, lease, RunState.KEPT)
         return []
     if info.on_death is OnDeath.FINISH:
         return _finish_undo(parts, lease, info)
@@ -289,23 +292,10 @@ def _end(parts: Parts, lease: Lease, info: RunInfo, unwatched: Collection[str] =
     return _told(parts, result, info)
 
 
-def close_rolled_back(
-    parts: Parts, lease: Lease, result: UndoResult, outcome: str, told: Mapping[str, Any] | None = None
-) -> bool:
-    """A run ends only when nothing more can be done for it; else it stays open, and the next recovery goes on. `told`
-    is what else is recorded of its end."""
-    ends = not result.postponed and not _cannot_end(parts, lease.run)
-    if outcome == RunState.UNDONE and result.outcome != "done":
-        outcome = RunState.PARTLY.value
-    if ends:
-        parts.journal.append(lease, [Draft(Kind.CLOSE, lease.run, "", {"outcome": outcome, **(told or {})})])
-    return ends
-
-
 def end_undo(parts: Parts, lease: Lease, info: RunInfo) -> None:
     """An undo that met an error, in the process that met it: as recovery would."""
     settle_open(parts, lease)
-    if not _cannot_end(parts, info.id):
+    if not cannot_end(parts, info.id):
         _finish_undo(parts, lease, info)
 
 
@@ -341,7 +331,7 @@ def _bring_all_back(
     done = parts.journal.effects(Query(run=info.id, states=(State.DONE,)))
     made = [effect for effect in done if effect.undoes in wanted]
     bring_back(parts, lease, made, info.agent)
-    parts.journal.append(lease, [Draft(Kind.CLOSE, info.id, "", {"outcome": "undone"})])
+    close(parts, lease, RunState.UNDONE)
     left = parts.journal.effects(Query(ids=wanted, newest=True, damaged_too=True)) if wanted else ()
     why = f"all or nothing was asked for, and it could not be all. {why}".strip()
     return [_not_undone(effect, info, why) for effect in left]

@@ -37,6 +37,11 @@ def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Decision, ...]:
             raise Refused(
                 f"Effect {short(effect.id)} is already forgotten.", hint="Its record stays for the audit."
             )
+        if effect.state is State.ABORTED:
+            raise Refused(
+                f"Effect {short(effect.id)} never happened: {effect.note or 'it was aborted.'}",
+                hint="There is nothing to forget. Its record stays for the audit.",
+            )
         if effect.state not in (State.DONE, State.UNDONE):
             raise Refused(
                 f"Effect {short(effect.id)} is {effect.state.value}; only what is settled can be forgotten.",

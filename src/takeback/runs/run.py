@@ -330,7 +330,8 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
 
     def _taken_back(self) -> tuple[UndoResult, int]:
         """Also how many changes that were held were dropped."""
-        from takeback.engine.recover import close_rolled_back, settle_open
+        from takeback.engine.ending import close_rolled_back
+        from takeback.engine.recover import settle_open
 
         with self._lock, self.uninterrupted():
             self._refuse_ended()
@@ -359,12 +360,14 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     def _end(self, state: RunState, told: dict[str, str] | None = None) -> None:
         with self._lock:
             self._refuse_ended()
-            from takeback.engine.recover import IN_DOUBT, settle_open
+            from takeback.engine.ending import closing
+            from takeback.engine.recover import IN_DOUBT, open_in, settle_all
 
             try:
                 # Something is still in flight only if the store failed between a change and its record, or if the world
                 # could not be asked whether a call has happened.
-                found = settle_open(self._parts, self._lease)
+                not_settled = open_in(self._parts, self.id)
+                found = settle_all(self._parts, self._lease, not_settled)
                 left = [one for one in found if one.detail.startswith(IN_DOUBT)]
                 if left and state is RunState.KEPT:
                     raise InDoubt(
@@ -373,11 +376,11 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
                         f"on_death is {self._info.on_death.value!r}.",
                         effect=left[0].effect,
                     )
-                end = Draft(Kind.CLOSE, self.id, "", {"outcome": state.value, **(told or {})})
+                end = closing(self._parts, self.id, {"outcome": state.value, **(told or {})}, not_settled)
                 try:
-                    self._append(end)
+                    self._parts.journal.append(self._lease, end)
                 except ResourceUnreachable:
-                    self._append(end)  # on a full disk the store has made room for this much
+                    self._parts.journal.append(self._lease, end)  # on a full disk there is room for this
             finally:
                 # A run that could not be ended is not held either: whoever opens the store next settles it.
                 self.let_go()

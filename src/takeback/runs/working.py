@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from takeback.engine.ending import close_rolled_back
 from takeback.engine.parts import Parts
-from takeback.engine.recover import close_rolled_back, settle_open
+from takeback.engine.recover import settle_open
 from takeback.engine.stuck import Taker
 from takeback.engine.undo import not_kept, roll_back
 from takeback.errors import (

@@ -156,6 +156,17 @@ class JournalRunsSuite(JournalSuite):
         assert books.effect("held").state is State.DONE
         assert not list(books.journal.check())
 
+    def test_what_waits_for_a_person_is_given_up_together_with_the_end_of_its_run(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [_waiting("asked", "person", key="k")])
+        books.journal.append(None, [Draft(Kind.DECIDE, "run", "asked", {"approved": True})])
+        books.journal.append(lease, [ending("asked", "run", Kind.ABORT, why="over"), closing("run")])
+        assert (books.effect("asked").state, books.effect("asked").note) == (State.ABORTED, "over")
+        assert books.ids(key="k") == []  # the key is free
+        with pytest.raises(RecordInvalid):
+            books.journal.append(None, [Draft(Kind.DECIDE, "run", "asked", {"approved": True})])
+        assert not list(books.journal.check())
+
     def test_a_run_does_not_end_while_it_watches_a_command(self, books: Books) -> None:
         lease = books.open("run")
         books.journal.append(lease, [_waiting("watched", "command")])
@@ -177,5 +188,5 @@ class JournalRunsSuite(JournalSuite):
         assert books.ids(before=held.seq) == []
 
 
-def _waiting(effect: str, for_whom: str) -> Draft:
-    return intending(effect, "run", kind=Kind.PROPOSE, args={"waits": for_whom})
+def _waiting(effect: str, for_whom: str, key: str = "") -> Draft:
+    return intending(effect, "run", kind=Kind.PROPOSE, args={"waits": for_whom}, key=key)

@@ -13,6 +13,7 @@ from takeback.frontends.cli.opening import existing, give, nothing_recorded, not
 from takeback.frontends.cli.output import Screen, clean, full_time
 from takeback.model.effect import GATE, Effect
 from takeback.model.ids import short
+from takeback.upkeep import now
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -41,7 +42,7 @@ def _pending(asked: Asked) -> int:
 
 
 def _proposal_json(effect: Effect) -> dict[str, Any]:
-    from takeback.engine.gate import challenge
+    from takeback.engine.approval import challenge
 
     return {
         **effect_json(effect),
@@ -71,7 +72,7 @@ def _approve_arguments(parser: ArgumentParser) -> None:
 
 
 def _approve(asked: Asked) -> int:
-    from takeback.engine.gate import challenge
+    from takeback.engine.approval import challenge
 
     options, screen = asked.options, asked.screen
 
@@ -100,11 +101,11 @@ def _deny(asked: Asked) -> int:
 
 
 def _decide(asked: Asked, decide: "Callable[[Takeback, Effect], Effect]", told: str) -> int:
-    from takeback.engine.gate import refuse_undecidable
+    from takeback.engine.approval import refuse_undecidable
 
     with existing(asked) as tb:
         effect = tb.effect(asked.options.id)
-        refuse_undecidable(tb.parts, effect)
+        refuse_undecidable(tb.parts, effect, now())
         if asked.options.dry_run:
             give(asked, tb, {"dry_run": True, **_proposal_json(effect)})
             _say(asked.screen, effect)

@@ -154,7 +154,7 @@ COMMANDS: dict[str, Entry] = {
         "takeback resume k3f9a2bq --from-checkpoint before-migrate",
     ),
     "recover": Entry(
-        "Upkeep", "upkeep", "settle what a crash left; look again at what is stuck", "takeback recover"
+        "Upkeep", "recovering", "settle what a crash left; look again at what is stuck", "takeback recover"
     ),
     "verify": Entry("Upkeep", "upkeep", "is the store sound?", "takeback verify --read-data"),
     "doctor": Entry("Upkeep", "doctor", "is this machine able?", "takeback doctor"),

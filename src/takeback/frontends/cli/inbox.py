@@ -1,12 +1,15 @@
 """What waits for a person: calls that are in doubt, and those that need a yes; and one of them, closely."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from takeback.audit.status import Status
 from takeback.frontends.cli.output import Screen, clean, counted
 from takeback.model.effect import GATE, Effect, State
 from takeback.model.ids import short
+
+if TYPE_CHECKING:
+    from takeback.engine.approval import Proposal
 
 _MOST = 5
 _LONGEST = 2_000
@@ -18,6 +21,7 @@ def tell_inbox(screen: Screen, status: Status) -> None:
     _more(screen, len(status.approvals))
     if status.approvals:
         screen.hint("`takeback pending` shows all of it; `takeback approve ID` or `takeback deny ID`.")
+    _tell_decided(screen, status)
     for effect in status.in_doubt[:_MOST]:
         _say(screen, "In doubt", effect, effect.note or "what became of it was not told yet")
     _more(screen, len(status.in_doubt))
@@ -26,6 +30,33 @@ def tell_inbox(screen: Screen, status: Status) -> None:
             "`takeback recover` asks the world again, of a workflow its next worker does. `takeback show ID` has what "
             "is known; whoever has looked says `takeback settle ID --happened` or `--did-not`."
         )
+
+
+def _tell_decided(screen: Screen, status: Status) -> None:
+    """What nobody has to decide on any more, though its run has not made it."""
+    others = [one for one in status.proposals if one.decision or one.never]
+    for one in others[:_MOST]:
+        word = "Waiting" if one.decision is None else "Approved" if one.decision.approved else "Denied"
+        _say(screen, word, one.effect, standing_of(one))
+    _more(screen, len(others))
+    if any(one.never for one in others):
+        screen.hint(
+            "`takeback recover` ends the run of a process that is gone, and with it what it asked for; "
+            "`takeback undo ID` drops what is left of a run that has ended."
+        )
+
+
+def standing_of(one: "Proposal") -> str:
+    """How what needs an approval stands, in words."""
+    if one.decision is None:
+        told = "nobody has decided"
+    else:
+        told = f"by {one.decision.by}" + (f" ({one.decision.why})" if one.decision.why else "")
+    if one.never:
+        return f"{told}, and {one.never}: it is not made"
+    if one.decision is None:
+        return told
+    return f"{told}; its run {'makes it' if one.decision.approved else 'is told so'} when it asks again"
 
 
 def _say(screen: Screen, word: str, effect: Effect, why: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from takeback.audit.diff import Part, difference, in_words
 from takeback.audit.views import effect_json, record_json
 from takeback.frontends.cli.commands import Asked, Command
-from takeback.frontends.cli.inbox import call_json, facts_of_call
+from takeback.frontends.cli.inbox import call_json, facts_of_call, standing_of
 from takeback.frontends.cli.opening import existing, give
 from takeback.frontends.cli.output import Screen, clean, clean_line, counted, full_time, printing, put
 from takeback.model.effect import COMMAND, PERSON, Effect, State, waits_for_approval
@@ -57,7 +57,7 @@ def _show(asked: Asked) -> int:
             ("Where", display(effect.change.resource) if "argv" in effect.change.args else ""),
             ("Ended", _ended(effect)),
             ("Covered", clean(str(effect.change.args.get("coverage", "")))),
-            ("State", _state(screen, effect)),
+            ("State", _state(tb, screen, effect)),
             ("Run", where + (f", agent {clean(effect.agent)}" if effect.agent else "")),
             ("When", full_time(effect.at)),
             ("Way back", _way_back(effect)),
@@ -103,12 +103,12 @@ def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:
     return tuple(sorted(found.values(), key=lambda one: -one.order))
 
 
-def _state(screen: Screen, effect: Effect) -> str:
+def _state(tb: "Takeback", screen: Screen, effect: Effect) -> str:
     told = screen.state(effect.state.value)
     if effect.change.adapter == "call" and effect.state is State.STUCK:
         told += ", in doubt" if not effect.is_undo else ""
     if waits_for_approval(effect):
-        told += ", until someone approves or denies it"
+        told += f", {_approval(tb, effect)}"
     elif effect.waits_for == PERSON:
         told += ", held until someone keeps or drops it"
     if effect.waits_for == COMMAND:
@@ -120,6 +120,17 @@ def _state(screen: Screen, effect: Effect) -> str:
     if effect.forgotten:
         told += ", forgotten: it can no longer be undone"
     return f"{told}: {clean(effect.note)}" if effect.note else told
+
+
+def _approval(tb: "Takeback", effect: Effect) -> str:
+    from takeback.engine.approval import as_it_stands
+    from takeback.upkeep import now
+
+    one = as_it_stands(tb.store, effect, now())
+    if one.decision is None and not one.never:
+        return "until someone approves or denies it"
+    word = "" if one.decision is None else "approved " if one.decision.approved else "denied "
+    return f"{word}{clean(standing_of(one))}"
 
 
 def _ended(effect: Effect) -> str:

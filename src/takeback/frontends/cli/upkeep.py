@@ -1,17 +1,15 @@
-"""`recover verify forget sweep`: keeping the store in order."""
+"""`verify forget sweep`: keeping the store in order."""
 
 import time
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
 
 import takeback.api
-from takeback.audit.views import settled_json
-from takeback.errors import Corrupt, Misuse, ResourceUnreachable, Stuck, TakebackError
+from takeback.errors import Corrupt, Misuse, ResourceUnreachable, TakebackError
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.opening import existing, give, nothing_recorded, nothing_yet, opened, store_path
 from takeback.frontends.cli.output import bytes_in_words, clean, counted, took
-from takeback.model.effect import State
 from takeback.model.ids import short
 from takeback.upkeep import Verified
 
@@ -22,72 +20,6 @@ _BACKUP = (
     "Restore the store from a backup (all of {store} together), or move it away to start anew; your files stay as they "
     "are."
 )
-
-
-def _recover_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only list what would be settled")
-
-
-def _recover(asked: Asked) -> int:
-    screen = asked.screen
-    if nothing_yet(asked):
-        screen.say(nothing_recorded(asked))
-        screen.give({"settled": []})
-        return 0
-    started = time.perf_counter()
-    # Not settled on the way in, so that the answer tells all of it.
-    with takeback.api.open(store_path(asked), recover=False) as tb:
-        if asked.options.dry_run:
-            return _tell_unsettled(asked, tb)
-        settled = tb.recover()
-        stuck = [one for one in settled if one.outcome == "stuck"]
-        errors = [_still_stuck(tb, [one.effect for one in stuck])] if stuck else []
-        told: dict[str, Any] = {"settled": [settled_json(one) for one in settled]}
-        screen.give(told | as_field(screen, errors))
-        if not settled:
-            screen.say("Nothing to recover: every effect is settled.")
-            return 0
-        from takeback.engine.recover import in_words
-
-        for one in settled:
-            screen.say(clean(in_words(one)))
-        left = [one for one in settled if tb.effect(one.effect).state is State.PROPOSED]
-        done = len(settled) - len(stuck) - len(left)
-        more = f", {len(left):,} still open" if left else ""
-        screen.say(f"Settled {counted(done, 'effect')} in {took(started)}; {len(stuck):,} stuck{more}.")
-        return told_trouble(screen, errors)
-
-
-def _still_stuck(tb: takeback.api.Takeback, ids: list[str]) -> TakebackError:
-    from takeback.frontends.cli.way_out import out_of_stuck
-
-    names = ", ".join(short(id) for id in ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
-    return Stuck(
-        f"{counted(len(ids), 'effect')} {'is' if len(ids) == 1 else 'are'} stuck: {names}.",
-        hint=out_of_stuck(tb, tb.effect(ids[0])),
-        effect=ids[0],
-    )
-
-
-def _tell_unsettled(asked: Asked, tb: takeback.api.Takeback) -> int:
-    from takeback.audit.status import unsettled
-
-    found = list(unsettled(tb.store, takeback.api.now()))
-    asked.screen.give(
-        {
-            "dry_run": True,
-            "unsettled": [
-                {"effect": one.effect.id, "summary": one.effect.change.summary, "what": one.what}
-                for one in found
-            ],
-        }
-    )
-    for one in found:
-        id = asked.screen.paint(short(one.effect.id), "cyan")
-        asked.screen.say(f"{id}  {clean(one.effect.change.summary)}: {one.what}")
-    if not found:
-        asked.screen.say("Nothing to recover: every effect is settled.")
-    return 0
 
 
 def _verify_arguments(parser: ArgumentParser) -> None:
@@ -263,7 +195,6 @@ def _sweep(asked: Asked) -> int:
 
 
 COMMANDS = {
-    "recover": Command(_recover_arguments, _recover),
     "verify": Command(_verify_arguments, _verify),
     "forget": Command(_forget_arguments, _forget),
     "sweep": Command(_sweep_arguments, _sweep),

@@ -1,0 +1,151 @@
+"""The word of a person on what cannot be taken back, or only by hand: who decides, on exactly what, and once."""
+
+import hashlib
+from typing import Any, NamedTuple, Protocol
+
+from takeback.errors import Denied, Misuse, RecordInvalid, Refused
+from takeback.model.change import Change, intent
+from takeback.model.effect import GATE, Effect, State, waits_for_approval
+from takeback.model.ids import short
+from takeback.model.record import Draft, Kind, canonical
+from takeback.model.remedy import Strategy
+from takeback.model.run import UNFINISHED, OnDeath, RunState
+from takeback.storage.protocols import Journal, Leases, Query
+
+
+class Books(Protocol):
+    """What it is looked up in: whoever only tells how things stand has no more."""
+
+    @property
+    def journal(self) -> Journal: ...
+
+    @property
+    def leases(self) -> Leases: ...
+
+
+class Decision(NamedTuple):
+    approved: bool
+    by: str
+    at: int
+    digest: str
+    why: str = ""
+    seq: int = 0  # of its record
+
+
+def digest_of(change: Change) -> str:
+    """What an approval is for: exactly this, and the way back that was shown with it."""
+    gate: dict[str, Any] = change.args.get(GATE, {})
+    return hashlib.sha256(canonical([intent(change), gate.get("plan", "")])).hexdigest()
+
+
+def has_ended(books: Books, run: str) -> bool:
+    return all(info.state not in UNFINISHED for info in books.journal.runs((run,)))
+
+
+def why_never(books: Books, effect: Effect, now: int) -> str:
+    """Why the run that asked for it never asks again; "" while it can."""
+    info = next(iter(books.journal.runs((effect.run,))), None)
+    if info is None or info.state not in UNFINISHED:
+        return f"its run {short(effect.run)} has ended"
+    goes_on = info.state is RunState.SUSPENDED or info.on_death in (OnDeath.LEAVE, OnDeath.RESUME)
+    if goes_on or not books.leases.free(info.id, now):
+        return ""
+    return f"the process of its run {short(effect.run)} is gone"
+
+
+def challenge(effect: Effect) -> str:
+    """What has to be typed: the way back that there is not."""
+    if effect.remedy and effect.remedy.strategy is Strategy.IRREVERSIBLE:
+        return "cannot be undone"
+    return "by hand"
+
+
+def refuse_undecidable(books: Books, effect: Effect, now: int) -> None:
+    if not waits_for_approval(effect):
+        why = f": {effect.note}" if effect.state is State.ABORTED and effect.note else "."
+        raise Refused(
+            f"Effect {short(effect.id)} is {effect.state.value} and does not wait for an approval{why}",
+            hint="`takeback pending` lists what does.",
+            effect=effect.id,
+        )
+    if decision := decision_on(books, effect):
+        raise _decided(effect, decision)
+    if never := why_never(books, effect, now):
+        name = short(effect.id)
+        drop = (
+            f"undo {name}` drops it" if has_ended(books, effect.run) else "recover` gives it up with its run"
+        )
+        raise Refused(
+            f"Effect {name} cannot be decided on: {never}, so nobody asks for it again.",
+            hint=f"Nothing was called, and nothing will be. `takeback {drop}.",
+            effect=effect.id,
+        )
+
+
+def _decided(effect: Effect, decision: Decision) -> Refused:
+    return Refused(
+        f"Effect {short(effect.id)} was decided on already: {in_words(decision)}",
+        hint="A proposal is decided on once. After a no it can be asked for again, as another proposal.",
+        effect=effect.id,
+    )
+
+
+def decide(
+    books: Books, effect: Effect, approved: bool, by: str, answer: str, why: str = "", *, now: int
+) -> None:
+    """Recorded, with what exactly it is for. Nobody's lease is needed: the run that asked may be waiting."""
+    refuse_undecidable(books, effect, now)
+    if not by.strip():
+        raise Misuse("An approval needs the name of who gives it.", hint='For example by="bea" (--by bea).')
+    if effect.agent and by == effect.agent:
+        raise Denied(
+            f"{by} asked for it and cannot approve it.", hint="Someone else has to.", effect=effect.id
+        )
+    if approved and answer.strip().lower() != challenge(effect):
+        raise Refused(
+            f"{effect.change.summary}: {effect.change.args[GATE]['plan']}. The answer does not say that.",
+            hint=f'Say that you know: answer="{challenge(effect)}" (--answer "{challenge(effect)}").',
+            effect=effect.id,
+        )
+    body: dict[str, Any] = {"approved": approved, "by": by, "digest": digest_of(effect.change)}
+    if why:
+        body["reason"] = why
+    try:
+        (record,) = books.journal.append(None, [Draft(Kind.DECIDE, effect.run, effect.id, body)])
+    except RecordInvalid:
+        # Its run has ended in this very moment, or someone dropped it.
+        (fresh,) = books.journal.effects(Query(ids=(effect.id,)))
+        refuse_undecidable(books, fresh, now)
+        raise
+    # Of two who decide at once the first has decided.
+    if (decision := decision_on(books, effect)) and decision.seq != record.seq:
+        raise _decided(effect, decision)
+
+
+def decision_on(books: Books, effect: Effect) -> Decision | None:
+    for record in books.journal.records(kinds=(Kind.DECIDE,), effect=effect.id):
+        body, why = record.body, record.body.get("reason", "")
+        return Decision(body["approved"], body["by"], record.at, body["digest"], why, record.seq)
+    return None
+
+
+def in_words(decision: Decision) -> str:
+    return f"{decision.by} said {'yes' if decision.approved else 'no'}. {decision.why}".strip()
+
+
+class Proposal(NamedTuple):
+    """What needs an approval, until its run makes it or ends."""
+
+    effect: Effect
+    decision: Decision | None
+    never: str  # why its run does not ask for it again
+
+
+def proposals(books: Books, now: int) -> tuple[Proposal, ...]:
+    """Oldest first."""
+    found = list(books.journal.effects(Query(states=(State.PROPOSED,))))
+    return tuple(as_it_stands(books, one, now) for one in found if waits_for_approval(one))
+
+
+def as_it_stands(books: Books, effect: Effect, now: int) -> Proposal:
+    return Proposal(effect, decision_on(books, effect), why_never(books, effect, now))
