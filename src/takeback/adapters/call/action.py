@@ -158,8 +158,9 @@ def action(
     `expects` must hold right before the call. `verify(key=…, …)` asks the outside world and returns the receipt it
     found, or None. `undo` is the function that makes up for it, `IRREVERSIBLE(why)` or `MANUAL(steps)`. After `timeout`
     seconds the outcome is in doubt. What is not there `settles_in` seconds after the call will not appear any more.
-    `risk` (low, medium, high) is told to whoever looks or approves. `retries`: how often it is called again by itself, with the same key, once that is known to be safe: the probe found
-    nothing, or the other side `honours_key`. `certain` names errors which mean that nothing happened."""
+    `risk` (low, medium, high) is told to whoever looks or approves. `retries`: how often it is called again by
+    itself, with the same key, once that is known to be safe: the probe found nothing, or the other side
+    `honours_key`. `certain` names errors which mean that nothing happened."""
     certain = certain if isinstance(certain, tuple) else (certain,)
     terms = Terms(expects, _probe(verify), risk, timeout, settles_in, retries, honours_key, certain, version)
 
