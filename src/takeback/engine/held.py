@@ -5,6 +5,7 @@ from takeback.engine.do import (
     announce,
     carry_out,
     draft,
+    give_way,
     prepared,
     proposed,
     refuse_loss,
@@ -12,7 +13,7 @@ from takeback.engine.do import (
 )
 from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.settle import abort
-from takeback.errors import Conflict, Failed, Refused, Unavailable
+from takeback.errors import Conflict, Failed, InDoubt, Refused, Unavailable
 from takeback.model.change import Change
 from takeback.model.effect import GATE, PERSON, REVIEWED, WAS_HELD, Effect, State, waits_for_approval
 from takeback.model.ids import new_id, short
@@ -62,8 +63,11 @@ def keep_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms:
     effect = prepared(adapter, effect, assessment)
     with terms.held_back():
         effect = announce(parts, lease, effect)
+        give_way(parts, lease, adapter, effect, terms)
         try:
             return carry_out(parts, lease, adapter, effect)
+        except InDoubt:
+            raise  # it may well be made
         except (Refused, Failed, Unavailable) as error:
             again = hold_again(parts, lease, effect)
             error.effect = again.id
