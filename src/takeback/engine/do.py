@@ -95,7 +95,7 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
             if earlier := recorded(parts, change, terms.key):
                 return earlier
             raise
-        give_way(parts, lease, adapter, effect, terms)
+        _give_way(parts, lease, adapter, effect, terms)
         return carry_out(parts, lease, adapter, effect, staged, terms.checks)
 
 
@@ -237,7 +237,7 @@ def _announce(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, term
         raise
 
 
-def give_way(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, terms: Terms) -> None:
+def _give_way(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, terms: Terms) -> None:
     """The intent may have taken long: a signal that came meanwhile comes before anything was begun."""
     try:
         terms.give_way()

@@ -5,7 +5,6 @@ from takeback.engine.do import (
     announce,
     carry_out,
     draft,
-    give_way,
     prepared,
     proposed,
     refuse_loss,
@@ -63,7 +62,6 @@ def keep_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms:
     effect = prepared(adapter, effect, assessment)
     with terms.held_back():
         effect = announce(parts, lease, effect)
-        give_way(parts, lease, adapter, effect, terms)
         try:
             return carry_out(parts, lease, adapter, effect)
         except InDoubt:

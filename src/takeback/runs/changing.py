@@ -53,7 +53,7 @@ class Changing(Durable, ABC):
     def uninterrupted(self) -> Any: ...
 
     @abstractmethod
-    def give_way(self) -> None: ...
+    def _give_way(self) -> None: ...
 
     def _change(self, build: Callable[[], Change], options: Options) -> Effect | None:
         refuse_inside_a_call(self.id)
@@ -108,7 +108,7 @@ class Changing(Durable, ABC):
             agent=self.agent,
             asked_after=self._now() - patience if patience else 0,
             held_back=self.uninterrupted,
-            give_way=self.give_way,
+            give_way=self._give_way,
             step=step,
             asked=asked,
             fresh=fresh and not key,

@@ -202,9 +202,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             self._refuse_ended()
             (found,) = self._wanted(effect, None)
             if found.waits_for:
-                terms = Terms(
-                    found.key, agent=self.agent, held_back=self.uninterrupted, give_way=self.give_way
-                )
+                terms = Terms(found.key, agent=self.agent, held_back=self.uninterrupted)
                 keep_held(self._parts, self._lease, found, found.change, terms)
             else:
                 refuse_unkept(found)
@@ -399,7 +397,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         """A signal that arrives in the block is raised when it is left."""
         return (self._signals or Interruptions()).held_back()
 
-    def give_way(self) -> None:
+    def _give_way(self) -> None:
         """In such a block, before anything was begun: a signal that has arrived is raised."""
         if self._signals:
             self._signals.give_way()
