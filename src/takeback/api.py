@@ -20,6 +20,7 @@ from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
 from takeback.runs.names import latest_first, name_of, names_of, run_of
+from takeback.storage.clock import since_boot
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
@@ -86,10 +87,11 @@ class Takeback(Workflows, Deciding):
                 return self._open(name, agent, OnDeath.LEAVE)
         return self.resume(info, wait=wait)
 
-    def _run(self, info: RunInfo, lease: Lease) -> "Run":
+    def _run(self, info: RunInfo, lease: Lease, begun: int = 0) -> "Run":
+        """`begun`: what the clock since the machine started said before the lease was taken, if that is known."""
         from takeback.runs.run import Run
 
-        run = Run(self.parts, info, lease, self.store.settings, now, self._keep_up)
+        run = Run(self.parts, info, lease, self.store.settings, now, self._keep_up, begun)
         self._open_here[info.id] = run
         return run
 
@@ -104,10 +106,11 @@ class Takeback(Workflows, Deciding):
         if undoing:
             # How it was asked for: whoever has to finish it must do it the same way.
             body |= {"undoing": list(undoing), "on_conflict": on_conflict}
+        begun = since_boot()
         with self.store.together():
             lease = self._acquire(id, 0)
             (record,) = self.store.journal.append(lease, [Draft(Kind.OPEN, id, "", body)])
-        return self._run(RunInfo(id, name, agent, RunState.OPEN, on_death, record.at), lease)
+        return self._run(RunInfo(id, name, agent, RunState.OPEN, on_death, record.at), lease, begun)
 
     def _acquire(self, run: str, wait: float) -> Any:
         until = time.monotonic() + wait

@@ -1,5 +1,9 @@
 """Compensations at a bank that does not want to, by processes that do not live long."""
 
+import os
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 import takeback
@@ -107,3 +111,67 @@ def test_a_process_killed_while_it_undoes_five_times_in_a_row_gives_back_once(
     assert reversals(forgetful_bank) == 1
     with takeback.open(store) as again:
         assert again.effect(effect.id).state is State.UNDONE
+
+
+BOOKS: dict[str, Any] = {}
+
+
+def _moved(key: str) -> Any:
+    """Another amount than was asked for; a refund stands beside it, so that it is to be seen for ever."""
+    if key in BOOKS["paid"]:
+        raise takeback.VerifyFailed("another amount was moved", receipt=BOOKS["paid"][key])
+
+
+def _given_back(receipt: Any) -> None:
+    BOOKS["refunds"].append(receipt)
+    if BOOKS["dies"]:
+        raise SystemExit
+
+
+@takeback.action(verify=_moved, undo=_given_back, name="tests.pay_wrongly")
+def pay_wrongly(key: str) -> str:
+    BOOKS["paid"][key] = f"paid {key}"
+    return f"paid {key}"
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_may_not_be_called_twice_is_called_once_however_often_it_is_recovered(
+    tb: takeback.Takeback, dies: bool
+) -> None:
+    BOOKS.update(paid={}, refunds=[], dies=dies)
+    with pytest.raises(takeback.Stuck), tb.run("buy") as run:
+        run.call(pay_wrongly, key="k")
+    assert BOOKS["refunds"] == ["paid k"]
+    for _ in range(3):
+        tb.recover()
+    assert BOOKS["refunds"] == ["paid k"]
+    (effect,) = tb.effects()
+    assert effect.state is State.STUCK
+    assert "Taking it back was begun" in effect.note
+    tb.settle(effect, False)
+    assert tb.effect(effect.id).state is State.ABORTED
+
+
+def test_a_process_that_dies_while_it_makes_up_for_a_call_has_made_up_for_it_once(
+    tb: takeback.Takeback, tmp_path: Path
+) -> None:
+    """Of the next ones none begins again: nobody can tell whether it happened."""
+    BOOKS.update(paid={}, refunds=[], dies=False)
+    told = tmp_path / "refunds"
+
+    def dying(_: Tell) -> None:
+        def refund(receipt: Any) -> None:
+            told.write_text(told.read_text() + "!" if told.exists() else "!")
+            os._exit(9)
+
+        BOOKS["refunds"] = type("Dying", (list,), {"append": lambda _, receipt: refund(receipt)})()
+        with takeback.open(tb.store.name) as other, other.run("buy") as run:
+            run.call(pay_wrongly, key="k")
+
+    traced(dying, 0)
+    BOOKS["paid"]["k"] = "paid k"
+    assert told.read_text() == "!"
+    for _ in range(3):
+        tb.recover()
+    assert (told.read_text(), BOOKS["refunds"]) == ("!", [])
+    assert [one.state for one in tb.effects()] == [State.STUCK]

@@ -215,7 +215,7 @@ def _live(office: Office, way: str, chance: random.Random) -> None:
         desk = desks[number % 2] if way == "in turns" else desks[0]
         lease = chance.choice(leases)
         try:
-            desk.journal.append(lease, _some(chance, known, lease.run, number))
+            desk.journal.append(lease, some_drafts(chance, known, lease.run, number))
         except TakebackError:
             pass  # as it would have been at once
         if way == "at once":
@@ -224,7 +224,7 @@ def _live(office: Office, way: str, chance: random.Random) -> None:
             desks[1].ids()
 
 
-def _some(chance: random.Random, known: list[str], run: str, number: int) -> list[Draft]:
+def some_drafts(chance: random.Random, known: list[str], run: str, number: int) -> list[Draft]:
     """One or two records; mostly the plain life of an effect, at times whatever may happen to one."""
     effect = f"e{number}"
     place = f"file:///{chance.choice('abcdefgh')}" + chance.choice(["", "/x", "#k"])

@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,7 +49,7 @@ class Office:
             one = self._at_work.pop()
             _, err = one.communicate(timeout=120)
             assert one.returncode == 0, err
-            assert not err or err.startswith("takeback: Stopping when a run is at the next step"), err
+            assert "Traceback" not in err
 
     def end(self) -> None:
         for one in self._at_work:
@@ -69,20 +70,29 @@ def _until_so_many_are_made(count: int) -> None:
     wait_until(lambda: booking.asked(made) >= count, f"{count} are made", LONGEST)
 
 
-def all_made_once(office: Office, tb: takeback.Takeback, count: int, kills: int) -> dict[str, Any]:
+def all_made_once(
+    office: Office, tb: takeback.Takeback, count: int, kills: int, kill: Callable[[], Any] | None = None
+) -> dict[str, Any]:
+    """Killed is a worker, unless it is said otherwise."""
     assert isinstance(tb.store, PostgresStore)
     journal = tb.store.journal
+    runs: list[takeback.RunInfo] = []
+
+    def submit() -> None:
+        runs.extend(tb.submit(booking.book, f"entry-{n}", key=f"run-{n}") for n in range(count))
+
+    submitting = threading.Thread(target=submit)
     begun = time.monotonic()
+    submitting.start()
     for _ in range(WORKERS):
         office.start()
-    runs = [tb.submit(booking.book, f"entry-{number}", key=f"run-{number}") for number in range(count)]
-    submitted = time.monotonic()
     for nth in range(1, kills + 1):
         _until_so_many_are_made(count * nth // (kills + 1))
-        office.kill_one()
+        (kill or office.kill_one)()
     # Of a run that has ended, the one effect is kept.
     wait_until(lambda: journal.tally().get("kept", 0) >= count, "all of them have ended", LONGEST)
     over = time.monotonic()
+    submitting.join()
     office.stop()
 
     assert booking.asked("SELECT count(DISTINCT key) FROM entries") == count, "none is lost"
@@ -103,9 +113,16 @@ def all_made_once(office: Office, tb: takeback.Takeback, count: int, kills: int)
         "runs taken over": taken_over,
         "intents that came to nothing": nothing,
         "runs a second": round(count / (over - begun), 1),
-        "seconds to submit": round(submitted - begun, 1),
         "seconds": round(over - begun, 1),
     }
+
+
+def test_a_server_that_is_killed_and_started_again_loses_none_of_them(
+    office: Office, pg_database: PgDatabase
+) -> None:
+    server = pg_database.server
+    with takeback.open(pg_database.url) as tb:
+        all_made_once(office, tb, 200, kills=3, kill=lambda: (server.kill(), server.start()))
 
 
 def test_of_three_hundred_runs_none_is_lost_and_none_made_twice(

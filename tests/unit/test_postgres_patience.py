@@ -93,3 +93,9 @@ def test_it_is_waited_for_again_when_it_was_back_or_nobody_has_tried_for_long(
     assert waited(clock, ask) > PATIENCE - 2
     clock.sleep(PATIENCE)
     assert waited(clock, ask) > PATIENCE - 2
+
+
+def test_who_does_not_wait_at_all_does_not_keep_others_from_it(clock: Clock, server: Server) -> None:
+    store = PostgresDatabase(Address("postgresql://nowhere/none"))
+    assert waited(clock, lambda: store.kept(clock.monotonic())) == 0
+    assert waited(clock, store.another) > PATIENCE - 2

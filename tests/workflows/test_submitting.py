@@ -1,5 +1,6 @@
 """Submitting: what is asked for is checked at once, and once is enough."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -156,3 +157,36 @@ def test_what_is_unavailable_is_no_failure_and_is_tried_again(bench: Bench) -> N
         bench.ahead += 10
     bench.work(deploy)
     assert bench.tb.result(run, 0) == "there"
+
+
+NOTES: list[str] = []
+
+
+@takeback.action(undo=lambda receipt: NOTES.clear(), timeout=5)
+def note(text: str) -> None:
+    NOTES.append(text)
+
+
+@takeback.workflow
+def noted(run: takeback.Run, text: str) -> None:
+    run.call(note, text)
+
+
+def test_a_short_run_asks_the_store_for_nothing_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lease is known to last, and is let go of once; nothing was done before, so nothing is settled."""
+    leases, journal, asked = bench.tb.store.leases, bench.tb.store.journal, Counter[str]()
+
+    def count(part: Any, name: str) -> None:
+        made = getattr(part, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            asked[name] += 1
+            return made(*args, **kwargs)
+
+        monkeypatch.setattr(part, name, counted)
+
+    bench.tb.submit(noted, "hello")
+    for part, name in ((leases, "renew"), (leases, "release"), (journal, "records"), (journal, "append")):
+        count(part, name)
+    bench.work(noted)
+    assert asked == {"release": 1, "records": 1, "append": 3}

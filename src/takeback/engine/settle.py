@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from takeback.adapters.protocol import Adapter
+from takeback.adapters.protocol import Adapter, Doubting
 from takeback.engine.parts import Parts
 from takeback.errors import InDoubt, LeaseLost, Stuck, TakebackError, Unavailable
 from takeback.model.effect import Effect, State
@@ -76,6 +76,7 @@ def way_out(effect: Effect) -> str:
 
 def take_back(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str) -> Effect:
     """After something went wrong: back to before, seen to be there, recorded as aborted. Stuck if that fails."""
+    effect = _said_first(parts, lease, adapter, effect, why)
     try:
         standing = adapter.verify(effect).standing
         if standing in (Standing.AFTER, Standing.BETWEEN):
@@ -90,6 +91,18 @@ def take_back(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why:
             parts, lease, effect, f"{why} It could not be taken back: the target is {standing.value}."
         )
     return abort(parts, lease, adapter, effect, why)
+
+
+def _said_first(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str) -> Effect:
+    """What must not be called twice is recorded before it is called once: whoever finds it in the middle leaves it to a
+    person."""
+    if not isinstance(adapter, Doubting) or not adapter.must_be_settled(effect, effect):
+        return effect
+    if effect.state is State.STUCK:
+        raise stick(parts, lease, effect, effect.note)
+    note = f"{why} Taking it back was begun; whether that has happened is not known."
+    parts.journal.append(lease, [Draft(Kind.STICK, effect.run, effect.id, {"why": note})])
+    return effect._replace(state=State.STUCK, note=note)
 
 
 def withdraw(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str) -> Effect:

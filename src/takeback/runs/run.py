@@ -60,6 +60,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         settings: Settings,
         now: Callable[[], int],
         keep_up: Callable[[str], None] = lambda run: None,
+        begun: int = 0,
     ) -> None:
         self._parts = parts
         self._info = info
@@ -69,7 +70,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         self._position = info.effects - awaiting(parts, info)
         self._since_checkpoint = 0
         self._signals: Interruptions | None = None
-        self._heartbeat = Heartbeat(parts.leases, lease, now, settings.lease_seconds * 1_000_000)
+        self._heartbeat = Heartbeat(parts.leases, lease, now, settings.lease_seconds * 1_000_000, begun=begun)
         self._now = now
         self._keep_up = keep_up
         self._ended = False

@@ -15,6 +15,7 @@ from takeback.model.run import Lease, RunInfo
 from takeback.runs.run import Run
 from takeback.runs.workflow import Workflow
 from takeback.runs.working import Shift, work_on
+from takeback.storage.clock import since_boot
 from takeback.storage.process import myself
 
 POLL = 0.25  # seconds: a dead worker's run is taken over within two
@@ -28,7 +29,7 @@ class Place(NamedTuple):
     parts: Parts
     now: Callable[[], int]
     lasts: int  # microseconds that a lease is for
-    begin: Callable[[RunInfo, Lease], Run]
+    begin: Callable[[RunInfo, Lease, int], Run]  # with what `since_boot` said before the lease was taken
     wait: Callable[[float], None]  # until there may be work, or so many seconds are over
 
 
@@ -101,22 +102,25 @@ class Worker:
     def _claim_all(self) -> bool:
         place, claimed = self._place, False
         while len(self._working) < self._concurrency and not self._stopping:
+            begun = since_boot()
             lease = place.parts.leases.claim(myself(), place.now(), place.lasts, tuple(self._workflows))
             if lease is None:
                 break
             claimed = True
             self.worked += 1
-            thread = threading.Thread(target=self._work_on, args=(lease,), name=f"takeback-run-{lease.run}")
+            thread = threading.Thread(
+                target=self._work_on, args=(lease, begun), name=f"takeback-run-{lease.run}"
+            )
             thread.daemon = True  # a second signal does not wait for it
             self._working.add(thread)
             thread.start()
         return claimed
 
-    def _work_on(self, lease: Lease) -> None:
+    def _work_on(self, lease: Lease, begun: int) -> None:
         place = self._place
         try:
             info = next(place.parts.journal.runs((lease.run,)))
-            run = place.begin(info, lease)
+            run = place.begin(info, lease, begun)
             work_on(
                 Shift(
                     place.parts,

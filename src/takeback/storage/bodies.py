@@ -40,6 +40,10 @@ def shortened(body: bytes) -> str | bytes:
 
 
 def deflated(body: bytes) -> bytes:
+    if len(body) < LONG:
+        # One block that is stored as it is, and the last: a quarter of the time.
+        size = len(body)
+        return bytes((1, size, 0, size ^ 0xFF, 0xFF)) + body
     # A copy has learned the dictionary already.
     machine = _machine(1 if len(body) <= _BRIEF else 6, len(body) <= _SMALL).copy()
     return machine.compress(body) + machine.flush()

@@ -46,10 +46,10 @@ def _worker(asked: Asked) -> int:
     with opened(asked) as tb:
         worker = tb.worker(known, asked.options.concurrency, lambda words: warn(f"takeback: {clean(words)}"))
         names = ", ".join(sorted(known))
-        asked.screen.say(f"Working on {names}; Ctrl-C stops at the next step.")
-        sys.stdout.flush()
-        _tell_unknown(tb, known, asked.options.modules)
         with stopped_by_signals(worker, lambda number: os._exit(128 + number)):
+            asked.screen.say(f"Working on {names}; Ctrl-C stops at the next step.")
+            sys.stdout.flush()
+            _tell_unknown(tb, known, asked.options.modules)
             worker.work(until_idle=asked.options.until_idle)
         give(asked, tb, {"worked": worker.worked})
         asked.screen.say(f"Went on with runs {counted(worker.worked, 'time')}.")

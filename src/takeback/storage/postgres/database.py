@@ -78,11 +78,12 @@ class PostgresDatabase:
         self._witness: tuple[int, bytes] | None = None  # a record that was appended in it, and its hash
         self._idle: list[Session] = []
         self._in_vain_until = 0.0
+        self._lent: list[Session] = []
 
     # Reading.
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        if self._writing == get_ident() and self._writer:
+        if self.writing_here and self._writer:
             with self.understood():
                 return self._rows(self._writer, sql, values)
         return self.ask(lambda session: self._rows(session, sql, values))
@@ -113,13 +114,13 @@ class PostgresDatabase:
             self._give_back(session)
             return answer
 
-    def _borrowed(self, until: float) -> tuple[Session, bool]:
+    def _borrowed(self, until: float, has_waited: bool = True) -> tuple[Session, bool]:
         """And whether it was kept from before: such a one may have been cut long ago."""
         self._refuse_misuse()
         try:
             return self._idle.pop(), True  # atomic
         except IndexError:
-            return self._connected(until), False
+            return self._connected(until, has_waited), False
 
     def _give_back(self, session: Session) -> None:
         if len(self._idle) < _IDLE and not session.connection.closed and not self._closed:
@@ -132,6 +133,12 @@ class PostgresDatabase:
         self._refuse_misuse()
         return self._connected(self._patient_until())
 
+    def kept(self, until: float) -> Session:
+        """The same, which is closed with the store if they have not done so."""
+        session, _ = self._borrowed(until, has_waited=False)
+        self._lent = [one for one in self._lent if not one.connection.closed] + [session]
+        return session
+
     def shrink(self) -> None:
         """The server does that by itself."""
 
@@ -141,8 +148,8 @@ class PostgresDatabase:
         now = time.monotonic()
         return now if now < self._in_vain_until else now + self.patience
 
-    def _connected(self, until: float) -> Session:
-        """Patiently: a server that is being restarted is back soon."""
+    def _connected(self, until: float, has_waited: bool = True) -> Session:
+        """Patiently: a server that is being restarted is back soon. Who `has_waited` until then spares others that."""
         pauses = iter(_PAUSES)
         while True:
             try:
@@ -150,7 +157,8 @@ class PostgresDatabase:
             except ServerUnreachable:
                 pause = next(pauses, _PAUSES[-1])
                 if (now := time.monotonic()) + pause >= until:
-                    self._in_vain_until = now + self.patience
+                    if has_waited:
+                        self._in_vain_until = now + self.patience
                     raise
                 time.sleep(pause)
             else:
@@ -163,6 +171,11 @@ class PostgresDatabase:
     def plain(self) -> bool:
         """No transaction of ours is going on and nothing is held back: one statement is all there is to do."""
         return not self._writing and not any(pending() for pending in self.pending)
+
+    @property
+    def writing_here(self) -> bool:
+        """Whether this thread is in a transaction."""
+        return self._writing == get_ident()
 
     @contextmanager
     def write(self) -> Generator[Session, None, None]:
@@ -282,9 +295,9 @@ class PostgresDatabase:
             return
         with self.lock:
             self._closed = True
-            for session in (*self._idle, *([self._writer] if self._writer else [])):
+            for session in (*self._idle, *self._lent, *([self._writer] if self._writer else [])):
                 session.connection.close()
-            self._idle, self._writer = [], None
+            self._idle, self._lent, self._writer = [], [], None
 
     def _refuse_misuse(self) -> None:
         if os.getpid() != self._process:

@@ -5,21 +5,34 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
+from takeback.errors import TakebackError
 from takeback.model.record import Draft, Kind, Record, canonical
 from takeback.model.run import Lease
 from takeback.storage.bodies import deflated
 from takeback.storage.leases import refuse_unheld
+from takeback.storage.postgres.connecting import driver
 from takeback.storage.postgres.database import PostgresDatabase, Session
 from takeback.storage.postgres.facts import facts_of
+from takeback.storage.postgres.plain import Plain
 from takeback.storage.postgres.speaking import Statement, bytes_of, flag, jsonb, number, texts
 from takeback.storage.sqlite import SqlJournal
 
 _APPEND = Statement(
     "takeback_append",
     "SELECT * FROM append($1::text, $2::bigint, $3::bigint, $4::text, $5::boolean, $6::text[], $7::text[], $8::text[],"
-    " $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::jsonb)",
+    " $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::jsonb, $14::boolean)",
+)
+_KNOWS_KEY = (
+    "SELECT EXISTS (SELECT 1 FROM effects WHERE key = ? AND key <> ''),"
+    " CASE WHEN unlisted() THEN (SELECT seq FROM records ORDER BY seq DESC LIMIT 1) END"
+)
+# Of effects that are not listed, where nobody can do that.
+_WAITING = (
+    "SELECT effect FROM records WHERE effect <> '' AND seq > coalesce((SELECT n FROM tally WHERE name = 'listed'), 0)"
+    " AND seq > coalesce((SELECT seq FROM records WHERE key IS NULL ORDER BY seq DESC LIMIT 1), 0)"
 )
 _NUMBER = struct.Struct("!q")
 _ONCE = (Kind.INTENT, Kind.DONE, Kind.ABORT)  # what an effect can do but once tells whether it was done
@@ -34,48 +47,83 @@ class PostgresJournal(SqlJournal):
         super().__init__(database)
         self._postgres = database
         self._now = now
+        self._plain = Plain(database, now)
+        database.after_rollback.append(self._plain.forget)
 
     def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:
         refuse_unheld(lease, drafts)
         if not drafts:
             return ()
         bodies = [canonical(draft.body) for draft in drafts]
+        kept = [deflated(body) for body in bodies]
+        token = None if drafts[0].kind in _ONCE else new_token().encode()
+        run = lease.run if lease else ""
+
+        def asked(session: Session, again: bool) -> tuple[Record, ...]:
+            if lease and not again:
+                records = self._plainly(session, lease, drafts, bodies, kept, token)
+                if records:
+                    return records
+            return self._wholly(session, lease, drafts, bodies, kept, token, again)
+
+        database = self._postgres
+        with database.lock:
+            if database.plain:
+                return database.once(asked, run)
+            with database.write() as session, database.understood(run):
+                records = asked(session, False)
+                database.appended(records[0].seq, records[0].hash)
+                return records
+
+    def _plainly(self, session: Session, *what: Any) -> tuple[Record, ...] | None:
+        psycopg = driver()
+        try:
+            return self._plain.append(session, *what)
+        except psycopg.errors.UniqueViolation:
+            if session.in_transaction:
+                raise
+            return None  # someone else came in between; the tables will tell what may be appended now
+
+    def _wholly(
+        self,
+        session: Session,
+        lease: Lease | None,
+        drafts: Sequence[Draft],
+        bodies: Sequence[bytes],
+        kept: Sequence[bytes],
+        token: bytes | None,
+        again: bool,
+    ) -> tuple[Record, ...]:
         fence = (lease.run.encode(), number(lease.generation)) if lease else (None, None)
-        token = "" if drafts[0].kind in _ONCE else new_token()
-        at = number(self._now() if self._now else None)
-        before = (*fence, at, token.encode() or None)
-        after = (
+        values = (
+            *fence,
+            number(self._now() if self._now else None),
+            token,
+            flag(again),
             texts([draft.kind.value for draft in drafts]),
             texts([draft.run for draft in drafts]),
             texts([draft.effect for draft in drafts]),
             texts([draft.body.get("key", "") if draft.effect else "" for draft in drafts]),
             texts([draft.body.get("resource", "") if draft.effect else "" for draft in drafts]),
             bytes_of(bodies),
-            bytes_of([deflated(body) for body in bodies]),
+            bytes_of(kept),
             jsonb(_FACTS.encode([facts_of(draft) for draft in drafts])),
+            flag(lease is not None and self._plain.wants_to_know),
         )
-
-        def asked(session: Session, again: bool) -> list[Any]:
-            return _APPEND.ask(session.connection, session.prepared, (*before, flag(again), *after))
-
-        run = lease.run if lease else ""
-        database = self._postgres
-        if database.plain:
-            rows = database.once(asked, run)
-        else:
-            with database.write() as session, database.understood(run):
-                rows = asked(session, False)
-                database.appended(_NUMBER.unpack(rows[0][0])[0], rows[0][2][:32])
-        seq, made_at, hashes = rows[0]
-        (first,), (when,) = _NUMBER.unpack(seq), _NUMBER.unpack(made_at)
-        return tuple(
-            Record(first + n, one.kind, one.run, one.effect, when, one.body, hashes[32 * n : 32 * n + 32])
+        ((seq, made_at, hashes, is_open, held),) = _APPEND.ask(session.connection, session.prepared, values)
+        (first,), (at,) = _NUMBER.unpack(seq), _NUMBER.unpack(made_at)
+        records = tuple(
+            Record(first + n, one.kind, one.run, one.effect, at, one.body, hashes[32 * n : 32 * n + 32])
             for n, one in enumerate(drafts)
         )
+        self._plain.learn(drafts, first, records[-1], is_open and is_open == b"\1", held)
+        return records
 
     def tally(self) -> dict[str, int]:
         """Those that are done are not counted one by one: they are what is left of all."""
-        counts = {str(name): int(n) for name, n in self._tables.read("SELECT name, n FROM tally WHERE n > 0")}
+        self._list()
+        rows = self._tables.read("SELECT name, n FROM tally WHERE n > 0 AND name <> 'listed'")
+        counts = {str(name): int(n) for name, n in rows}
         in_flight = self._tables.read(
             "SELECT e.state, count(*) FROM in_flight f JOIN effects e ON e.seq = f.seq GROUP BY 1"
         )
@@ -92,7 +140,26 @@ class PostgresJournal(SqlJournal):
     def check(self) -> Iterator[str]:
         from takeback.storage.check_sqlite import check_records
 
-        return check_records(self._postgres)
+        with suppress(TakebackError):  # whatever keeps it from being listed is among the findings
+            self._list()
+        waiting = self._postgres.read(_WAITING) if self._postgres.read_only else []
+        for finding in check_records(self._postgres):
+            if not any(finding.startswith(f"Effect {effect} ") for (effect,) in waiting):
+                yield finding
+
+    def _list(self) -> None:
+        """The tables tell of every record before they are read; on a replica, of what was listed where it is one of."""
+        database = self._postgres
+        if database.read_only or not database.read("SELECT unlisted()")[0][0]:
+            return
+        database.read("SELECT list_all(?)", (not database.writing_here,))
+
+    def _knows_key(self, key: str) -> bool:
+        with self._postgres.lock:
+            found, newest = self._tables.read(_KNOWS_KEY, (key,))[0]
+            if found or newest is None:
+                return bool(found)
+            return newest != self._plain.seq or self._plain.has_key(key)
 
 
 def new_token() -> str:

@@ -16,7 +16,7 @@ CREATE TABLE takeback_store.settings (
 
 -- turn: locked by whoever appends or sweeps, until it commits: the chain has one end. Never holds a row.
 CREATE TABLE takeback_store.turn (
-  nobody integer
+  nobody integer  -- a plain append "updates" it, and so locks it in a mode that only its like can share (plain.py)
 );
 
 -- records: the journal itself, append-only and hash-chained. Every projection can be made anew from it.
@@ -27,8 +27,10 @@ CREATE TABLE takeback_store.records (
   run    text COLLATE "C" NOT NULL,
   effect text COLLATE "C" NOT NULL,    -- '' when the record is about the run
   token  text COLLATE "C",             -- of the append, at its first record: the same one is never taken twice
-  hash   bytea NOT NULL,               -- SHA-256 over the hash before it and everything in this row but the token
-  body   bytea NOT NULL                -- canonical JSON, deflated (takeback/storage/bodies.py)
+  hash   bytea NOT NULL,               -- SHA-256 over the hash before it and everything in this row but token, key, resource
+  body   bytea NOT NULL,               -- canonical JSON, deflated (takeback/storage/bodies.py)
+  key      text COLLATE "C",           -- of a plain record, which is listed later; NULL: it was listed with the record
+  resource text COLLATE "C"            -- of a plain intent
 );
 ALTER TABLE takeback_store.records ALTER body SET STORAGE EXTERNAL;  -- deflated already
 CREATE UNIQUE INDEX one_append_per_token ON takeback_store.records (token) WHERE token IS NOT NULL;
@@ -133,6 +135,7 @@ CREATE TABLE takeback_store.needs (
 );
 
 -- tally: how many effects are aborted, undone, kept, forgotten. Those that are done are all others that are not in flight.
+-- And `listed`: a record up to which all are listed (005_listing.sql).
 CREATE TABLE takeback_store.tally (
   name text COLLATE "C" PRIMARY KEY,
   n    bigint NOT NULL

@@ -270,19 +270,28 @@ END $$;
 
 -- append: all of them or none, fenced, chained to what is there, with what they do to the projections. `again` asks
 -- first whether the same append was taken before: its answer may have been lost. An effect begins and ends once, so
--- where the first record says that, it is asked by; any other append has a token.
+-- where the first record says that, it is asked by; any other append has a token. For the plain appends that may come
+-- after it (005_listing.sql) it can `tell` whether the run is open, and all that is held by effects in flight.
 CREATE FUNCTION takeback_store.append(
   lease_run text, lease_generation bigint, given_at bigint, its_token text, again boolean,
-  kinds text[], runs text[], effects text[], keys text[], resources text[], bodies bytea[], kept bytea[], facts jsonb,
-  OUT first_seq bigint, OUT made_at bigint, OUT hashes bytea
+  kinds text[], runs text[], effects text[], keys text[], resources text[], bodies bytea[], kept bytea[], facts jsonb, tell boolean,
+  OUT first_seq bigint, OUT made_at bigint, OUT hashes bytea, OUT is_open boolean, OUT held text
 ) LANGUAGE plpgsql AS $$
 DECLARE
   its_seq bigint;
   its_hash bytea;
+  is_plain boolean;
   kind text;
   went boolean;  -- an assignment is a third quicker than PERFORM
 BEGIN
   LOCK TABLE takeback_store.turn IN EXCLUSIVE MODE;
+  SELECT r.seq, r.hash, r.key IS NOT NULL INTO its_seq, its_hash, is_plain FROM takeback_store.records r ORDER BY r.seq DESC LIMIT 1;
+  IF NOT FOUND THEN
+    its_seq := 0;
+    its_hash := decode(repeat('00', 32), 'hex');
+  ELSIF is_plain THEN
+    went := takeback_store.list_plain(its_seq);
+  END IF;
   IF again THEN
     IF its_token IS NOT NULL THEN
       SELECT r.seq INTO first_seq FROM takeback_store.records r WHERE r.token = its_token;
@@ -309,11 +318,6 @@ BEGIN
       RAISE EXCEPTION 'lease lost' USING ERRCODE = 'TB001';
     END IF;
   END IF;
-  SELECT r.seq, r.hash INTO its_seq, its_hash FROM takeback_store.records r ORDER BY r.seq DESC LIMIT 1;
-  IF NOT FOUND THEN
-    its_seq := 0;
-    its_hash := decode(repeat('00', 32), 'hex');
-  END IF;
   first_seq := its_seq + 1;
   made_at := coalesce(given_at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
   hashes := '';
@@ -333,4 +337,10 @@ BEGIN
       went := takeback_store.run_moved(its_seq, kind, runs[n], made_at, lease_run IS NOT NULL, facts->(n - 1));
     END IF;
   END LOOP;
+  IF tell THEN
+    is_open := EXISTS (SELECT 1 FROM takeback_store.runs r WHERE r.id = lease_run AND r.state = 'open');
+    IF EXISTS (SELECT 1 FROM takeback_store.in_flight) THEN
+      held := (SELECT json_agg(h) FROM takeback_store.in_flight f CROSS JOIN unnest(f.holds) AS h);
+    END IF;
+  END IF;
 END $$;

@@ -1,0 +1,249 @@
+"""Plain records, appended by one INSERT.
+
+The life of an effect is mostly an intent and its done, or a note of its run. Whether such a record may be appended
+follows from all records before it; and who appended the last of them knows. So its record is inserted if the journal
+still ends with the record that it knows, if it has the lease, and if nobody has the turn: then all it knows still
+holds. What it does to the tables is written later, for many at once (schema/005_listing.sql). In any other case the
+whole way is gone, by the function `append`, which asks the tables.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from takeback.model.life import touched
+from takeback.model.record import Draft, Kind, Record, chained
+from takeback.model.resource import ancestors
+from takeback.model.run import Lease
+from takeback.storage.postgres.aside import Aside
+from takeback.storage.postgres.database import PostgresDatabase, Session
+from takeback.storage.postgres.speaking import Statement, flag, number
+
+MANY = 128  # records that wait to be listed, so that it is asked for
+MOST = 1024  # so many that it is waited for; a reader that finds that many waits for some 20 ms
+_HELD = 32  # resources; whoever finds more of them in the hands of others asks the tables
+_ROWS = 3  # records of one append
+_INTENT, _DONE = (
+    Kind.INTENT,
+    Kind.DONE,
+)  # looked up in the class they cost more than all that is done with them
+_NOTES = (Kind.CHECKPOINT, Kind.REMEMBER)
+_SHYEST = 6  # while others append as well: up to 2 ** 6 appends go the whole way before it is tried again
+_EPOCH = 946_684_800_000_000  # the server counts from the year 2000
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_LIST = Statement("takeback_list", "SELECT list_all($1::boolean)")
+_NO_BIRTH = (b"", None)  # its key and resource
+_COMMON = 5
+_COLUMNS = (
+    "bigint", "text", "text", "text", "bytea", "bytea", "text", "text"
+)  # seq, kind, effect, token, hash, body, key, resource  # fmt: skip
+
+
+@cache
+def _inserting(births: str) -> Statement:
+    """For so many records: `b` begins an effect, `o` is any other. Its locks are taken before it looks at anything:
+    nobody who changes the lease, or has the turn, is between what it sees and what it writes."""
+    first = _COMMON + 1
+    rows = [
+        [f"${first + len(_COLUMNS) * n + m}::{kind}" for m, kind in enumerate(_COLUMNS)]
+        for n in range(len(births))
+    ]
+    if len(rows) == 1:
+        seq, kind, effect, *others = rows[0]
+        chosen = f"SELECT {seq}, $4::bigint, {kind}, $1, {effect}, {', '.join(others)} FROM leases l"
+    else:
+        values = ", ".join(f"({', '.join(row)})" for row in rows)
+        chosen = (
+            "SELECT v.seq, $4::bigint, v.kind, $1, v.effect, v.token, v.hash, v.body, v.key, v.resource FROM leases l"
+            f" CROSS JOIN (VALUES {values}) AS v (seq, kind, effect, token, hash, body, key, resource)"
+        )
+    unborn = "".join(
+        f" AND NOT EXISTS (SELECT 1 FROM effects e WHERE e.id = {row[2]})"
+        f" AND NOT EXISTS (SELECT 1 FROM effects e WHERE e.key = {row[6]} AND e.key <> '')"
+        for row, birth in zip(rows, births, strict=True)
+        if birth == "b"
+    )
+    return Statement(
+        f"takeback_plain_{births}",
+        "WITH turned AS (UPDATE turn SET nobody = 0 WHERE false)"
+        " INSERT INTO records (seq, at, kind, run, effect, token, hash, body, key, resource)"
+        f" {chosen} WHERE l.run = $1::text AND l.generation = $2::bigint AND l.pid <> 0"
+        " AND (SELECT r.hash FROM records r ORDER BY r.seq DESC LIMIT 1) = $3::bytea"
+        " AND coalesce($5::timestamptz BETWEEN statement_timestamp() - interval '1 second'"
+        f" AND statement_timestamp() + interval '1 second', true){unborn}",
+    )
+
+
+def _is_plain(body: dict[str, Any]) -> bool:
+    """An intent that undoes nothing and holds just what it names."""
+    return not body.get("undoes") and "#" not in body["resource"] and touched(body) == (body["resource"],)
+
+
+class Plain:
+    """What this process knows of the end of the journal. The lock of the database is held around it."""
+
+    def __init__(self, database: PostgresDatabase, now: Callable[[], int] | None) -> None:
+        self._now = now
+        self._listing = Aside(database, _LIST)
+        self._asked = 0  # the newest record when it was asked for
+        self._shy = 0  # appends before it is tried again
+        self._misses = 0
+        self.forget()
+
+    def forget(self) -> None:
+        self.seq = 0  # of the newest record; 0: nothing is known
+        self._hash = b""
+        self._listed = 0  # all records up to this one are
+        self._told = (0, 0)  # a time of the server, and ours when we heard of it
+        self._at = 0  # of the newest record
+        self._open: set[str] = set()  # runs
+        self._ours: dict[str, str] = {}  # effects in flight, and what each of them holds
+        self._held: list[str] = []  # by all effects in flight
+        self._effects: dict[str, int] = {}  # that are not listed, with the number of the record
+        self._keys: dict[str, int] = {}  # of those
+
+    @property
+    def wants_to_know(self) -> bool:
+        """Whether the next append may be a plain one."""
+        return not self._shy
+
+    def has_key(self, key: str) -> bool:
+        return key in self._keys
+
+    def append(
+        self,
+        session: Session,
+        lease: Lease,
+        drafts: Sequence[Draft],
+        bodies: Sequence[bytes],
+        kept: Sequence[bytes],
+        token: bytes | None,
+    ) -> tuple[Record, ...] | None:
+        """None: there is more to it, or someone else has appended."""
+        if self._shy or not self.seq or not self._fits(lease.run, drafts):
+            self._shy = max(0, self._shy - 1)
+            return None
+        if self.seq - self._listed > MANY - len(drafts):
+            self._list(session, len(drafts))
+        at = self._now() if self._now else self._time()
+        when = None if self._now else number(at - _EPOCH)
+        previous, seq = self._hash, self.seq
+        values = [lease.run.encode(), number(lease.generation), previous, number(at), when]
+        records: list[Record] = []
+        births = ""
+        for (kind, run, effect, said), body, short in zip(drafts, bodies, kept, strict=True):
+            seq += 1
+            previous = chained(previous, seq, at, kind, run, effect, body)
+            records.append(Record(seq, kind, run, effect, at, said, previous))
+            values += (number(seq), kind.encode(), effect.encode(), token, previous, short)
+            if kind is _INTENT:
+                births += "b"
+                values += (said.get("key", "").encode(), said["resource"].encode())
+            else:
+                births += "o"
+                values += _NO_BIRTH
+            token = None
+        if _inserting(births).do(session.connection, session.prepared, values) != len(records):
+            return None
+        self._misses = 0
+        self._know(drafts, records[-1])
+        return tuple(records)
+
+    def _fits(self, run: str, drafts: Sequence[Draft]) -> bool:
+        """Whether they are plain, and may come after all that we know of."""
+        left = len(drafts)
+        if left > _ROWS:
+            return False
+        ended: list[str] = []
+        for kind, _, effect, body in drafts:
+            left -= 1
+            if kind is _DONE:
+                if effect not in self._ours or effect in ended:
+                    return False
+                ended.append(effect)
+            elif kind is _INTENT:
+                if left or run not in self._open or not self._is_new(effect, body, ended):
+                    return False
+            elif kind not in _NOTES:
+                return False
+        return True
+
+    def _is_new(self, effect: str, body: dict[str, Any], ended: Sequence[str]) -> bool:
+        if body.get("needs") or not _is_plain(body):
+            return False
+        if effect in self._effects or effect in self._ours or body.get("key") in self._keys:
+            return False
+        free = [self._ours[one] for one in ended]
+        held = [one for one in self._held if one not in free]
+        if not held:
+            return True
+        resource: str = body["resource"]
+        around = (resource, *ancestors(resource))
+        inside = resource if resource.endswith("/") else f"{resource}/"
+        return len(held) <= _HELD and not any(one in around or one.startswith(inside) for one in held)
+
+    def _know(self, drafts: Sequence[Draft], newest: Record) -> None:
+        self.seq, self._hash = newest.seq, newest.hash
+        for kind, _, effect, body in drafts:
+            if kind is _INTENT:
+                self._effects[effect] = newest.seq
+                if key := body.get("key"):
+                    self._keys[key] = newest.seq
+                self._ours[effect] = body["resource"]
+                self._held.append(body["resource"])
+            elif kind is _DONE:
+                resource = self._ours.pop(effect)
+                if resource in self._held:
+                    self._held.remove(resource)
+
+    def learn(
+        self, drafts: Sequence[Draft], first: int, newest: Record, is_open: bool | None, held: bytes | None
+    ) -> None:
+        """What went the whole way: all is listed then."""
+        if first != self.seq + 1:
+            if self.seq:  # someone else has appended
+                self._misses = min(self._misses + 1, _SHYEST)
+                self._shy = 1 << self._misses
+            self.forget()
+        if is_open is None:
+            return self.forget()
+        self.seq = self._listed = newest.seq
+        self._hash = newest.hash
+        self._at = newest.at
+        self._told = newest.at, time.clock_gettime_ns(_CLOCK)
+        self._effects.clear()
+        self._keys.clear()
+        self._held = json.loads(held) if held else []
+        (self._open.add if is_open else self._open.discard)(newest.run)
+        for kind, _, effect, body in drafts:
+            self._ours.pop(effect, None)
+            if kind is _INTENT and _is_plain(body):
+                self._ours[effect] = body["resource"]
+        return None
+
+    def _list(self, session: Session, more: int) -> None:
+        """Beside the appends, which need not wait for that; in a transaction of ours nobody else can do it."""
+        carried_out = self._listing.answered()
+        if carried_out and self._asked > self._listed:
+            self._are_listed(self._asked)
+        if self.seq - self._listed <= MANY - more:
+            return
+        if carried_out is not None and not session.in_transaction and self._listing.ask((flag(True),)):
+            self._asked = self.seq
+        if self.seq - self._listed > MOST - more:
+            _LIST.ask(session.connection, session.prepared, (flag(not session.in_transaction),))
+            self._are_listed(self.seq)
+
+    def _are_listed(self, seq: int) -> None:
+        self._listed = seq
+        for known in (self._effects, self._keys):
+            for one in [one for one, began in known.items() if began <= seq]:
+                del known[one]
+
+    def _time(self) -> int:
+        """Of the server, as far as it can be told from here; it looks whether that is right."""
+        told, heard = self._told
+        self._at = max(self._at, told + (time.clock_gettime_ns(_CLOCK) - heard) // 1000)
+        return self._at
