@@ -53,6 +53,8 @@ def failed_everywhere(ready: Path, bank: BankOffice, call: str, error: str, last
         if answer.startswith("{"):
             assert [json.loads(answer)] == paid
             assert standing == State.DONE
+        if paid and standing == State.INTENDED:
+            assert answer.startswith("InDoubt "), f"{number}: {answer}"
         settled(ready, bank, key)
         if "INJECTED" not in log.read_text(errors="replace"):
             assert answer.startswith("{")
@@ -115,5 +117,9 @@ def test_a_disk_that_fills_up_during_the_call_leaves_it_in_doubt_and_the_bank_is
     assert not answer.startswith("{"), "what could not be recorded was told as done"
     filler.unlink()
     # It may have had room for that it is done, and not for that the run has ended.
-    assert recorded(small, "order-7") in (State.INTENDED, State.DONE)
+    standing = recorded(small, "order-7")
+    assert standing in (State.INTENDED, State.DONE)
+    if standing == State.INTENDED:
+        assert answer.startswith("InDoubt "), answer
+        assert "was called, and what came of it could not be recorded: The disk" in answer
     settled(small, bank, "order-7")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import takeback
 from takeback.errors import InDoubt, LeaseLost, Unavailable
 from takeback.model.record import Kind
 from takeback.model.run import Lease
@@ -160,6 +161,47 @@ def test_a_server_that_does_not_come_back_is_told(
             list(store.journal.runs())
     finally:
         pg_database.server.start()
+
+
+SERVERS: list[Postgres] = []
+
+
+@takeback.action(name="tests.stop_the_server")
+def stop_the_server(name: str) -> str:
+    SERVERS[0].stop()
+    return name
+
+
+@stop_the_server.undo
+def nothing(receipt: str) -> None:
+    """There is nothing to take back."""
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["call", "call_all"])
+def test_a_call_during_which_the_server_goes_away_is_in_doubt_also_after_its_run(
+    pg_database: PgDatabase, at_once: bool
+) -> None:
+    SERVERS[:] = [pg_database.server]
+    with takeback.open(pg_database.url) as tb:
+        assert isinstance(tb.store, PostgresStore)
+        tb.store.server.patience = 0.3
+        try:
+            with (
+                pytest.raises(
+                    InDoubt, match=r"was called, and what came of it could not be recorded"
+                ) as told,
+                tb.run("away", on_death="keep") as run,
+            ):
+                if at_once:
+                    run.call(stop_the_server, "one")
+                else:
+                    run.call_all(stop_the_server, [{"name": "one"}, {"name": "two"}])
+        finally:
+            pg_database.server.start()
+        assert "could not be ended" in told.value.__notes__[0]
+        (effect,) = tb.effects(state="intended")
+        assert told.value.effect == effect.id
+        assert "one" in effect.change.summary
 
 
 def test_what_was_sent_and_cannot_be_asked_for_is_in_doubt(store: PostgresStore, wire: Wire) -> None:

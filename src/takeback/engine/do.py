@@ -1,7 +1,7 @@
 """The whole write: assess, stage, validate, capture, record the intent, apply, verify, record the outcome."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment
@@ -23,6 +23,7 @@ from takeback.errors import (
     StoreBusy,
     Stuck,
     TakebackError,
+    Unavailable,
     UndoFailed,
     VerifyFailed,
 )
@@ -58,6 +59,7 @@ class Terms(NamedTuple):
     taken: Remedy | None = None
     # From the intent to the outcome a signal waits; before that it may stop the whole thing.
     held_back: Callable[[], AbstractContextManager[None]] = nullcontext
+    give_way: Callable[[], None] = lambda: None  # raises one that waits, as long as nothing was begun
     step: int = 0  # of a workflow
     asked: str = ""  # what that step asked for, as a digest
     fresh: bool = False  # whoever made the key knows that nothing in the journal has it
@@ -83,6 +85,8 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
         effect, staged = passed(parts, lease, adapter, change, terms, assessment, earlier), ()
     else:
         effect, staged = _prepare(parts, lease, adapter, proposed(lease, change, terms), assessment, terms)
+    if terms.expects:
+        _meet(parts, lease, adapter, effect, terms)
     with terms.held_back():
         try:
             effect = _announce(parts, lease, adapter, effect, terms)
@@ -91,6 +95,7 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
             if earlier := recorded(parts, change, terms.key):
                 return earlier
             raise
+        _give_way(parts, lease, adapter, effect, terms)
         return carry_out(parts, lease, adapter, effect, staged, terms.checks)
 
 
@@ -213,14 +218,32 @@ def _refuse_other_targets(effect: Effect, assessment: Assessment, remedy: Remedy
         )
 
 
-def _announce(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, terms: Terms) -> Effect:
-    """The last look, then the intent, durable."""
+def _meet(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, terms: Terms) -> None:
+    """The last look. It is somebody's code and may take long: a signal ends it."""
     try:
         _refuse_unmet(terms)
+    except BaseException as error:
+        _give_up(parts, lease, adapter, effect, needs_name(terms.checks), error)
+        raise
+
+
+def _announce(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, terms: Terms) -> Effect:
+    """The intent, durable."""
+    try:
         # Only told: there is nothing left to do for it, nor to be taken back should this one fail.
         return announce(parts, lease, _with_taken(effect, terms.taken))._replace(remedy=effect.remedy)
     except BaseException as error:
         _give_up(parts, lease, adapter, effect, needs_name(terms.checks), error)
+        raise
+
+
+def _give_way(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, terms: Terms) -> None:
+    """The intent may have taken long: a signal that came meanwhile comes before anything was begun."""
+    try:
+        terms.give_way()
+    except BaseException as error:
+        with suppress(Unavailable):  # then whoever settles it sees that it was not begun
+            abort(parts, lease, adapter, effect, _sentence(error))
         raise
 
 

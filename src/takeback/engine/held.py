@@ -12,7 +12,7 @@ from takeback.engine.do import (
 )
 from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.settle import abort
-from takeback.errors import Conflict, Failed, Refused, Unavailable
+from takeback.errors import Conflict, Failed, InDoubt, Refused, Unavailable
 from takeback.model.change import Change
 from takeback.model.effect import GATE, PERSON, REVIEWED, WAS_HELD, Effect, State, waits_for_approval
 from takeback.model.ids import new_id, short
@@ -64,6 +64,8 @@ def keep_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms:
         effect = announce(parts, lease, effect)
         try:
             return carry_out(parts, lease, adapter, effect)
+        except InDoubt:
+            raise  # it may well be made
         except (Refused, Failed, Unavailable) as error:
             again = hold_again(parts, lease, effect)
             error.effect = again.id

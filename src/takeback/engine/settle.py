@@ -4,7 +4,7 @@ from typing import Any
 
 from takeback.adapters.protocol import Adapter, Doubting
 from takeback.engine.parts import Parts
-from takeback.errors import Stuck, TakebackError, Unavailable
+from takeback.errors import InDoubt, LeaseLost, Stuck, TakebackError, Unavailable
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
@@ -17,24 +17,47 @@ def finish(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, receipt
     """It was seen to hold: scratch goes first, so that nothing is left when the record says done."""
     adapter.tidy(effect)
     body = {"receipt": receipt} if receipt else {}
-    parts.journal.append(lease, [Draft(Kind.DONE, effect.run, effect.id, body)])
+    _record(parts, lease, effect, Kind.DONE, body)
     return effect._replace(state=State.DONE, receipt=receipt)
 
 
 def abort(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str) -> Effect:
     adapter.tidy(effect)
-    parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": why})])
+    _record(parts, lease, effect, Kind.ABORT, {"why": why})
     return effect._replace(state=State.ABORTED, note=why)
 
 
 def stick(parts: Parts, lease: Lease, effect: Effect, why: str, hint: str = "") -> Stuck:
     """Recorded, and handed to a person; the error to raise."""
     if effect.state is not State.STUCK:
-        parts.journal.append(lease, [Draft(Kind.STICK, effect.run, effect.id, {"why": why})])
+        _record(parts, lease, effect, Kind.STICK, {"why": why})
     return Stuck(
         f"Effect {short(effect.id)} on {display(effect.change.resource)} is stuck: {why}",
         hint=hint or way_out(effect),
         effect=effect.id,
+    )
+
+
+def _record(parts: Parts, lease: Lease, effect: Effect, kind: Kind, body: dict[str, Any]) -> None:
+    try:
+        parts.journal.append(lease, [Draft(kind, effect.run, effect.id, body)])
+    except LeaseLost:
+        raise  # whoever has the run now settles it
+    except Unavailable as error:
+        if effect.state is not State.INTENDED:
+            raise
+        called = effect.change.adapter == "call" and not effect.is_undo
+        begun = "called" if called else "made" if kind is Kind.DONE else "begun"
+        raise unrecorded(effect.id, f"{effect.change.summary} was {begun}", error) from error
+
+
+def unrecorded(effect: str, what: str, error: Unavailable) -> InDoubt:
+    """The world is not untouched, as the error of the store alone would say."""
+    return InDoubt(
+        f"{what}, and what came of it could not be recorded: {error}",
+        hint="`takeback recover` finds out what came of it when the store can be written again; do not make it again "
+        "before that.",
+        effect=effect,
     )
 
 

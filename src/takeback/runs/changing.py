@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from takeback.adapters.file.paths import path_bytes
 from takeback.engine.do import Terms, do
 from takeback.engine.parts import Parts
-from takeback.errors import Drifted, Misuse, Spent, StoreBusy, Stuck, TakebackError, Unavailable
+from takeback.errors import Drifted, LeaseLost, Misuse, Spent, StoreBusy, Stuck, TakebackError, Unavailable
 from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id
@@ -51,6 +51,9 @@ class Changing(Durable, ABC):
 
     @abstractmethod
     def uninterrupted(self) -> Any: ...
+
+    @abstractmethod
+    def _give_way(self) -> None: ...
 
     def _change(self, build: Callable[[], Change], options: Options) -> Effect | None:
         refuse_inside_a_call(self.id)
@@ -105,6 +108,7 @@ class Changing(Durable, ABC):
             agent=self.agent,
             asked_after=self._now() - patience if patience else 0,
             held_back=self.uninterrupted,
+            give_way=self._give_way,
             step=step,
             asked=asked,
             fresh=fresh and not key,
@@ -271,7 +275,12 @@ class Changing(Durable, ABC):
     def _count(self) -> None:
         self._since_checkpoint += 1
         if self._settings.checkpoint_every and self._since_checkpoint >= self._settings.checkpoint_every:
-            self._append(checkpoints.draft(self.id, f"after {self._position} effects", automatic=True))
+            try:
+                self._append(checkpoints.draft(self.id, f"after {self._position} effects", automatic=True))
+            except LeaseLost:
+                raise
+            except Unavailable:
+                return  # the effect was made and is recorded; after the next one it is tried again
             self._since_checkpoint = 0
 
 

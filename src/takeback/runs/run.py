@@ -18,7 +18,7 @@ from takeback.engine.undo import (
     refuse_untouched,
     roll_back,
 )
-from takeback.errors import AwaitingApproval, InDoubt, Misuse, ResourceUnreachable, TakebackError
+from takeback.errors import AwaitingApproval, InDoubt, Misuse, ResourceUnreachable, TakebackError, Unavailable
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, on_conflict_named
@@ -234,8 +234,19 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if self._ended or self._is_a_childs_copy():
-                return
+            if not self._ended and not self._is_a_childs_copy():
+                self._left(error)
+        except Unavailable as trouble:
+            # That something is in doubt says more about the world than that this cannot be recorded, either.
+            if not isinstance(error, InDoubt):
+                raise
+            error.add_note(f"Run {short(self.id)} could not be ended: {trouble}")
+        finally:
+            if self._signals:
+                self._signals.release()
+
+    def _left(self, error: BaseException | None) -> None:
+        try:
             if self._info.on_death is OnDeath.LEAVE:
                 self.let_go()
             elif error is None:
@@ -256,8 +267,6 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         finally:
             if not self._ended:
                 self.let_go()  # it could not be ended: whoever opens the store next settles it
-            if self._signals:
-                self._signals.release()
 
     def close(self) -> None:
         """A normal end: what was done stays, and can still be undone on purpose until it is forgotten."""
@@ -391,6 +400,11 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     def uninterrupted(self) -> Any:
         """A signal that arrives in the block is raised when it is left."""
         return (self._signals or Interruptions()).held_back()
+
+    def _give_way(self) -> None:
+        """In such a block, before anything was begun: a signal that has arrived is raised."""
+        if self._signals:
+            self._signals.give_way()
 
     def _is_a_childs_copy(self) -> bool:
         """After a fork: the run is the parent's, and goes on there."""

@@ -52,6 +52,12 @@ class Interruptions:
             if self._waiting and not self._busy:
                 self._raise()
 
+    def give_way(self) -> None:
+        """Within `held_back`, while nothing was begun yet: raises what has arrived. Not if someone further out holds it
+        back, too: what they are at is more than this one effect."""
+        if self._waiting and self._busy == 1:
+            self._raise()
+
     def hear(self, number: int) -> None:
         """Another thread was told of it; the main one, which may be waiting for something, is to know."""
         self._meant = number

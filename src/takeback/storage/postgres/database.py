@@ -77,6 +77,7 @@ class PostgresDatabase:
         self._writing = 0  # the thread that is in a transaction
         self._witness: tuple[int, bytes] | None = None  # a record that was appended in it, and its hash
         self._idle: list[Session] = []
+        self._in_vain_until = 0.0
         self._lent: list[Session] = []
 
     # Reading.
@@ -94,9 +95,9 @@ class PostgresDatabase:
     def ask(self, question: Callable[[Session], Any]) -> Any:
         """Outside of any transaction of ours, and once more if the connection was cut: it must be safe to ask twice."""
         psycopg = driver()
-        until = time.monotonic() + self.patience
+        until = self._patient_until()
         while True:
-            session = self._borrowed(until)
+            session, kept = self._borrowed(until)
             try:
                 answer = question(session)
             except psycopg.Error as error:
@@ -104,7 +105,7 @@ class PostgresDatabase:
                     self._give_back(session)
                     raise translated(error) from error
                 session.connection.close()
-                if time.monotonic() >= until:
+                if not kept and time.monotonic() >= until:
                     raise translated(error) from error
                 continue
             except BaseException:
@@ -113,12 +114,13 @@ class PostgresDatabase:
             self._give_back(session)
             return answer
 
-    def _borrowed(self, until: float) -> Session:
+    def _borrowed(self, until: float, has_waited: bool = True) -> tuple[Session, bool]:
+        """And whether it was kept from before: such a one may have been cut long ago."""
         self._refuse_misuse()
         try:
-            return self._idle.pop()  # atomic
+            return self._idle.pop(), True  # atomic
         except IndexError:
-            return self._connected(until)
+            return self._connected(until, has_waited), False
 
     def _give_back(self, session: Session) -> None:
         if len(self._idle) < _IDLE and not session.connection.closed and not self._closed:
@@ -129,28 +131,39 @@ class PostgresDatabase:
     def another(self) -> Session:
         """A connection for whoever has to hold something; they close it."""
         self._refuse_misuse()
-        return self._connected(time.monotonic() + self.patience)
+        return self._connected(self._patient_until())
 
     def kept(self, until: float) -> Session:
         """The same, which is closed with the store if they have not done so."""
-        session = self._borrowed(until)
+        session, _ = self._borrowed(until, has_waited=False)
         self._lent = [one for one in self._lent if not one.connection.closed] + [session]
         return session
 
     def shrink(self) -> None:
         """The server does that by itself."""
 
-    def _connected(self, until: float) -> Session:
-        """Patiently: a server that is being restarted is back soon."""
+    def _patient_until(self) -> float:
+        """A server that was waited for in vain just now is tried, and not waited for again: whoever has several things
+        to write down, as at the end of a run, would wait for each of them."""
+        now = time.monotonic()
+        return now if now < self._in_vain_until else now + self.patience
+
+    def _connected(self, until: float, has_waited: bool = True) -> Session:
+        """Patiently: a server that is being restarted is back soon. Who `has_waited` until then spares others that."""
         pauses = iter(_PAUSES)
         while True:
             try:
-                return Session(connect(self.address))
+                session = Session(connect(self.address))
             except ServerUnreachable:
                 pause = next(pauses, _PAUSES[-1])
-                if time.monotonic() + pause >= until:
+                if (now := time.monotonic()) + pause >= until:
+                    if has_waited:
+                        self._in_vain_until = now + self.patience
                     raise
                 time.sleep(pause)
+            else:
+                self._in_vain_until = 0.0
+                return session
 
     # Writing.
 
@@ -192,15 +205,16 @@ class PostgresDatabase:
 
     def _begun(self) -> Session:
         psycopg = driver()
-        until = time.monotonic() + self.patience
+        until = self._patient_until()
         while True:
+            kept = self._writer is not None
             session = self._writer = self._writer or self._connected(until)
             try:
                 session.connection.execute(b"begin; lock table turn in exclusive mode")
                 return session
             except psycopg.Error as error:
                 self._roll_back(session)
-                if not is_lost(error) or time.monotonic() >= until:
+                if not is_lost(error) or (not kept and time.monotonic() >= until):
                     raise translated(error) from error
 
     def _roll_back(self, session: Session) -> None:
@@ -248,7 +262,7 @@ class PostgresDatabase:
         psycopg = driver()
         with self.lock:
             self._refuse_misuse()
-            until = time.monotonic() + self.patience
+            until = self._patient_until()
             again = False
             while True:
                 try:
