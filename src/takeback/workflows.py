@@ -117,6 +117,11 @@ class Workflows(Upkeep):
         if timeout is not None and not (type(timeout) in (int, float) and 0 <= timeout < 1e9):
             raise Misuse(f"A time of {timeout!r} seconds makes no sense.", hint="For example timeout=60.")
         info = self._named(run)
+        if info.on_death is not OnDeath.RESUME:
+            raise Misuse(
+                f"Run {short(info.id)} ({info.name}) is no workflow, so it returns nothing.",
+                hint="`takeback show` tells how it stands.",
+            )
         until = None if timeout is None else time.monotonic() + timeout
         pause = _SOONEST
         while True:

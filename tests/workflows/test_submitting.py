@@ -190,3 +190,19 @@ def test_a_short_run_asks_the_store_for_nothing_twice(bench: Bench, monkeypatch:
         count(part, name)
     bench.work(noted)
     assert asked == {"release": 1, "records": 1, "append": 3}
+
+
+def test_an_ordinary_run_has_no_result(bench: Bench) -> None:
+    with bench.tb.run("ordinary") as run, pytest.raises(takeback.Misuse, match="no workflow"):
+        bench.tb.result(run)
+
+
+def test_a_workflow_that_leaves_its_run_is_told_so(bench: Bench) -> None:
+    @flow
+    def leaving(run: takeback.Run) -> None:
+        run.leave()
+
+    run = bench.tb.submit(leaving)
+    bench.work(leaving)
+    with pytest.raises(takeback.TakebackError, match="Leaving the run"):
+        bench.tb.result(run, 0)

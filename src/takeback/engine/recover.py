@@ -7,7 +7,7 @@ from takeback.adapters.protocol import Adapter
 from takeback.engine.ending import cannot_end, close, close_rolled_back
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes
-from takeback.engine.settle import abort, finish, take_back
+from takeback.engine.settle import BEGUN, abort, finish, take_back
 from takeback.engine.silent import AskedOnce
 from takeback.engine.stuck import GIVEN_UP
 from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_kept, roll_back
@@ -235,6 +235,8 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
         row = "again"
     step = RECOVERY.get((row or making, standing))
     detail = sighting.detail if sighting else ""
+    if effect.note.endswith(BEGUN) and standing is not Standing.BEFORE:
+        return "stuck", detail or BEGUN  # that it is to be seen does not say that it was not made up for
     if step is None:
         return "stuck", detail
     why = f"Its process ended in the middle; the target was found {standing.value}."

@@ -12,6 +12,8 @@ from takeback.model.resource import display
 from takeback.model.run import Lease
 from takeback.model.standing import Standing
 
+BEGUN = "Taking it back was begun; whether that has happened is not known."
+
 
 def finish(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, receipt: dict[str, Any]) -> Effect:
     """It was seen to hold: scratch goes first, so that nothing is left when the record says done."""
@@ -100,7 +102,7 @@ def _said_first(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, wh
         return effect
     if effect.state is State.STUCK:
         raise stick(parts, lease, effect, effect.note)
-    note = f"{why} Taking it back was begun; whether that has happened is not known."
+    note = f"{why} {BEGUN}"
     parts.journal.append(lease, [Draft(Kind.STICK, effect.run, effect.id, {"why": note})])
     return effect._replace(state=State.STUCK, note=note)
 
