@@ -39,6 +39,9 @@ class Deciding(ABC):
         """Whoever waited for what is settled now."""
 
     @abstractmethod
+    def _go_on_undoing(self, run: str) -> None: ...
+
+    @abstractmethod
     def _leased(self, run: str) -> AbstractContextManager[Lease]: ...
 
     def pending(self) -> tuple[Effect, ...]:
@@ -83,6 +86,7 @@ class Deciding(ABC):
             settle(self.parts, lease, found, happened, receipt, by)
         recover(self.parts, myself(), now(), self._lease_lasts, only=found.run)
         self._wake_settled()
+        self._go_on_undoing(found.run)
         return self.effect(found.id)
 
     def _wake(self, effect: Effect) -> None:

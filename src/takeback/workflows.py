@@ -4,6 +4,7 @@ import json
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from takeback.errors import Failed, KeyReused, Misuse, Refused, Stuck, TakebackError, Unavailable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from takeback.runs.worker import Worker
 
 _ENDED = (RunState.KEPT, RunState.UNDONE, RunState.PARTLY)
+_BEING_TAKEN_BACK = "is being taken back"
 _SOONEST, _LATEST = 0.01, 0.5  # seconds between two looks for an end
 
 
@@ -39,6 +41,9 @@ class Workflows(Upkeep):
 
     @abstractmethod
     def _run(self, info: RunInfo, lease: Lease, begun: int = 0) -> "Run": ...
+
+    @abstractmethod
+    def undo(self, what: Any) -> UndoResult: ...
 
     def submit(
         self,
@@ -258,6 +263,16 @@ class Workflows(Upkeep):
                 if effect and effect.state is not State.STUCK:
                     self.signal(info, info.awaits, effect.state.value)
 
+    def _go_on_undoing(self, run: str) -> None:
+        """What kept a run from being taken back is known now."""
+        from takeback.runs.choice import stuck_in
+
+        for info in self.store.journal.runs((run,)):
+            going = self._unfinished_workflow(info) and info.note == _BEING_TAKEN_BACK
+            if going and not stuck_in(self.store.journal, info):
+                with suppress(TakebackError):  # it waits as before, and status tells
+                    self.undo(info)
+
     def _unfinished_workflow(self, what: Any) -> RunInfo | None:
         """The run that is meant, if it is one of a workflow that has not ended."""
         name: Any = getattr(what, "id", what)
@@ -283,7 +298,7 @@ class Workflows(Upkeep):
             )
             if anything:
                 undo(True)  # what is refused is refused before anything changes
-            why = {"outcome": RunState.SUSPENDED.value, "why": "is being taken back", "due": NEVER}
+            why = {"outcome": RunState.SUSPENDED.value, "why": _BEING_TAKEN_BACK, "due": NEVER}
             self._reopen(info, run.lease, [Draft(Kind.CLOSE, info.id, "", why)])
             try:
                 result = undo(False) if anything else UndoResult("done", (), ())

@@ -70,6 +70,34 @@ def test_a_run_whose_effect_is_stuck_waits_for_a_person_and_goes_on(
     assert bench.tb.result(run, 0) == [{"number": 7}, 1]
 
 
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_run_that_is_to_be_taken_back_is_when_its_doubt_is_settled(bench: Bench, happened: bool) -> None:
+    recalled: list[object] = []
+
+    @takeback.action(name="tests.doubtful_post")
+    def post() -> None:
+        raise TimeoutError("no answer")
+
+    @post.undo
+    def recall(receipt: object) -> None:
+        recalled.append(receipt)
+
+    @flow
+    def letter(run: takeback.Run) -> object:
+        run.write(bench.world / "a", "1")
+        return run.call(post)
+
+    run = bench.tb.submit(letter)
+    bench.work(letter)
+    bench.tb.undo(run)
+    (stuck,) = bench.tb.effects(state="stuck")
+    assert not (bench.world / "a").exists()
+    assert bench.look(run).state.value == "suspended"
+    bench.tb.settle(stuck, happened, receipt="letter 7" if happened else None)
+    assert recalled == (["letter 7"] if happened else [])
+    assert bench.look(run).state.value == "undone"
+
+
 def test_runs_that_no_worker_takes_are_told_of(bench: Bench) -> None:
     @flow
     def deploy(run: takeback.Run) -> None: ...
