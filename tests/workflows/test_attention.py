@@ -190,3 +190,13 @@ def test_show_tells_of_a_run_that_ended(command: CommandLine, address: str) -> N
     for line in ('Called   {"name":"kim"}', 'Result   "hi kim"', "State    kept", "Workflow flows:greet"):
         assert line in said
     assert f"write {os.path.realpath(place / 'a')}" in said or "write a" in said
+
+
+def test_show_tells_what_was_taken_back_of_a_run_since(bench: Bench, command: CommandLine) -> None:
+    with bench.tb.run("ordinary") as run:
+        run.write(bench.world / "a", "1")
+        last = run.write(bench.world / "b", "2")
+    bench.tb.undo(last)
+    assert command.done("show", run.id, "--json").json["state"] == "partly undone"
+    listed = {one["id"]: one["state"] for one in command.done("runs", "--json").json}
+    assert listed[run.id] == "partly undone"

@@ -3,6 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Any
 
+from takeback.audit.runs import as_they_stand
 from takeback.audit.views import record_json, run_info_json
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.opening import give
@@ -25,6 +26,8 @@ def show_run(asked: Asked, tb: "Takeback", info: RunInfo) -> None:
     screen = asked.screen
     records = tuple(tb.store.journal.records(run=info.id, kinds=_KINDS))
     steps = _steps(tb, info)
+    (stands,) = as_they_stand(tb.store, (info,))
+    info = info._replace(state=stands.state)
     told = run_info_json(info) | {
         "needs_attention": needs_attention(info),
         "steps": [_step_json(tb, step) for step in steps] if screen.json else [],
