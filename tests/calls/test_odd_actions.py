@@ -215,16 +215,51 @@ def test_what_would_have_to_be_awaited_is_no_answer(store: Path) -> None:
         assert tb.effect(done.id).state is State.DONE
 
 
-def test_an_action_that_uses_its_own_run_is_told_at_once(store: Path) -> None:
+USES: list[Callable[[takeback.Run], Any]] = [
+    lambda run: run.call(echo),
+    lambda run: run.call_all(echo, [{}]),
+    lambda run: run.checkpoint("inside"),
+    lambda run: run.write("/tmp/never", "x"),
+    lambda run: run.close(),
+]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_an_action_that_uses_its_own_run_is_told_at_once(
+    store: Path, use: Callable[[takeback.Run], Any]
+) -> None:
     with takeback.open(store) as tb, tb.run("odd", on_death="keep") as run:
 
         def inner() -> Any:
-            return run.call(echo)
+            return use(run)
 
         outer = takeback.action(undo=lambda receipt: None, certain=takeback.Misuse, name="tests.outer")(inner)
         with pytest.raises(takeback.TakebackError, match="uses the run that calls it"):
             run.call(outer)
         assert [one.state for one in tb.effects()] == [State.ABORTED]
+
+
+def test_a_store_that_is_moved_during_a_call_does_not_say_that_nothing_happened(
+    store: Path, tmp_path: Path
+) -> None:
+    tb = takeback.open(store)
+
+    def moves() -> str:
+        with takeback.open(store) as other:
+            other.copy_to(os.fspath(tmp_path / "new"))
+        return "paid"
+
+    act = takeback.action(undo=lambda receipt: None, name="tests.moves")(moves)
+    run = tb.run("odd", on_death="keep")
+    with pytest.raises(
+        takeback.InDoubt, match="was called, and what came of it could not be recorded"
+    ) as told:
+        run.call(act)
+    assert told.value.effect
+    run.leave()
+    tb.close()
+    with takeback.open(tmp_path / "new", recover=False) as new:
+        assert new.effect(told.value.effect).state is State.INTENDED
 
 
 def test_a_number_that_cannot_be_printed_is_kept_as_words(store: Path) -> None:
@@ -336,3 +371,6 @@ def test_a_module_of_the_same_name_in_another_project_is_not_asked_and_not_calle
     assert f"is of {tmp_path / 'b'}" in told, told
     assert not (tmp_path / "b" / "ledger").exists()
     assert (tmp_path / "a" / "ledger").read_text() == "paid"
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    python("link", "tb.undo('@')")
+    assert (tmp_path / "a" / "ledger").read_text() == "refunded"

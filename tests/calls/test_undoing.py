@@ -181,3 +181,23 @@ def test_a_process_that_dies_while_it_makes_up_for_a_call_has_made_up_for_it_onc
         tb.recover()
     assert (told.read_text(), BOOKS["refunds"]) == ("!", [])
     assert [one.state for one in tb.effects()] == [State.STUCK]
+
+
+def test_what_cannot_be_said_first_is_not_begun_and_not_called_again(
+    tb: takeback.Takeback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    BOOKS.update(paid={}, refunds=[], dies=False)
+    append = tb.store.journal.append
+
+    def busy(lease: Any, drafts: Any) -> Any:
+        if drafts[0].kind == "stick":
+            raise takeback.StoreBusy("Another process has been writing to the store for too long.")
+        return append(lease, drafts)
+
+    with tb.run("buy", on_death="keep") as run:
+        monkeypatch.setattr(tb.store.journal, "append", busy)
+        with pytest.raises(takeback.InDoubt, match="could not be recorded"):
+            run.call(pay_wrongly, key="k")
+        assert (BOOKS["refunds"], list(BOOKS["paid"])) == ([], ["k"])
+        monkeypatch.undo()
+        tb.settle(tb.effects()[0], False)

@@ -12,6 +12,8 @@ from takeback.errors import KeyReused, LeaseLost, RecordInvalid, StoreBusy, Take
 from takeback.model.effect import State
 from takeback.model.record import Draft, Kind, Record
 from takeback.model.run import Lease
+from takeback.storage.postgres.connecting import address_of
+from takeback.storage.postgres.database import PostgresDatabase
 from takeback.storage.postgres.journal import PostgresJournal
 from takeback.storage.postgres.leases import PostgresLeases
 from takeback.storage.postgres.plain import MANY, MOST
@@ -367,3 +369,54 @@ def _live(office: Office, way: str, chance: random.Random) -> None:
             pass  # as it would have been refused at once
         if way == "by another" and number % 25 == 24:
             desks[1].ids()
+
+
+def test_a_rollback_does_not_make_the_connection_forget_what_it_has_prepared(office: Office) -> None:
+    """The driver prepares what it is asked often, and after a rollback drops all that the connection has prepared."""
+    desk = office.desk()
+    lease = desk.open("run")
+    for number in range(8):
+        with desk.database.write() as session:
+            session.execute("SELECT n FROM tally WHERE name = ?", ("listed",))
+            desk.make(lease, f"e{number}")
+    with pytest.raises(ZeroDivisionError), desk.database.write() as session:
+        session.execute("SELECT n FROM tally WHERE name = ?", ("listed",))
+        raise ZeroDivisionError
+    desk.make(lease, "after")
+    assert "after" in desk.ids()
+
+
+def test_whoever_may_only_read_sees_what_was_listed(office: Office) -> None:
+    desk = office.desk()
+    lease = desk.open("run")
+    desk.make(lease, "listed")
+    assert desk.ids() == ["listed"]
+    desk.make(lease, "not yet")
+    url, role = office.scene.server.url, f"looks_{office.scene.server.name}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"create role {role}".encode())
+        connection.execute(f"grant usage on schema takeback_store to {role}".encode())
+        connection.execute(f"grant select on all tables in schema takeback_store to {role}".encode())
+    database = PostgresDatabase(address_of(f"{url}{'&' if '?' in url else '?'}options=-crole%3D{role}"))
+    assert [effect.id for effect in PostgresJournal(database).effects(Query())] == ["listed"]
+    database.close()
+    assert desk.ids() == ["listed", "not yet"]
+
+
+def test_whoever_has_the_turn_may_lock_the_records_beside_plain_appends(office: Office) -> None:
+    """As when a store is retired: an append that waits for the turn must not have the records in its hands."""
+    desk = office.desk()
+    lease = desk.open("run")
+    for number in range(4):
+        desk.make(lease, f"e{number}")  # by now the statement is one that the server keeps a plan of
+    with psycopg.connect(office.scene.server.url) as other:
+        other.execute("lock table takeback_store.turn in exclusive mode")
+        appending = threading.Thread(target=desk.make, args=(lease, "late"))
+        appending.start()
+        waits = "select 1 from pg_locks where relation = 'turn'::regclass and not granted"
+        wait_until(lambda: bool(office.rows(waits)), "the append waits for the turn")
+        other.execute("set lock_timeout = '5s'")
+        other.execute("lock table takeback_store.records in share row exclusive mode")
+        other.commit()
+    appending.join()
+    assert "late" in desk.ids()

@@ -54,10 +54,16 @@ MUTANTS = (
         "a key is done once",
         "engine/do.py",
         (
-            ("    earlier = recorded(parts, change, terms.key)\n    if", "    earlier = None\n    if"),
+            ("None if terms.fresh else recorded(parts, change, terms.key)\n    if", "None\n    if"),
             ("        except KeyReused:\n", "        except ZeroDivisionError:\n"),
         ),
         ("tests/behaviour/test_runs.py", "-k", "key"),
+    ),
+    Mutant(
+        "an undo that may not be called twice is recorded first",
+        "engine/settle.py",
+        (("    effect = _said_first(parts, lease, adapter, effect, why)\n", ""),),
+        ("tests/calls/test_undoing.py", "-k", "recovered or made_up_for"),
     ),
     Mutant(
         "what is displaced must be what was captured",

@@ -47,7 +47,7 @@ def order(number: int, *, key: str) -> Any:
 
 
 def find_cancelled(receipt: Any, key: str) -> Any:
-    return {} if f"cancel-{key}" in entries() else None
+    return {"cancelled": key} if f"cancel-{key}" in entries() else None
 
 
 @order.undo(verify=find_cancelled)

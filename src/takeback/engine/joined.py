@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from takeback.engine.settle import unrecorded
-from takeback.errors import InDoubt, LeaseLost, Unavailable
+from takeback.errors import InDoubt, LeaseLost, Refused, TakebackError, Unavailable
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind, Record
@@ -51,10 +51,10 @@ class Joined:
             self._journal.append(self._lease, held)
         except LeaseLost:
             raise
-        except Unavailable as error:
+        except (Unavailable, Refused) as error:
             raise self._unrecorded(held, error) from error
 
-    def _unrecorded(self, held: list[Draft], error: Unavailable) -> InDoubt:
+    def _unrecorded(self, held: list[Draft], error: TakebackError) -> InDoubt:
         known = self._intended.body if self._intended and self._intended.effect == held[0].effect else {}
         what = known.get("summary", f"Effect {short(held[0].effect)}")
         return unrecorded(held[0].effect, f"{what} was called", error)

@@ -4,7 +4,7 @@ from typing import Any
 
 from takeback.adapters.protocol import Adapter, Doubting
 from takeback.engine.parts import Parts
-from takeback.errors import InDoubt, LeaseLost, Stuck, TakebackError, Unavailable
+from takeback.errors import InDoubt, LeaseLost, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
@@ -45,7 +45,7 @@ def _record(parts: Parts, lease: Lease, effect: Effect, kind: Kind, body: dict[s
         parts.journal.append(lease, [Draft(kind, effect.run, effect.id, body)])
     except LeaseLost:
         raise  # whoever has the run now settles it
-    except Unavailable as error:
+    except (Unavailable, Refused) as error:  # it is refused by a store that was moved meanwhile
         if effect.state is not State.INTENDED:
             raise
         called = effect.change.adapter == "call" and not effect.is_undo
@@ -53,7 +53,7 @@ def _record(parts: Parts, lease: Lease, effect: Effect, kind: Kind, body: dict[s
         raise unrecorded(effect.id, f"{effect.change.summary} was {begun}", error) from error
 
 
-def unrecorded(effect: str, what: str, error: Unavailable) -> InDoubt:
+def unrecorded(effect: str, what: str, error: TakebackError) -> InDoubt:
     """The world is not untouched, as the error of the store alone would say."""
     return InDoubt(
         f"{what}, and what came of it could not be recorded: {error}",
@@ -103,7 +103,7 @@ def _said_first(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, wh
     if effect.state is State.STUCK:
         raise stick(parts, lease, effect, effect.note)
     note = f"{why} {BEGUN}"
-    parts.journal.append(lease, [Draft(Kind.STICK, effect.run, effect.id, {"why": note})])
+    _record(parts, lease, effect, Kind.STICK, {"why": note})
     return effect._replace(state=State.STUCK, note=note)
 
 

@@ -1,7 +1,6 @@
 """The part of a run that opens boxes."""
 
 import os
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -15,12 +14,13 @@ from takeback.runs.verbs import Options
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.runs.box import Box
+    from takeback.runs.own_lock import OwnLock
     from takeback.sandbox.sandbox import Sandbox
 
 
 class Boxing(ABC):
     _parts: "Parts"
-    _lock: "threading.RLock"
+    _lock: "OwnLock"
     _rooms: "Sandbox | None"
 
     @property

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
@@ -16,7 +15,6 @@ from takeback.errors import Drifted, LeaseLost, Misuse, Spent, StoreBusy, Stuck,
 from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id
-from takeback.model.looking import refuse_inside_a_call
 from takeback.model.record import canonical
 from takeback.model.run import Lease
 from takeback.model.settings import Settings
@@ -29,6 +27,7 @@ from takeback.runs.workflow import digest_of
 
 if TYPE_CHECKING:
     from takeback.runs.outcome import CommandOutcome
+    from takeback.runs.own_lock import OwnLock
     from takeback.runs.sql import Hand, Sql, SqlResult
 
 TURN_SECONDS = 10
@@ -38,7 +37,7 @@ class Changing(Durable, ABC):
     _parts: Parts
     _lease: Lease
     _settings: Settings
-    _lock: "threading.RLock"
+    _lock: "OwnLock"
     _position: int
     _part_of: tuple[int, str] | None  # the step whose effect is being made: its number, and what it asked for
     _since_checkpoint: int
@@ -56,7 +55,6 @@ class Changing(Durable, ABC):
     def _give_way(self) -> None: ...
 
     def _change(self, build: Callable[[], Change], options: Options) -> Effect | None:
-        refuse_inside_a_call(self.id)
         with self._lock:
             self._refuse_ended()
             if self._part_of:

@@ -2,7 +2,6 @@
 work as well, and are never replayed."""
 
 import json
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from takeback.engine.parts import Parts
+    from takeback.runs.own_lock import OwnLock
 
 T = TypeVar("T")
 _SHORT = 1_000_000  # microseconds that are slept without letting go of the run
@@ -49,7 +49,7 @@ class Durable(ABC):
     """The part of a run that lasts: in a workflow each of these is a step, and its outcome is recorded."""
 
     _parts: "Parts"
-    _lock: "threading.RLock"
+    _lock: "OwnLock"
     _now: Callable[[], int]
     _replay: Replay | None
     _heard: dict[str, int]  # in an ordinary run: by event, the signal that was taken last

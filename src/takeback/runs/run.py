@@ -1,7 +1,6 @@
 """A run: one agent's stretch of work, held under a lease; kept or taken back as a whole."""
 
 import os
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -32,6 +31,7 @@ from takeback.runs.commands import Commands
 from takeback.runs.heartbeat import Heartbeat
 from takeback.runs.held import dropped, refuse_unkept
 from takeback.runs.names import name_of
+from takeback.runs.own_lock import OwnLock
 from takeback.runs.querying import Querying
 from takeback.runs.replay import Leaving, Replay
 from takeback.runs.signals import Interruptions, shared
@@ -66,7 +66,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         self._info = info
         self._lease = lease
         self._settings = settings
-        self._lock = threading.RLock()
+        self._lock = OwnLock(info.id)
         self._position = info.effects - awaiting(parts, info)
         self._since_checkpoint = 0
         self._signals: Interruptions | None = None

@@ -18,6 +18,7 @@ from takeback.model.change import Change
 from takeback.model.database import Database, resource_of, to_json
 from takeback.model.effect import Effect, State
 from takeback.model.run import Lease
+from takeback.runs.own_lock import OwnLock
 from takeback.runs.workflow import digest_of
 
 STATEMENTS = "sql"
@@ -45,7 +46,7 @@ class Hand(NamedTuple):
     next_key: Callable[[Change], str]
     took_hold: Callable[[Effect], None]
     uninterrupted: Callable[[], AbstractContextManager[None]]
-    lock: threading.RLock
+    lock: OwnLock
     refuse_ended: Callable[[], None]
     most: int  # rows that an effect may change; 0: any number
     # In a workflow: makes a statement a step, and says which step is being made.

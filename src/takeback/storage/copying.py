@@ -24,7 +24,9 @@ class Copied(NamedTuple):
 def copy_store(source: Store, target: Store, backup: bool = False) -> Copied:
     """Nobody writes to the source meanwhile. What was copied before, when this was interrupted, is gone on with. In the
     end only one of the two takes anything new: the copy, or the first if the copy is its `backup`."""
-    moved = f"it was moved to {target.name}"
+    moved, kept = f"it was moved to {target.name}", f"it is a backup of {source.name}"
+    if target.retired == kept:
+        target.reopen()  # an earlier try came nearly to its end
     if source.retired not in ("", moved) and not backup:
         source.refuse_if_retired()
     with source.together():
@@ -35,7 +37,7 @@ def copy_store(source: Store, target: Store, backup: bool = False) -> Copied:
         _release_all(target)
         _refuse_unsound(source, target)
         if backup:
-            target.retire(f"it is a backup of {source.name}")
+            target.retire(kept)
         else:
             # With the end of this transaction, before anyone can use the copy.
             source.retire(moved)

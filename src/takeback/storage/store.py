@@ -38,6 +38,9 @@ class DiskStore(Store):
         self._sqlite = database
         self._journal_path = os.path.join(path, "journal.db")
 
+    def _retired_by_now(self) -> str:
+        return _retired(self._sqlite)
+
     def _make_blobs(self) -> "StoredBlobs":
         from takeback.storage.blobs import StoredBlobs
 

@@ -131,11 +131,19 @@ class Store(ABC):
     def retire(self, words: str) -> None:
         """From now on, for everybody: it can be looked at, and nothing else."""
         with self.together() as connection:
+            self.retired = self._retired_by_now()
+            if self.retired != words:
+                self.refuse_if_retired()
             if not self.retired:
                 for sql in self._RETIRE:
                     connection.execute(sql)
                 connection.execute("INSERT INTO retired VALUES (?)", (words,))
         self.retired = self.retired or words
+
+    @abstractmethod
+    def _retired_by_now(self) -> str:
+        """As the store says itself; another process may have been quicker."""
+        ...
 
     def reopen(self) -> None:
         if self.retired:

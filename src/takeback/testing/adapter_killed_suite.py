@@ -24,7 +24,8 @@ class AdapterKilledSuite:
         left = os.listdir("/proc/self/fd")
         scene.reset()
         Desk(scene.adapter()).intend(scene.change())
-        assert len(os.listdir("/proc/self/fd")) == len(left)
+        # Fewer may be open, when what other tests have left to the collector goes meanwhile.
+        assert len(os.listdir("/proc/self/fd")) <= len(left)
 
     def test_killed_anywhere_in_apply_it_can_be_finished(self, scene: AdapterScene) -> None:
         before = scene.world()

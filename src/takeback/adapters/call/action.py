@@ -234,7 +234,7 @@ def _refuse_odd_numbers(name: str, **numbers: float) -> None:
     for what, value in numbers.items():
         whole = what in ("retries", "version")
         fits = isinstance(value, int if whole else (int, float)) and value >= 0  # pyright: ignore[reportUnnecessaryIsInstance]
-        if not fits or not value < 1e9 or (what == "timeout" and not value):
+        if not fits or not (value < 1e9 or what == "version") or (what == "timeout" and not value):
             raise Misuse(
                 f"{name}: {what} cannot be {value!r}.",
                 hint="Give a whole number, 0 or more."

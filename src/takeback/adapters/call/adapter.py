@@ -168,7 +168,7 @@ class CallAdapter:
         except LeaseLost:
             raise
         except Unavailable as error:
-            raise LeaseLost(
+            raise DidNotHappen(
                 f"{effect.change.summary} was not called, because its run could not be held: {error}",
                 hint="Nothing was begun; trying again is safe.",
                 effect=effect.id,

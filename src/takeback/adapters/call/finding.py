@@ -59,7 +59,7 @@ def _fitting(action: Action, where: str) -> Action:
     """Two projects may each have a module of the same name: then what the one called is not for the other to ask about,
     or to undo. One that is nowhere else any more has moved; a name that was given to it is a promise."""
     given = action.name != _home(action)
-    if given or not where or action.where == where or action.module in _further():
+    if given or not where or _same(action.where, where) or action.module in _further():
         return action
     if not _is_in(where, action.module):
         return action
@@ -68,6 +68,10 @@ def _fitting(action: Action, where: str) -> Action:
         hint="Nothing was called. Do it with that one; or, if they are the same, say so: "
         f"TAKEBACK_ACTIONS={action.module}. A name of its own (name=…) finds it wherever it is.",
     )
+
+
+def _same(one: str, other: str) -> bool:
+    return one == other or os.path.realpath(one) == os.path.realpath(other)
 
 
 def _is_in(where: str, module: str) -> bool:

@@ -35,6 +35,9 @@ def connections() -> Any:
             except _Silent:
                 self.close()
                 raise _silent() from None
+            except (KeyboardInterrupt, SystemExit):
+                self.close()  # else what was asked for goes on, and may hold a lock that everybody waits for
+                raise
 
     return Patient
 
@@ -67,6 +70,9 @@ def _result(speaker: Any) -> Any:
     except _Silent:
         speaker.finish()
         raise _silent() from None
+    except (KeyboardInterrupt, SystemExit):
+        speaker.finish()
+        raise
 
 
 class _Silent(Exception):

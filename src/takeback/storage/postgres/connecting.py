@@ -94,7 +94,12 @@ def connect(address: Address) -> "Connection[Any]":
     usual = {name: value for name, value in _ALIVE.items() if name not in said}
     try:
         connection = connections().connect(
-            address.url, autocommit=True, application_name="takeback store", **usual
+            address.url,
+            autocommit=True,
+            application_name="takeback store",
+            # What the driver prepares by itself it gives up after a rollback, and all that we have prepared with it.
+            prepare_threshold=None,
+            **usual,
         )
         _greet(connection, address)
     except psycopg.OperationalError as error:

@@ -29,6 +29,7 @@ _KNOWS_KEY = (
     "SELECT EXISTS (SELECT 1 FROM effects WHERE key = ? AND key <> ''),"
     " CASE WHEN unlisted() THEN (SELECT seq FROM records ORDER BY seq DESC LIMIT 1) END"
 )
+_CAN_LIST = "SELECT unlisted() AND has_table_privilege('turn', 'UPDATE')"
 # Of effects that are not listed, where nobody can do that.
 _WAITING = (
     "SELECT effect FROM records WHERE effect <> '' AND seq > coalesce((SELECT n FROM tally WHERE name = 'listed'), 0)"
@@ -148,9 +149,10 @@ class PostgresJournal(SqlJournal):
                 yield finding
 
     def _list(self) -> None:
-        """The tables tell of every record before they are read; on a replica, of what was listed where it is one of."""
+        """The tables tell of every record before they are read; on a replica, and to a role that may only read, of what
+        was listed by others."""
         database = self._postgres
-        if database.read_only or not database.read("SELECT unlisted()")[0][0]:
+        if database.read_only or not database.read(_CAN_LIST)[0][0]:
             return
         database.read("SELECT list_all(?)", (not database.writing_here,))
 

@@ -67,12 +67,13 @@ def _inserting(births: str) -> Statement:
     )
     return Statement(
         f"takeback_plain_{births}",
-        "WITH turned AS (UPDATE turn SET nobody = 0 WHERE false)"
-        " INSERT INTO records (seq, at, kind, run, effect, token, hash, body, key, resource)"
+        # In this order, so that it waits for the turn with nothing in its hands: whoever has that may want the records.
+        "WITH turned AS (UPDATE turn SET nobody = 0 WHERE false), put AS ("
+        "INSERT INTO records (seq, at, kind, run, effect, token, hash, body, key, resource)"
         f" {chosen} WHERE l.run = $1::text AND l.generation = $2::bigint AND l.pid <> 0"
         " AND (SELECT r.hash FROM records r ORDER BY r.seq DESC LIMIT 1) = $3::bytea"
         " AND coalesce($5::timestamptz BETWEEN statement_timestamp() - interval '1 second'"
-        f" AND statement_timestamp() + interval '1 second', true){unborn}",
+        f" AND statement_timestamp() + interval '1 second', true){unborn} RETURNING 1) SELECT 1 FROM put",
     )
 
 

@@ -53,8 +53,8 @@ class Statement:
         return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
 
     def do(self, connection: Any, known: set[bytes], values: Sequence[bytes | None]) -> int:
-        """How many rows it has written. None are asked for, which spares the server to keep them."""
-        return self._answer(connection.pgconn, known, values, _COMMAND_OK).command_tuples or 0
+        """How many rows it has written, of which each is a row of its answer."""
+        return self._answer(connection.pgconn, known, values, _TUPLES_OK).ntuples
 
     def send(self, connection: Any, known: set[bytes], values: Sequence[bytes | None]) -> None:
         """Without waiting for what comes of it."""

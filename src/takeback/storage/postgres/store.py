@@ -32,6 +32,10 @@ class PostgresStore(Store):
         self.objects = found.objects  # where large blobs are; empty: in the database
         self._waking: Waking | None = None
 
+    def _retired_by_now(self) -> str:
+        there = self.read("SELECT to_regclass('retired') IS NOT NULL")[0][0]
+        return self.read("SELECT words FROM retired")[0][0] if there else ""
+
     def _make_blobs(self) -> "StoredBlobs":
         from takeback.storage.blobs import StoredBlobs
         from takeback.storage.postgres.shelf import PostgresShelf
