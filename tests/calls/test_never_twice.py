@@ -184,9 +184,19 @@ def test_the_lease_is_looked_at_once_more_right_before_the_call(
     assert WORLD == ["held for 7", "looked", "held for 7", "called"]
 
 
-@pytest.mark.parametrize("error", [takeback.LeaseLost, takeback.Unavailable])
+@pytest.mark.parametrize(
+    "error, told, state",
+    [
+        (takeback.LeaseLost, takeback.LeaseLost, State.INTENDED),  # whoever has the run settles it
+        (takeback.Unavailable, takeback.DidNotHappen, State.ABORTED),
+    ],
+)
 def test_who_does_not_hold_the_lease_any_more_when_it_is_about_to_call_does_not(
-    store: Path, monkeypatch: pytest.MonkeyPatch, error: type[takeback.TakebackError]
+    store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[takeback.TakebackError],
+    told: type[takeback.TakebackError],
+    state: State,
 ) -> None:
     def taken(self: Heartbeat, seconds: float) -> None:
         if "looked" in WORLD:
@@ -195,7 +205,7 @@ def test_who_does_not_hold_the_lease_any_more_when_it_is_about_to_call_does_not(
     monkeypatch.setattr(Heartbeat, "outlast", taken)
     with takeback.open(store) as tb:
         run = tb.run("buy", on_death="keep")
-        with pytest.raises(takeback.LeaseLost, match="It was away"):
+        with pytest.raises(told, match="It was away"):
             run.call(slow)
-        assert [one.state for one in tb.effects()] == [State.INTENDED]  # whoever has the run settles it
+        assert [one.state for one in tb.effects()] == [state]
     assert WORLD == ["looked"]
