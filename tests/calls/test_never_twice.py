@@ -185,7 +185,7 @@ def test_the_lease_is_looked_at_once_more_right_before_the_call(
 
 
 @pytest.mark.parametrize(
-    "error, told, state",
+    ("error", "told", "state"),
     [
         (takeback.LeaseLost, takeback.LeaseLost, State.INTENDED),  # whoever has the run settles it
         (takeback.Unavailable, takeback.DidNotHappen, State.ABORTED),
