@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.errors import Misuse
+from takeback.model.cover import TRY
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.runs.dead import something_left
@@ -69,6 +70,8 @@ class Upkeep(ABC):
         """Whether a dead process left something; cheap, asked each time a store is opened."""
         if self.store.read_only or self.store.suspect() or self.store.retired:
             return False
+        if os.path.lexists(os.path.join(self.store.path, TRY)):
+            return True  # killed while it looked whether there can be a sandbox, before it began anything
         return something_left(self.store.journal, self.store.leases_at_home, now())
 
     def verify(self, read_data: bool = False) -> Verified:

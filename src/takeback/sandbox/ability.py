@@ -6,12 +6,12 @@ from functools import cache
 from typing import NamedTuple
 
 from takeback.errors import TakebackError
+from takeback.model.cover import TRY
 from takeback.sandbox.landlock import version
 from takeback.sandbox.mounts import OVERLAY, mounted, points_for_root, visible
 from takeback.sandbox.order import ROOT, USER, Order, Stack
 from takeback.sandbox.unmapped import WHOSE, WHY
 
-_TRY = ".takeback-try"
 _LAYER = "layer-"
 # Where else layers may lie when the store is on a filesystem that cannot have them (a container's own).
 _ELSEWHERE = ("/var/tmp", "/tmp", "/run/user/{uid}", "/run", "/dev/shm")  # noqa: S108 a private directory is made there
@@ -94,7 +94,7 @@ def _try(directory: str) -> tuple[bool, str]:
     from takeback.sandbox.removal import remove
     from takeback.sandbox.sandbox import Sandbox
 
-    here = os.path.join(directory, _TRY)
+    here = os.path.join(directory, TRY)
     try:
         before = os.stat(directory)
         lock = _locked(here)
@@ -144,7 +144,7 @@ def clear(directory: str) -> bool:
     from takeback.sandbox.removal import remove
     from takeback.sandbox.workshop import sweep
 
-    here = os.path.join(directory, _TRY)
+    here = os.path.join(directory, TRY)
     try:
         lock = os.open(here, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
