@@ -147,6 +147,7 @@ def refuse_loss(change: Change, assessment: Assessment) -> None:
         raise NoRemedy(
             f"This could not be taken back: {'; '.join(assessment.lost)}.",
             hint="Nothing was changed. Allow it with allow_inexact=True (--allow-inexact) if that loss is acceptable.",
+            allowable=True,
         )
     if not assessment.offers:
         raise NoRemedy(
