@@ -36,7 +36,9 @@ def off_its_ground(effect: Effect) -> Sighting | None:
         return None
     return together(
         tuple(
-            TargetSighting(one.resource, Standing.UNKNOWN, {}, f"{display(one.resource)} {why}" if why else "")
+            TargetSighting(
+                one.resource, Standing.UNKNOWN, {}, f"{display(one.resource)} {why}" if why else ""
+            )
             for one in effect.targets
             for why in (footing.moved(one.resource),)
         )
