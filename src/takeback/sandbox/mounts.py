@@ -21,7 +21,6 @@ _NO_FILES = frozenset(
     b"binfmt_misc efivarfs hugetlbfs autofs rpc_pipefs nsfs selinuxfs".split()
 )
 MOST = 1000  # names that are mounted one by one
-_ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
 class Mounted(NamedTuple):
@@ -47,7 +46,9 @@ def mount_points(text: bytes) -> frozenset[bytes]:
 
 
 def _meant(point: bytes) -> bytes:
-    return _ESCAPED.sub(lambda match: bytes((int(match[1], 8),)), point) if b"\\" in point else point
+    return (
+        re.sub(rb"\\([0-7]{3})", lambda match: bytes((int(match[1], 8),)), point) if b"\\" in point else point
+    )
 
 
 def mounted(text: bytes) -> list[Mounted]:
