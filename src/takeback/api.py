@@ -392,6 +392,11 @@ def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float]
     from takeback.adapters.registry import Registry
     from takeback.engine.parts import Parts
 
+    def store_names() -> tuple[str, ...]:
+        from takeback.adapters.file.mounts import names_of
+
+        return tuple(file_resource(name) for name in names_of(os.fsencode(os.path.realpath(store.path))))
+
     held = os.path.join(store.path, "held")
 
     def files() -> "FileAdapter":
@@ -413,4 +418,5 @@ def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float]
         store.refuse_without_room,
         keyring.named,
         file_resource(os.path.realpath(store.path)),
+        store_names,
     )
