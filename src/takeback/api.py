@@ -389,8 +389,12 @@ def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float]
     from takeback.adapters.database.keyring import Keyring
     from takeback.adapters.database.waiting import Waiting
     from takeback.adapters.file.adapter import FileAdapter
+    from takeback.adapters.file.mounts import names_of
     from takeback.adapters.registry import Registry
     from takeback.engine.parts import Parts
+
+    def store_names() -> tuple[str, ...]:
+        return tuple(file_resource(name) for name in names_of(os.fsencode(os.path.realpath(store.path))))
 
     held = os.path.join(store.path, "held")
     files = FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
@@ -408,4 +412,5 @@ def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float]
         store.refuse_without_room,
         keyring.named,
         file_resource(os.path.realpath(store.path)),
+        store_names,
     )

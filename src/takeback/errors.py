@@ -66,7 +66,13 @@ class ApprovalExpired(Refused):
 
 
 class NoRemedy(Refused):
-    """No way back could be prepared, so the change was not made."""
+    """No way back could be prepared, so the change was not made. `allowable`: `allow_inexact` would make it."""
+
+    def __init__(
+        self, message: str, *, hint: str = "", effect: str | None = None, allowable: bool = False
+    ) -> None:
+        super().__init__(message, hint=hint, effect=effect)
+        self.allowable = allowable
 
 
 class Drifted(Refused):

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from takeback.errors import TakebackError
 from takeback.model.cover import TRY
+from takeback.model.mounts import mounted
 from takeback.sandbox.landlock import version
-from takeback.sandbox.mounts import OVERLAY, mounted, points_for_root, visible
+from takeback.sandbox.mounts import OVERLAY, points_for_root, visible
 from takeback.sandbox.order import ROOT, USER, Order, Stack
 from takeback.sandbox.unmapped import WHOSE, WHY
 

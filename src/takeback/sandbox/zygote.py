@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
+from takeback.model.mounts import mounted
 from takeback.sandbox import cgroups, guard, run, userns, wire
 from takeback.sandbox.first import Home
-from takeback.sandbox.mounts import Point, mounted, points_for_root, points_for_user, visible
+from takeback.sandbox.mounts import Point, points_for_root, points_for_user, visible
 from takeback.sandbox.order import MAPPED, ROOT, USER
 from takeback.sandbox.rootfs import get_ready
 from takeback.sandbox.run import Plan, Prepared, Unfit
