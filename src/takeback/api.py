@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 from takeback.deciding import Deciding
 from takeback.errors import LeaseHeld, Misuse, TakebackError, Unavailable
+from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
 from takeback.model.looking import refuse_while_looking
@@ -20,7 +21,6 @@ from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
 from takeback.runs.names import latest_first, name_of, names_of, run_of
-from takeback.storage.clock import since_boot
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
