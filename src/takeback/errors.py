@@ -181,6 +181,10 @@ class ResourceUnreachable(Unavailable):
     """The target, or the place for the way back, cannot be reached (disk full, read-only, no rights)."""
 
 
+class StoreFull(ResourceUnreachable):
+    """The disk under the store is full; what is in the store is sound."""
+
+
 class ServerUnreachable(ResourceUnreachable):
     """Nobody answers at the address of a database, or it does not let us in."""
 

@@ -17,7 +17,15 @@ from takeback.engine.undo import (
     refuse_untouched,
     roll_back,
 )
-from takeback.errors import AwaitingApproval, InDoubt, Misuse, ResourceUnreachable, TakebackError, Unavailable
+from takeback.errors import (
+    AwaitingApproval,
+    InDoubt,
+    Misuse,
+    ResourceUnreachable,
+    StoreFull,
+    TakebackError,
+    Unavailable,
+)
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, on_conflict_named
@@ -329,7 +337,8 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             self._stop_watching()
             self._close_databases()
             self._heartbeat.stop()
-            self._parts.leases.release(self._lease)
+            with suppress(ResourceUnreachable):  # then it expires, or ends with this process
+                self._parts.leases.release(self._lease)
             self._let_go = True
 
     def take_back(self) -> UndoResult:
@@ -388,10 +397,10 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
                 end = closing(self._parts, self.id, {"outcome": state.value, **(told or {})}, not_settled)
                 try:
                     self._parts.journal.append(self._lease, end)
-                except ResourceUnreachable:
+                except StoreFull:
                     self._parts.journal.append(self._lease, end)  # on a full disk there is room for this
             finally:
-                # A run that could not be ended is not held either: whoever opens the store next settles it.
+                # A run that could not be ended is not held either: the next process that opens the store settles it.
                 self.let_go()
 
     def _append(self, draft: Draft) -> Any:
