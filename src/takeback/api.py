@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from takeback.deciding import Deciding
-from takeback.errors import LeaseHeld, Misuse, TakebackError, Unavailable
+from takeback.errors import LeaseHeld, Misuse, TakebackError
 from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from takeback.adapters.database.protocol import RowChange
     from takeback.adapters.file.adapter import FileAdapter
     from takeback.engine.parts import Parts
-    from takeback.engine.recover import Settled
     from takeback.runs.run import Run
     from takeback.runs.verbs import Path
 
@@ -41,9 +40,7 @@ _ALL = 1 << 40
 class Takeback(Workflows, Deciding):
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.recovered: tuple[Settled, ...] = ()
         self.tell: Callable[[str], None] = lambda words: None  # what it waits for, while it waits
-        self.unrecovered = ""  # why what a crash left could not be settled yet, in a sentence
         self._parts: Parts | None = None
         self._open_here: WeakValueDictionary[str, Run] = WeakValueDictionary()
 
@@ -361,11 +358,8 @@ def open(
             "An empty path names no store.", hint="Give a directory, or nothing for the usual store."
         )
     tb = Takeback(open_store(os.fspath(path) if path is not None else default_path(), now, blobs))
-    if recover and tb.needs_recovery():
-        try:
-            tb.recovered = tb._recover(stuck_too=False, calls=calls)  # pyright: ignore[reportPrivateUsage]
-        except Unavailable as error:
-            tb.unrecovered = str(error)
+    if recover:
+        tb.settle_first(calls)
     return tb
 
 

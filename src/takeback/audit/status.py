@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.audit.runs import RunNow, as_they_stand
+from takeback.audit.unsettled import DeadRun, dead_json, dead_runs
 from takeback.model.attention import needs_attention, overdue
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
 from takeback.model.run import RunInfo, RunState
@@ -43,6 +44,7 @@ class Status(NamedTuple):
     read_only: bool
     attention: tuple[RunInfo, ...]  # runs of workflows that cannot go on without a person
     unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker takes
+    dead: tuple[DeadRun, ...] = ()  # whose process is gone
 
     @property
     def approvals(self) -> tuple[Effect, ...]:
@@ -90,6 +92,7 @@ def look(store: Store, size: int, now: int) -> Status:
         unclaimed=tuple(
             info for info in unfinished if overdue(info, now) and store.leases.free(info.id, now)
         ),
+        dead=dead_runs(store, now),
     )
 
 
@@ -132,7 +135,8 @@ def status_json(status: Status) -> dict[str, Any]:
             "open": status.runs(RunState.OPEN),
             "suspended": status.runs(RunState.SUSPENDED),
         },
-        "attention": [info.id for info in status.attention],
+        "attention": [info.id for info in (*status.attention, *(one.info for one in status.dead))],
+        "dead": [dead_json(one) for one in status.dead],
         "unclaimed": [info.id for info in status.unclaimed],
         "settings": status.settings._asdict(),
         "suspect": status.suspect,

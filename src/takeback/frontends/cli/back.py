@@ -16,6 +16,7 @@ from takeback.frontends.cli.opening import (
     agent_of,
     existing,
     give,
+    known_effects,
     made_since,
     nothing_recorded,
     nothing_yet,
@@ -88,7 +89,7 @@ def _undo(asked: Asked) -> int:
         "on_conflict": options.on_conflict,
         "agent": agent_of(asked),
     }
-    with existing(asked) as tb:
+    with existing(asked, lambda tb: _known(tb, options)) as tb:
         if done := finished_just_now(tb, "undo", options.ids, bool(options.run or options.to)):
             return tell_finished(asked, tb, "undo", done)
         try:
@@ -98,6 +99,17 @@ def _undo(asked: Asked) -> int:
             return tell_result(asked, tb, wanted, *_taken_back(asked, tb, wanted, wishes))
         except (Refused, Stuck, StoreBusy) as error:
             return tell_refused(asked, tb, error)
+
+
+def _known(tb: "Takeback", options: Namespace) -> None:
+    """Names are judged before anything is settled."""
+    known_effects(options.ids)(tb)
+    if options.run:
+        tb.find_run(options.run)
+    if getattr(options, "to", None):
+        from takeback.runs.checkpoints import find
+
+        find(tb.store.journal, options.to)
 
 
 def _how(options: Namespace) -> str:
@@ -236,7 +248,7 @@ def _redo(asked: Asked) -> int:
         "on_conflict": options.on_conflict,
         "agent": agent_of(asked),
     }
-    with existing(asked) as tb:
+    with existing(asked, known_effects([options.id] if options.id else [])) as tb:
         if done := finished_just_now(tb, "redo", [options.id] if options.id else []):
             return tell_finished(asked, tb, "redo", done)
         words = typed(options.id) if options.id else ""
@@ -271,7 +283,7 @@ def _keep(asked: Asked) -> int:
         raise Misuse(
             "Name the effects to keep, or a run with --run.", hint="`takeback keep @` keeps the newest."
         )
-    with existing(asked) as tb:
+    with existing(asked, lambda tb: _known(tb, options)) as tb:
         named = [tb.find_run(options.run)] if options.run else [_named(tb, name) for name in options.ids]
         # Each once: a run may be named beside one of its effects.
         wanted = dict.fromkeys(name for one in named for name in _to_keep(tb, one))

@@ -6,6 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import Any, NamedTuple, NoReturn
 
 from takeback.errors import Failed, Misuse, TakebackError
@@ -41,7 +42,20 @@ class Asked(NamedTuple):
     options: Namespace
     screen: Screen
     made: list[str]  # the effects that the command has made so far, for when it cannot tell them itself
-    looking: bool = False  # it changes nothing but what is recorded
+    looking: bool = False  # nothing is settled for it, and nothing changed
+    calls: bool = False  # what a crash left is settled for it even where functions must be called
+
+
+class Does(StrEnum):
+    """What a command may do to the world, and so what is settled for it first after a crash."""
+
+    LOOKS = "looks"  # nothing
+    CHANGES = "changes"  # what needs no function of anybody
+    SETTLES = "settles"  # everything; it says which functions it calls
+
+
+def _is_dry(options: Namespace) -> bool:
+    return getattr(options, "dry_run", False)
 
 
 class Command(NamedTuple):
@@ -50,6 +64,12 @@ class Command(NamedTuple):
     arguments: Callable[[ArgumentParser], None]
     carry_out: Callable[[Asked], int]
     mixed: bool = False  # options may stand between its words
+    does: Does = Does.CHANGES
+    only_looks: Callable[[Namespace], bool] = _is_dry  # with these options
+
+    def asked(self, options: Namespace, screen: Screen, made: list[str]) -> Asked:
+        looking = self.does is Does.LOOKS or self.only_looks(options)
+        return Asked(options, screen, made, looking, calls=self.does is Does.SETTLES)
 
 
 COMMANDS: dict[str, Entry] = {
@@ -292,9 +312,9 @@ def _run(words: list[str], made: list[str]) -> int:
     gc.enable()
     screen = screen_for(options.json, options.quiet, options.no_color, printable(options.store or ""))
     if COMMANDS[name].group == "Look":  # nothing to lose, and no time either
-        return command.carry_out(Asked(options, screen, made, looking=True))
+        return command.carry_out(command.asked(options, screen, made))
     with _hearing():
-        return command.carry_out(Asked(options, screen, made, looking=COMMANDS[name].group == "People"))
+        return command.carry_out(command.asked(options, screen, made))
 
 
 @contextmanager

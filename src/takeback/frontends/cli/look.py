@@ -4,13 +4,14 @@ from argparse import ArgumentParser, ArgumentTypeError
 
 from takeback.api import Takeback, now
 from takeback.audit.runs import RunNow, as_they_stand
-from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened
-from takeback.frontends.cli.output import clean, counted, local_time
+from takeback.frontends.cli.output import Screen, clean, counted, local_time
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.run import RunInfo
 
+_MOST_DEAD = 3
 _HAPPENED = tuple(state for state in State if state is not State.ABORTED)
 
 
@@ -53,7 +54,21 @@ def _log(asked: Asked) -> int:
             give(asked, tb, [effect_json(effect) for effect in effects])
             return 0
         _show_effects(asked, tb, effects)
+        tell_dead(screen, tb)
     return 0
+
+
+def tell_dead(screen: Screen, tb: Takeback) -> None:
+    """One line of what a crash left; `status` has the rest."""
+    if not tb.needs_recovery():
+        return
+    from takeback.audit.unsettled import dead_runs
+
+    if dead := dead_runs(tb.store, now()):
+        names = ", ".join(f"{short(one.info.id)} ({clean(one.info.name)})" for one in dead[:_MOST_DEAD])
+        more = f" and {len(dead) - _MOST_DEAD:,} more" if len(dead) > _MOST_DEAD else ""
+        died = f"{counted(len(dead), 'run')} died and {'is' if len(dead) == 1 else 'are'} not settled"
+        screen.say(screen.paint(f"{died}: {names}{more}; `takeback status` shows what is left.", "yellow"))
 
 
 def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> None:
@@ -135,6 +150,7 @@ def _runs(asked: Asked) -> int:
                 f"{screen.state(run.state.value, 13)}  {clean(info.agent):<{agent_width}}  "
                 f"{done_in(run):>11}  {clean(info.name)}"
             )
+        tell_dead(screen, tb)
     return 0
 
 
@@ -143,4 +159,7 @@ def done_in(run: RunNow) -> str:
     return counted(run.undos, "undo") if run.undos and not run.effects else counted(run.effects, "effect")
 
 
-COMMANDS = {"log": Command(_log_arguments, _log), "runs": Command(_runs_arguments, _runs)}
+COMMANDS = {
+    "log": Command(_log_arguments, _log, does=Does.LOOKS),
+    "runs": Command(_runs_arguments, _runs, does=Does.LOOKS),
+}

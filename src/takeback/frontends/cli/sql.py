@@ -1,6 +1,6 @@
 """`sql`: protect a database, see what is covered, run one statement as an effect."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from takeback.errors import Misuse
@@ -38,9 +38,13 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="tell what would be done, and do nothing")
 
 
+def _only_looks(options: Namespace) -> bool:
+    return options.dry_run or options.action == "doctor"
+
+
 def _sql(asked: Asked) -> int:
     action: str = asked.options.action
-    with opened(asked) as tb:
+    with opened(asked, lambda tb: tb.parts.named(asked.options.address)) as tb:
         if action == "exec":
             from takeback.frontends.cli.sql_exec import carry_out
 
@@ -102,4 +106,4 @@ def _say_cover(asked: Asked, tb: "Takeback", database: "Database", cover: "Cover
         screen.say(f"  {clean(name)}: {clean(why)}")
 
 
-COMMANDS = {"sql": Command(_arguments, _sql, mixed=True)}
+COMMANDS = {"sql": Command(_arguments, _sql, mixed=True, only_looks=_only_looks)}
