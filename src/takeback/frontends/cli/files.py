@@ -22,7 +22,7 @@ from takeback.frontends.cli.changing import (
 )
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.ending import aimed, as_field, told_trouble
-from takeback.frontends.cli.opening import give, opened, rehearsal, session
+from takeback.frontends.cli.opening import give, known_effects, opened, rehearsal, session
 from takeback.frontends.cli.output import error_json, took
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _rm(asked: Asked) -> int:
             )
     effects: list[tuple[Effect, str]] = []
     errors: list[TakebackError] = []
-    with opened(asked) as tb:
+    with opened(asked, known_effects(options.needs)) as tb:
         with session(asked, tb) as run:
             for path in paths:
                 started = time.perf_counter()
