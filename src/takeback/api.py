@@ -21,6 +21,7 @@ from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
 from takeback.runs.names import latest_first, name_of, names_of, run_of
+from takeback.runs.signals import held_back
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
@@ -241,11 +242,12 @@ class Takeback(Workflows, Deciding):
         name = f"undo {short(first.id)}" + (
             f" and {len(plan.effects) - 1} more" if len(plan.effects) > 1 else ""
         )
+        # Held back before the run is opened: its first record says what is to be undone, and that is carried out.
         with (
+            held_back(),
             self._open(
                 name, agent, OnDeath.FINISH, [one.id for one in plan.effects], wishes.on_conflict.value
             ) as run,
-            run.uninterrupted(),
         ):
             result = carry_out(
                 self.parts, run.lease, plan, wishes, agent, Taker(myself(), now(), self._lease_lasts)

@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -217,9 +218,9 @@ class _Parser(ArgumentParser):
 def answer(argv: Sequence[str]) -> int:
     """Carry out one command line; its exit code."""
     words, made, code = list(argv), list[str](), 0
-    name = _name_in(words)
-    _print_anything()
+    own, name, began = _own_words(words), _name_in(words), time.time_ns() // 1000
     try:
+        _print_anything()
         code = _guarded(words, made)
         if sys.stdout:
             with printing():
@@ -234,14 +235,27 @@ def answer(argv: Sequence[str]) -> int:
         return code or Failed.exit_code
     except KeyboardInterrupt as signal:
         swallow_output()
-        tell_interrupted(_at_stake(name), made, signal)
+        _tell_interrupted(name, _store_in(own), began, made, signal)
         return 130
     except SystemExit as signal:
         if signal.code not in _ENDED_BY_SIGNAL:
             raise
         swallow_output()
-        tell_interrupted(_at_stake(name), made, signal)
+        _tell_interrupted(name, _store_in(own), began, made, signal)
         return int(signal.code or 0)
+
+
+def _tell_interrupted(name: str, store: str, began: int, made: list[str], error: BaseException) -> None:
+    """A signal may come between a change and what is said of it, so the store is asked what was done."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    at_stake, unfinished = _at_stake(name), False
+    if at_stake == "world":
+        from takeback.frontends.cli.interrupted import done_here
+
+        made, unfinished = done_here(store, began, made)
+    tell_interrupted(at_stake, made, error, unfinished)
 
 
 def _name_in(words: list[str]) -> str:

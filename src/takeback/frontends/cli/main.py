@@ -15,11 +15,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python would look for it every few hundred objects, which costs more than most commands do.
         gc.disable()
         gc.set_threshold(_GARBAGE)
-    from takeback.frontends.cli.commands import answer
+    try:
+        from takeback.frontends.cli.commands import answer
 
+        code = answer(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:  # before it was begun, or again while the first one was answered
+        code = 130
     if argv is not None:
-        return answer(argv)
-    code = answer(sys.argv[1:])
+        return code
     # The store is closed and everything is printed: taking the interpreter apart would cost a tenth more.
     if sys.stderr:
         sys.stderr.flush()
