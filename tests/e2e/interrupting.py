@@ -46,7 +46,7 @@ class Sweep:
 
     def _judge(self, name: str, verb: Verb, code: int, said: str) -> None:
         where = f"{name}: exit code {code}, said {said!r}"
-        assert "Traceback" not in said or "takeback" not in said.partition("Traceback")[2], where
+        assert "frontends/cli" not in said, where  # what Python itself says before we are loaded is not ours
         now = verb.seen()
         subprocess.run(
             [*COMMAND, "log"], cwd=self._place, env=surroundings(), capture_output=True, check=True

@@ -3,12 +3,16 @@
 import gc
 import os
 import sys
-from collections.abc import Sequence
+
+TYPE_CHECKING = False  # not from typing: as little as can be is imported before an interrupt is heard
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _GARBAGE = 100_000  # objects
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: "Sequence[str] | None" = None) -> int:
     """Carry out one command line; its exit code. Without arguments it is that of the process, which ends with it."""
     if argv is None:
         # Nothing becomes garbage while modules load, and little does in a command that is over in a moment: by itself
