@@ -162,7 +162,7 @@ class TestSqliteJournal(DurableJournalSuite):
                 )
 
         alone = steps()
-        add("kept", 0)
+        add("accepted", 0)
         add("suspended", NEVER)
         assert steps() <= 1.5 * alone
 

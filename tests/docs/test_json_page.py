@@ -33,7 +33,7 @@ COMMANDS = {
     "runs": "runs",
     "undo": "undo",
     "redo": "redo",
-    "keep": "keep @~1",
+    "accept": "accept @~1",
     "checkpoint": "checkpoint here",
     "checkpoints": "checkpoints",
     "recover": "recover",

@@ -51,7 +51,7 @@ def make() -> None:
                 raise ZeroDivisionError
         except ZeroDivisionError:
             pass
-        tb.keep(kept)
+        tb.accept(kept)
         undone = tb.effects(path=world / "empty")[0]
         tb.undo(undone)
         forgotten = tb.effects(path=world / "shortcut")[0]

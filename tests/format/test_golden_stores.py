@@ -53,11 +53,11 @@ def test_its_effects_and_runs_are_listed_as_they_were(golden: takeback.Takeback)
         ("write_all", "done"),
     ]
     assert [(run.name, run.agent, run.state.value) for run in golden.runs()][:3] == [
-        ("deploy", "ann", "kept"),
-        ("clean up", "bob", "kept"),
+        ("deploy", "ann", "accepted"),
+        ("clean up", "bob", "accepted"),
         ("fails", "bob", "undone"),
     ]
-    assert [effect.kept_by for effect in golden.effects()][:3] == ["run", "run", "person"]
+    assert [effect.accepted_by for effect in golden.effects()][:3] == ["run", "run", "person"]
     assert [effect.change.kind for effect in golden.effects() if effect.forgotten] == ["symlink"]
     assert golden.effects()[0].key == "golden-key"
 

@@ -25,7 +25,7 @@ def test_nobody_sees_it_until_it_is_kept(tb: Takeback, protected: Shop) -> None:
         (row,) = tb.rows(effect)
         assert (row.before or {})["role"] == "member" and (row.after or {})["role"] == "admin"
         assert users(tb, protected) == USERS
-        run.keep(effect)
+        run.apply(effect)
         assert tb.effect(effect.id).state == "done"
         assert users(tb, protected)[0] == (1, "ann", "admin")
     tb.undo(effect)
@@ -46,7 +46,7 @@ def test_dropped_it_never_happened(tb: Takeback, protected: Shop) -> None:
         protected.outside(ADMIN)  # nothing is locked any more
         again = db.execute("UPDATE users SET role = 'x' WHERE id = 2").effect
         assert again
-        run.keep(again)
+        run.apply(again)
     assert [row[2] for row in users(tb, protected)] == ["admin", "x", "admin"]
 
 
@@ -85,7 +85,7 @@ def test_what_the_database_holds_waits_when_the_run_has_ended(tb: Takeback, prot
         assert tb.effect(effect.id).state == "aborted"  # only its session could hold it
         return
     assert tb.effect(effect.id).waits_for == "person"
-    tb.keep(effect)
+    tb.apply(effect)
     assert users(tb, protected)[0] == (1, "ann", "admin")
     tb.undo(effect)
     assert users(tb, protected) == USERS
@@ -99,7 +99,7 @@ def test_what_the_database_gave_up_cannot_be_kept(tb: Takeback, protected: Shop)
         adapter = tb.parts.adapters[protected.engine]
         adapter.undo(effect)  # as an administrator would, or the limit
         with pytest.raises(takeback.Refused, match="not held any more"):
-            run.keep(effect)
+            run.apply(effect)
         assert tb.effect(effect.id).state == "aborted"
     assert users(tb, protected) == USERS
 
@@ -154,7 +154,7 @@ with takeback.open(sys.argv[1]) as tb:
         os.kill(os.getpid(), 9)
     adapter.apply = dies
     print(effect.id, flush=True)
-    run.keep(effect)
+    run.apply(effect)
 """
 
 

@@ -51,7 +51,7 @@ def _effects_of_run(journal: Journal, info: RunInfo) -> tuple[Effect, ...]:
         for one in found
         if not one.is_undo
         and not one.change.args.get("others")  # what others did beside it goes by its own name only
-        and (one.kept_by != "person" if one.state is State.DONE else one.waits_for == PERSON)
+        and (one.accepted_by != "person" if one.state is State.DONE else one.waits_for == PERSON)
     )
     if not wanted:
         raise Refused(

@@ -9,6 +9,7 @@ from typing import Any
 
 from takeback.errors import Misuse, RecordInvalid, ResourceUnreachable, StoreBusy, TakebackError
 from takeback.storage import disk, retiring
+from takeback.storage.format_1 import FormatOne, is_old
 
 Row = tuple[Any, ...]
 
@@ -18,8 +19,11 @@ BUSY_SECONDS = 10
 class Database:
     """Thread-safe: a transaction holds the lock from begin to commit; a read holds it while it fetches."""
 
-    def __init__(self, path: str, *, read_only: bool = False, full: bool = False) -> None:
-        """`full`: nothing can be made beside it; then it is read only, while nobody else is at work on it."""
+    def __init__(
+        self, path: str, older: FormatOne | None = None, *, read_only: bool = False, full: bool = False
+    ) -> None:
+        """`older`: how tables of format 1 are read and rewritten. `full`: nothing can be made beside it; then it is
+        read only, while nobody else is at work on it."""
         self.path = path
         read_only = read_only or full
         self._full = full
@@ -32,6 +36,7 @@ class Database:
         self.on_io_error: Callable[[], None] = lambda: None
         self._process = os.getpid()
         self._depth = 0
+        self._older = older  # None: the tables are those of today
         self._connection = self._connect()
 
     def _connect(self) -> sqlite3.Connection:
@@ -47,6 +52,9 @@ class Database:
             connection.text_factory = _text
             try:
                 self._set_up(connection)
+                self._older = self._older if is_old(connection) else None
+                if self._older:
+                    self._older.show(connection)
             except sqlite3.Error:
                 connection.close()
                 raise
@@ -82,6 +90,9 @@ class Database:
         self._refuse_after_fork()
         if self._depth:
             return self._connection, False
+        if self._older:
+            self._older.upgrade(self._connection)
+            self._older = None
         if not durable:
             self._connection.execute("PRAGMA synchronous=NORMAL")
         try:
@@ -129,7 +140,18 @@ class Database:
             try:
                 return self._connection.execute(sql, values).fetchall()
             except sqlite3.Error as error:
+                if self._was_upgraded():
+                    return self.read(sql, values)
                 raise self._in_our_words(error) from error
+
+    def _was_upgraded(self) -> bool:
+        """Whether another process rewrote tables of format 1 since they were opened."""
+        with self._translated():
+            if self._older is None or is_old(self._connection):
+                return False
+            self._older.hide(self._connection)
+        self._older = None
+        return True
 
     def script(self, sql: str) -> None:
         with self.lock, self._translated():
@@ -141,6 +163,9 @@ class Database:
             copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             copy.text_factory = _text
             self._connection.backup(copy)
+            if self._older:
+                self._older.rewrite(copy)
+                self._older = None
             self._connection.close()
             self._connection = copy
 

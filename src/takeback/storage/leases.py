@@ -44,7 +44,7 @@ def refuse_unheld(lease: Lease | None, drafts: Sequence[Draft]) -> None:
 
 def _needs_no_lease(draft: Draft) -> bool:
     submitted = draft.kind is Kind.OPEN and draft.body.get("on_death") == OnDeath.RESUME
-    return submitted or draft.kind in (Kind.KEEP, Kind.FORGET, Kind.SIGNAL, Kind.DECIDE)
+    return submitted or draft.kind in (Kind.ACCEPT, Kind.FORGET, Kind.SIGNAL, Kind.DECIDE)
 
 
 def refuse_unheld_opening(lease: Lease | None, kind: Kind, run: str, known: bool) -> None:

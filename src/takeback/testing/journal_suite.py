@@ -129,8 +129,8 @@ class JournalSuite:
 
     def test_what_is_settled_can_be_kept_and_forgotten_without_a_lease(self, books: Books) -> None:
         books.make(books.open("run"), "e")
-        books.journal.append(None, [ending("e", "run", Kind.KEEP), ending("e", "run", Kind.FORGET)])
-        assert books.effect("e").kept_by == "person"
+        books.journal.append(None, [ending("e", "run", Kind.ACCEPT), ending("e", "run", Kind.FORGET)])
+        assert books.effect("e").accepted_by == "person"
         assert books.effect("e").forgotten
 
     # All or nothing.
@@ -185,7 +185,7 @@ class JournalSuite:
             ([Kind.INTENT], Kind.INTENT),
             ([Kind.INTENT], Kind.PROPOSE),
             ([Kind.INTENT], Kind.DECIDE),
-            ([Kind.INTENT], Kind.KEEP),
+            ([Kind.INTENT], Kind.ACCEPT),
             ([Kind.INTENT], Kind.FORGET),
             ([Kind.PROPOSE], Kind.DONE),
             ([Kind.PROPOSE], Kind.STICK),
@@ -197,7 +197,7 @@ class JournalSuite:
             ([Kind.INTENT, Kind.DONE], Kind.INTENT),
             ([Kind.INTENT, Kind.ABORT], Kind.DONE),
             ([Kind.INTENT, Kind.ABORT], Kind.ABORT),
-            ([Kind.INTENT, Kind.ABORT], Kind.KEEP),
+            ([Kind.INTENT, Kind.ABORT], Kind.ACCEPT),
             ([Kind.INTENT, Kind.ABORT], Kind.INTENT),
             ([Kind.INTENT, Kind.STICK], Kind.STICK),
             ([Kind.INTENT, Kind.STICK], Kind.INTENT),
@@ -225,7 +225,7 @@ class JournalSuite:
             ([Kind.INTENT, Kind.STICK], State.STUCK),
             ([Kind.INTENT, Kind.STICK, Kind.DONE], State.DONE),
             ([Kind.INTENT, Kind.STICK, Kind.ABORT], State.ABORTED),
-            ([Kind.INTENT, Kind.DONE, Kind.KEEP, Kind.FORGET], State.DONE),
+            ([Kind.INTENT, Kind.DONE, Kind.ACCEPT, Kind.FORGET], State.DONE),
         ],
         ids=lambda value: "-".join(value) if isinstance(value, list) else value.value,  # pyright: ignore
     )
