@@ -50,7 +50,7 @@ def test_what_cannot_be_decided_on_a_full_disk_says_that_it_is_full(tmp_path: Pa
         assert held
         fill(place, leave=0)
         with takeback.open(place / "store") as tb:
-            for decide in (tb.keep, tb.undo):
+            for decide in (tb.apply, tb.discard):
                 with pytest.raises(ResourceUnreachable, match="is full") as full:
                     decide(held)
                 assert "free some space" in full.value.hint

@@ -24,7 +24,9 @@ def test_looking_where_nothing_was_recorded_says_so_and_makes_no_store(
     assert not os.path.exists(os.environ["TAKEBACK_STORE"])
 
 
-@pytest.mark.parametrize("words", [("show", "@"), ("diff", "@"), ("undo", "@"), ("redo", "@"), ("accept", "@")])
+@pytest.mark.parametrize(
+    "words", [("show", "@"), ("diff", "@"), ("undo", "@"), ("redo", "@"), ("accept", "@")]
+)
 def test_naming_an_effect_where_nothing_was_recorded_is_misuse(
     takeback: CommandLine, words: tuple[str, ...]
 ) -> None:

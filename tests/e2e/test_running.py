@@ -87,9 +87,13 @@ def test_what_is_held_waits_until_it_is_kept(takeback: CommandLine, world: World
     assert not (world / "b").exists()
 
 
-def test_what_is_held_is_dropped_by_undo(takeback: CommandLine, world: World) -> None:
+def test_what_is_held_is_dropped_by_discard_and_not_by_undo(takeback: CommandLine, world: World) -> None:
     takeback.done("run", "--hold", *shell("echo b > b"))
-    takeback.done("undo")
+    for words in (("undo",), ("undo", "@"), ("accept", "@"), ("pin", "@")):
+        said = takeback(*words)
+        assert said.code == 3 and "is held and was not made" in said.err and "takeback discard" in said.err
+    assert takeback.done("discard", "@", "--dry-run").out.startswith("Would discard")
+    takeback.done("discard", "@")
     assert not (world / "b").exists()
     assert takeback.done("status", "--json").json["effects"]["held"] == 0
     assert takeback("apply", "@~0").code != 0
@@ -98,9 +102,9 @@ def test_what_is_held_is_dropped_by_undo(takeback: CommandLine, world: World) ->
 def test_a_run_takes_what_it_holds_with_it(takeback: CommandLine, world: World) -> None:
     takeback.done("write", "w", input="1")
     takeback.done("run", "--hold", *shell("echo b > b"))
-    held, done = (one["id"] for one in takeback.done("log", "--json").json)
+    held, done = takeback.done("log", "--json").json
 
-    takeback.done("undo", held, done)
+    takeback.done("undo", held["run"], done["id"])
 
     assert not (world / "w").exists()
     assert takeback.done("status", "--json").json["effects"]["held"] == 0
@@ -157,7 +161,7 @@ def test_what_is_held_is_not_made_over_what_someone_wrote_since(takeback: Comman
     assert said.code == 3
     assert "a" in said.err
     assert (world / "a").read_text() == "mine\n"
-    takeback.done("undo", "@")
+    takeback.done("discard", "@")
 
 
 @pytest.mark.parametrize(("policy", "left"), [("undo", False), ("leave", True), ("hold", False)])

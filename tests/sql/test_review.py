@@ -40,7 +40,7 @@ def test_dropped_it_never_happened(tb: Takeback, protected: Shop) -> None:
         with db.transaction("two things") as made:
             db.execute("DELETE FROM users WHERE id = 1")
             db.execute("INSERT INTO users VALUES (9, 'new', 'x')")
-        run.undo(made.effect)
+        run.discard(made.effect)
         assert tb.effect(made.effect.id).state == "aborted"
         assert users(tb, protected) == USERS
         protected.outside(ADMIN)  # nothing is locked any more
@@ -131,7 +131,7 @@ def test_killed_it_is_gone_or_still_held_and_never_made(
         assert effect.state == "aborted"
     else:
         assert effect.waits_for == "person"
-        tb.undo(effect)
+        tb.discard(effect)
     protected.outside("UPDATE users SET role = 'x' WHERE id = 1")
     assert users(tb, protected)[0] == (1, "ann", "x")
 

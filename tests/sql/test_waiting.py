@@ -59,7 +59,7 @@ def test_a_statement_does_not_wait_for_ever_for_what_is_held(tb: Takeback, prote
             other.sql(protected.url).execute(ROOT)
         assert refused.value.exit_code == 5 and "Nothing was changed" in refused.value.hint
         assert users(tb, protected) == USERS
-        run.undo(held)
+        run.discard(held)
     with tb.run("other") as other:
         other.sql(protected.url).execute(ROOT)  # nobody has it any more
     assert users(tb, protected)[0] == (1, "ann", "root")
@@ -86,7 +86,7 @@ def test_an_undo_names_what_is_held(tb: Takeback, protected: Shop) -> None:
             tb.undo(first)
         assert users(tb, protected)[0] == (1, "ann", "root")
         assert tb.effect(first.id).state == "done" and not tb.needs_recovery()
-        run.undo(held)
+        run.discard(held)
     tb.undo(first)
     assert users(tb, protected) == USERS
 
@@ -162,7 +162,7 @@ def test_what_is_held_in_a_sqlite_file_is_told_by_its_effect(tb: Takeback, prote
         assert held
         with tb.run("other") as other, pytest.raises(RowsHeld, match=short(held.id)):
             other.sql(protected.url).execute(ROOT)
-        run.undo(held)
+        run.discard(held)
     assert told == [f"waiting for effect {short(held.id)}, which is held for a decision"]
 
 

@@ -8,7 +8,7 @@ from takeback.engine.held import apply_held, discard_held
 from takeback.engine.parts import Parts
 from takeback.errors import Drifted, Refused
 from takeback.model.change import Change
-from takeback.model.effect import PERSON, REVIEWED, Effect, State
+from takeback.model.effect import PERSON, REVIEWED, Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.run import Lease
@@ -75,9 +75,12 @@ def refuse_unmade(effect: Effect, verb: str) -> None:
 def held_error(effect: Effect, verb: str) -> Refused:
     """For a word that means a change that was made, said of one that is held."""
     name = short(effect.id)
+    ways = f"`takeback apply {name}` makes it, `takeback discard {name}` drops it."
+    if waits_for_approval(effect):
+        ways = f"It waits for an approval: `takeback approve {name}` or `takeback deny {name}`."
     return Refused(
         f"Effect {name} is held and was not made, so it cannot be {verb}.",
-        hint=f"`takeback apply {name}` makes it, `takeback discard {name}` drops it.",
+        hint=ways,
         effect=effect.id,
     )
 

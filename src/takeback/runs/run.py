@@ -18,7 +18,7 @@ from takeback.engine.undo import (
     roll_back,
 )
 from takeback.errors import AwaitingApproval, InDoubt, Misuse, ResourceUnreachable, TakebackError, Unavailable
-from takeback.model.effect import PERSON, Effect
+from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, on_conflict_named
 from takeback.model.record import Draft, Kind
@@ -222,7 +222,10 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         """Drop a change that is held."""
         with self._lock:
             self._refuse_ended()
-            return discarded(self._parts, self._lease, self._wanted(effect, None), dry_run=False)
+            (found,) = self._wanted(effect, None)
+            if self._replay is not None and found.state is State.ABORTED:
+                return UndoResult("done", (found,), ())  # when it was called before
+            return discarded(self._parts, self._lease, (found,), dry_run=False)
 
     def keep(self, *what: object) -> NoReturn:
         """Renamed: says which word is meant, and does nothing."""
