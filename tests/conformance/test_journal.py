@@ -79,7 +79,14 @@ class TestSqliteJournal(DurableJournalSuite):
 
     @pytest.mark.parametrize(
         "lie",
-        ["due_at = 5", "awaits = 'paid'", "workflow = 'pay'", "key = ''", "note = 'x'", "on_death = 'keep'"],
+        [
+            "due_at = 5",
+            "awaits = 'paid'",
+            "workflow = 'pay'",
+            "key = ''",
+            "note = 'x'",
+            "on_death = 'accept'",
+        ],
     )
     def test_a_run_that_is_listed_otherwise_than_its_records_say_is_found(
         self, tmp_path: Path, lie: str
@@ -197,7 +204,14 @@ class TestPostgresJournal(DurableJournalSuite):
 
     @pytest.mark.parametrize(
         "lie",
-        ["due_at = 5", "awaits = 'paid'", "workflow = 'pay'", "key = ''", "note = 'x'", "on_death = 'keep'"],
+        [
+            "due_at = 5",
+            "awaits = 'paid'",
+            "workflow = 'pay'",
+            "key = ''",
+            "note = 'x'",
+            "on_death = 'accept'",
+        ],
     )
     def test_a_run_that_is_listed_otherwise_than_its_records_say_is_found(
         self, books: Books, lie: str

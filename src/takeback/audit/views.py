@@ -152,4 +152,5 @@ def settled_json(one: "Settled") -> dict[str, Any]:
         "summary": one.summary,
         "outcome": one.outcome,
         "detail": one.detail,
+        "cause": one.cause.value,
     }

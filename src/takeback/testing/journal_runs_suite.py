@@ -82,6 +82,20 @@ class JournalRunsSuite(JournalSuite):
         assert [books.effect(id).accepted_by for id in ("e", "f", "u")] == ["run", "", "run"]
         assert books.journal.tally()["accepted"] == 2
 
+    def test_the_words_of_format_1_are_read_as_those_of_today(self, books: Books) -> None:
+        lease = books.lease("run")
+        told = {"name": "r", "agent": "", "on_death": "keep"}
+        books.journal.append(lease, [Draft(Kind.OPEN, "run", "", told)])
+        books.make(lease, "e", "file:///a")
+        books.make(lease, "f", "file:///b")
+        books.journal.append(lease, [Draft(Kind.KEEP, "run", "e")])
+        books.journal.append(lease, [Draft(Kind.CLOSE, "run", "", {"outcome": "kept"})])
+        (info,) = books.journal.runs(("run",))
+        assert (info.on_death, info.state) == (OnDeath.ACCEPT, RunState.ACCEPTED)
+        assert [books.effect(id).accepted_by for id in ("e", "f")] == ["person", "run"]
+        assert books.journal.tally()["accepted"] == 2
+        assert not list(books.journal.check())
+
     def test_a_run_that_was_taken_back_accepts_nothing(self, books: Books) -> None:
         lease = books.open("run")
         books.make(lease, "e")

@@ -127,7 +127,15 @@ class JournalSuite:
             books.journal.append(None, [draft or Draft(kind, "run", "e", {"id": "c", "label": "c"})])
         assert books.picture() == before
 
-    def test_what_is_settled_can_be_kept_and_forgotten_without_a_lease(self, books: Books) -> None:
+    def test_what_is_settled_can_be_pinned_and_unpinned_without_a_lease(self, books: Books) -> None:
+        books.make(books.open("run"), "e")
+        for kind, pinned in ((Kind.PIN, True), (Kind.PIN, True), (Kind.UNPIN, False), (Kind.PIN, True)):
+            books.journal.append(None, [ending("e", "run", kind)])
+            assert books.effect("e").pinned is pinned
+            assert books.journal.tally().get("pinned", 0) == int(pinned)
+        assert not list(books.journal.check())
+
+    def test_what_is_settled_can_be_accepted_and_forgotten_without_a_lease(self, books: Books) -> None:
         books.make(books.open("run"), "e")
         books.journal.append(None, [ending("e", "run", Kind.ACCEPT), ending("e", "run", Kind.FORGET)])
         assert books.effect("e").accepted_by == "person"
