@@ -61,6 +61,10 @@ RECOVERY: dict[tuple[str, Standing], Step] = {
     ("stuck", Standing.BEFORE): Step(TIDY, ABORT),
     ("stuck", Standing.BETWEEN): Step(UNDO, ABORT),
     ("stuck", Standing.AFTER): Step(TIDY, DONE),
+    # An undo was asked for and stays asked for: it is tried again, and stays stuck if it fails again.
+    ("stuck undo", Standing.BEFORE): Step(APPLY, DONE),
+    ("stuck undo", Standing.BETWEEN): Step(APPLY, DONE),
+    ("stuck undo", Standing.AFTER): Step(TIDY, DONE),
 }
 
 
@@ -195,6 +199,8 @@ def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
     settled = Settled(effect.id, effect.run, effect.change.summary, outcome)
     if effect.is_undo and outcome == "done":
         return _finished(settled, effect.of)
+    if effect.is_undo and outcome == "aborted":
+        return settled._replace(detail=f"the {_verb(effect.of)} had not begun")
     return settled._replace(detail=f"needs a person: {odd}") if outcome == "stuck" and odd else settled
 
 
@@ -243,7 +249,8 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
     """The outcome; and what is someone else's, if that is why it is stuck."""
     sighting = adapter.verify(effect) if effect.remedy else None
     standing = sighting.standing if sighting else Standing.BEFORE
-    row = {State.PROPOSED: "proposed", State.STUCK: "stuck"}.get(effect.state)
+    stuck = "stuck undo" if effect.is_undo else "stuck"
+    row = {State.PROPOSED: "proposed", State.STUCK: stuck}.get(effect.state)
     making = "undo" if effect.is_undo else "apply" if REVIEWED in effect.change.args else "do"
     if sighting and sighting.again and row != "proposed":
         row = "again"
@@ -409,7 +416,7 @@ def _of_ended_runs(
 def in_words(one: Settled) -> str:
     told = {
         "done": "had been made; recorded as done",
-        "aborted": "had not been completed; taken back",
+        "aborted": "had not been completed; its target is as it was before",
         "stuck": "needs a person",
         "undone": "was taken back with its run",
         "left": "stays, because someone changed it since",
