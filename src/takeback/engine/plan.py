@@ -291,6 +291,9 @@ def _outcomes(
                 continue
             if target.resource in found:
                 yield found[target.resource]._replace(effect=effect.id)
+        # An undo may change paths that the effect itself did not touch, such as git's list of packed refs.
+        ours = {target.resource for target in effect.targets}
+        yield from (one._replace(effect=effect.id) for one in found.values() if one.resource not in ours)
         undone_before += effect.targets
         ground.add((target.resource for target in effect.targets), effect.id)
 
