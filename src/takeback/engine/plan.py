@@ -14,7 +14,7 @@ from takeback.model.ground import Ground
 from takeback.model.ids import short
 from takeback.model.life import overtaken
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome
-from takeback.model.remedy import Target
+from takeback.model.remedy import APART, BY_MEANING, Target
 from takeback.model.resource import ancestors, overlaps
 from takeback.model.turns import in_turn, went_over
 from takeback.storage.protocols import Query
@@ -245,6 +245,8 @@ class _Reach:
         return not other.targets or any(self._meets(target) for target in other.targets)
 
     def _meets(self, target: Target) -> bool:
+        if target.after.get(BY_MEANING) == APART:
+            return False
         if any(self._effect in state.get("over", ()) for state in (target.before, target.after)):
             return False  # it was changed before
         if target.resource in self._targets:
@@ -311,7 +313,10 @@ def _of_rows(
 
 
 def _after_later(target: Target, later: Target, effect: Effect) -> TargetOutcome:
-    """What the later effect found is what this one left, or someone came between."""
+    """What the later effect found is what this one left, or someone came between. Of what is compared by its meaning
+    the adapter tells, when its turn comes."""
+    if BY_MEANING in target.after:
+        return TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
     left = target.after.get("then") or target.before.get("then") or target.after
     if later.resource == target.resource and _plainly_differ(later.before, left):
         if not _plainly_differ(later.before, target.before):

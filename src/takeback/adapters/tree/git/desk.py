@@ -20,7 +20,7 @@ from takeback.model.resource import path_of
 _LOST = "would name {oid}, which this repository no longer has"
 
 
-class Desk:
+class GitDesk:
     """One git directory. Steps are taken from and put back to the plan of the whole undo."""
 
     def __init__(
@@ -85,6 +85,11 @@ class Desk:
             return False
         now, after = step.target.before, target.after
         return now["type"] == after["type"] and now.get("digest") == after.get("digest")
+
+    def goes(self, resource: str) -> bool:
+        """Whether the undo removes it."""
+        step = self.steps.get(resource)
+        return step is not None and step.target is not None and step.target.after["type"] == "absent"
 
     def stay(self, resource: str, why: str) -> None:
         self.steps[resource] = Step(TargetOutcome(resource, Outcome.ALREADY, why))

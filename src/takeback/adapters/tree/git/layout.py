@@ -49,7 +49,7 @@ class Spot(NamedTuple):
 def may_be_gits(resource: str) -> bool:
     """A cheap look at the path alone: most effects touch no git directory."""
     return (
-        resource.endswith(("/index", "/packed-refs", "HEAD", "/COMMIT_EDITMSG"))
+        resource.endswith(("/index", "/packed-refs", "HEAD", "/COMMIT_EDITMSG", "/info/refs"))
         or "/refs/" in resource
         or "/objects/" in resource
         or "/logs/" in resource
@@ -71,6 +71,19 @@ def spots_of(targets: Iterable[Target], places: Places) -> dict[str, Spot]:
     dirs = GitDirs(listed, places)
     found = {target.resource: dirs.spot(target.resource) for target in listed}
     return {resource: spot for resource, spot in found.items() if spot is not None}
+
+
+def objects_added(targets: Iterable[Target], places: Places) -> int:
+    """How many objects and packs an undo of these would leave behind."""
+    listed = list(targets)
+    if not any(may_be_gits(target.resource) for target in listed):
+        return 0
+    spots = spots_of(listed, places)
+    return sum(
+        target.before["type"] == "absent" and target.after["type"] == "file"
+        for target in listed
+        if target.resource in spots and spots[target.resource].part is GitPart.OBJECT
+    )
 
 
 class GitDirs:

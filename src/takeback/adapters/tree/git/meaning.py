@@ -7,11 +7,12 @@ from takeback.adapters.tree.git.index import MOST, meaning_of
 from takeback.adapters.tree.git.layout import GitDirs, GitPart, Spot, content_at, may_be_gits, ref_resource
 from takeback.adapters.tree.git.refs import NONE, packed_values
 from takeback.adapters.tree.places import Places
-from takeback.model.remedy import Target
+from takeback.model.remedy import APART, BY_MEANING, Target
 from takeback.storage.protocols import Blobs
 
 MEANING = "meaning"  # of an index: its digest without the stat cache
 PACKED = "packed"  # of a ref that has no file: what packed-refs says of it, or nothing
+_APART = (GitPart.LOG, GitPart.SCRATCH, GitPart.OBJECT, GitPart.CACHE)
 SHADOWED = "shadowed"  # of packed-refs: refs in it that have a file too, so that it says nothing of them
 
 
@@ -23,7 +24,16 @@ def with_meaning(targets: Sequence[Target], blobs: Blobs) -> list[Target]:
         dirs = GitDirs(targets, places)
         spots = {target.resource: dirs.spot(target.resource) for target in targets}
         noted = (_noted(target, spots, blobs, places) for target in targets)
-        return [target for target in noted if target is not None]
+        return [marked(target, spots[target.resource]) for target in noted if target is not None]
+
+
+def marked(target: Target, spot: Spot | None) -> Target:
+    """So that a plan over several effects leaves the comparison to us."""
+    if spot is None:
+        return target
+    return target._replace(
+        after=target.after | {BY_MEANING: APART if spot.part in _APART else spot.part.value}
+    )
 
 
 def _noted(target: Target, spots: dict[str, Spot | None], blobs: Blobs, places: Places) -> Target | None:
@@ -32,15 +42,14 @@ def _noted(target: Target, spots: dict[str, Spot | None], blobs: Blobs, places: 
         return _indexed(target, blobs) if spot or "/.git/" in target.resource else target
     if spot and spot.part is GitPart.PACKED:
         return target._replace(after=target.after | {SHADOWED: _shadowed(target, spot, spots, blobs, places)})
-    absent = "absent" in (target.before["type"], target.after["type"])
-    if spot and spot.part is GitPart.REF and absent and f"{spot.home}/packed-refs" not in spots:
+    if spot and spot.part is GitPart.REF and f"{spot.home}/packed-refs" not in spots:
         return ref_noted(target, packed_now(spot.home, places).get(spot.name, NONE))
     return target
 
 
 def ref_noted(target: Target, packed: str) -> Target:
     before, after = (
-        state | {PACKED: packed} if state["type"] == "absent" else state
+        state | {PACKED: packed} if state["type"] in ("absent", "dir") else state
         for state in (target.before, target.after)
     )
     return target._replace(before=before, after=after)

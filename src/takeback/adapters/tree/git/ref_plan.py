@@ -4,14 +4,14 @@ import os
 from typing import NamedTuple
 
 from takeback.adapters.file.states import ABSENT, State
-from takeback.adapters.tree.git.desk import Desk
+from takeback.adapters.tree.git.desk import GitDesk
 from takeback.adapters.tree.git.layout import GitPart, ref_resource
 from takeback.adapters.tree.git.meaning import PACKED, SHADOWED, packed_in, packed_now, ref_noted
 from takeback.adapters.tree.git.refs import NONE, in_the_way, loose_value, packed_without
 from takeback.adapters.tree.states import is_dir, shell_of
 from takeback.adapters.tree.undoing import Step
 from takeback.model.plan import Outcome
-from takeback.model.resource import ancestors
+from takeback.model.resource import ancestors, quote
 
 STASH = "refs/stash"
 _NOTES = ("held", "twin", "mixed", "then", "over")
@@ -26,10 +26,8 @@ class _Moved(NamedTuple):
     after: str
 
 
-def plan_refs(desk: Desk) -> None:
-    loose = {
-        spot.name: resource for resource, spot in desk.of(GitPart.REF) if not _is_directory(desk, resource)
-    }
+def plan_refs(desk: GitDesk) -> None:
+    loose = {spot.name: resource for resource, spot in desk.of(GitPart.REF) if is_a_ref(desk, resource)}
     packed = f"{desk.home}/packed-refs" if desk.of(GitPart.PACKED) else ""
     if not loose and not packed:
         return
@@ -43,12 +41,13 @@ def plan_refs(desk: Desk) -> None:
     _note_packed(desk, [ref.name for ref in moved], now)
 
 
-def _is_directory(desk: Desk, resource: str) -> bool:
+def is_a_ref(desk: GitDesk, resource: str) -> bool:
+    """Not a directory of refs, before and after."""
     target = desk.targets[resource]
-    return is_dir(target.before) or is_dir(target.after)
+    return "file" in (target.before["type"], target.after["type"])
 
 
-def _moved(desk: Desk, loose: dict[str, str], packed: str) -> list[_Moved] | None:
+def _moved(desk: GitDesk, loose: dict[str, str], packed: str) -> list[_Moved] | None:
     """None where a value is not known: then the files are compared by their bytes."""
     lists: list[dict[str, str] | None] = [None, None]
     names = set(loose)
@@ -71,14 +70,14 @@ def _moved(desk: Desk, loose: dict[str, str], packed: str) -> list[_Moved] | Non
     return found
 
 
-def _value(desk: Desk, state: State, name: str, packed: dict[str, str] | None) -> str | None:
-    if state["type"] == "absent":
+def _value(desk: GitDesk, state: State, name: str, packed: dict[str, str] | None) -> str | None:
+    if state["type"] in ("absent", "dir"):
         return packed.get(name, NONE) if packed is not None else state.get(PACKED)
     content = desk.content(state)
     return loose_value(content) if content is not None else None
 
 
-def _all_plain(desk: Desk, loose: dict[str, str], packed: str, now: dict[str, str]) -> bool:
+def _all_plain(desk: GitDesk, loose: dict[str, str], packed: str, now: dict[str, str]) -> bool:
     """Whether nobody touched any of them: then they go back to the byte."""
     if not all(desk.is_plain(resource) for resource in (*loose.values(), *([packed] if packed else ()))):
         return False
@@ -87,17 +86,17 @@ def _all_plain(desk: Desk, loose: dict[str, str], packed: str, now: dict[str, st
     return all(
         now.get(name, NONE) == desk.targets[resource].before.get(PACKED, NONE)
         for name, resource in loose.items()
-        if desk.targets[resource].before["type"] == "absent"
+        if desk.targets[resource].before["type"] != "file"
     )
 
 
 def _one_by_one(
-    desk: Desk, moved: list[_Moved], loose: dict[str, str], packed: str, now: dict[str, str]
+    desk: GitDesk, moved: list[_Moved], loose: dict[str, str], packed: str, now: dict[str, str]
 ) -> None:
     going: set[str] = set()
     for resource in (*loose.values(), *([packed] if packed else ())):
         desk.stay(resource, _ONE_BY_ONE)
-    for ref in moved:
+    for ref in sorted(moved, key=lambda one: one.before != NONE):  # what goes makes room for what comes
         resource = ref_resource(desk.home, ref.name)
         content = desk.content_now(resource)
         there = loose_value(content) if content is not None else now.get(ref.name, NONE)
@@ -116,12 +115,12 @@ def _one_by_one(
                 if content is None:
                     _keep(desk, resource, loose, "it is no longer packed")
         else:
-            _set(desk, ref, resource, content, now)
+            _set(desk, ref, resource, now, going)
     if going:
         _repack(desk, going)
 
 
-def _keep(desk: Desk, resource: str, loose: dict[str, str], why: str) -> None:
+def _keep(desk: GitDesk, resource: str, loose: dict[str, str], why: str) -> None:
     if resource in loose.values():
         desk.stay(resource, why)
 
@@ -132,7 +131,7 @@ def _moved_since(ref: _Moved, there: str | None) -> str:
     return f"was moved since: it is {told}, and the effect left {left}"
 
 
-def _is_below(desk: Desk) -> bool:
+def _is_below(desk: GitDesk) -> bool:
     """Whether others only stashed more since: then the entry comes back, or goes, below theirs."""
     log = f"{desk.home}/logs/{STASH}"
     target = desk.targets.get(log)
@@ -144,14 +143,14 @@ def _is_below(desk: Desk) -> bool:
     return True
 
 
-def _set(desk: Desk, ref: _Moved, resource: str, content: bytes | None, now: dict[str, str]) -> None:
-    others = {name: oid for name, oid in now.items() if name != ref.name}
+def _set(desk: GitDesk, ref: _Moved, resource: str, now: dict[str, str], going: set[str]) -> None:
+    others = {name: oid for name, oid in now.items() if name != ref.name and name not in going}
     if blocking := in_the_way(ref.name, others) or _file_above(desk, resource):
         desk.refuse(resource, f"cannot come back: {blocking} is there now")
         return
     place = desk.places.within_reach(resource)
     there = desk.now(resource) if place else ABSENT
-    if is_dir(there):
+    if is_dir(there) and holds_more(desk, resource):
         desk.refuse(resource, "cannot come back: a directory of refs is there now")
         return
     target = desk.targets.get(resource)
@@ -165,16 +164,16 @@ def _set(desk: Desk, ref: _Moved, resource: str, content: bytes | None, now: dic
     desk.change(resource, there, goal, f"back to {ref.before[:10]}")
 
 
-def _file_above(desk: Desk, resource: str) -> str:
+def _file_above(desk: GitDesk, resource: str) -> str:
     for above in ancestors(resource):
         if above == f"{desk.home}/refs":
             return ""
-        if desk.content_now(above) is not None:
+        if desk.content_now(above) is not None and not desk.goes(above):
             return above[len(desk.home) + 1 :]
     return ""
 
 
-def _like(desk: Desk, there: State) -> State:
+def _like(desk: GitDesk, there: State) -> State:
     """Whose mode and owner a new ref gets."""
     for state in (there, desk.now(f"{desk.home}/packed-refs"), desk.now(f"{desk.home}/HEAD")):
         if state["type"] == "file":
@@ -182,7 +181,7 @@ def _like(desk: Desk, there: State) -> State:
     return {"mode": 0o644, "uid": os.geteuid(), "gid": os.getegid()}
 
 
-def _make_directories(desk: Desk, resource: str) -> None:
+def _make_directories(desk: GitDesk, resource: str) -> None:
     place = desk.places.if_there(f"{desk.home}/refs")
     status = place.stat() if place else None
     for above in ancestors(resource):
@@ -191,13 +190,23 @@ def _make_directories(desk: Desk, resource: str) -> None:
         outer = desk.places.within_reach(above)
         step = desk.steps.get(above)
         if outer is not None and outer.stat() is not None:
-            if step and step.target is not None and step.target.after["type"] == "absent":
+            if desk.goes(above) and desk.content_now(above) is not None:
+                desk.change(above, desk.now(above), shell_of(status, {}), "a directory of refs again")
+            elif desk.goes(above):
                 desk.stay(above, "a ref in it stays")
         elif step is None or step.target is None:
             desk.change(above, ABSENT, shell_of(status, {}), "made again for a ref")
 
 
-def _repack(desk: Desk, going: set[str]) -> None:
+def holds_more(desk: GitDesk, resource: str) -> bool:
+    """Whether a directory would not be empty after the undo."""
+    place = desk.places.within_reach(resource)
+    if place is None or place.stat() is None:
+        return False
+    return any(not desk.goes(f"{resource}/{quote(name)}") for name in desk.places.names_in(place))
+
+
+def _repack(desk: GitDesk, going: set[str]) -> None:
     resource = f"{desk.home}/packed-refs"
     content = desk.content_now(resource) or b""
     there = desk.now(resource)
@@ -206,7 +215,7 @@ def _repack(desk: Desk, going: set[str]) -> None:
     desk.change(resource, there, goal, f"without {names}")
 
 
-def _demand_objects(desk: Desk, moved: list[_Moved]) -> None:
+def _demand_objects(desk: GitDesk, moved: list[_Moved]) -> None:
     """A ref goes back only to an object that is there."""
     for ref in moved:
         resource = ref_resource(desk.home, ref.name)
@@ -218,7 +227,7 @@ def _demand_objects(desk: Desk, moved: list[_Moved]) -> None:
             desk.refuse(resource if by_file else f"{desk.home}/packed-refs", lost)
 
 
-def _note_packed(desk: Desk, names: list[str], now: dict[str, str]) -> None:
+def _note_packed(desk: GitDesk, names: list[str], now: dict[str, str]) -> None:
     """So that a redo knows what a ref without a file was."""
     listed = desk.steps.get(f"{desk.home}/packed-refs")
     if listed is not None and listed.target is not None:
@@ -234,6 +243,6 @@ def _note_packed(desk: Desk, names: list[str], now: dict[str, str]) -> None:
             desk.steps[noted.resource] = Step(step.outcome, noted)
 
 
-def _changes(desk: Desk, resource: str) -> bool:
+def _changes(desk: GitDesk, resource: str) -> bool:
     step = desk.steps.get(resource)
     return step is not None and step.target is not None

@@ -4,12 +4,10 @@ A pass over the plan of a tree's undo. Where nobody touched anything since, the 
 only what the effect added to the objects is left where it is.
 """
 
-from collections.abc import Iterable
-
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.states import ABSENT, State
 from takeback.adapters.file.tree import Scope
-from takeback.adapters.tree.git.desk import Desk
+from takeback.adapters.tree.git.desk import GitDesk
 from takeback.adapters.tree.git.index import (
     GITLINK,
     INTENT_TO_ADD,
@@ -20,14 +18,14 @@ from takeback.adapters.tree.git.index import (
     without_changes,
     written,
 )
-from takeback.adapters.tree.git.layout import GitPart, Spot, may_be_gits, spots_of
+from takeback.adapters.tree.git.layout import GitDirs, GitPart, Spot, may_be_gits, spots_of
 from takeback.adapters.tree.git.locks import refuse_while_git_runs
-from takeback.adapters.tree.git.meaning import MEANING
+from takeback.adapters.tree.git.meaning import MEANING, marked
 from takeback.adapters.tree.git.objects import is_whole
-from takeback.adapters.tree.git.ref_plan import plan_refs
+from takeback.adapters.tree.git.ref_plan import holds_more, is_a_ref, plan_refs
 from takeback.adapters.tree.git.refs import loose_value, oids_in, without_lines
 from takeback.adapters.tree.places import Places
-from takeback.adapters.tree.states import is_dir
+from takeback.adapters.tree.states import is_dir, only_time
 from takeback.adapters.tree.undoing import Step
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict, Outcome
@@ -50,14 +48,21 @@ def git_aware(steps: list[Step], of: Effect, on_conflict: OnConflict, tools: Too
         scope = Scope(tools.blobs if keep else None)
         for home in dict.fromkeys(spot.home for spot in spots.values()):
             force = on_conflict is OnConflict.FORCE
-            desk = Desk(home, spots, targets, by_resource, places, tools, scope, force)
+            desk = GitDesk(home, spots, targets, by_resource, places, tools, scope, force)
             _plan(desk)
-        changed = (step.target.resource for step in by_resource.values() if step.target is not None)
+        changed = [step.target.resource for step in by_resource.values() if step.target is not None]
         refuse_while_git_runs(of.targets, changed, places)
-        return list(by_resource.values())
+        dirs = GitDirs(of.targets, places)
+        return [_marked(step, dirs) for step in by_resource.values()]
 
 
-def _plan(desk: Desk) -> None:
+def _marked(step: Step, dirs: GitDirs) -> Step:
+    if step.target is None:
+        return step
+    return Step(step.outcome, marked(step.target, dirs.spot(step.target.resource)))
+
+
+def _plan(desk: GitDesk) -> None:
     _plan_objects(desk)
     plan_refs(desk)
     desk.each(GitPart.HEAD, lambda resource, _: _plan_head(desk, resource))
@@ -68,17 +73,19 @@ def _plan(desk: Desk) -> None:
     _settle_directories(desk)
 
 
-def _plan_objects(desk: Desk) -> None:
+def _plan_objects(desk: GitDesk) -> None:
     """What was added stays: a commit that someone else made since may be built on it."""
     staying: list[str] = []
     for resource, spot in desk.of(GitPart.OBJECT, GitPart.CACHE):
         target, step = desk.targets[resource], desk.steps.get(resource)
         if step is None:
             continue
-        if target.before["type"] == "absent":
+        if target.before["type"] == "absent" and resource != f"{desk.home}/info/refs":
             del desk.steps[resource]
             if not is_dir(target.after):
                 staying.append(resource)
+        elif only_time(target.before, target.after) and len(desk.steps) > 1:
+            del desk.steps[resource]  # git only noted that it is still in use
         elif step.outcome.outcome is Outcome.CONFLICT and _is_good(desk, resource, spot):
             desk.stay(resource, "the repository has it")
     if staying:
@@ -91,7 +98,7 @@ def staying_words(count: int) -> str:
     return f"stays, with the others: {count:,} git objects, which git itself removes when nothing uses them"
 
 
-def _is_good(desk: Desk, resource: str, spot: Spot) -> bool:
+def _is_good(desk: GitDesk, resource: str, spot: Spot) -> bool:
     target = desk.targets[resource]
     if spot.part is GitPart.CACHE or is_dir(target.before):
         return True
@@ -99,17 +106,20 @@ def _is_good(desk: Desk, resource: str, spot: Spot) -> bool:
     return bool(content) and len(spot.name) > 2 and is_whole(spot.name, content or b"")
 
 
-def _plan_head(desk: Desk, resource: str) -> None:
+def _plan_head(desk: GitDesk, resource: str) -> None:
+    target = desk.targets[resource]
+    value, left = (loose_value(desk.content(state) or b"") for state in (target.before, target.after))
+    if desk.outcome(resource) is Outcome.CONFLICT and value and value == left:
+        desk.stay(resource, "the effect wrote it again as it was")
     if desk.outcome(resource) is not Outcome.UNDONE:
         return
-    value = loose_value(desk.content(desk.targets[resource].before) or b"")
     if value and not value.startswith("ref: ") and (lost := desk.missing((value,))):
         desk.refuse(resource, lost)
 
 
-def _plan_log(desk: Desk, resource: str, spot: Spot) -> None:
+def _plan_log(desk: GitDesk, resource: str, spot: Spot) -> None:
     target = desk.targets[resource]
-    if is_dir(target.before) or is_dir(target.after):
+    if not is_a_ref(desk, resource):
         return
     if culprit := _ref_that_stays(desk, spot):
         desk.refuse(resource, f"stays as it is, because {culprit}")
@@ -138,16 +148,16 @@ def _plan_log(desk: Desk, resource: str, spot: Spot) -> None:
     desk.change(resource, there, goal, "without the lines of the effect; the others stay")
 
 
-def _ref_that_stays(desk: Desk, spot: Spot) -> str:
+def _ref_that_stays(desk: GitDesk, spot: Spot) -> str:
     """A ref and its reflog go together; HEAD's tells of every branch."""
-    for resource, other in desk.of(GitPart.REF):
-        mine = spot.name in (other.name, "HEAD")
+    for resource, other in desk.of(GitPart.REF, GitPart.HEAD):
+        mine = spot.name in (other.name or "HEAD", "HEAD")
         if mine and desk.outcome(resource) is Outcome.CONFLICT:
-            return f"{other.name} {desk.steps[resource].outcome.detail}"
+            return f"{other.name or 'HEAD'} {desk.steps[resource].outcome.detail}"
     return ""
 
 
-def _plan_index(desk: Desk, resource: str) -> None:
+def _plan_index(desk: GitDesk, resource: str) -> None:
     target = desk.targets[resource]
     outcome = desk.outcome(resource)
     if outcome is Outcome.UNDONE and not is_dir(target.before):
@@ -195,7 +205,7 @@ def _or_empty(state: State, index: GitIndex | None, like: GitIndex) -> GitIndex 
     return like._replace(entries={}, stats={}, extensions={})
 
 
-def _demand_entries(desk: Desk, resource: str, before: State) -> None:
+def _demand_entries(desk: GitDesk, resource: str, before: State) -> None:
     """An index goes back only to objects that are there."""
     content = desk.content(before)
     index = parse_index(content) if content else None
@@ -216,12 +226,12 @@ def _demand_entries(desk: Desk, resource: str, before: State) -> None:
         desk.change(resource, desk.now(resource), goal, "back, without its cache of trees")
 
 
-def _plan_scratch(desk: Desk, resource: str) -> None:
+def _plan_scratch(desk: GitDesk, resource: str) -> None:
     if desk.outcome(resource) is Outcome.CONFLICT and not desk.force:
         desk.stay(resource, "git has written it again since")
 
 
-def _keep_tables_together(desk: Desk) -> None:
+def _keep_tables_together(desk: GitDesk) -> None:
     """Refs in reftables are files like others, but only all of them together mean something."""
     tables = [resource for resource, _ in desk.of(GitPart.TABLE) if resource in desk.steps]
     odd = next((one for one in tables if desk.outcome(one) not in _FINE), "")
@@ -230,36 +240,19 @@ def _keep_tables_together(desk: Desk) -> None:
             desk.refuse(resource, f"stays as it is, because {display(odd)} {desk.steps[odd].outcome.detail}")
 
 
-def _settle_directories(desk: Desk) -> None:
+def _settle_directories(desk: GitDesk) -> None:
     """Directories of refs and reflogs mean nothing by themselves: they go if they are empty then."""
     inside = [
         resource
         for resource, _ in desk.of(GitPart.REF, GitPart.LOG)
-        if resource in desk.steps and _was_directory(desk, resource)
+        if resource in desk.steps and not is_a_ref(desk, resource)
     ]
     for resource in sorted(inside, key=len, reverse=True):
         step, target = desk.steps[resource], desk.targets[resource]
         if is_dir(target.after) and not is_dir(target.before):
-            goes = step.target is not None and step.target.after["type"] == "absent"
-            if (goes or step.outcome.outcome is Outcome.CONFLICT) and _holds_more(desk, resource):
+            if (desk.goes(resource) or step.outcome.outcome is Outcome.CONFLICT) and holds_more(
+                desk, resource
+            ):
                 desk.stay(resource, "others keep refs in it")
         elif step.outcome.outcome is Outcome.CONFLICT:
             desk.stay(resource, "git needs it no more, or has made it again")
-
-
-def _was_directory(desk: Desk, resource: str) -> bool:
-    target = desk.targets[resource]
-    return is_dir(target.before) or is_dir(target.after)
-
-
-def _holds_more(desk: Desk, resource: str) -> bool:
-    place = desk.places.within_reach(resource)
-    if place is None or place.stat() is None:
-        return False
-    names: Iterable[bytes] = desk.places.names_in(place)
-    return any(not _goes(desk, f"{resource}/{quote(name)}") for name in names)
-
-
-def _goes(desk: Desk, resource: str) -> bool:
-    step = desk.steps.get(resource)
-    return step is not None and step.target is not None and step.target.after["type"] == "absent"
