@@ -51,6 +51,16 @@ def agent(request: pytest.FixtureRequest, run: takeback.Run, repository: Reposit
     return act
 
 
+def undo(run: takeback.Run, effect: takeback.Effect, on_conflict: str = "refuse") -> takeback.UndoResult:
+    """Where a box stands hangs on its commit, and goes back with it."""
+    return run.undo(effect, cascade="box" in effect.change.summary, on_conflict=on_conflict)
+
+
+def redo(run: takeback.Run, result: takeback.UndoResult) -> None:
+    for each in reversed(result.undo):
+        run.undo(each)
+
+
 def files(repository: Repository) -> dict[str, bytes]:
     """All but the objects, and the index, which every `git status` writes."""
     paths = (path for path in repository.root.rglob("*") if path.is_file() and path.name != "index")
@@ -90,14 +100,14 @@ def test_what_an_agent_did_is_taken_back_after_git_status(
     after = repository.facts()
     repository.sh(PROMPT)
 
-    result = run.undo(effect)
+    result = undo(run, effect)
 
     assert result.outcome == "done"
     assert repository.facts() == before
     assert files(repository) == contents
     repository.assert_sound()
     repository.sh(PROMPT)
-    run.undo(result.undo[0])
+    redo(run, result)
     assert repository.facts() == after
     repository.assert_sound()
 
@@ -110,7 +120,7 @@ def test_nothing_but_objects_differs_when_nobody_came_between(
     before = files(repository)
     effect = agent(WHAT_AGENTS_DO[what])
 
-    run.undo(effect)
+    undo(run, effect)
 
     assert files(repository) == before
     assert (repository.root / ".git/index").read_bytes() == index
@@ -125,7 +135,7 @@ def test_commits_of_the_user_on_another_branch_stay(
     repository.sh("git switch -q -c users; echo mine > mine; git add mine; git commit -qm mine")
     mine = repository.git("rev-parse", "HEAD").strip()
 
-    assert run.undo(effect).outcome == "done"
+    assert undo(run, effect).outcome == "done"
 
     there = repository.facts()
     assert there.refs == before.refs | {"refs/heads/users": mine}
@@ -143,7 +153,7 @@ def test_a_branch_that_the_user_moved_since_is_refused_by_name(
     there, contents = repository.facts(), files(repository)
 
     with pytest.raises(takeback.Conflict, match="refs/heads/main was moved since"):
-        run.undo(effect)
+        undo(run, effect)
 
     assert repository.facts() == there
     assert files(repository) == contents
@@ -168,12 +178,12 @@ def test_refs_are_taken_back_one_by_one_though_git_packed_them(
     repository.sh(between)
     users = {name: oid for name, oid in repository.facts().refs.items() if name.startswith("refs/tags/users")}
 
-    result = run.undo(effect)
+    result = undo(run, effect)
 
     assert result.outcome == "done"
     assert repository.facts().refs == before.refs | users
     repository.assert_sound()
-    run.undo(result.undo[0])
+    redo(run, result)
     assert repository.facts().refs == after.refs | users
     repository.assert_sound()
 
@@ -185,7 +195,7 @@ def test_a_branch_that_the_user_deleted_after_a_gc_stays_deleted(
     repository.sh("git branch -D other; git commit -q --allow-empty -m mine")
     now = repository.facts()
 
-    run.undo(effect)
+    undo(run, effect)
 
     assert repository.facts().refs == now.refs
     repository.assert_sound()
@@ -198,7 +208,7 @@ def test_a_dropped_stash_comes_back_below_newer_ones(
     effect = agent("git stash drop -q")
     repository.sh("echo three > file1; git stash -q -m three")
 
-    assert run.undo(effect).outcome == "done"
+    assert undo(run, effect).outcome == "done"
 
     told = [line.rpartition(": ")[2] for line in repository.git("stash", "list").splitlines()]
     assert told == ["three", "two", "one"]
@@ -213,7 +223,7 @@ def test_what_the_user_staged_since_stays_staged(
     effect = agent("echo agent > file1; git add file1; git rm -q --cached file2")
     repository.sh("echo mine > mine; git add mine")
 
-    assert run.undo(effect).outcome == "done"
+    assert undo(run, effect).outcome == "done"
 
     assert repository.git("diff", "--cached", "--name-status").split() == ["A", "mine"]
     repository.assert_sound()
@@ -228,7 +238,7 @@ def test_an_entry_that_the_user_staged_otherwise_since_is_refused_by_name(
     repository.sh("cp file1 kept; echo mine > file1; git add file1; cp kept file1; rm kept")
 
     with pytest.raises(takeback.Conflict, match="staged otherwise since: file1"):
-        run.undo(effect)
+        undo(run, effect)
 
 
 def test_objects_that_the_user_built_on_stay(run: takeback.Run, agent: Agent, repository: Repository) -> None:
@@ -238,7 +248,7 @@ def test_objects_that_the_user_built_on_stay(run: takeback.Run, agent: Agent, re
     )
     mine = repository.git("rev-parse", "HEAD").strip()
 
-    result = run.undo(effect, on_conflict="skip")
+    result = undo(run, effect, on_conflict="skip")
 
     repository.sh("git switch -q -f other")
     repository.assert_sound([mine])
@@ -256,14 +266,14 @@ def test_undo_is_refused_while_git_runs(
     (repository.root / ".git" / lock).write_bytes(b"git's own")
 
     with pytest.raises(takeback.StoreBusy, match=lock.rpartition("/")[2]):
-        run.undo(effect)
+        undo(run, effect)
     with pytest.raises(takeback.StoreBusy):
-        run.undo(effect, on_conflict="force")
+        undo(run, effect, on_conflict="force")
 
     assert (repository.root / ".git" / lock).read_bytes() == b"git's own"
     (repository.root / ".git" / lock).unlink()
     assert repository.facts() == there
-    assert run.undo(effect).outcome == "done"
+    assert undo(run, effect).outcome == "done"
     repository.assert_sound()
 
 
@@ -305,9 +315,9 @@ def test_a_ref_does_not_go_back_to_what_the_user_pruned(
     there = repository.facts()
 
     with pytest.raises(takeback.Conflict, match="no longer has"):
-        run.undo(effect)
+        undo(run, effect)
     with pytest.raises(takeback.Conflict, match="no longer has"):
-        run.undo(effect, on_conflict="force")
+        undo(run, effect, on_conflict="force")
 
     assert repository.facts() == there
     repository.assert_sound()
@@ -322,7 +332,7 @@ def test_what_a_pruning_agent_removed_comes_back(
     assert not repository.has(other)
     repository.sh(f"{PROMPT}; git tag users")
 
-    assert run.undo(effect).outcome == "done"
+    assert undo(run, effect).outcome == "done"
 
     assert repository.facts().refs == before.refs | {"refs/tags/users": before.refs["refs/heads/main"]}
     assert repository.has(other)
@@ -338,7 +348,7 @@ def test_a_worktree_is_a_git_directory_too(run: takeback.Run, agent: Agent, repo
     repository.sh("echo mine > mine; git add mine; git commit -qm mine")
     mine = repository.git("rev-parse", "HEAD").strip()
 
-    assert run.undo(effect).outcome == "done"
+    assert undo(run, effect).outcome == "done"
 
     assert repository.facts().refs == before.refs | {"refs/heads/main": mine}
     assert second.git("status", "--porcelain") == ""
@@ -355,7 +365,7 @@ def test_a_worktree_that_the_agent_made_goes_as_a_whole(
     repository.sh(PROMPT)
     Repository(repository.root.parent / "second").sh("touch file1; git status -s")
 
-    assert run.undo(effect).outcome == "done"
+    assert undo(run, effect).outcome == "done"
 
     assert not (repository.root.parent / "second").exists()
     assert repository.facts() == before
@@ -377,7 +387,7 @@ def test_a_submodule_is_a_git_directory_too(run: takeback.Run, agent: Agent, rep
     )
     repository.sh(f"git status -s; cd library; {PROMPT}; git tag users; git pack-refs --all")
 
-    assert run.undo(effect).outcome == "done"
+    assert undo(run, effect).outcome == "done"
 
     assert repository.facts() == before
     assert module.git("rev-parse", "HEAD").strip() == commit
@@ -394,7 +404,7 @@ def test_a_clone_goes_as_a_whole_after_git_status(
     clone = Repository(repository.root.parent / "clone")
     clone.sh(PROMPT)
 
-    assert run.undo(effect).outcome == "done"
+    assert undo(run, effect).outcome == "done"
 
     assert not clone.root.exists()
     assert files(repository) == before
@@ -409,7 +419,7 @@ def test_a_clone_stays_once_the_user_committed_in_it(
     mine = clone.git("rev-parse", "HEAD").strip()
 
     with pytest.raises(takeback.Conflict):
-        run.undo(effect)
+        undo(run, effect)
 
     clone.assert_sound([mine])
 

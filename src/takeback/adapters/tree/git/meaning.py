@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from takeback.adapters.file.states import State
+from takeback.adapters.file.states import State, same
 from takeback.adapters.tree.git.index import MOST, meaning_of
 from takeback.adapters.tree.git.layout import GitDirs, GitPart, Spot, content_at, may_be_gits, ref_resource
 from takeback.adapters.tree.git.refs import NONE, packed_values
 from takeback.adapters.tree.places import Places
+from takeback.adapters.tree.states import is_dir
 from takeback.model.remedy import APART, BY_MEANING, Target
 from takeback.storage.protocols import Blobs
 
@@ -17,26 +18,32 @@ SHADOWED = "shadowed"  # of packed-refs: refs in it that have a file too, so tha
 
 
 def with_meaning(targets: Sequence[Target], blobs: Blobs) -> list[Target]:
-    """The same paths with their notes; without an index of which only the stat cache was written."""
+    """The same paths with their notes; none where only the stat cache of an index was written."""
     if not any(may_be_gits(target.resource) for target in targets):
         return list(targets)
     with Places(targets) as places:
         dirs = GitDirs(targets, places)
         spots = {target.resource: dirs.spot(target.resource) for target in targets}
-        noted = (_noted(target, spots, blobs, places) for target in targets)
-        return [marked(target, spots[target.resource]) for target in noted if target is not None]
+        noted = [_noted(target, spots, blobs, places) for target in targets]
+    if all(_is_refreshed(target) or (is_dir(target.before) and is_dir(target.after)) for target in noted):
+        noted = [target for target in noted if not _is_refreshed(target)]
+    return [marked(target, spots[target.resource]) for target in noted]
 
 
 def marked(target: Target, spot: Spot | None) -> Target:
     """So that a plan over several effects leaves the comparison to us."""
     if spot is None:
         return target
-    return target._replace(
-        after=target.after | {BY_MEANING: APART if spot.part in _APART else spot.part.value}
-    )
+    apart = spot.part in _APART or _is_refreshed(target)
+    return target._replace(after=target.after | {BY_MEANING: APART if apart else spot.part.value})
 
 
-def _noted(target: Target, spots: dict[str, Spot | None], blobs: Blobs, places: Places) -> Target | None:
+def _is_refreshed(target: Target) -> bool:
+    before, after = target.before, target.after
+    return before.get(MEANING, 0) == after.get(MEANING, 1) and same(before, after)
+
+
+def _noted(target: Target, spots: dict[str, Spot | None], blobs: Blobs, places: Places) -> Target:
     spot = spots[target.resource]
     if target.resource.endswith("/index"):
         return _indexed(target, blobs) if spot or "/.git/" in target.resource else target
@@ -55,10 +62,8 @@ def ref_noted(target: Target, packed: str) -> Target:
     return target._replace(before=before, after=after)
 
 
-def _indexed(target: Target, blobs: Blobs) -> Target | None:
+def _indexed(target: Target, blobs: Blobs) -> Target:
     before, after = (_with_digest(state, blobs) for state in (target.before, target.after))
-    if before.get(MEANING, 0) == after.get(MEANING, 1) and before["mode"] == after["mode"]:
-        return None
     return target._replace(before=before, after=after)
 
 
