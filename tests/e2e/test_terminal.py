@@ -113,6 +113,24 @@ def test_error_and_hint_look_the_same_everywhere(takeback: CommandLine, world: W
     assert hint in seen(world.root, "undo")[1]
 
 
+@pytest.mark.parametrize(
+    ("typed", "there"),
+    [(b"y\n", True), (b"a\n", True), (b"n\n", False), (b"d\n", False), (b"what\ns\nyes\n", True)],
+)
+def test_finding_7n_a_question_takes_y_and_n(world: World, typed: bytes, there: bool) -> None:
+    code, shown = seen(world.root, "run", "--ask", "--", "touch", "made", typed=typed)
+
+    assert (code, (world / "made").exists()) == (0, there)
+    assert "Enter: leave it held" in shown
+    assert ("Please answer y (apply), n (discard) or s (diff)." in shown) == (b"what" in typed)
+
+
+def test_enter_leaves_it_held(takeback: CommandLine, world: World) -> None:
+    code, shown = seen(world.root, "run", "--ask", "--", "touch", "made", typed=b"\n")
+
+    assert (code, (world / "made").exists(), "held " in shown) == (0, False, True)
+
+
 def test_words_of_other_tools_are_understood(takeback: CommandLine) -> None:
     for word, meant in {
         "revert": "takeback undo", "restore": "takeback undo", "rollback": "takeback undo", "rewind": "takeback undo",
