@@ -192,9 +192,7 @@ def _asked_for(asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome
     name = outcome.effect.id
     while True:
         _say_changes(outcome)
-        answer = answered(
-            "Apply it? [y: apply, n: discard, s: show the difference, Enter: leave it held]", _ANSWERS, ""
-        )
+        answer = answered("Apply it? [y: apply, n: discard, s: show it, Enter: leave it held]", _ANSWERS, "")
         if answer == "apply":
             run.apply(name)
             return outcome._replace(effect=tb.effect(name))
