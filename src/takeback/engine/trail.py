@@ -13,7 +13,7 @@ from takeback.engine.parts import Parts, adapter_of
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import EXPLAINED, LATER, OnConflict, Outcome, leeway_of
+from takeback.model.plan import BY_KEY, EXPLAINED, LATER, OnConflict, Outcome, leeway_of
 from takeback.model.remedy import Target
 from takeback.model.resource import without_fragment
 from takeback.storage.protocols import Query
@@ -61,31 +61,29 @@ def explained(
     """By file: the state to which merges led it since the effect was made, and nothing else did. `until`: what came
     from that record on does not count."""
     wanted = {without_fragment(resource) for resource in resources}
-    states = {one.resource: one.after for one in _files(parts, effect) if one.resource in wanted}
-    passed = {effect.id}
+    states: dict[str, dict[str, Any] | None] = {
+        one.resource: one.after for one in _files(parts, effect) if one.resource in wanted
+    }
+    passed = {effect.id: effect.undoes}  # and what each undoes
     merged: set[str] = set()
     for later in _later(parts, effect, states):
         if until and later.order >= until:
             break
-        passed.add(later.id)
+        passed[later.id] = later.undoes
+        again = passed.get(later.undoes) == effect.id  # it was taken back, and this brought it back
         for target in _files(parts, later):
-            state = states.get(target.resource)
-            if state is None or "identity" in target.before or "identity" in target.after:
+            if target.resource not in states or "identity" in target.before or "identity" in target.after:
                 continue
             by_merge = _merged(later, target.resource)
             # An exact undo of something older than the effect leaves a difference that no merge explains.
             strange = later.is_undo and not by_merge and later.undoes not in passed
-            if strange or not _continues(state, target.before):
-                del states[target.resource]
-                continue
-            states[target.resource] = (
-                state | {"mode": target.after["mode"]} if "meta" in target.after else target.after
-            )
+            before = target.before if again else states[target.resource]
+            states[target.resource] = None if strange or before is None else _after(before, target)
             merged |= {target.resource} if by_merge else set()
     return {
         resource: {name: state[name] for name in _TOLD if name in state}
         for resource, state in states.items()
-        if resource in merged
+        if state is not None and resource in merged
     }
 
 
@@ -121,13 +119,18 @@ def _later(parts: Parts, effect: Effect, resources: Collection[str]) -> Iterable
 
 
 def _merged(effect: Effect, resource: str) -> bool:
+    """Whether it is an undo that left in what others changed in the file."""
+    if not effect.is_undo or effect.remedy is None:
+        return False
     leeway = leeway_of(effect.change)
-    return effect.is_undo and (leeway.on_conflict.merges or resource in leeway.explained)
+    return leeway.on_conflict.merges or resource in leeway.explained or BY_KEY in effect.remedy.payload
 
 
-def _continues(state: dict[str, Any], before: dict[str, Any]) -> bool:
-    """Whether a later change found exactly what was left."""
+def _after(state: dict[str, Any], target: Target) -> dict[str, Any] | None:
+    """What a later change left; None if it did not find exactly this."""
+    before, after = target.before, target.after
     if "meta" in before:
-        return state.get("mode") == before["mode"]
+        return state | {"mode": after["mode"]} if state.get("mode") == before["mode"] else None
     unknown = ("uid", "gid") if "owner_lost" in state or "owner_lost" in before else ()
-    return all(state.get(name) == before.get(name) for name in _TOLD if name not in unknown)
+    same = all(state.get(name) == before.get(name) for name in _TOLD if name not in unknown)
+    return after if same else None

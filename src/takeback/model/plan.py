@@ -12,6 +12,7 @@ from takeback.model.effect import Effect
 EXPLAINED = "explained"
 # Of an undo by merge: by file, what later effects that stay found and left there, as digests with their effect.
 LATER = "later"
+BY_KEY = "by_key"  # in the payload of an undo: other parts of the file had changed, and stayed
 
 
 class OnConflict(StrEnum):

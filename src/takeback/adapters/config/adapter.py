@@ -28,7 +28,7 @@ from takeback.adapters.three_way.merge import unified
 from takeback.errors import Conflict, Drifted, Misuse, Refused
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
-from takeback.model.plan import Outcome, TargetOutcome, leeway_of
+from takeback.model.plan import BY_KEY, Outcome, TargetOutcome, leeway_of
 from takeback.model.remedy import Offer, Remedy, Strategy, Target, from_json, to_json
 from takeback.model.resource import display, path_of
 from takeback.model.staged import Staged
@@ -101,6 +101,8 @@ class ConfigAdapter:
             "places": prepared.places,
             "file": {"kind": prepared.change.kind, "args": prepared.change.args, "remedy": to_json(inner)},
         }
+        if effect.is_undo and prepared.of is None:
+            payload[BY_KEY] = True
         if prepared.made:
             payload["made"] = list(prepared.made)
         blobs = dict.fromkeys((*inner.blobs, *filter(None, (prepared.base, prepared.result))))
