@@ -78,6 +78,7 @@ class Upkeep(ABC):
         """Everything that is wrong with the store; with `read_data` every blob is read again."""
         from takeback.audit.boxes import lost_layers
 
+        self.store.read_anew()
         findings = list(self.store.journal.check())
         findings += self.store.blobs.check(read_data)
         findings += self._missing_blobs()
@@ -102,7 +103,7 @@ class Upkeep(ABC):
         *,
         dry_run: bool = False,
     ) -> "tuple[Decision, ...]":
-        """Give up the power to undo: these effects, or by policy what was kept long enough ago."""
+        """Give up the power to undo: these effects, or by policy what was accepted long enough ago."""
         from takeback.retention.forget import by_policy, forget, named
 
         if what is None:

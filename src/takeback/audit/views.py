@@ -34,8 +34,9 @@ def effect_json(effect: Effect) -> dict[str, Any]:
         "resource": effect.change.resource,
         "summary": effect.change.summary,
         "state": effect.state.value,
-        "kept": effect.kept,
-        "kept_by": effect.kept_by or None,
+        "accepted": effect.accepted,
+        "accepted_by": effect.accepted_by or None,
+        "pinned": effect.pinned,
         "forgotten": effect.forgotten,
         "strategy": remedy.strategy.value if remedy else None,
         "reason": effect.reason,
@@ -151,4 +152,5 @@ def settled_json(one: "Settled") -> dict[str, Any]:
         "summary": one.summary,
         "outcome": one.outcome,
         "detail": one.detail,
+        "cause": one.cause.value,
     }

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from takeback.errors import Drifted, RecordInvalid
 from takeback.model.change import UNDO
 from takeback.model.effect import BROUGHT_BACK, PERSON, TAKEN_BACK, Effect, State, from_intent, moved, waits
+from takeback.model.format_1 import with_fields
 from takeback.model.ids import short
 from takeback.model.record import Kind, Record
 from takeback.model.run import RunState
@@ -14,7 +15,8 @@ Find = Callable[[str], "Life | None"]
 
 BIRTHS = (Kind.PROPOSE, Kind.INTENT)
 OUTCOMES = (Kind.DONE, Kind.ABORT, Kind.STICK)
-OF_EFFECTS = (*BIRTHS, *OUTCOMES, Kind.DECIDE, Kind.KEEP, Kind.FORGET)
+ACCEPTS = (Kind.ACCEPT, Kind.KEEP)
+OF_EFFECTS = (*BIRTHS, *OUTCOMES, Kind.DECIDE, Kind.ACCEPT, Kind.KEEP, Kind.PIN, Kind.UNPIN, Kind.FORGET)
 
 
 class Life(NamedTuple):
@@ -29,8 +31,9 @@ class Life(NamedTuple):
     undoes: str = ""
     partial: bool = False  # an undo that left some targets out: what it undoes stays done
     undone_by: str = ""
-    kept_by: str = ""
+    accepted_by: str = ""
     forgotten: bool = False
+    pinned: bool = False
 
 
 def consequences(record: Record, find: Find) -> tuple[Life, ...]:
@@ -44,8 +47,10 @@ def consequences(record: Record, find: Find) -> tuple[Life, ...]:
     life = life._replace(state=moved(life.state, record.kind, where))
     if record.kind in OUTCOMES:
         life = life._replace(ended=record.seq)
-    if record.kind is Kind.KEEP:
-        life = life._replace(kept_by="person")
+    if record.kind in ACCEPTS:
+        life = life._replace(accepted_by="person")
+    if record.kind in (Kind.PIN, Kind.UNPIN):
+        life = life._replace(pinned=record.kind is Kind.PIN)
     if record.kind is Kind.FORGET:
         life = life._replace(forgotten=True)
     if record.kind is Kind.DONE and life.undoes and not life.partial:
@@ -122,15 +127,18 @@ def refuse_unfit_run(record: Record, run: RunState | None, in_flight: bool, prop
 def told(life: Life, intent: Record, outcome: Record | None, agent: str) -> Effect:
     """The whole effect, from how it stands and the records that tell of it."""
     effect = from_intent(intent, agent, life.state)
-    body = outcome.body if outcome else {}
+    body = with_fields(outcome.kind, outcome.body) if outcome else {}
     return effect._replace(
         seq=life.seq,
         told=life.told,
         undone_by=life.undone_by,
-        kept_by=life.kept_by,
+        accepted_by=life.accepted_by,
         forgotten=life.forgotten,
+        pinned=life.pinned,
         receipt=body.get("receipt", {}),
         note=body.get("why", ""),
+        begun=body.get("begun", False),
+        given_up=body.get("given_up", False),
     )
 
 

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Sequence
 
-from takeback.errors import LeaseHeld, LeaseLost, Misuse, ResourceUnreachable
+from takeback.errors import LeaseHeld, LeaseLost, Misuse, StoreFull
+from takeback.model.boot_clock import since_boot
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Lease, OnDeath, Owner
-from takeback.storage.clock import since_boot
 from takeback.storage.database import Database
 
 Alive = Callable[[Owner], "bool | None"]
 
 # Exactly as in the schema, so that SQLite sees that the partial index applies.
+_OF_SETTLED = (Kind.ACCEPT, Kind.PIN, Kind.UNPIN, Kind.FORGET, Kind.SIGNAL, Kind.DECIDE)
 RESUMABLE = "on_death = 'resume' AND (state = 'open' OR state = 'suspended')"
 # Nearly all runs that are due are either new or waited for something; each kind stands in the index in its order.
 _NEW = "due_at = 0 AND ?2 > 0 ORDER BY number"
@@ -44,7 +45,7 @@ def refuse_unheld(lease: Lease | None, drafts: Sequence[Draft]) -> None:
 
 def _needs_no_lease(draft: Draft) -> bool:
     submitted = draft.kind is Kind.OPEN and draft.body.get("on_death") == OnDeath.RESUME
-    return submitted or draft.kind in (Kind.KEEP, Kind.FORGET, Kind.SIGNAL, Kind.DECIDE)
+    return submitted or draft.kind in _OF_SETTLED
 
 
 def refuse_unheld_opening(lease: Lease | None, kind: Kind, run: str, known: bool) -> None:
@@ -95,7 +96,7 @@ class SqliteLeases:
     def release(self, lease: Lease) -> None:
         try:
             self._release(lease)
-        except ResourceUnreachable:
+        except StoreFull:
             self._release(lease)  # on a full disk the store has made room for this much
 
     def _release(self, lease: Lease) -> None:

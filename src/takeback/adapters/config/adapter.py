@@ -23,6 +23,7 @@ from takeback.adapters.config.states import (
 )
 from takeback.adapters.config.steps import with_changes
 from takeback.adapters.file.capturing import told_merged
+from takeback.adapters.file.mounts import Footing
 from takeback.adapters.protocol import Adapter, Assessment, Receipt, Traits
 from takeback.adapters.three_way.merge import unified
 from takeback.errors import Conflict, Drifted, Misuse, Refused
@@ -288,7 +289,15 @@ class ConfigAdapter:
         return Change("file", "write", change.resource, change.summary, args)
 
     def _choices(self, change: Change, of: Effect, seen: View) -> tuple[Choice, ...]:
-        return choices(of, seen, leeway_of(change), self._blobs)
+        found = choices(of, seen, leeway_of(change), self._blobs)
+        file = remedy_of(of).payload.get("file")
+        moved = Footing(file["remedy"].get("payload", {})).moved(of.change.resource) if file else ""
+        if not moved:
+            return found
+        return tuple(
+            one._replace(outcome=one.outcome._replace(outcome=Outcome.CONFLICT, detail=moved, exact=True))
+            for one in found
+        )
 
     def _seen(self, of: Effect) -> View:
         """The file now; a thing that is no file is one that cannot be read as a document."""

@@ -14,6 +14,7 @@ from takeback.adapters.file.content import MERGEABLE, PIECE
 from takeback.adapters.file.hold import NOT_HELD, can_hold
 from takeback.adapters.file.look import Sight, look, look_closely, meta_state
 from takeback.adapters.file.manifest import GID, TYPE, UID, Row, content_digest, encoded, extra
+from takeback.adapters.file.mounts import ground_of
 from takeback.adapters.file.moving import Move, move_targets
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.staging import Ready
@@ -80,7 +81,7 @@ def _captured(targets: list[Target], saved: list[_Saved], payload: dict[str, Any
         version=VERSION,
         strategy=Strategy.SNAPSHOT,
         targets=tuple(targets),
-        payload={} if not payload else dict(payload),
+        payload=(payload or {}) | ground_of(target.resource for target in targets),
         blobs=tuple(blob for blob in needed if blob),
         exact=not residue,
         residue=residue,

@@ -13,7 +13,7 @@ from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.output import clean, warn
 from takeback.model.effect import COMMAND, State
 from takeback.model.ids import SHORT, short
-from takeback.model.run import OnDeath
+from takeback.model.run import OnDeath, RunInfo
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import default_path, exists, local_path
@@ -67,11 +67,11 @@ def tell_recovered(tb: Takeback) -> None:
     if tb.unrecovered:
         warn(f"What a crash left could not be settled yet: {clean(tb.unrecovered)}")
     if tb.recovered:
-        from takeback.engine.recover import IN_DOUBT, in_words
+        from takeback.engine.recover import Cause, in_words
 
         said: set[str] = set()
         for one in tb.recovered:
-            if one.detail.startswith(IN_DOUBT):
+            if one.cause is Cause.IN_DOUBT:
                 if one.detail not in said:
                     _tell_doubt(tb, one.detail)
                 said.add(one.detail)
@@ -84,11 +84,11 @@ def _tell_doubt(tb: Takeback, why: str) -> None:
     """Once, however many effects wait for the same server."""
     same = [one for one in tb.recovered if one.detail == why]
     if len(same) == 1:
-        what = f"{short(same[0].effect)} {same[0].summary} {why}"
+        what = f"{short(same[0].effect)} {same[0].summary} is in doubt: {why}"
     else:
         names = ", ".join(short(one.effect) for one in same[:_MOST_NAMED])
         more = f" and {len(same) - _MOST_NAMED:,} more" if len(same) > _MOST_NAMED else ""
-        what = f"{names}{more} are in doubt:{why.partition(':')[2]}"
+        what = f"{names}{more} are in doubt: {why}"
     warn(f"Not settled yet: {clean(what)}")
 
 
@@ -167,3 +167,13 @@ def rehearsal(asked: Asked) -> Iterator[Takeback]:
 
     with TemporaryDirectory(prefix="takeback-dry-run-") as place, takeback.api.open(place) as tb:
         yield tb
+
+
+def effect_or_run(tb: "Takeback", name: str) -> "str | RunInfo":
+    """An effect by its id, or a run by its id or name."""
+    if name.startswith("@"):
+        return name
+    ids = tb.store.journal.resolve(name.lower())
+    if ids:
+        return next(tb.store.journal.runs(ids), name) if len(ids) == 1 else name
+    return next((info for info in reversed(tb.runs()) if name and info.name == name), name)
