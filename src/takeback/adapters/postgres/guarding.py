@@ -30,7 +30,7 @@ _LONGEST = 1000  # of a statement as the server tells it; longer ones are cut of
 _OWN = """
 select c.oid::int8, c.relkind = 'S' from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p', 'S') and c.relpersistence <> 't' and pg_has_role(c.relowner, 'usage')
-  and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname !~ '^takeback_[0-9]+$'
+  and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname !~ '^takeback_[0-9_]+$'
   and (n.nspname <> 'takeback' or c.relname = 'op')
 """
 _NAMES = """

@@ -264,7 +264,8 @@ def unprotect(connection: "Connection", names: Sequence[str]) -> None:
             wait_no_longer(connection)
             for (shelf,) in ask(
                 connection,
-                "select n.nspname from pg_namespace n join takeback.op o on n.nspname = 'takeback_' || o.no",
+                "select distinct n.nspname from pg_namespace n "
+                "join takeback.op o on n.nspname ~ ('^takeback_' || o.no || '(_[0-9]+)?$')",
             ):
                 run(connection, f"drop schema {shelf} cascade")
             run(connection, f"drop schema {SCHEMA} cascade")

@@ -8,16 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.postgres import definitions, guests, losing, noting, ops, shelf
-from takeback.adapters.postgres.connecting import ask, driver, run, transaction
+from takeback.adapters.postgres.connecting import ask, run, transaction
 from takeback.adapters.postgres.following import capture_again
 from takeback.adapters.postgres.logs import log_name
 from takeback.adapters.postgres.session import close_op, open_op
 from takeback.adapters.postgres.telling import net_counts
-from takeback.adapters.postgres.unwinding import unwind
+from takeback.adapters.postgres.unwinding import one_way
 from takeback.errors import StoreBusy
 from takeback.model.database import FROM_ENVIRONMENT, Database
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict
 
 if TYPE_CHECKING:
     from takeback.adapters.postgres.connecting import Connection
@@ -110,7 +109,7 @@ def _close(connection: "Connection", op: ops.Op) -> dict[str, Any] | None:
     told: dict[str, Any] = {"tables": _numbers(connection, op.no, logs), "schema": said}
     if lost:
         told["lost"] = lost
-    elif said and (why := _one_way(connection, op, moves)):
+    elif said and (why := one_way(connection, op, moves)):
         told["one_way"] = [why]
     run(connection, *close_op(op.no, logs, told, moves))
     return told
@@ -126,20 +125,6 @@ def _compared(connection: "Connection", op: int, shape: Any) -> list[str]:
         changed = {one.oid for one in (*step.before, *step.after) if one.kind in ("relation", "column")}
         capture_again(connection, changed, new=False)
     return lost
-
-
-def _one_way(connection: "Connection", op: ops.Op, moves: list[shelf.Move]) -> str:
-    """Is there a way back? It is gone, and rolled back."""
-    psycopg = driver()
-    run(connection, "savepoint takeback_way_back")
-    try:
-        whole = op._replace(logs=ops.touched(connection, op.no), moves=tuple(moves))
-        found = unwind(connection, whole, op.no, OnConflict.REFUSE, lock=False)
-        why = "; ".join(f"{one.table} {one.key} {one.detail}" for one in found.obstacles[:3])
-    except psycopg.Error as error:
-        why = str(error.diag.message_primary)
-    run(connection, "rollback to savepoint takeback_way_back")
-    return why
 
 
 def _numbers(connection: "Connection", op: int, logs: Sequence[int]) -> dict[str, dict[str, int]]:

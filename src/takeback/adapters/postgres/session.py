@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from takeback.adapters.database.limit import most_of, refuse_too_many
 from takeback.adapters.database.protocol import OPEN, PREPARED, Reviewed, Rows
 from takeback.adapters.database.summary import summary
-from takeback.adapters.postgres import noting, reviewing, shelf
+from takeback.adapters.postgres import noting, ops, reviewing, shelf
 from takeback.adapters.postgres.connecting import (
     Question,
     ask,
@@ -27,10 +27,12 @@ from takeback.adapters.postgres.logs import is_wide
 from takeback.adapters.postgres.netting import Netting
 from takeback.adapters.postgres.shelf import Move
 from takeback.adapters.postgres.statements import WRITES, first_words, refuse_impossible, split
+from takeback.adapters.postgres.steps import steps_of
 from takeback.adapters.postgres.tallying import Tally
 from takeback.adapters.postgres.telling import effect_rows
 from takeback.adapters.postgres.trying import may_change_schema, run_it
-from takeback.errors import InDoubt, Misuse, StatementFailed
+from takeback.adapters.postgres.unwinding import one_way
+from takeback.errors import InDoubt, Misuse, NoRemedy, StatementFailed
 from takeback.model.database import Database
 from takeback.model.effect import REVIEWED, Effect
 
@@ -75,6 +77,7 @@ class PostgresSession:
         self._again = again
         self._connection = connection
         self._op = 0
+        self._effect = ""
         self._most = 0
         self._tally: Tally | None = None
         self._schema = False  # it may have been changed
@@ -133,7 +136,7 @@ class PostgresSession:
             try:
                 before, opened = ask_all(self._connection, [ABOUT_WRITTEN, _opening(effect)])
                 self._tally = Tally(self._connection, as_written(before))
-                self._op = opened[0][0]
+                self._op, self._effect = opened[0][0], effect.id
                 self._most = most_of(effect)
             except BaseException:
                 self.rollback()
@@ -255,11 +258,26 @@ class PostgresSession:
                 told["schema"] += noting.told(self._connection, self._op)
                 moves += noting.settle(self._connection, self._op)
             moves = shelf.marked(self._connection, moves)
+            self._refuse_one_way(moves)
             run(self._connection, *close_op(self._op, found.logs, told, moves))
         except psycopg.Error as error:
             self.rollback()
             raise _failed(error) from None
         return told
+
+    def _refuse_one_way(self, moves: list[Move]) -> None:
+        """Each change of the schema was seen to have a way back; several must have one together."""
+        if not self._schema and not self._moves:
+            return
+        op = ops.find(self._connection, self._effect)
+        if op is None or len(moves) + len(steps_of(self._connection, op.no)) < 2:
+            return
+        if why := one_way(self._connection, op, moves):
+            self.rollback()
+            raise NoRemedy(
+                f"Together these statements cannot be taken back: {why}.",
+                hint="They were rolled back; nothing was changed. Send them one by one, each as an effect of its own.",
+            )
 
     # -- for a person to decide
 
