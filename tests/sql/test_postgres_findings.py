@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from takeback.errors import NoRemedy
+from takeback.errors import NoRemedy, TakebackError
 from tests.sql.engines import intended
 from tests.sql.pg_bench import PgBench
 from tests.sql.test_postgres_schema import definitions, world
@@ -42,7 +42,9 @@ def test_finding_38_an_option_that_the_server_keeps_for_itself_is_not_compared(u
     claims(users, "pg_attver")
     before = world(users), definitions(users)
 
-    effect = users.do("alter table users alter column age type text", "alter table users add column note text")
+    effect = users.do(
+        "alter table users alter column age type text", "alter table users add column note text"
+    )
     users.undo(effect)
 
     assert (world(users), definitions(users)) == before
@@ -62,7 +64,9 @@ def test_finding_38_advice_that_differs_is_named_and_the_way_back_stays(users):
 
     assert world(users) == before
     differs = [one for one in undo.receipt["schema"] if "differs from before" in one]
-    assert len(differs) == 1 and differs[0].startswith("column public.users.age differs from before (options: ")
+    assert len(differs) == 1 and differs[0].startswith(
+        "column public.users.age differs from before (options: "
+    )
     assert "future=" in differs[0]
 
 
@@ -114,3 +118,268 @@ def test_finding_7_changes_that_have_no_way_back_together_are_refused_before(use
         )
 
     assert (world(users), definitions(users)) == before
+
+
+# -- 5: large objects
+
+_WRITES = (
+    "select lo_unlink(lo) from large",
+    "select lo_put(lo, 0, 'spoilt') from large",
+    "select lo_create(0)",
+    "select lo_from_bytea(0, 'new')",
+    "do $$ begin perform lo_unlink(lo) from large; end $$",
+    "with gone as (select lo_unlink(lo) from large) select count(*) from gone",
+)
+
+
+def large(bench: PgBench) -> list[tuple]:
+    return bench.rows("select lo, convert_from(lo_get(lo), 'utf8') from large") + bench.rows(
+        "select count(*) from pg_largeobject_metadata"
+    )
+
+
+@pytest.fixture
+def objects(users: PgBench) -> PgBench:
+    users.run(
+        "create table large (id int primary key, lo oid)",
+        "insert into large values (1, lo_from_bytea(0, 'precious'))",
+    )
+    users.protect()
+    return users
+
+
+@pytest.mark.parametrize("statement", _WRITES)
+def test_finding_5_a_statement_that_writes_large_objects_is_refused(objects, statement):
+    before = large(objects)
+    with objects.session() as session:
+        assert session.read(statement, None) is None  # so it is not taken for one that only reads
+    with pytest.raises(NoRemedy, match="large objects"):
+        objects.do(statement)
+
+    assert large(objects) == before
+
+
+def test_finding_5_a_statement_that_only_reads_still_only_reads(objects):
+    with objects.session() as session:
+        assert session.read("select convert_from(lo_get(lo), 'utf8') from large", None).rows == (
+            ("precious",),
+        )
+        assert session.read("select count(*) from users where id > %s", [1]).rows == ((2,),)
+
+
+def test_finding_5_large_objects_that_are_written_while_a_program_runs_are_told(users):
+    with program(users) as connection:
+        connection.execute("select lo_create(0)")
+        connection.execute("delete from users where id = 1")
+
+    (note,) = users.effect.receipt["notes"]
+    assert note.startswith("Large objects were written while the program ran.")
+
+
+# -- 6: sessions that are not recognised
+
+
+def test_finding_6_a_program_with_connection_options_of_its_own_is_recognised(users, monkeypatch):
+    monkeypatch.setenv("APP_DB", users.url)
+    database = users.keyring.named("env:APP_DB")
+    adapter = users.adapter()
+    effect = intended(adapter, database, "a program")
+    variables = adapter.enter(effect)
+    own = "-c statement_timeout=9000"
+    with psycopg.connect(variables["APP_DB"], options=own, autocommit=True) as connection:
+        assert connection.execute("show statement_timeout").fetchone() == ("9s",)
+        connection.execute("delete from users where id = 1")
+    monkeypatch.setenv("PGAPPNAME", variables["PGAPPNAME"])
+    with psycopg.connect(users.url, options=own, autocommit=True) as connection:
+        connection.execute("alter table users add column note text")
+        connection.execute("delete from users where id = 2")
+    monkeypatch.delenv("PGAPPNAME")
+
+    receipt = adapter.leave(effect)
+
+    assert receipt["tables"] == {"public.users": {"inserted": 0, "updated": 0, "deleted": 2}}
+    users.undo(effect)
+    assert users.world() == {"public.users": ["(1,Ann,30)", "(2,Bob,40)", "(3,Cy,50)"]}
+
+
+def test_finding_6_rows_that_no_known_session_wrote_are_told_with_their_table(users):
+    told: list[tuple[str, str]] = []
+    adapter = users.adapter()
+    effect = intended(adapter, users.database, "a program")
+    adapter.enter(effect, lambda sentence, hint: told.append((sentence, hint)))
+    with psycopg.connect(users.url, autocommit=True) as connection:  # with neither options nor name
+        connection.execute("delete from users where id = 1")
+
+    assert adapter.leave(effect) is None
+
+    ((sentence, hint),) = told
+    assert sentence == (
+        "No session of the program was seen, but other sessions wrote to protected tables (public.users: 1 row)."
+    )
+    assert "PGAPPNAME" in hint
+
+
+def test_finding_6_takeback_inside_a_program_is_not_taken_for_it(users, monkeypatch):
+    adapter = users.adapter()
+    effect = intended(adapter, users.database, "a program")
+    monkeypatch.setenv("PGAPPNAME", adapter.enter(effect)["PGAPPNAME"])
+
+    inner = users.do("delete from users where id = 1")
+    users.undo(inner)
+
+    monkeypatch.delenv("PGAPPNAME")
+    assert adapter.leave(effect) is None
+    assert users.world() == {"public.users": ["(1,Ann,30)", "(2,Bob,40)", "(3,Cy,50)"]}
+
+
+# -- 8: types that takeback's own tables are of
+
+
+@pytest.fixture
+def moods(bench: PgBench) -> PgBench:
+    bench.run(
+        "create type mood as enum ('a', 'b')",
+        "create table t (id int primary key, m mood)",
+        "insert into t values (1, 'b'), (2, 'a')",
+        "create view v as select m from t",
+    )
+    bench.protect()
+    return bench
+
+
+def test_finding_8_a_program_cannot_drop_a_type_with_the_rows_that_are_saved_of_it(moods):
+    before = world(moods), definitions(moods)
+    with program(moods) as connection:
+        with pytest.raises(psycopg.errors.DependentObjectsStillExist, match="rows that takeback keeps"):
+            connection.execute("drop type mood cascade")
+        connection.execute("delete from t where id = 1")
+
+    moods.undo(moods.effect)
+
+    assert (world(moods), definitions(moods)) == before
+
+
+def test_finding_8_a_person_cannot_drop_a_type_with_images_of_earlier_effects(moods):
+    before = world(moods)
+    effect = moods.do("update t set m = 'a'")
+    with pytest.raises(psycopg.errors.DependentObjectsStillExist, match="rows that takeback keeps"):
+        moods.run("drop type mood cascade")
+
+    moods.undo(effect)
+    assert world(moods) == before
+
+
+def test_finding_8_a_type_can_be_dropped_when_no_row_of_it_is_kept(moods):
+    moods.run("drop type mood cascade")
+    moods.protect()
+
+    effect = moods.do("delete from t where id = 1")
+    moods.undo(effect)
+
+    assert world(moods) == {"public.t": ['{"id": 1}', '{"id": 2}']}
+
+
+# -- 23: what leaves the transaction, or the database
+
+
+@pytest.fixture
+def counting(bench: PgBench) -> PgBench:
+    bench.run(
+        "create table s (id serial primary key)",
+        "insert into s select from generate_series(1, 5)",
+        "create function hidden() returns bigint language sql as $$ select setval('s_id_seq', 1) $$",
+    )
+    bench.protect()
+    return bench
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select setval('s_id_seq', 1, false)",
+        "select pg_catalog.SETVAL('s_id_seq', 1)",
+        "do $$ begin perform setval('s_id_seq', 1); end $$",
+        "insert into s select setval('s_id_seq', 1) where false",
+        "select hidden()",
+        "alter sequence s_id_seq restart",
+        "alter table s alter column id restart",
+        "create role takeback_test_nobody",
+        "do $$ begin create role takeback_test_nobody; end $$",
+        "alter system set work_mem = '5MB'",
+        "create database takeback_test_other",
+    ],
+)
+def test_finding_23_a_statement_without_a_way_back_is_refused(counting, statement):
+    with pytest.raises(TakebackError) as refused:
+        counting.do(statement)
+    assert refused.value.hint
+
+    counting.run("insert into s default values")  # the number is free
+    assert counting.rows("select count(*) from pg_roles where rolname = 'takeback_test_nobody'") == [(0,)]
+
+
+def test_finding_23_a_text_that_only_mentions_setval_is_not_refused(counting):
+    with counting.session() as session:
+        assert session.read("select 'setval(' || id from s where id = 1", None).rows == (("setval(1",),)
+    assert counting.do(
+        "create function other() returns bigint language sql as $$ select setval('s_id_seq', 9) $$"
+    )
+
+
+def test_finding_23_a_program_cannot_restart_a_sequence(counting):
+    with program(counting) as connection:
+        with pytest.raises(
+            psycopg.errors.FeatureNotSupported, match=r"sets the sequence public\.s_id_seq back"
+        ):
+            connection.execute("alter sequence s_id_seq restart")
+        connection.execute("alter sequence s_id_seq cache 5")
+
+    counting.run("insert into s default values")
+
+
+def test_finding_23_a_sequence_that_a_program_set_back_is_told_and_goes_on_after_the_undo(counting):
+    with program(counting) as connection:
+        connection.execute("select setval('s_id_seq', 1, false)")
+
+    assert counting.effect.receipt["schema"] == ["sequence public.s_id_seq was set back (it had reached 5)"]
+    counting.undo(counting.effect)
+    counting.run("insert into s default values")
+    assert counting.rows("select max(id) from s") == [(6,)]
+
+
+def test_finding_23_roles_and_databases_that_came_while_a_program_ran_are_told(users):
+    name = f"takeback_test_{users.database.url.rpartition('/')[2]}"
+    with program(users) as connection:
+        connection.execute(f"create role {name}")
+        connection.execute("delete from users where id = 1")
+    users.run(f"drop role {name}")
+
+    assert users.effect.receipt["notes"] == [
+        f"The role {name} was created while the program ran. takeback cannot take that back."
+    ]
+
+
+# -- a database that an older takeback protected
+
+
+def test_a_database_that_an_older_version_protected_must_be_protected_again(users):
+    effect = users.do("delete from users where id = 1")
+    users.run(
+        "drop function takeback.version()",
+        "drop event trigger if exists takeback_ddl_drop",
+        "drop function takeback.schema_drops()",
+        "alter table takeback.op drop column witness",
+    )
+    with pytest.raises(NoRemedy, match="older takeback"):
+        users.do("delete from users where id = 2")
+    assert any("older takeback" in one for one in users.adapter().cover(users.database).says)
+    users.undo(effect)
+
+    users.protect()
+
+    assert not any("older takeback" in one for one in users.adapter().cover(users.database).says)
+    with program(users) as connection:
+        connection.execute("delete from users where id = 2")
+    users.undo(users.effect)
+    assert users.world() == {"public.users": ["(1,Ann,30)", "(2,Bob,40)", "(3,Cy,50)"]}
+    assert users.rows("select count(*) from pg_event_trigger where evtname like 'takeback_%'") == [(3,)]

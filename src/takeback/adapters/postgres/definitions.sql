@@ -16,9 +16,12 @@ create function takeback.options(given text[]) returns jsonb
 language sql immutable set search_path = pg_catalog, pg_temp
 as $$ select jsonb_agg(o order by o) from unnest(given) o where not starts_with(o, 'pg_') $$;
 
+-- In PL/pgSQL, so that a session plans this only once; compiling it would take longer than running it.
 create function takeback.objects() returns table (kind text, oid bigint, part int, doc jsonb)
-language sql stable security definer set search_path = pg_catalog, pg_temp
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off
 as $$
+#variable_conflict use_column
+begin return query
 with ns as materialized (
   select n.oid, n.nspname, n.nspowner, n.nspacl from pg_namespace n
   where n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast', 'takeback')
@@ -145,8 +148,8 @@ union all
 select 'statistics', s.oid::int8, 0, jsonb_strip_nulls(jsonb_build_object(
   '_relation', s.stxrelid::int8, 'schema', ns.nspname, 'name', s.stxname, 'definition', pg_get_statisticsobjdef(s.oid),
   'owner', pg_get_userbyid(s.stxowner), 'comment', obj_description(s.oid, 'pg_statistic_ext')))
-from pg_statistic_ext s join ns on ns.oid = s.stxnamespace
-$$;
+from pg_statistic_ext s join ns on ns.oid = s.stxnamespace;
+end $$;
 
 -- The same without what is not compared.
 create function takeback.core(doc jsonb) returns jsonb
