@@ -1,5 +1,7 @@
 """Defects of PostgreSQL that were found by trying to break it, by their numbers; each failed before it was mended."""
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -7,9 +9,12 @@ import psycopg
 import pytest
 
 from takeback.errors import NoRemedy, TakebackError
+from tests.e2e.conftest import CommandLine
 from tests.sql.engines import intended
 from tests.sql.pg_bench import PgBench
-from tests.sql.test_postgres_schema import definitions, world
+from tests.sql.test_postgres_schema import definitions
+from tests.sql.test_postgres_schema import world as rows_of
+from tests.world import World
 
 
 @contextmanager
@@ -17,7 +22,9 @@ def program(bench: PgBench, **options: str) -> "Iterator[psycopg.Connection]":
     """A program's own session. `bench.effect` is what it did, when it has ended."""
     adapter = bench.adapter()
     effect = intended(adapter, bench.database, "a program")
-    given = {"options": adapter.enter(effect)["PGOPTIONS"]} | options
+    bench.told = []
+    variables = adapter.enter(effect, lambda sentence, hint: bench.told.append(sentence))
+    given = {"options": variables["PGOPTIONS"], "application_name": variables["PGAPPNAME"]} | options
     with psycopg.connect(bench.url, autocommit=True, **given) as connection:
         yield connection
     bench.effect = effect._replace(receipt=adapter.leave(effect))
@@ -40,14 +47,14 @@ def claims(bench: PgBench, name: str) -> None:
 
 def test_finding_38_an_option_that_the_server_keeps_for_itself_is_not_compared(users):
     claims(users, "pg_attver")
-    before = world(users), definitions(users)
+    before = rows_of(users), definitions(users)
 
     effect = users.do(
         "alter table users alter column age type text", "alter table users add column note text"
     )
     users.undo(effect)
 
-    assert (world(users), definitions(users)) == before
+    assert (rows_of(users), definitions(users)) == before
     assert effect.receipt["schema"] == [
         "column public.users.age was changed (type)",
         "column public.users.note was created",
@@ -55,14 +62,14 @@ def test_finding_38_an_option_that_the_server_keeps_for_itself_is_not_compared(u
 
 
 def test_finding_38_advice_that_differs_is_named_and_the_way_back_stays(users):
-    before = world(users)
+    before = rows_of(users)
     effect = users.do("alter table users alter column age type text")
     users.run("alter table users alter column age set (n_distinct = 3)")
     claims(users, "future")
 
     undo = users.undo(effect)
 
-    assert world(users) == before
+    assert rows_of(users) == before
     differs = [one for one in undo.receipt["schema"] if "differs from before" in one]
     assert len(differs) == 1 and differs[0].startswith(
         "column public.users.age differs from before (options: "
@@ -81,20 +88,20 @@ _REBUILT = (
 
 
 def test_finding_7_a_table_that_was_rebuilt_in_one_transaction_comes_back(users):
-    before = world(users), definitions(users)
+    before = rows_of(users), definitions(users)
     effect = users.do(*_REBUILT)
-    after = world(users), definitions(users)
+    after = rows_of(users), definitions(users)
 
     undo = users.undo(effect)
-    assert (world(users), definitions(users)) == before
+    assert (rows_of(users), definitions(users)) == before
     redo = users.undo(undo)
-    assert (world(users), definitions(users)) == after
+    assert (rows_of(users), definitions(users)) == after
     users.undo(redo)
-    assert (world(users), definitions(users)) == before
+    assert (rows_of(users), definitions(users)) == before
 
 
 def test_finding_7_a_table_that_a_program_rebuilt_comes_back(users):
-    before = world(users), definitions(users)
+    before = rows_of(users), definitions(users)
     with program(users) as connection, connection.transaction():
         for statement in _REBUILT:
             connection.execute(statement)
@@ -102,12 +109,12 @@ def test_finding_7_a_table_that_a_program_rebuilt_comes_back(users):
 
     users.undo(users.effect)
 
-    assert (world(users), definitions(users)) == before
+    assert (rows_of(users), definitions(users)) == before
 
 
 def test_finding_7_changes_that_have_no_way_back_together_are_refused_before(users):
     users.run("create table other (id int primary key)")
-    before = world(users), definitions(users)
+    before = rows_of(users), definitions(users)
 
     with pytest.raises(NoRemedy, match="Together these statements cannot be taken back"):
         users.do(
@@ -117,7 +124,7 @@ def test_finding_7_changes_that_have_no_way_back_together_are_refused_before(use
             "alter table n rename to users",
         )
 
-    assert (world(users), definitions(users)) == before
+    assert (rows_of(users), definitions(users)) == before
 
 
 # -- 5: large objects
@@ -144,6 +151,7 @@ def objects(users: PgBench) -> PgBench:
         "create table large (id int primary key, lo oid)",
         "insert into large values (1, lo_from_bytea(0, 'precious'))",
     )
+    users.run("select pg_stat_force_next_flush()")
     users.protect()
     return users
 
@@ -167,13 +175,47 @@ def test_finding_5_a_statement_that_only_reads_still_only_reads(objects):
         assert session.read("select count(*) from users where id > %s", [1]).rows == ((2,),)
 
 
+@pytest.mark.parametrize(
+    "statement", [*_WRITES, "create role takeback_test_nobody", "create database takeback_test_no"]
+)
+def test_finding_5_a_program_is_stopped_before_it_writes_what_no_trigger_sees(objects, statement):
+    before = large(objects)
+    with program(objects) as connection:
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            connection.execute(statement)
+        connection.execute("delete from users where id = 1")
+
+    assert large(objects) == before
+    (told,) = objects.told
+    assert told.startswith("The program tried to change ") and told.endswith(
+        "no way back, so it was stopped."
+    )
+    assert "notes" not in objects.effect.receipt
+    assert objects.rows("select count(*) from pg_roles where rolname = 'takeback_test_nobody'") == [(0,)]
+
+
+def test_finding_5_others_write_large_objects_while_a_program_runs(objects):
+    with program(objects) as connection:
+        objects.run("select lo_put(lo, 0, 'PRECIOUS') from large", "create role takeback_test_other")
+        connection.execute("delete from users where id = 1")
+    objects.run("drop role takeback_test_other")
+
+    assert objects.told == []
+    assert (
+        "The role takeback_test_other was created while the program ran."
+        in objects.effect.receipt["notes"][0]
+    )
+    objects.undo(objects.effect)
+    assert large(objects)[0][1] == "PRECIOUS"
+
+
 def test_finding_5_large_objects_that_are_written_while_a_program_runs_are_told(users):
-    with program(users) as connection:
+    with program(users, application_name="of its own") as connection:
         connection.execute("select lo_create(0)")
         connection.execute("delete from users where id = 1")
 
     (note,) = users.effect.receipt["notes"]
-    assert note.startswith("Large objects were written while the program ran.")
+    assert note.startswith("Large objects were written while the program ran, or just before.")
 
 
 # -- 6: sessions that are not recognised
@@ -232,6 +274,62 @@ def test_finding_6_takeback_inside_a_program_is_not_taken_for_it(users, monkeypa
     assert users.world() == {"public.users": ["(1,Ann,30)", "(2,Bob,40)", "(3,Cy,50)"]}
 
 
+_ANSWERS = {
+    "options of its own": (
+        "import os, psycopg; c = psycopg.connect(os.environ['APP_DB'], options='-c statement_timeout=9000', "
+        "autocommit=True); c.execute('delete from users where id = 1'); raise SystemExit(1)"
+    ),
+    "a cleared environment": (
+        "import os, psycopg; os.environ.clear(); c = psycopg.connect({url!r}, autocommit=True); "
+        "c.execute('delete from users where id = 1'); c.close(); raise SystemExit(1)"
+    ),
+}
+
+
+@pytest.fixture
+def takeback(world: World) -> CommandLine:
+    return CommandLine(os.fspath(world.root))
+
+
+@pytest.mark.parametrize("how", _ANSWERS)
+def test_finding_6_the_command_line_says_only_what_was_seen(users, takeback, how):
+    script = _ANSWERS[how].format(url=users.url) if "cleared" in how else _ANSWERS[how]
+    said = takeback("run", "--sql", "env:APP_DB", "--", sys.executable, "-c", script, APP_DB=users.url)
+
+    rows = len(users.rows("select from users"))
+    assert said.code == 1 and "so no file was changed" in said.err and "nothing was changed" not in said.err
+    if how == "options of its own":
+        assert ": taken back: public.users: 1 deleted\n" in said.err and rows == 3
+    else:
+        assert "taken back" not in said.err and rows == 2
+        assert ": no change of it was seen.\n" in said.err
+        assert "other sessions wrote to protected tables (public.users: 1 row)" in said.err
+        assert "hint: takeback recognises a program by PGOPTIONS, by PGAPPNAME" in said.err
+
+
+def test_finding_r3_a_row_that_was_changed_hides_no_table_that_was_dropped(users, takeback):
+    users.run("create table old (id int)")
+    users.protect()
+    script = (
+        "import os, psycopg; c = psycopg.connect(os.environ['APP_DB'], autocommit=True); "
+        "c.execute('update users set age = 1 where id = 1'); c.execute('drop table old')"
+    )
+    said = takeback("run", "--sql", "env:APP_DB", "--", sys.executable, "-c", script, APP_DB=users.url)
+
+    assert said.code == 0
+    assert ": table public.old was dropped; public.users: 1 updated: " in said.err
+
+
+def test_finding_r3_a_conflict_names_the_columns_that_others_changed_and_no_other(users):
+    effect = users.do("update users set age = 31, name = 'Anna' where id = 1")
+    users.run("update users set name = 'ANN' where id = 1")
+
+    (outcome,) = users.outcomes(effect)
+
+    assert "name: expected 'Anna', is 'ANN', undo would put back 'Ann'" in outcome.detail
+    assert "age" not in outcome.detail
+
+
 # -- 8: types that takeback's own tables are of
 
 
@@ -248,7 +346,7 @@ def moods(bench: PgBench) -> PgBench:
 
 
 def test_finding_8_a_program_cannot_drop_a_type_with_the_rows_that_are_saved_of_it(moods):
-    before = world(moods), definitions(moods)
+    before = rows_of(moods), definitions(moods)
     with program(moods) as connection:
         with pytest.raises(psycopg.errors.DependentObjectsStillExist, match="rows that takeback keeps"):
             connection.execute("drop type mood cascade")
@@ -256,17 +354,17 @@ def test_finding_8_a_program_cannot_drop_a_type_with_the_rows_that_are_saved_of_
 
     moods.undo(moods.effect)
 
-    assert (world(moods), definitions(moods)) == before
+    assert (rows_of(moods), definitions(moods)) == before
 
 
 def test_finding_8_a_person_cannot_drop_a_type_with_images_of_earlier_effects(moods):
-    before = world(moods)
+    before = rows_of(moods)
     effect = moods.do("update t set m = 'a'")
     with pytest.raises(psycopg.errors.DependentObjectsStillExist, match="rows that takeback keeps"):
         moods.run("drop type mood cascade")
 
     moods.undo(effect)
-    assert world(moods) == before
+    assert rows_of(moods) == before
 
 
 def test_finding_8_a_type_can_be_dropped_when_no_row_of_it_is_kept(moods):
@@ -276,7 +374,7 @@ def test_finding_8_a_type_can_be_dropped_when_no_row_of_it_is_kept(moods):
     effect = moods.do("delete from t where id = 1")
     moods.undo(effect)
 
-    assert world(moods) == {"public.t": ['{"id": 1}', '{"id": 2}']}
+    assert rows_of(moods) == {"public.t": ['{"id": 1}', '{"id": 2}']}
 
 
 # -- 23: what leaves the transaction, or the database
@@ -349,7 +447,7 @@ def test_finding_23_a_sequence_that_a_program_set_back_is_told_and_goes_on_after
 
 def test_finding_23_roles_and_databases_that_came_while_a_program_ran_are_told(users):
     name = f"takeback_test_{users.database.url.rpartition('/')[2]}"
-    with program(users) as connection:
+    with program(users, application_name="of its own") as connection:
         connection.execute(f"create role {name}")
         connection.execute("delete from users where id = 1")
     users.run(f"drop role {name}")

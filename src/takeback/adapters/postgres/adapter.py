@@ -223,10 +223,9 @@ class PostgresAdapter:
         with understood(), self._links.to(database) as connection:
             found = enter(connection, effect, database, url, os.environ.get("PGOPTIONS", ""))
             self._tells[effect.id] = tell
-            if not sees_schema(connection):
-                guard = Guard(url, effect.id, tell)
-                guard.start()
-                self._guards[effect.id] = guard
+            guard = Guard(url, effect.id, found["PGAPPNAME"], tell)
+            guard.start(tables=not sees_schema(connection))
+            self._guards[effect.id] = guard
         return found
 
     def leave(self, effect: Effect) -> dict[str, Any] | None:

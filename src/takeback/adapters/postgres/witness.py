@@ -56,8 +56,8 @@ def notes(connection: "Connection", op: int) -> list[str]:
     ]
     if before and before["large objects"] != now["large objects"]:
         found.append(
-            "Large objects were written while the program ran. takeback does not capture them, so an undo leaves them "
-            "as they are."
+            "Large objects were written while the program ran, or just before. takeback does not capture them, so an "
+            "undo leaves them as they are."
         )
     return [sentence for sentence in found if sentence]
 

@@ -23,7 +23,7 @@ _AT_ONCE = (
     "What it does in a database is done at once; `takeback undo` takes it back. Single statements can be held, with "
     "`takeback sql exec --review`."
 )
-_SENTENCES = 6  # about the schema, at most
+_SENTENCES = 20  # about the schema, at most
 _DIRECT = _ROWS + "files: not at all, for {}"
 
 
@@ -203,10 +203,10 @@ def say_effects(tb: "Takeback", ended: Ended) -> None:
 
 
 def _in_words(effect: Effect) -> str:
-    """The schema first, and of that what is dropped: rows that were changed must not hide it."""
+    """The schema first: rows that were changed must not hide a table that was dropped."""
     from takeback.audit.rows import counts_of
 
-    schema: list[str] = sorted(effect.receipt.get("schema", []), key=lambda one: not one.endswith("dropped"))
+    schema: list[str] = effect.receipt.get("schema", [])
     more = [f"{len(schema) - _SENTENCES} more changes of the schema"] if len(schema) > _SENTENCES else []
     counts = [f"{table}: {words}" for table, words in counts_of(effect)]
     return "; ".join([*schema[:_SENTENCES], *more, *counts]) or "changed"
