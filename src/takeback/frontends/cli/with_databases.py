@@ -84,9 +84,7 @@ def carried_out(asked: Asked, tb: "Takeback", run: "Run", argv: list[str], limit
     failed = (outcome.exit_code and asked.options.on_failure == "undo") or outcome.conflicts
     left = _taken_back(run, seen.effects) if failed else tuple(seen.effects)
     gone = tuple(one for one in seen.effects if one not in left)
-    named = dict.fromkeys(resource_of(tb.parts.named(one)) for one in addresses)
-    changed = {one.change.resource for one in seen.effects}
-    return Ended(outcome, left, gone, tuple(one for one in named if one not in changed))
+    return Ended(outcome, left, gone, tuple(seen.unchanged))
 
 
 def _warn_of_held(tb: "Takeback", addresses: list[str]) -> None:
