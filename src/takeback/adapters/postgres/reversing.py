@@ -70,6 +70,8 @@ def as_planned(
     run(connection, "commit" if seen.plain else "rollback")
     if seen.to_do:
         return (TargetOutcome(whole, Outcome.UNDONE, _rows(seen.to_do)), *found)
+    if op.counters and not found and not op.logs:
+        return (TargetOutcome(whole, Outcome.UNDONE, "sequences that were set back go on"),)
     return tuple(found) or (TargetOutcome(whole, Outcome.ALREADY, "every row is as it was before"),)
 
 
