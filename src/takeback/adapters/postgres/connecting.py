@@ -73,6 +73,8 @@ def connect(url: str, waiting: Waiting = USUAL, first: str = "") -> "Connection"
         raise Refused(
             f"This is PostgreSQL {version}; takeback needs 14 or newer.", hint="Nothing was changed."
         )
+    if (connection.info.parameter_status("application_name") or "").endswith(f".{APPLICATION}"):
+        first = f"set application_name = '{APPLICATION}'; {first}"  # inherited from a program that we run in
     connection.execute(f"set standard_conforming_strings = on; {first}".encode())
     connection.lookout = Lookout(waiting, another)
     read_all_times(connection)

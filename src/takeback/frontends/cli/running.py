@@ -141,11 +141,11 @@ def _with_databases(asked: Asked, argv: list[str], limit: float) -> int:
     refuse_unknown(options.sql)
     with opened(asked) as tb:
         with tb.run(options.name or shown(tuple(argv)) or "command", agent_of(asked)) as run:
-            outcome, effects = carried_out(asked, tb, run, argv, limit)
-        asked.made.extend(effect.id for effect in effects)
+            ended = carried_out(asked, tb, run, argv, limit)
+        asked.made.extend(effect.id for effect in ended.effects)
         if not (asked.screen.json or asked.screen.quiet):
-            say_effects(tb, effects, outcome)
-        return _told(asked, tb, outcome, tuple(tb.effect(effect.id) for effect in effects))
+            say_effects(tb, ended)
+        return _told(asked, tb, ended.outcome, tuple(tb.effect(effect.id) for effect in ended.effects))
 
 
 def _here() -> str:
