@@ -129,11 +129,11 @@ def _plan_log(desk: GitDesk, resource: str, spot: Spot) -> None:
     if before is None or after is None:
         return
     found = without_lines(before, after, now)
-    if desk.outcome(resource) is Outcome.UNDONE:
+    if desk.is_plain(resource):
         if lost := desk.missing(oid for line in found.lines for oid in oids_in(line)):
             desk.refuse(resource, lost)
         return
-    if desk.outcome(resource) is not Outcome.CONFLICT or found.content is None:
+    if desk.outcome(resource) not in (Outcome.CONFLICT, Outcome.UNDONE) or found.content is None:
         return
     if found.content == now:
         desk.stay(resource, "its lines are no longer there")
