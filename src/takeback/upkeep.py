@@ -16,6 +16,7 @@ from takeback.storage import texts
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, open_store
+from takeback.model.finding import Finding
 
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class Verified(NamedTuple):
     """What `verify` found; sound if there is nothing in it."""
 
-    findings: tuple[str, ...]
+    findings: tuple[Finding, ...]
     records: int
     blobs: int
 
@@ -88,14 +89,16 @@ class Upkeep(ABC):
         blobs = sum(1 for _ in self.store.blobs.info())
         return Verified(tuple(findings), self.store.journal.tally()["records"], blobs)
 
-    def _missing_blobs(self) -> Iterator[str]:
+    def _missing_blobs(self) -> Iterator[Finding]:
         for effect in self.store.journal.effects(Query(states=(State.DONE, State.UNDONE, State.INTENDED))):
             for digest in effect.remedy.blobs if effect.remedy and not effect.forgotten else ():
                 if not self.store.blobs.has(digest):
-                    yield f"Effect {short(effect.id)} cannot be undone: blob {digest[:12]} is missing."
+                    text = f"Effect {short(effect.id)} cannot be undone: blob {digest[:12]} is missing."
+                    yield Finding(text, blob=digest, effect=effect.id)
         for digest in texts.needed(self.store.journal):
             if not self.store.blobs.has(digest):
-                yield f"The state of a checkpoint, or what a run remembered, is missing: blob {digest[:12]}."
+                text = f"The state of a checkpoint, or what a run remembered, is missing: blob {digest[:12]}."
+                yield Finding(text, blob=digest)
 
     def forget(
         self,

@@ -12,9 +12,10 @@ from takeback.model.point import Point, box_of, point_from_json
 from takeback.model.resource import file_resource
 from takeback.storage.layers import Layers
 from takeback.storage.protocols import Blobs
+from takeback.model.finding import Finding
 
 
-def lost_layers(layers: Layers) -> Iterator[str]:
+def lost_layers(layers: Layers) -> Iterator[Finding]:
     """What is wrong, one sentence each."""
     for box in layers.boxes():
         try:
@@ -22,7 +23,7 @@ def lost_layers(layers: Layers) -> Iterator[str]:
         except TakebackError:
             whole = False
         if not whole:
-            yield f"Box {short(box)} has lost layers of the point where it stands."
+            yield Finding(f"Box {short(box)} has lost layers of the point where it stands.")
 
 
 def point_words(state: State) -> str:

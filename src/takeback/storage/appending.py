@@ -1,6 +1,5 @@
 """Appending to the journal in SQLite: each record, and what it does to the tables made from records."""
 
-import json
 import sqlite3
 from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from takeback.model.life import (
 from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
 from takeback.model.resource import display, without_fragment
 from takeback.model.run import OF_RUNS, Lease, OnDeath, RunInfo, RunState, run_after
-from takeback.storage.bodies import shortened, whole
+from takeback.storage.bodies import parsed, shortened
 from takeback.storage.database import Row
 from takeback.storage.leases import refuse_unheld_opening
 
@@ -252,7 +251,7 @@ def _body(connection: sqlite3.Connection, seq: int) -> dict[str, Any]:
     """Of a record; empty if it is damaged."""
     row = connection.execute("SELECT body FROM records WHERE seq = ?", (seq,)).fetchone()
     try:
-        return json.loads(whole(row[0]))
+        return parsed(row[0])
     except (TypeError, ValueError):
         return {}
 
@@ -313,7 +312,7 @@ def run_key_reused(key: str) -> KeyReused:
 def _has_signal(connection: sqlite3.Connection, record: Record, name: str, read: int) -> bool:
     sql = "SELECT body FROM records WHERE kind = 'signal' AND effect = '' AND run = ? AND seq > ? AND seq < ?"
     bodies = connection.execute(sql, (record.run, read, record.seq)).fetchall()
-    return any(json.loads(whole(body))["name"] == name for (body,) in bodies)
+    return any(parsed(body)["name"] == name for (body,) in bodies)
 
 
 def changing(life: Life) -> Row:

@@ -10,16 +10,17 @@ from takeback.storage.blob_rows import LOST, Stored, is_recipe
 from takeback.storage.codec import SEGMENT, Undecodable, names_in
 from takeback.storage.packs import EntryDamaged
 from takeback.storage.tables import Shelf, Tables
+from takeback.model.finding import Finding
 
 
-def check_blobs(database: Tables, packs: Shelf, reader: BlobReader, read_data: bool) -> Iterator[str]:
+def check_blobs(database: Tables, packs: Shelf, reader: BlobReader, read_data: bool) -> Iterator[Finding]:
     """Holds the lock for one blob at a time. With `read_data` every byte is read, decoded and hashed."""
     after = 0
     while True:
         try:
             found = rows.page(database.read, after)
         except Corrupt as error:
-            yield f"The list of blobs cannot be read: {error}"
+            yield Finding(f"The list of blobs cannot be read: {error}", unreadable=True)
             return
         if not found:
             return
@@ -38,7 +39,7 @@ def check_blobs(database: Tables, packs: Shelf, reader: BlobReader, read_data: b
 
 def _problems(
     database: Tables, packs: Shelf, reader: BlobReader, stored: Stored, read_data: bool
-) -> Iterator[str]:
+) -> Iterator[Finding]:
     try:
         if stored.base == LOST:
             raise damaged(stored.digest, BASE_GONE)
@@ -49,13 +50,15 @@ def _problems(
         else:
             _look(packs, stored)
     except (Corrupt, ResourceUnreachable) as error:
-        yield str(error)
+        yield Finding(str(error), blob=stored.digest.hex())
     try:
         for ref in rows.refs_of(database.read, stored.digest):
             if rows.find_id(database.read, ref) is None:
-                yield f"Blob {stored.digest.hex()} refers to blob {ref.hex()}, which is not in the store."
+                text = f"Blob {stored.digest.hex()} refers to blob {ref.hex()}, which is not in the store."
+                yield Finding(text, blob=stored.digest.hex())
     except Undecodable:
-        yield f"Blob {stored.digest.hex()} has a damaged list of the blobs it refers to."
+        text = f"Blob {stored.digest.hex()} has a damaged list of the blobs it refers to."
+        yield Finding(text, blob=stored.digest.hex())
 
 
 def _look(packs: Shelf, stored: Stored) -> None:

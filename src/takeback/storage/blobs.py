@@ -19,6 +19,7 @@ from takeback.storage.database import Database
 from takeback.storage.packs import HEADER, Packs
 from takeback.storage.protocols import BlobInfo
 from takeback.storage.tables import Shelf, Tables
+from takeback.model.finding import Finding
 
 DEEPEST = 64  # bases below one blob
 CHAIN_BYTES = 2 << 20  # bytes to decode before a blob is found, so long ones stand on few bases
@@ -296,7 +297,7 @@ class StoredBlobs:
         further = (found for name in below if name not in counted and (found := self._find(name)))
         return _stored(stored) + sum(self._weight(one, counted) for one in further)
 
-    def check(self, read_data: bool) -> Iterator[str]:
+    def check(self, read_data: bool) -> Iterator[Finding]:
         with self._lock:
             self._reader.forget()
             self._ahead.forget()

@@ -23,6 +23,7 @@ from takeback.model.resource import display, overlaps, without_fragment
 from takeback.model.run import OF_RUNS, UNFINISHED, Lease, OnDeath, Owner, RunInfo, RunState, run_after
 from takeback.storage.leases import Alive, held, may_take, refuse_unheld, refuse_unheld_opening
 from takeback.storage.protocols import Query
+from takeback.model.finding import Finding
 
 
 class MemoryLeases:
@@ -230,7 +231,7 @@ class MemoryJournal:
                 counts[name] = counts.get(name, 0) + 1
         return counts
 
-    def check(self) -> Iterator[str]:
+    def check(self) -> Iterator[Finding]:
         previous = GENESIS
         for record in self._records:
             body = canonical(record.body)

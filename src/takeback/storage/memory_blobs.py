@@ -9,6 +9,7 @@ from takeback.model.naming import name_of
 from takeback.storage.blob_reader import damaged, missing
 from takeback.storage.codec import cut
 from takeback.storage.protocols import BlobInfo
+from takeback.model.finding import Finding
 
 
 class Kept(NamedTuple):
@@ -68,7 +69,7 @@ class MemoryBlobs:
             found = [BlobInfo(one, len(self.kept[one].content), len(self.kept[one].content)) for one in names]
         yield from found
 
-    def check(self, read_data: bool) -> Iterator[str]:
+    def check(self, read_data: bool) -> Iterator[Finding]:
         with self._lock:
             kept = dict(self.kept)
         for digest, one in kept.items():

@@ -1,6 +1,5 @@
 """The journal in SQLite: records, and projections kept in the same transaction."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -12,7 +11,7 @@ from takeback.model.life import OF_EFFECTS, told
 from takeback.model.record import GENESIS, Draft, Kind, Record, chained
 from takeback.model.run import Lease, RunInfo
 from takeback.storage.appending import EFFECTS_OF_RUN, IN_FLIGHT, RECORD, RUN, to_life, to_run
-from takeback.storage.bodies import whole
+from takeback.storage.bodies import parsed, whole
 from takeback.storage.database import Database, Row
 from takeback.storage.effects_sql import DAMAGED, count_effects, select_effects
 from takeback.storage.effects_sql import IN_FLIGHT as IN_FLIGHT_EFFECTS
@@ -20,6 +19,7 @@ from takeback.storage.leases import refuse_unheld
 from takeback.storage.protocols import Query
 from takeback.storage.tables import Reading
 from takeback.storage.unlisted import HEAD, Unlisted
+from takeback.model.finding import Finding
 
 # The first record, the one that tells what it is and the newest outcome are pointed to; the others are few.
 _OF_EFFECT = (
@@ -149,7 +149,7 @@ class SqliteJournal(SqlJournal):
             at = self._now()
             return tuple(self._unlisted.append(connection, lease, draft, at) for draft in drafts)
 
-    def check(self) -> Iterator[str]:
+    def check(self) -> Iterator[Finding]:
         from takeback.storage.check_sqlite import check_journal
 
         with suppress(TakebackError):  # whatever keeps it from being listed is among the findings
@@ -188,7 +188,7 @@ class SqliteJournal(SqlJournal):
 def to_record(row: Row) -> Record:
     seq, kind, run, effect, at, body, hash = row
     try:
-        return Record(seq, Kind(kind), run, effect, at, json.loads(whole(body)), hash)
+        return Record(seq, Kind(kind), run, effect, at, parsed(body), hash)
     except ValueError as error:
         raise RecordInvalid(
             f"Record {seq} cannot be read: {error}.", hint="Run `takeback verify`."

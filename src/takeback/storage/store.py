@@ -357,7 +357,7 @@ def _settings(path: str) -> Settings:
             raise Misuse(f"{name} is not a file.", hint="Remove it to use the defaults.")
         with disk.reachable(name, "read"), open(handle, encoding="utf-8", closefd=False) as file:
             return settings_from(json.load(file), name)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Misuse(
             f"{name} is not JSON: {error}.", hint="Correct it, or remove it to use the defaults."
         ) from error

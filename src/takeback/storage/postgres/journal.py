@@ -19,6 +19,7 @@ from takeback.storage.postgres.facts import facts_of
 from takeback.storage.postgres.plain import Plain
 from takeback.storage.postgres.speaking import Statement, bytes_of, flag, jsonb, number, texts
 from takeback.storage.sqlite import SqlJournal
+from takeback.model.finding import Finding
 
 _APPEND = Statement(
     "takeback_append",
@@ -138,14 +139,14 @@ class PostgresJournal(SqlJournal):
     def resolve(self, prefix: str) -> tuple[str, ...]:
         return () if "\0" in prefix else super().resolve(prefix)
 
-    def check(self) -> Iterator[str]:
+    def check(self) -> Iterator[Finding]:
         from takeback.storage.check_sqlite import check_records
 
         with suppress(TakebackError):  # whatever keeps it from being listed is among the findings
             self._list()
         waiting = self._postgres.read(_WAITING) if self._postgres.read_only else []
         for finding in check_records(self._postgres):
-            if not any(finding.startswith(f"Effect {effect} ") for (effect,) in waiting):
+            if (finding.effect,) not in waiting:
                 yield finding
 
     def _list(self) -> None:
