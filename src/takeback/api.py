@@ -29,6 +29,7 @@ from takeback.workflows import Workflows
 
 if TYPE_CHECKING:
     from takeback.adapters.database.protocol import RowChange
+    from takeback.adapters.file.adapter import FileAdapter
     from takeback.engine.parts import Parts
     from takeback.engine.recover import Settled
     from takeback.runs.run import Run
@@ -388,16 +389,21 @@ def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float]
     from takeback.adapters.call.processes import Processes
     from takeback.adapters.database.keyring import Keyring
     from takeback.adapters.database.waiting import Waiting
-    from takeback.adapters.file.adapter import FileAdapter
-    from takeback.adapters.file.mounts import names_of
     from takeback.adapters.registry import Registry
     from takeback.engine.parts import Parts
 
     def store_names() -> tuple[str, ...]:
+        from takeback.adapters.file.mounts import names_of
+
         return tuple(file_resource(name) for name in names_of(os.fsencode(os.path.realpath(store.path))))
 
     held = os.path.join(store.path, "held")
-    files = FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
+
+    def files() -> "FileAdapter":
+        from takeback.adapters.file.adapter import FileAdapter
+
+        return FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
+
     keyring = Keyring()
     waiting = Waiting(store.settings.lock_seconds, tell)
     adapters = Registry(
