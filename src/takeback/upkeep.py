@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from takeback.errors import Misuse
 from takeback.model.cover import TRY
 from takeback.model.effect import Effect, State
+from takeback.model.finding import Finding
 from takeback.model.ids import short
 from takeback.runs.dead import something_left
 from takeback.runs.names import id_of, names_of
@@ -16,7 +17,6 @@ from takeback.storage import texts
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, open_store
-from takeback.model.finding import Finding
 
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
@@ -81,6 +81,8 @@ class Upkeep(ABC):
 
         self.store.read_anew()
         findings = list(self.store.journal.check())
+        if lost := self.store.lost():
+            findings.append(Finding(lost))
         findings += self.store.blobs.check(read_data)
         findings += self._missing_blobs()
         findings += lost_layers(self.store.layers())

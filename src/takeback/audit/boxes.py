@@ -7,12 +7,12 @@ from takeback.adapters.box.variables import read_variables
 from takeback.audit.diff import Part, State
 from takeback.errors import TakebackError
 from takeback.model.effect import Effect
+from takeback.model.finding import Finding
 from takeback.model.ids import short
 from takeback.model.point import Point, box_of, point_from_json
 from takeback.model.resource import file_resource
 from takeback.storage.layers import Layers
 from takeback.storage.protocols import Blobs
-from takeback.model.finding import Finding
 
 
 def lost_layers(layers: Layers) -> Iterator[Finding]:

@@ -4,13 +4,13 @@ import os
 from collections.abc import Iterator
 
 from takeback.errors import Corrupt, ResourceUnreachable, TakebackError
+from takeback.model.finding import Finding
 from takeback.storage import blob_rows as rows
 from takeback.storage.blob_reader import BASE_GONE, BlobReader, damaged
 from takeback.storage.blob_rows import LOST, Stored, is_recipe
 from takeback.storage.codec import SEGMENT, Undecodable, names_in
 from takeback.storage.packs import EntryDamaged
 from takeback.storage.tables import Shelf, Tables
-from takeback.model.finding import Finding
 
 
 def check_blobs(database: Tables, packs: Shelf, reader: BlobReader, read_data: bool) -> Iterator[Finding]:

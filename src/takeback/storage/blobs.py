@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from takeback.errors import BlobDamaged, Corrupt, ResourceUnreachable
+from takeback.model.finding import Finding
 from takeback.model.naming import Naming, is_empty, zeros, zeros_name
 from takeback.storage import blob_rows as rows
 from takeback.storage import codec, disk
@@ -19,7 +20,6 @@ from takeback.storage.database import Database
 from takeback.storage.packs import HEADER, Packs
 from takeback.storage.protocols import BlobInfo
 from takeback.storage.tables import Shelf, Tables
-from takeback.model.finding import Finding
 
 DEEPEST = 64  # bases below one blob
 CHAIN_BYTES = 2 << 20  # bytes to decode before a blob is found, so long ones stand on few bases

@@ -8,7 +8,7 @@ from typing import Any
 from takeback.errors import Refused
 
 LONG = 64  # shorter bodies gain nothing
-MOST = 256 << 20  # bytes of a body: nothing longer is written, and nothing longer is inflated
+MOST = 128 << 20  # bytes of a body: nothing longer is written, and nothing longer is inflated
 _SMALL = 4 << 10  # up to this length a small window sees everything, and costs a third of the time
 _BRIEF = 800  # up to this length the first of nine levels finds nearly what the sixth does, in half the time
 

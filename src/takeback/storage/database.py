@@ -13,6 +13,7 @@ from takeback.storage import disk, retiring
 Row = tuple[Any, ...]
 
 BUSY_SECONDS = 10
+SCHEMAS = ("blobs.sql", "journal.sql")  # in this order: the first sets what must be set before any table
 
 
 class Database:
@@ -252,6 +253,11 @@ class Database:
                 hint="Check that it exists and belongs to you, or choose another with --store.",
             )
         return RecordInvalid(f"The journal refused: {error}.", hint="Run `takeback verify`.")
+
+
+def schema(name: str) -> str:
+    with open(os.path.join(os.path.dirname(__file__), "schema", name), encoding="utf-8") as file:
+        return file.read()
 
 
 def _of_index(error: sqlite3.Error) -> bool:

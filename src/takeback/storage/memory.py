@@ -6,6 +6,7 @@ from typing import Any
 
 from takeback.errors import Blocked, KeyReused, LeaseLost, StoreBusy
 from takeback.model.effect import OPEN_STATES, Effect, State
+from takeback.model.finding import Finding
 from takeback.model.ids import short
 from takeback.model.life import (
     BIRTHS,
@@ -23,7 +24,6 @@ from takeback.model.resource import display, overlaps, without_fragment
 from takeback.model.run import OF_RUNS, UNFINISHED, Lease, OnDeath, Owner, RunInfo, RunState, run_after
 from takeback.storage.leases import Alive, held, may_take, refuse_unheld, refuse_unheld_opening
 from takeback.storage.protocols import Query
-from takeback.model.finding import Finding
 
 
 class MemoryLeases:
@@ -237,7 +237,8 @@ class MemoryJournal:
             body = canonical(record.body)
             expected = chained(previous, record.seq, record.at, record.kind, record.run, record.effect, body)
             if expected != record.hash:
-                yield f"Record {record.seq} is not what was written: its hash does not fit."
+                text = f"Record {record.seq} is not what was written: its hash does not fit."
+                yield Finding(text, effect=record.effect, run=record.run)
             previous = record.hash
 
     def _body(self, life: Life) -> dict[str, Any]:

@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from takeback.model.finding import Finding
 from takeback.model.naming import name_of
 from takeback.storage.blob_reader import damaged, missing
 from takeback.storage.codec import cut
 from takeback.storage.protocols import BlobInfo
-from takeback.model.finding import Finding
 
 
 class Kept(NamedTuple):
@@ -74,10 +74,12 @@ class MemoryBlobs:
             kept = dict(self.kept)
         for digest, one in kept.items():
             if read_data and name_of(one.content).hex() != digest:
-                yield str(damaged(bytes.fromhex(digest), "its bytes do not have its hash"))
+                error = damaged(bytes.fromhex(digest), "its bytes do not have its hash")
+                yield Finding(str(error), blob=digest)
             for ref in one.refs:
                 if ref not in kept:
-                    yield f"Blob {digest} refers to blob {ref}, which is not in the store."
+                    text = f"Blob {digest} refers to blob {ref}, which is not in the store."
+                    yield Finding(text, blob=digest)
 
     def sweep(self, live: Callable[[], Iterable[str]], grace: int) -> int:
         with self._lock:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from takeback.model.effect import Effect, State
+from takeback.model.finding import Finding
 from takeback.model.record import Draft, Kind, Record
 from takeback.model.run import Lease, Owner, RunInfo
-from takeback.model.finding import Finding
 
 
 class Query(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any
 
 from takeback.errors import RecordInvalid, StoreFull, TakebackError
 from takeback.model.effect import Effect
+from takeback.model.finding import Finding
 from takeback.model.ids import short
 from takeback.model.life import OF_EFFECTS, told
 from takeback.model.record import GENESIS, Draft, Kind, Record, chained
@@ -19,7 +20,6 @@ from takeback.storage.leases import refuse_unheld
 from takeback.storage.protocols import Query
 from takeback.storage.tables import Reading
 from takeback.storage.unlisted import HEAD, Unlisted
-from takeback.model.finding import Finding
 
 # The first record, the one that tells what it is and the newest outcome are pointed to; the others are few.
 _OF_EFFECT = (

@@ -12,12 +12,12 @@ from takeback.storage.store import exists
 
 
 def _arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("action", choices=("make", "copy", "reopen"))
+    parser.add_argument("action", choices=("make", "copy", "reopen", "trust"))
     parser.add_argument(
         "places",
         nargs="*",
         metavar="PLACE",
-        help="for copy: FROM and TO, for reopen: a store; each a directory or postgresql://…",
+        help="for copy: FROM and TO, for reopen and trust: a store; each a directory or postgresql://…",
     )
     parser.add_argument(
         "--backup", action="store_true", help="of a copy: the first store stays in use, not the copy"
@@ -31,7 +31,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _store(asked: Asked) -> int:
-    return {"make": _make, "copy": _copy, "reopen": _reopen}[asked.options.action](asked)
+    return {"make": _make, "copy": _copy, "reopen": _reopen, "trust": _trust}[asked.options.action](asked)
 
 
 def _make(asked: Asked) -> int:
@@ -85,6 +85,25 @@ def _reopen(asked: Asked) -> int:
     asked.screen.say(
         f"{shown} is in use again ({clean(words)})." if words else f"{shown} was in use all the time."
     )
+    return 0
+
+
+def _trust(asked: Asked) -> int:
+    """The store is one's own, as it is: made on another machine, or restored from a backup."""
+    if len(asked.options.places) > 1:
+        raise Misuse("`store trust` takes one place.", hint="takeback store trust ~/.local/state/takeback")
+    place = asked.options.places[0] if asked.options.places else store_path(asked)
+    if not exists(place):
+        raise Misuse(f"There is no store at {clean(printable(place))}.", hint="Name one that is there.")
+    with takeback.api.open(place, recover=False) as tb:
+        lost = tb.store.lost()
+        tb.store.trust()
+        asked.screen.give({"store": tb.store.name, "lost": lost})
+    asked.screen.say(
+        f"{clean(printable(place))} is trusted: modules that it names are imported for undo and recovery."
+    )
+    if lost:
+        asked.screen.say(f"It stays as it is. {clean(lost)}")
     return 0
 
 

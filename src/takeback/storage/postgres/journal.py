@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from takeback.errors import TakebackError
+from takeback.model.finding import Finding
 from takeback.model.record import Draft, Kind, Record, canonical
 from takeback.model.run import Lease
 from takeback.storage.bodies import deflated
@@ -19,7 +20,6 @@ from takeback.storage.postgres.facts import facts_of
 from takeback.storage.postgres.plain import Plain
 from takeback.storage.postgres.speaking import Statement, bytes_of, flag, jsonb, number, texts
 from takeback.storage.sqlite import SqlJournal
-from takeback.model.finding import Finding
 
 _APPEND = Statement(
     "takeback_append",
