@@ -62,9 +62,9 @@ class TestSqliteJournal(DurableJournalSuite):
         self._behind_its_back(directory, "UPDATE effects SET state = ? WHERE id = ?", (state, effect))
 
     def _behind_its_back(self, directory: Path, sql: str, values: tuple[object, ...]) -> None:
-        with closing(sqlite3.connect(directory / "journal.db", isolation_level=None)) as connection:
-            with unguarded(connection):
-                connection.execute(sql, values)
+        database = sqlite3.connect(directory / "journal.db", isolation_level=None)
+        with closing(database) as connection, unguarded(connection):
+            connection.execute(sql, values)
 
     def test_the_database_itself_refuses_to_change_or_remove_a_record(self, tmp_path: Path) -> None:
         journal, leases = self.make(tmp_path, Clock(), Processes())

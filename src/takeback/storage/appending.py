@@ -2,9 +2,10 @@
 
 import sqlite3
 from collections.abc import Sequence, Set
-from typing import Any, NamedTuple
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeVar
 
-from takeback.errors import Blocked, KeyReused, LeaseLost, StoreBusy
+from takeback.errors import Blocked, KeyReused, LeaseLost, RecordInvalid, StoreBusy
 from takeback.model.effect import OPEN_STATES, State
 from takeback.model.ground import Ground
 from takeback.model.ids import short
@@ -25,6 +26,7 @@ from takeback.storage.bodies import parsed, shortened
 from takeback.storage.database import Row
 from takeback.storage.leases import refuse_unheld_opening
 
+_Word = TypeVar("_Word", bound=StrEnum)
 _LIFE = "own.state, own.seq, own.told, own.ended, own.undoes, own.partial, own.undone_by, own.kept_by, own.forgotten"
 FIND_LIFE = (
     f"SELECT own.id, runs.id, {_LIFE} FROM effects AS own"
@@ -324,7 +326,17 @@ def changing(life: Life) -> Row:
 def to_life(row: Row) -> Life:
     id, run, state, seq, told_at, ended, undoes, partial, undone_by, kept_by, forgotten = row
     return Life(
-        id, run, State(state), seq, told_at, ended, undoes, bool(partial), undone_by, kept_by, bool(forgotten)
+        id,
+        run,
+        _word(State, state, f"Effect {id}"),
+        seq,
+        told_at,
+        ended,
+        undoes,
+        bool(partial),
+        undone_by,
+        kept_by,
+        bool(forgotten),
     )
 
 
@@ -332,4 +344,15 @@ def to_run(row: Row) -> RunInfo:
     """From the columns `RUN`, and how many effects it has if that was asked for."""
     id, name, agent, state, on_death, opened_at, closed_at, *own = row[:12]
     effects = row[12] or 0 if len(row) > 12 else 0
-    return RunInfo(id, name, agent, RunState(state), OnDeath(on_death), opened_at, closed_at, effects, *own)
+    stands, dies = _word(RunState, state, f"Run {id}"), _word(OnDeath, on_death, f"Run {id}")
+    return RunInfo(id, name, agent, stands, dies, opened_at, closed_at, effects, *own)
+
+
+def _word(words: type[_Word], found: str, where: str) -> _Word:
+    try:
+        return words(found)
+    except ValueError:
+        raise RecordInvalid(
+            f"{where} is listed as {found!r}, a word that takeback does not write.",
+            hint="Run `takeback verify`.",
+        ) from None

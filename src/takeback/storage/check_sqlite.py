@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from takeback.errors import TakebackError
+from takeback.errors import RecordInvalid, TakebackError
 from takeback.model.finding import Finding
 from takeback.model.life import BIRTHS, OF_EFFECTS, Life, consequences, touched
 from takeback.model.record import GENESIS, Kind, Record, chained
@@ -188,7 +188,7 @@ def _compare_runs(database: Reading, runs: dict[str, RunInfo]) -> Iterator[Findi
     for row in database.read(f"SELECT {RUN} FROM runs"):
         try:
             listed[row[0]] = to_run(row)
-        except ValueError:
+        except RecordInvalid:
             listed[row[0]] = None  # a word in it that no version of ours writes
     for id in listed.keys() | runs.keys():
         row, told = listed.get(id), runs.get(id)

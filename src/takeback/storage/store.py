@@ -69,7 +69,9 @@ class DiskStore(Store):
         note = self._witness.lost(self._sqlite)
         if note is None:
             return ""
-        return f"The store at {self.path} is not the one it was: it had {note.in_words()}, and that record is not in it."
+        return (
+            f"The store at {self.path} has lost records: it had {note.in_words()}, and that one is not in it."
+        )
 
     def trust(self) -> None:
         self._witness.trust(self._sqlite)

@@ -38,9 +38,9 @@ class Actions:
             if one not in sys.modules and one not in _further() and not self._trusted():
                 raise ActionMissing(
                     f"The action {name} is of the module {one}, which only this store names, and the store was made "
-                    "elsewhere.",
-                    hint="Nothing was imported or called. If the store is yours: `takeback store trust`. Or name the "
-                    f"module yourself: TAKEBACK_ACTIONS={one} takeback …",
+                    "elsewhere. If it is yours: `takeback store trust`.",
+                    hint="Nothing was imported or called. You can also name the module yourself: "
+                    f"TAKEBACK_ACTIONS={one} takeback …",
                 )
             try:
                 loaded = _imported(one, where)
