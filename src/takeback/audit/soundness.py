@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from takeback.errors import RecordInvalid
 from takeback.model.effect import Effect
-from takeback.model.finding import Finding
+from takeback.model.flaw import Flaw
 from takeback.model.run import RunInfo
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store
@@ -18,7 +18,7 @@ class Reach(NamedTuple):
     usable: tuple[RunInfo, ...]
 
 
-def reach(store: Store, findings: Sequence[Finding]) -> Reach:
+def reach(store: Store, findings: Sequence[Flaw]) -> Reach:
     """Raises from the `Corrupt` family when that cannot be told: some page of the journal cannot be read."""
     if any(one.unreadable for one in findings):
         raise RecordInvalid("Some page of the journal cannot be read.", hint="Restore it from a backup.")

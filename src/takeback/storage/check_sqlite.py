@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from takeback.errors import RecordInvalid, TakebackError
-from takeback.model.finding import Finding
+from takeback.model.flaw import Flaw
 from takeback.model.life import BIRTHS, OF_EFFECTS, Life, consequences, touched
 from takeback.model.record import GENESIS, Kind, Record, chained
 from takeback.model.run import OF_RUNS, RunInfo, RunState, run_after
@@ -22,7 +22,7 @@ _SCHEMA = (
 _RECORDS = "SELECT seq, kind, run, effect, at, body, hash FROM records WHERE"
 
 
-def check_journal(database: Database) -> Iterator[Finding]:
+def check_journal(database: Database) -> Iterator[Flaw]:
     """The file, then the chain, then whether the projections say what the records say.
 
     Unreadable pages end one of these and not the others; what is told twice is told once.
@@ -33,39 +33,39 @@ def check_journal(database: Database) -> Iterator[Finding]:
             yield from part(database)
         except TakebackError as error:
             if str(error) not in told:
-                yield Finding(str(error), unreadable=True)
+                yield Flaw(str(error), unreadable=True)
             told.add(str(error))
 
 
-def _check_file(database: Database) -> Iterator[Finding]:
+def _check_file(database: Database) -> Iterator[Flaw]:
     try:
         for (finding,) in database.read("PRAGMA integrity_check(50)"):
             if finding != "ok":
-                yield Finding(f"The database file is damaged: {finding}.")
+                yield Flaw(f"The database file is damaged: {finding}.")
     except TakebackError:
         for (table,) in database.read("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"):
             try:
                 database.read(f'PRAGMA integrity_check("{table}")')
             except TakebackError:
-                yield Finding(
+                yield Flaw(
                     f"The table {table!r} of the journal cannot be read to its end.", unreadable=True
                 )
         raise
 
 
-def _check_schema(database: Database) -> Iterator[Finding]:
+def _check_schema(database: Database) -> Iterator[Flaw]:
     """A trigger, a view or an index that we did not make can change what every statement of ours means."""
     found = {(kind, name): sql for kind, name, sql in database.read(_SCHEMA)}
     ours, current = _our_schema()
     same = database.read("PRAGMA user_version")[0][0] == current
     retired = {("table", "retired")} | {("trigger", sql.split()[2]) for sql in retiring.SQLITE[1:]}
     for kind, name in sorted(found.keys() - ours.keys() - retired):
-        yield Finding(f"The journal has a {kind} {name!r} that takeback did not make.")
+        yield Flaw(f"The journal has a {kind} {name!r} that takeback did not make.")
     for kind, name in sorted(ours.keys() - found.keys()) if same else ():
-        yield Finding(f"The {kind} {name!r} of the journal is missing.")
+        yield Flaw(f"The {kind} {name!r} of the journal is missing.")
     for kind, name in sorted(found.keys() & ours.keys()) if same else ():
         if _plain(found[kind, name]) != _plain(ours[kind, name]):
-            yield Finding(f"The {kind} {name!r} of the journal is not as takeback makes it.")
+            yield Flaw(f"The {kind} {name!r} of the journal is not as takeback makes it.")
 
 
 def _our_schema() -> tuple[dict[tuple[str, str], str], int]:
@@ -87,7 +87,7 @@ def _plain(sql: str) -> str:
     return " ".join(re.sub(r"--[^\n]*", "", sql).replace('"', "").split())
 
 
-def check_records(database: Reading) -> Iterator[Finding]:
+def check_records(database: Reading) -> Iterator[Flaw]:
     lives: dict[str, Life] = {}
     runs: dict[str, RunInfo] = {}
     index = _Index()
@@ -97,15 +97,15 @@ def check_records(database: Reading) -> Iterator[Finding]:
     while rows := _page(database, seq):
         for row in rows:
             if row[0] != seq + 1:
-                yield Finding(f"Records {seq + 1} to {row[0] - 1} are missing.")
+                yield Flaw(f"Records {seq + 1} to {row[0] - 1} are missing.")
             if len(row) == 1:
                 seq, previous = row[0], None
-                yield Finding(f"Record {seq} cannot be read.", unreadable=True)
+                yield Flaw(f"Record {seq} cannot be read.", unreadable=True)
                 continue
             seq, kind, run, effect, _, _, stored = row
             if previous is not None and not _has_its_hash(row, previous):
                 text = f"Record {seq} ({kind} of {effect or run}) is not what was written: its hash does not fit."
-                yield Finding(text, effect=effect, run=run)
+                yield Flaw(text, effect=effect, run=run)
             previous = stored
             try:
                 record = to_record(row)
@@ -119,7 +119,7 @@ def check_records(database: Reading) -> Iterator[Finding]:
                         _keep_all(lives, run)
             except (TakebackError, KeyError, ValueError) as error:
                 text = f"Record {seq} ({kind} of {effect or run}) does not fit: {error}"
-                yield Finding(text, effect=effect, run=run)
+                yield Flaw(text, effect=effect, run=run)
     yield from _compare(database, lives, runs)
     yield from index.compare(database, {life.seq: life for life in lives.values()})
 
@@ -160,7 +160,7 @@ def _keep_all(lives: dict[str, Life], run: str) -> None:
             lives[life.id] = life._replace(kept_by="run")
 
 
-def _compare(database: Reading, lives: dict[str, Life], runs: dict[str, RunInfo]) -> Iterator[Finding]:
+def _compare(database: Reading, lives: dict[str, Life], runs: dict[str, RunInfo]) -> Iterator[Flaw]:
     seen: set[str] = set()
     for id, state, kept_by, forgotten, undone_by in database.read(
         "SELECT id, state, kept_by, forgotten, undone_by FROM effects"
@@ -168,7 +168,7 @@ def _compare(database: Reading, lives: dict[str, Life], runs: dict[str, RunInfo]
         seen.add(id)
         life = lives.get(id)
         if life is None:
-            yield Finding(f"Effect {id} is listed but has no record.", effect=id)
+            yield Flaw(f"Effect {id} is listed but has no record.", effect=id)
         elif (life.state, life.kept_by, life.forgotten, life.undone_by) != (
             state,
             kept_by,
@@ -176,14 +176,14 @@ def _compare(database: Reading, lives: dict[str, Life], runs: dict[str, RunInfo]
             undone_by,
         ):
             text = f"Effect {id} is listed as {state}, but its records say {life.state.value}."
-            yield Finding(text, effect=id, run=life.run)
+            yield Flaw(text, effect=id, run=life.run)
     for missing in lives.keys() - seen:
         text = f"Effect {missing} has records but is not listed."
-        yield Finding(text, effect=missing, run=lives[missing].run)
+        yield Flaw(text, effect=missing, run=lives[missing].run)
     yield from _compare_runs(database, runs)
 
 
-def _compare_runs(database: Reading, runs: dict[str, RunInfo]) -> Iterator[Finding]:
+def _compare_runs(database: Reading, runs: dict[str, RunInfo]) -> Iterator[Flaw]:
     listed: dict[str, RunInfo | None] = {}
     for row in database.read(f"SELECT {RUN} FROM runs"):
         try:
@@ -194,10 +194,10 @@ def _compare_runs(database: Reading, runs: dict[str, RunInfo]) -> Iterator[Findi
         row, told = listed.get(id), runs.get(id)
         if row is None or told is None or row.state is not told.state:
             states = [one.state.value if one else "nothing that is known" for one in (row, told)]
-            yield Finding(f"Run {id} is listed as {states[0]}, but its records say {states[1]}.", run=id)
+            yield Flaw(f"Run {id} is listed as {states[0]}, but its records say {states[1]}.", run=id)
         elif row != told:
             names = [name for name, a, b in zip(row._fields, row, told, strict=True) if a != b]
-            yield Finding(f"Run {id} is listed with another {', '.join(names)} than its records say.", run=id)
+            yield Flaw(f"Run {id} is listed with another {', '.join(names)} than its records say.", run=id)
 
 
 class _Index:
@@ -227,7 +227,7 @@ class _Index:
         for word in words:
             self._sums[effect] = self._sums.get(effect, 0) ^ hash(word)
 
-    def compare(self, database: Reading, lives: dict[int, Life]) -> Iterator[Finding]:
+    def compare(self, database: Reading, lives: dict[int, Life]) -> Iterator[Flaw]:
         for resource, effect in database.read("SELECT resource, effect FROM targets"):
             self._sum(effect, [resource])
         for needed, effect in database.read("SELECT needed, effect FROM needs"):
@@ -236,4 +236,4 @@ class _Index:
             life = lives.get(effect)
             name = life.id if life else f"record {effect}"
             text = f"The index of {name} lists other paths or needs than its records say."
-            yield Finding(text, effect=life.id if life else "", run=life.run if life else "")
+            yield Flaw(text, effect=life.id if life else "", run=life.run if life else "")

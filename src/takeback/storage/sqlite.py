@@ -6,7 +6,7 @@ from typing import Any
 
 from takeback.errors import RecordInvalid, StoreFull, TakebackError
 from takeback.model.effect import Effect
-from takeback.model.finding import Finding
+from takeback.model.flaw import Flaw
 from takeback.model.ids import short
 from takeback.model.life import OF_EFFECTS, told
 from takeback.model.record import GENESIS, Draft, Kind, Record, chained
@@ -149,7 +149,7 @@ class SqliteJournal(SqlJournal):
             at = self._now()
             return tuple(self._unlisted.append(connection, lease, draft, at) for draft in drafts)
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Flaw]:
         from takeback.storage.check_sqlite import check_journal
 
         with suppress(TakebackError):  # whatever keeps it from being listed is among the findings

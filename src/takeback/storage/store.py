@@ -286,7 +286,7 @@ def _create(path: str) -> None:
     with disk.reachable(path, "looked at"):
         names = os.listdir(path)
     if not all(
-        name in ("lock", "blobs", "held", COPYING) or name.startswith(("journal.db", "FORMAT"))
+        name in ("lock", "blobs", "held", "settings.json", COPYING) or name.startswith(("journal.db", "FORMAT"))
         for name in names
     ):
         raise Refused(

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from takeback.errors import TakebackError
-from takeback.model.finding import Finding
+from takeback.model.flaw import Flaw
 from takeback.model.record import Draft, Kind, Record, canonical
 from takeback.model.run import Lease
 from takeback.storage.bodies import deflated
@@ -139,7 +139,7 @@ class PostgresJournal(SqlJournal):
     def resolve(self, prefix: str) -> tuple[str, ...]:
         return () if "\0" in prefix else super().resolve(prefix)
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Flaw]:
         from takeback.storage.check_sqlite import check_records
 
         with suppress(TakebackError):  # whatever keeps it from being listed is among the findings

@@ -1,7 +1,7 @@
 """What `verify` finds: a sentence for a person, and the names that a decision needs."""
 
 
-class Finding(str):
+class Flaw(str):
     """One thing that is wrong. Decisions use its fields; the text may say it in any words."""
 
     __slots__ = ("blob", "effect", "run", "unreadable")
@@ -13,7 +13,7 @@ class Finding(str):
 
     def __new__(
         cls, text: str, *, blob: str = "", effect: str = "", run: str = "", unreadable: bool = False
-    ) -> "Finding":
+    ) -> "Flaw":
         self = super().__new__(cls, text)
         self.blob, self.effect, self.run, self.unreadable = blob, effect, run, unreadable
         return self
