@@ -47,9 +47,7 @@ def _check_file(database: Database) -> Iterator[Flaw]:
             try:
                 database.read(f'PRAGMA integrity_check("{table}")')
             except TakebackError:
-                yield Flaw(
-                    f"The table {table!r} of the journal cannot be read to its end.", unreadable=True
-                )
+                yield Flaw(f"The table {table!r} of the journal cannot be read to its end.", unreadable=True)
         raise
 
 
@@ -115,8 +113,8 @@ def check_records(database: Reading) -> Iterator[Flaw]:
                         index.add(record, life.seq)
                 elif record.kind in OF_RUNS:
                     runs[run] = _run_after(runs.get(run), record, signals)
-                    if record.kind is Kind.CLOSE and runs[run].state is RunState.KEPT:
-                        _keep_all(lives, run)
+                    if record.kind is Kind.CLOSE and runs[run].state is RunState.ACCEPTED:
+                        _accept_all(lives, run)
             except (TakebackError, KeyError, ValueError) as error:
                 text = f"Record {seq} ({kind} of {effect or run}) does not fit: {error}"
                 yield Flaw(text, effect=effect, run=run)
@@ -154,25 +152,26 @@ def _has_its_hash(row: Row, previous: bytes) -> bool:
         return False
 
 
-def _keep_all(lives: dict[str, Life], run: str) -> None:
+def _accept_all(lives: dict[str, Life], run: str) -> None:
     for life in list(lives.values()):
-        if life.run == run and life.state == "done" and not life.kept_by:
-            lives[life.id] = life._replace(kept_by="run")
+        if life.run == run and life.state == "done" and not life.accepted_by:
+            lives[life.id] = life._replace(accepted_by="run")
 
 
 def _compare(database: Reading, lives: dict[str, Life], runs: dict[str, RunInfo]) -> Iterator[Flaw]:
     seen: set[str] = set()
-    for id, state, kept_by, forgotten, undone_by in database.read(
-        "SELECT id, state, kept_by, forgotten, undone_by FROM effects"
+    for id, state, accepted_by, forgotten, pinned, undone_by in database.read(
+        "SELECT id, state, accepted_by, forgotten, pinned, undone_by FROM effects"
     ):
         seen.add(id)
         life = lives.get(id)
         if life is None:
             yield Flaw(f"Effect {id} is listed but has no record.", effect=id)
-        elif (life.state, life.kept_by, life.forgotten, life.undone_by) != (
+        elif (life.state, life.accepted_by, life.forgotten, life.pinned, life.undone_by) != (
             state,
-            kept_by,
+            accepted_by,
             bool(forgotten),
+            bool(pinned),
             undone_by,
         ):
             text = f"Effect {id} is listed as {state}, but its records say {life.state.value}."

@@ -14,6 +14,7 @@ from takeback.model.home import home
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk, retiring
 from takeback.storage.database import SCHEMAS, Database, schema
+from takeback.storage.format_1 import VERSION, FormatOne
 from takeback.storage.leases import SqliteLeases
 from takeback.storage.process import alive_beside
 from takeback.storage.sqlite import SqliteJournal
@@ -23,7 +24,6 @@ from takeback.storage.witness import Witness
 if TYPE_CHECKING:
     from takeback.storage.blobs import StoredBlobs
 
-VERSION = 1
 FORMAT_LINE = "takeback store "
 POLL_SECONDS = 0.2
 COPYING = "COPYING"  # names the store that this one is being filled from
@@ -243,12 +243,13 @@ def open_store(path: str, now: Callable[[], int], blobs: str = "", copying: str 
 def _opened(path: str) -> Database:
     name = os.path.join(path, "journal.db")
     _refuse_links(name)
+    older = FormatOne(lambda: _write_format(path), lambda: schema("journal.sql"))
     try:
-        return Database(name, read_only=not os.access(path, os.W_OK))
+        return Database(name, older, read_only=not os.access(path, os.W_OK))
     except ResourceUnreachable:
         if not disk.is_full(path):
             raise
-    return Database(name, full=True)  # looking works without room
+    return Database(name, older, full=True)  # looking works without room
 
 
 def _refuse_links(journal: str) -> None:
@@ -286,7 +287,8 @@ def _create(path: str) -> None:
     with disk.reachable(path, "looked at"):
         names = os.listdir(path)
     if not all(
-        name in ("lock", "blobs", "held", "settings.json", COPYING) or name.startswith(("journal.db", "FORMAT"))
+        name in ("lock", "blobs", "held", "settings.json", COPYING)
+        or name.startswith(("journal.db", "FORMAT"))
         for name in names
     ):
         raise Refused(
@@ -301,11 +303,15 @@ def _create(path: str) -> None:
         disk.make_private_directory(os.path.join(path, "blobs"))
         disk.make_private_directory(os.path.join(path, "held"))
         _create_database(path)
-        disk.write_file(os.path.join(path, "FORMAT"), f"{FORMAT_LINE}{VERSION}\n".encode())
+        _write_format(path)
         witness(path).made()  # before it is there: one that nobody vouches for was made elsewhere
         disk.rename(_staged(path), os.path.join(path, "journal.db"))
     finally:
         os.close(lock)
+
+
+def _write_format(path: str) -> None:
+    disk.write_file(os.path.join(path, "FORMAT"), f"{FORMAT_LINE}{VERSION}\n".encode())
 
 
 def _open_lock(path: str) -> int:
@@ -345,8 +351,8 @@ def _check_format(path: str) -> None:
     except FileNotFoundError:
         raise Corrupt(
             f"The store at {path} has a journal but no FORMAT file.",
-            hint="It was damaged or only partly made. If you know it is version 1: "
-            f"printf 'takeback store 1\\n' > {name}",
+            hint="It was damaged or only partly made. If you know that takeback made it: "
+            f"printf 'takeback store {VERSION}\\n' > {name}",
         ) from None
     except OSError as error:
         raise disk.unreachable(name, "read", error) from error

@@ -195,8 +195,8 @@ class Unlisted:
     def _list_entries(self, connection: sqlite3.Connection) -> None:
         new = [entry for entry in self._entries.values() if entry.is_new]
         connection.executemany(
-            "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, kept_by, forgotten,"
-            " seq, id, key, run, nth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, accepted_by, forgotten, pinned,"
+            " seq, id, key, run, nth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [(*changing(e.life), e.life.seq, e.life.id, e.key, e.run, e.nth) for e in new],
         )
         connection.executemany(

@@ -13,7 +13,7 @@ from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.output import clean, warn
 from takeback.model.effect import COMMAND, State
 from takeback.model.ids import SHORT, short
-from takeback.model.run import OnDeath
+from takeback.model.run import OnDeath, RunInfo
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import default_path, exists, local_path, was_there
@@ -183,3 +183,13 @@ def rehearsal(asked: Asked) -> Iterator[Takeback]:
 
     with TemporaryDirectory(prefix="takeback-dry-run-") as place, takeback.api.open(place) as tb:
         yield tb
+
+
+def effect_or_run(tb: "Takeback", name: str) -> "str | RunInfo":
+    """An effect by its id, or a run by its id or name."""
+    if name.startswith("@"):
+        return name
+    ids = tb.store.journal.resolve(name.lower())
+    if ids:
+        return next(tb.store.journal.runs(ids), name) if len(ids) == 1 else name
+    return next((info for info in reversed(tb.runs()) if name and info.name == name), name)
