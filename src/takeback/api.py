@@ -388,8 +388,9 @@ def _wire(
     keyring = Keyring()
     waiting = Waiting(store.settings.lock_seconds, tell)
     adapters = Registry(
-        files, store.blobs, held, store.layers, keyring, waiting, Processes(myself, alive, hold)
-    )
+        files, store.blobs, held, store.layers, keyring, waiting,
+        Processes(myself, alive, hold, lambda: store.made_here),
+    )  # fmt: skip
     return Parts(
         store.journal,
         store.blobs,

@@ -12,10 +12,10 @@ from takeback.frontends.cli.look import done_in
 from takeback.frontends.cli.opening import (
     give,
     given_up_in_words,
-    nothing_recorded,
     nothing_yet,
     opened,
     store_path,
+    tell_nothing,
 )
 from takeback.frontends.cli.output import Screen, clean, counted, local_time, seconds_in_words
 from takeback.frontends.cli.show_run import tell_attention
@@ -35,9 +35,7 @@ def _arguments(parser: ArgumentParser) -> None:
 def _status(asked: Asked) -> int:
     screen = asked.screen
     if nothing_yet(asked):
-        screen.say(nothing_recorded(asked))
-        screen.give({"store": printable(store_path(asked)), "exists": False})
-        return 0
+        return tell_nothing(asked, {"store": printable(store_path(asked)), "exists": False})
     with opened(asked) as tb:
         status = look(tb.store, tb.size(), now())
         give(asked, tb, status_json(status))
