@@ -508,3 +508,50 @@ def test_reftables_are_files_that_stay_or_go_together(run: takeback.Run, reposit
     (tables / "tables.list").write_text("0x01-0x01-a.ref\n0x02-0x02-b.ref\n")
     assert run.undo(outcome.effect).outcome == "done"
     assert (tables / "tables.list").read_text() == "0x01-0x01-a.ref\n"
+
+
+def test_a_command_that_meets_a_lock_of_git_is_held_and_not_lost(
+    run: takeback.Run, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from takeback.adapters.tree.adapter import TreeAdapter
+
+    lock = repository.root / ".git/index.lock"
+    before = repository.facts()
+    apply = TreeAdapter.apply
+
+    def while_git_runs(self: TreeAdapter, effect: takeback.Effect) -> object:
+        lock.write_bytes(b"")
+        return apply(self, effect)
+
+    monkeypatch.setattr(TreeAdapter, "apply", while_git_runs)
+    with pytest.raises(takeback.StoreBusy, match=r"index\.lock") as caught:
+        run.command(["sh", "-ec", WHAT_AGENTS_DO["commit"]], cwd=str(repository.root), env=variables())
+    monkeypatch.undo()
+    assert repository.facts() == before
+    lock.unlink()
+
+    held = caught.value.effect
+    assert held is not None
+    run.apply(held)
+
+    assert repository.git("log", "-1", "--format=%s").strip() == "agent"
+    repository.assert_sound()
+
+
+@pytest.mark.parametrize("gone", ["git gc -q", "git repack -adq"])
+def test_objects_at_an_alternate_count(run: takeback.Run, repository: Repository, gone: str) -> None:
+    repository.sh(
+        "git clone -q -s . ../borrower; cd ../borrower; git config gc.auto 0; git branch kept origin/other"
+    )
+    borrower = Repository(repository.root.parent / "borrower")
+    before = borrower.facts()
+    line = "git branch -D kept; git reset -q --hard HEAD~1"
+    outcome = run.command(["sh", "-ec", line], cwd=str(borrower.root), env=variables())
+    assert outcome.effect is not None
+    repository.sh(gone)
+    borrower.sh(f"{PROMPT}; git gc -q")
+
+    assert run.undo(outcome.effect).outcome == "done"
+
+    assert borrower.facts() == before
+    borrower.assert_sound()
