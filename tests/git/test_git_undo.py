@@ -188,6 +188,28 @@ def test_refs_are_taken_back_one_by_one_though_git_packed_them(
     repository.assert_sound()
 
 
+@pytest.mark.parametrize("packed", ["", "git pack-refs --all --prune"])
+@pytest.mark.parametrize("name", ["packed", "other"])
+@pytest.mark.parametrize(
+    ("made", "refusal"), [("NAME", "was moved since"), ("NAME/below", "cannot come back")]
+)
+def test_a_branch_does_not_come_back_over_one_that_the_user_made(
+    run: takeback.Run, agent: Agent, repository: Repository, name: str, made: str, refusal: str, packed: str
+) -> None:
+    effect = agent(f"git branch -q -D {name}")
+    repository.sh(
+        f"git branch {made.replace('NAME', name)} v0; git commit -q --allow-empty -m mine; {packed}"
+    )
+    repository.sh(f"git branch -f {made.replace('NAME', name)} main")
+    there = repository.facts()
+
+    with pytest.raises(takeback.Conflict, match=refusal):
+        undo(run, effect)
+
+    assert repository.facts() == there
+    repository.assert_sound()
+
+
 def test_a_branch_that_the_user_deleted_after_a_gc_stays_deleted(
     run: takeback.Run, agent: Agent, repository: Repository
 ) -> None:
