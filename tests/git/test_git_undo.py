@@ -395,6 +395,20 @@ def test_a_worktree_that_the_agent_made_goes_as_a_whole(
     repository.assert_sound()
 
 
+def test_one_worktree_goes_and_another_one_stays(
+    run: takeback.Run, agent: Agent, repository: Repository
+) -> None:
+    effect = agent("git worktree add -q ../second -b second")
+    repository.git("worktree", "add", "-q", "../third", "-b", "third")
+
+    assert undo(run, effect).outcome == "done"
+
+    assert not (repository.root.parent / "second").exists()
+    third = Repository(repository.root.parent / "third")
+    third.sh("echo mine > mine; git add mine; git commit -qm mine")
+    repository.assert_sound()
+
+
 def test_a_submodule_is_a_git_directory_too(run: takeback.Run, agent: Agent, repository: Repository) -> None:
     kind = repository.git("rev-parse", "--show-object-format").strip()
     fresh(repository.root.parent / "library", f"--object-format={kind}")

@@ -241,10 +241,10 @@ def _keep_tables_together(desk: GitDesk) -> None:
 
 
 def _settle_directories(desk: GitDesk) -> None:
-    """Directories of refs and reflogs mean nothing by themselves: they go if they are empty then."""
+    """Directories of refs, reflogs, worktrees mean nothing by themselves: they go if they are empty then."""
     inside = [
         resource
-        for resource, _ in desk.of(GitPart.REF, GitPart.LOG)
+        for resource, _ in desk.of(GitPart.REF, GitPart.LOG, GitPart.ROOM)
         if resource in desk.steps and not is_a_ref(desk, resource)
     ]
     for resource in sorted(inside, key=len, reverse=True):
@@ -253,6 +253,6 @@ def _settle_directories(desk: GitDesk) -> None:
             if (desk.goes(resource) or step.outcome.outcome is Outcome.CONFLICT) and holds_more(
                 desk, resource
             ):
-                desk.stay(resource, "others keep refs in it")
+                desk.stay(resource, "others use it")
         elif step.outcome.outcome is Outcome.CONFLICT:
             desk.stay(resource, "git needs it no more, or has made it again")
