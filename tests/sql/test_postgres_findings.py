@@ -1,6 +1,7 @@
 """Defects of PostgreSQL that were found by trying to break it, by their numbers; each failed before it was mended."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+import takeback as api
 from takeback.errors import NoRemedy, TakebackError
 from tests.e2e.conftest import CommandLine
 from tests.sql.engines import intended
@@ -305,6 +307,30 @@ def test_finding_6_the_command_line_says_only_what_was_seen(users, takeback, how
         assert ": no change of it was seen.\n" in said.err
         assert "other sessions wrote to protected tables (public.users: 1 row)" in said.err
         assert "hint: takeback recognises a program by PGOPTIONS, by PGAPPNAME" in said.err
+
+
+_DIES = """
+import os, psycopg, sys, takeback
+run = takeback.open(sys.argv[1]).run("dies")
+program = run.__enter__().program("env:APP_DB")
+program.__enter__()
+with psycopg.connect(os.environ["APP_DB"], autocommit=True) as connection:
+    connection.execute("delete from users where id = 1")
+os._exit(9)
+"""
+
+
+def test_finding_6_recovery_does_not_say_that_nothing_was_changed(users, tmp_path, monkeypatch):
+    monkeypatch.setenv("APP_DB", users.url)
+    store = os.fspath(tmp_path / "store")
+    died = subprocess.run([sys.executable, "-c", _DIES, store], check=False, timeout=120)
+    assert died.returncode == 9
+
+    with api.open(store) as tb:
+        settled = tb.recovered
+
+    assert [one.detail for one in settled] == ["No change of it was seen."]
+    assert len(users.rows("select from users")) == 2
 
 
 def test_finding_r3_a_row_that_was_changed_hides_no_table_that_was_dropped(users, takeback):
