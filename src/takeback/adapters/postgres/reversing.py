@@ -59,7 +59,7 @@ def as_planned(
         return (TargetOutcome(whole, Outcome.ALREADY, f"effect {short(op.undone_by)} took it back"),)
     if op.rebased:
         return (TargetOutcome(whole, Outcome.CONFLICT, _REBASED),)
-    if op.lost and on_conflict is OnConflict.SKIP:
+    if op.lost and on_conflict.skips:
         return (TargetOutcome(whole, Outcome.EXCLUDED, f"has lost {'; '.join(op.lost)}"),)
     refuse_lost(op)
     if op.has_schema:

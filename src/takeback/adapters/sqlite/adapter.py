@@ -319,7 +319,9 @@ def _privately(path: str, flags: int) -> int:
 
 def _policy(change: Change) -> str:
     policy = OnConflict(change.args.get("on_conflict", OnConflict.REFUSE))
-    return (OnConflict.REFUSE if policy is OnConflict.MERGE else policy).value
+    if policy.merges:  # rows are compared one by one, and never merged
+        policy = OnConflict.SKIP if policy.skips else OnConflict.REFUSE
+    return policy.value
 
 
 def _placed(error: Conflict, database: Database) -> Conflict:
