@@ -37,10 +37,13 @@ class GitPart(StrEnum):
     ROOM = "room"  # a directory that means nothing by itself
 
 
-_BY_NAME = {"index": GitPart.INDEX, "packed-refs": GitPart.PACKED, "HEAD": GitPart.HEAD}
-_BY_NAME |= dict.fromkeys(_SCRATCH, GitPart.SCRATCH) | dict.fromkeys(
-    (one[1:] for one in _ROOMS), GitPart.ROOM
-)
+_BY_NAME = {
+    "index": GitPart.INDEX,
+    "packed-refs": GitPart.PACKED,
+    "HEAD": GitPart.HEAD,
+    **dict.fromkeys(_SCRATCH, GitPart.SCRATCH),
+    **dict.fromkeys((one[1:] for one in _ROOMS), GitPart.ROOM),
+}
 
 
 class Spot(NamedTuple):
