@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from takeback.acceptance import Acceptance
 from takeback.deciding import Deciding
-from takeback.errors import LeaseHeld, Misuse, TakebackError
+from takeback.errors import LeaseHeld, Misuse, Renamed
 from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
@@ -20,7 +21,7 @@ from takeback.model.record import Draft, Kind, canonical
 from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
-from takeback.runs.names import latest_first, name_of, names_of, run_of
+from takeback.runs.names import latest_first, name_of, run_of
 from takeback.runs.signals import held_back
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
@@ -34,14 +35,16 @@ if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.runs.run import Run
     from takeback.runs.verbs import Path
+    from takeback.storage.given_up import GivenUp
 
 _ALL = 1 << 40
 
 
-class Takeback(Workflows, Deciding):
+class Takeback(Workflows, Deciding, Acceptance):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.tell: Callable[[str], None] = lambda words: None  # what it waits for, while it waits
+        self.given_up: list[GivenUp] = []  # ways back that were given up by policy, in this process
         self._parts: Parts | None = None
         self._open_here: WeakValueDictionary[str, Run] = WeakValueDictionary()
 
@@ -53,7 +56,7 @@ class Takeback(Workflows, Deciding):
     def parts(self) -> "Parts":
         """Made when first needed: looking at the journal needs no adapter."""
         if self._parts is None:
-            self._parts = _wire(self.store, self._tell, self._hold)
+            self._parts = _wire(self.store, self._tell, self._hold, self.without_room)
         return self._parts
 
     def _tell(self, words: str) -> None:
@@ -67,9 +70,11 @@ class Takeback(Workflows, Deciding):
 
     def run(self, name: str, agent: str = "", *, on_death: str = "undo") -> "Run":
         """A new run; use it as a context manager. What it did is taken back if it fails or its process dies, unless
-        `on_death` says "keep"."""
-        if on_death not in (OnDeath.UNDO, OnDeath.KEEP):
-            raise Misuse(f"A run cannot end with {on_death!r}.", hint='Say on_death="undo" or "keep".')
+        `on_death` says "accept"."""
+        if on_death == "keep":
+            raise Renamed('on_death="keep" was renamed.', hint='Say on_death="accept".')
+        if on_death not in (OnDeath.UNDO, OnDeath.ACCEPT):
+            raise Misuse(f"A run cannot end with {on_death!r}.", hint='Say on_death="undo" or "accept".')
         return self._open(name, agent, OnDeath(on_death))
 
     def session(self, name: str, agent: str = "", wait: float = 10) -> "Run":
@@ -84,6 +89,9 @@ class Takeback(Workflows, Deciding):
                     break
             else:
                 return self._open(name, agent, OnDeath.LEAVE)
+        here = self._open_here.get(info.id)
+        if here and here.join_again():
+            return here
         return self.resume(info, wait=wait)
 
     def _run(self, info: RunInfo, lease: Lease, begun: int = 0) -> "Run":
@@ -136,7 +144,7 @@ class Takeback(Workflows, Deciding):
         finally:
             self.store.leases.release(lease)
 
-    # Undo, redo, keep.
+    # Undo and redo.
 
     def undo(
         self,
@@ -174,9 +182,9 @@ class Takeback(Workflows, Deciding):
             result = self._undo(made, dry_run, cascade, with_needs, on_conflict, agent)
             self._wake_settled()
         if held:
-            from takeback.runs.held import drop_all
+            from takeback.runs.held import discard_all
 
-            dropped = drop_all(self.parts, held, dry_run, self._leased)
+            dropped = discard_all(self.parts, held, dry_run, self._leased)
             if not made:
                 return dropped
             result = result._replace(
@@ -190,11 +198,11 @@ class Takeback(Workflows, Deciding):
 
     def undo_to(self, checkpoint: "Checkpoint | str", **wishes: Any) -> UndoResult:
         """Take back what the checkpoint's run did after it, newest first; the agent's own state comes with it."""
-        from takeback.engine.undo import not_kept
+        from takeback.engine.undo import not_accepted
         from takeback.runs.checkpoints import find, state_of
 
         point = find(self.store.journal, checkpoint)
-        wanted = tuple(one for one in not_kept(self.parts, point.run) if one.order > point.seq)
+        wanted = tuple(one for one in not_accepted(self.parts, point.run) if one.order > point.seq)
         state = state_of(self.store.blobs, point)
         if not wanted:
             return UndoResult("done", (), (), state=state)
@@ -253,35 +261,6 @@ class Takeback(Workflows, Deciding):
                 self.parts, run.lease, plan, wishes, agent, Taker(myself(), now(), self._lease_lasts)
             )
         return refuse_untouched(result, to_a_point=to_a_point)
-
-    def keep(
-        self, what: "Effect | str | Sequence[Effect | str]", *, force: bool = False
-    ) -> tuple[Effect, ...]:
-        """Say that these stay: no longer taken back when their run fails, and forgettable after their time.
-        What is held is made; with `force` also over what others changed since, which undo brings back."""
-        from takeback.runs.held import make_held, refuse_unkept
-
-        effects = [self.effect(name) for name in names_of(what)]
-        held = [one for one in effects if one.waits_for]
-        for effect in effects:
-            if not effect.waits_for:
-                refuse_unkept(effect)
-        for place, effect in enumerate(held):
-            try:
-                make_held(self.parts, effect, force, self._leased)
-            except TakebackError as error:
-                if made := held[:place]:
-                    names = ", ".join(short(one.id) for one in self._say_kept(made))
-                    error.hint = f"Before it {names} was made, and stays. Of this one: {error.hint}"
-                raise
-        return self._say_kept(effects)
-
-    def _say_kept(self, effects: "Sequence[Effect]") -> tuple[Effect, ...]:
-        fresh = [self.effect(one.id) for one in effects]
-        drafts = [Draft(Kind.KEEP, one.run, one.id) for one in fresh if one.kept_by != "person"]
-        if drafts:
-            self.store.journal.append(None, drafts)
-        return tuple(self.effect(one.id) for one in fresh)
 
     # Looking.
 
@@ -381,7 +360,12 @@ def resource_of(path: "Path") -> str:
     return file_resource(os.path.join(os.path.realpath(parent), name) if name else whole)
 
 
-def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float], None]) -> "Parts":
+def _wire(
+    store: Store,
+    tell: Callable[[str], None],
+    hold: Callable[[str, float], None],
+    room: Callable[[int], None],
+) -> "Parts":
     from takeback.adapters.call.processes import Processes
     from takeback.adapters.database.keyring import Keyring
     from takeback.adapters.database.waiting import Waiting
@@ -403,15 +387,16 @@ def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float]
     keyring = Keyring()
     waiting = Waiting(store.settings.lock_seconds, tell)
     adapters = Registry(
-        files, store.blobs, held, store.layers, keyring, waiting, Processes(myself, alive, hold)
-    )
+        files, store.blobs, held, store.layers, keyring, waiting,
+        Processes(myself, alive, hold, lambda: store.made_here),
+    )  # fmt: skip
     return Parts(
         store.journal,
         store.blobs,
         store.leases,
         adapters,
         store.refuse_if_suspect,
-        store.refuse_without_room,
+        room,
         keyring.named,
         file_resource(os.path.realpath(store.path)),
         store_names,

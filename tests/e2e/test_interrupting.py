@@ -1,104 +1,151 @@
-"""Ctrl-C at any moment of undo, redo and run: what is said is what is, and nothing happens behind one's back."""
+"""A signal while a command waits: told in a line, and nothing it started lives on."""
 
 import os
+import pty
 import signal
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-import takeback
-from tests.e2e.conftest import surroundings
-from tests.e2e.interrupting import COMMAND, Sweep, Verb
+from tests.e2e.conftest import COMMAND, CommandLine, surroundings
 from tests.world import World
 
-FEW, MANY = 2, 100  # moments of each verb
 
-
-def said_well(place: Path, *words: str) -> str:
-    done = subprocess.run(
-        [*COMMAND, *words], cwd=place, env=surroundings(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done
-    return done.stdout
-
-
-def verbs(world: World) -> dict[str, Verb]:
-    names = [f"f{number}" for number in range(12)]
-
-    def seen() -> str:
-        found = {(world / name).read_text() if (world / name).exists() else "gone" for name in names}
-        return {"old\n": "old", "new\n": "new"}.get(found.pop(), "odd") if len(found) == 1 else "mixture"
-
-    def looks(before: str, after: str) -> Callable[[], str]:
-        return lambda: {before: "before", after: "after"}.get(seen(), seen())
-
-    def old() -> None:
-        for name in names:
-            (world / name).write_text("old\n")
-
-    def changed() -> None:
-        old()
-        said_well(world.root, "run", "--", "sh", "-c", CHANGE)
-
-    def undone() -> None:
-        changed()
-        said_well(world.root, "undo")
-
-    change = ("run", "--", "sh", "-c", CHANGE)
-    return {
-        "run": Verb(change, old, looks("old", "new")),
-        "undo": Verb(("undo",), changed, looks("new", "old")),
-        "redo": Verb(("redo",), undone, looks("old", "new")),
-    }
-
-
-CHANGE = "for name in f*; do echo new > $name; done"
-
-
-@pytest.mark.parametrize("name", ["run", "undo", "redo"])
-def test_finding_12_what_is_said_of_an_interrupted_command_is_what_is(world: World, name: str) -> None:
-    sweep = Sweep(world.root, verbs(world), seed=12)
-    for _ in range(FEW):
-        sweep.once(name)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", ["run", "undo", "redo"])
-def test_finding_12_at_a_hundred_moments_of_each(
-    world: World, name: str, record_property: Callable[[str, object], None]
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_standard_input_is_awaited_is_told(
+    takeback: CommandLine, world: World, number: signal.Signals
 ) -> None:
-    sweep = Sweep(world.root, verbs(world), seed=7)
-    for _ in range(MANY):
-        sweep.once(name)
-    for what, count in sweep.counts.items():
-        record_property(what, count)
-    assert sum(sweep.counts.values()) == MANY
-    assert len(sweep.counts) > 1, sweep.counts
+    os.mkfifo(world / "input")
+    with subprocess.Popen(
+        [*COMMAND, "write", "a"], cwd=world.root, env=surroundings(), stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        assert child.stdin
+        wait_until_it_reads(child.pid)
+        child.send_signal(number)
+        assert child.stderr
+        told = child.stderr.read()
+
+    assert (child.returncode, told) == (128 + number, "Interrupted; nothing was changed.\n")
+    assert not (world / "a").exists()
 
 
-def test_finding_12_a_signal_before_the_first_record_is_held_back_until_the_undo_is_over(
-    world: World,
+@pytest.mark.root
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_instead_of_an_answer_leaves_it_held_and_tells_how_to_go_on(
+    takeback: CommandLine, world: World, number: signal.Signals
 ) -> None:
-    """It comes right after the record that says what is to be undone."""
-    (world / "a").write_text("old")
-    store = world.root.parent / "a store"
-    with takeback.open(store) as tb:
-        with tb.run("work") as run:
-            run.write(world / "a", "new")
-        append = tb.store.journal.append
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, "run", "--ask", "--", "touch", "a"], cwd=world.root, env=surroundings(), stdin=follower,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        os.close(follower)
+        try:
+            assert child.stderr
+            told = ""
+            while not told.endswith("Enter: leave it held] "):
+                piece = child.stderr.read(1)
+                assert piece, told
+                told += piece
+            child.send_signal(number)
+            told = child.stderr.read()
+        finally:
+            child.kill()
+            os.close(leader)
 
-        def interrupted(lease: Any, drafts: Any) -> Any:
-            appended = append(lease, drafts)
-            if drafts[0].body.get("undoing"):
-                os.kill(os.getpid(), signal.SIGINT)
-            return appended
+    name = takeback.effect()["id"][:8]
+    ways = f"`takeback apply {name}` makes it, `takeback discard {name}` drops it"
+    assert told == f"Interrupted; nothing was changed, and what it did is held: {ways}.\n"
+    assert child.returncode == 128 + number and not (world / "a").exists()
+    (run,) = takeback.done("runs", "--json").json
+    assert run["state"] == "accepted"
+    takeback.done("apply", name)
+    assert (world / "a").exists()
 
-        tb.store.journal.append = interrupted  # type: ignore[method-assign]
-        with pytest.raises(KeyboardInterrupt):
-            tb.undo("@")
-        assert (world / "a").read_text() == "old"
-        assert not list(tb.store.journal.runs(unfinished=True))
+
+@pytest.mark.parametrize(
+    ("options", "script", "code"),
+    [
+        ((), "trap 'heard=1' INT; echo ready; until [ $heard ]; do sleep .1; done; echo mine > a", 0),
+        (("--on-failure", "leave"), "echo mine > a; echo ready; exec sleep 1000", 130),
+    ],
+    ids=["it goes on", "it ends and is kept"],
+)
+def test_ctrl_c_at_a_terminal_is_the_commands_own_affair(
+    takeback: CommandLine, world: World, options: tuple[str, ...], script: str, code: int
+) -> None:
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        ["setsid", "--ctty", "--wait", *COMMAND, "run", *options, "--", "sh", "-c", script],
+        cwd=world.root, env=surroundings(), stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        os.close(follower)
+        try:
+            assert child.stdout and child.stderr
+            assert child.stdout.readline() == "ready\n"
+            os.write(leader, b"\x03")
+            told = child.stdout.read(), child.stderr.read()
+        finally:
+            child.kill()
+            os.close(leader)
+
+    assert child.returncode == code, told
+    assert (world / "a").read_text() == "mine\n"
+    takeback.done("undo")
+    assert not (world / "a").exists()
+
+
+def test_a_signal_that_is_not_the_terminals_is_for_us(takeback: CommandLine, world: World) -> None:
+    leader, follower = pty.openpty()
+    script = "trap '' INT; echo mine > a; echo $PPID; sleep 100"
+    with subprocess.Popen(
+        ["setsid", "--ctty", "--wait", "sh", "-c", '"$@" & echo $!; fg 2>/dev/null; wait', "-",
+         *COMMAND, "run", "--", "sh", "-c", script],
+        cwd=world.root, env=surroundings(), stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        os.close(follower)
+        try:
+            assert child.stdout and child.stderr
+            pid = int(child.stdout.readline())
+            child.stdout.readline()
+            os.kill(pid, signal.SIGINT)
+            told = child.stderr.read()
+        finally:
+            child.kill()
+            os.close(leader)
+
+    assert "dropped; nothing was changed" in told
+    assert not (world / "a").exists()
+
+
+def wait_until_it_reads(pid: int) -> None:
+    """The kernel tells which call a process sleeps in, and on which file: read of 0."""
+    read = {"x86_64": 0, "aarch64": 63}[os.uname().machine]
+    while True:
+        with open(f"/proc/{pid}/syscall") as file:
+            words = file.read().split()
+        if words[:2] == [str(read), "0x0"]:
+            return
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["for real", "dry run"])
+def test_a_signal_ends_a_running_check_with_all_it_started(
+    takeback: CommandLine, world: World, number: signal.Signals, dry: tuple[str, ...]
+) -> None:
+    for name in ("started", "held"):
+        os.mkfifo(world / name)
+    # The inner shell keeps `held` open for writing as long as it lives.
+    check = "sh -c 'sh -c \"echo > started; exec cat\" 3> held < started; true'"
+    with subprocess.Popen(
+        [*COMMAND, "write", "a", "--check", check, *dry], cwd=world.root, env=surroundings(),
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        with open(world / "held") as held, open(world / "started", "w"):
+            child.send_signal(number)
+            assert held.read() == ""  # comes only when all who held it are gone
+        assert child.stderr
+        told = child.stderr.read()
+
+    assert (child.returncode, told) == (128 + number, "Interrupted; nothing was changed.\n")

@@ -160,6 +160,33 @@ def test_merge_keeps_both_edits(takeback: CommandLine, world: World) -> None:
     assert (world / "a").read_text() == "".join([*lines[:19], "mine\n"])
 
 
+@pytest.mark.needs("git")
+@pytest.mark.parametrize("way", [["run"], ["run", "--in-place"]], ids=" ".join)
+def test_finding_first_day_8_a_commit_is_taken_back_after_git_status(
+    takeback: CommandLine, world: World, way: list[str]
+) -> None:
+    git = "git -c user.name=a -c user.email=a@example.org"
+    repository = world / "repository"
+    repository.mkdir()
+    line = f"git init -q; echo 1 > a; {git} add a; {git} commit -qm first"
+    subprocess.run(["sh", "-ec", line], cwd=repository, check=True)
+    first = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=repository, check=True, capture_output=True
+    ).stdout
+    second = f"cd repository; echo 2 > a; git add a; {git} commit -qm second"
+    takeback.done(*way, "--", "sh", "-ec", second)
+    subprocess.run(["sh", "-ec", "touch a; git status"], cwd=repository, check=True, capture_output=True)
+
+    said = takeback.done("undo")
+
+    assert (repository / "a").read_text() == "1\n"
+    now = subprocess.run(["git", "rev-parse", "HEAD"], cwd=repository, check=True, capture_output=True).stdout
+    assert now == first
+    assert len(re.findall("git objects", said.out)) == 1
+    status = subprocess.run(["git", "status", "-s"], cwd=repository, check=True, capture_output=True).stdout
+    assert status == b""
+
+
 def test_an_edit_of_a_moved_file_travels_back_with_it(takeback: CommandLine, world: World) -> None:
     """So it stands in the README and in docs/concepts/undo.md."""
     (world / "a").write_text("a\n")
@@ -332,7 +359,7 @@ def test_undo_twice_is_refused_with_a_hint(takeback: CommandLine) -> None:
 
 @pytest.mark.parametrize(
     "words", [("undo", "nosuchid"), ("undo", ""), ("undo", "@~99"), ("undo", "@x"), ("show", "nosuchid"),
-              ("keep",), ("undo", "@", "--run", "x"), ("undo", "--merge", "--force"), ("diff", "zzzz")],
+              ("accept",), ("undo", "@", "--run", "x"), ("undo", "--merge", "--force"), ("diff", "zzzz")],
 )  # fmt: skip
 def test_an_effect_that_cannot_be_meant_is_misuse(takeback: CommandLine, words: tuple[str, ...]) -> None:
     takeback.write("a", "1")
@@ -358,10 +385,10 @@ def test_keep_marks_effects_and_undo_of_the_run_leaves_them(takeback: CommandLin
     first = takeback.write("a", "1")
     takeback.write("b", "1")
 
-    (kept,) = takeback.done("keep", first["id"], "--json").json
+    (kept,) = takeback.done("accept", first["id"], "--json").json
     takeback.done("undo", "--run", "command line")
 
-    assert (kept["kept"], kept["id"]) == (True, first["id"])
+    assert (kept["accepted"], kept["id"]) == (True, first["id"])
     assert ((world / "a").exists(), (world / "b").exists()) == (True, False)
 
 
@@ -369,20 +396,20 @@ def test_keep_takes_runs_by_name_beside_effects_as_undo_does(takeback: CommandLi
     ours = [takeback.write(name, "1", "--run", "deploy")["id"] for name in ("a", "b")]
     other, left = (takeback.write(name, "1", "--run", "other")["id"] for name in ("c", "d"))
 
-    kept = takeback.done("keep", "deploy", ours[1], other, "--json").json
+    kept = takeback.done("accept", "deploy", ours[1], other, "--json").json
 
     assert [one["id"] for one in kept] == [*ours, other]
-    assert not takeback.effect(left)["kept"]
-    assert takeback("keep", "nobody").code == 2
+    assert not takeback.effect(left)["accepted"]
+    assert takeback("accept", "nobody").code == 2
 
 
 def test_keep_of_a_run_keeps_everything_it_did(takeback: CommandLine) -> None:
     for name in "ab":
         takeback.write(name, "1", "--run", "deploy")
 
-    takeback.done("keep", "--run", "deploy")
+    takeback.done("accept", "--run", "deploy")
 
-    assert [one["kept"] for one in takeback.done("log", "--json").json] == [True, True]
+    assert [one["accepted"] for one in takeback.done("log", "--json").json] == [True, True]
 
 
 def test_checkpoint_and_back_to_it_with_the_agents_state(takeback: CommandLine, world: World) -> None:

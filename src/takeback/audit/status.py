@@ -5,19 +5,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.audit.runs import RunNow, as_they_stand
 from takeback.audit.unsettled import DeadRun, dead_json, dead_runs
+from takeback.audit.views import iso
 from takeback.model.attention import needs_attention, overdue
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
+from takeback.model.life import ACCEPTS
 from takeback.model.run import RunInfo, RunState
-from takeback.model.settings import Settings
+from takeback.model.settings import Limits, Settings
+from takeback.storage.disk import is_full
+from takeback.storage.given_up import GivenUp, untold
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store
 
 if TYPE_CHECKING:
     from takeback.engine.approval import Proposal
 
+_LOOKED_AT = 50
 # Of an undo that is stuck or in the making a person must hear all the same.
 _UNDOS = """
-SELECT state, kept_by <> '', forgotten, count(*) FROM effects
+SELECT state, accepted_by <> '', forgotten, count(*) FROM effects
 WHERE undoes <> '' AND state IN ('done', 'undone', 'aborted')
 GROUP BY 1, 2, 3
 """
@@ -29,19 +34,23 @@ class Status(NamedTuple):
     records: int
     states: dict[str, int]  # effects by state; undos are counted on their own
     undos: int  # in force
-    kept: int
+    accepted: int
+    pinned: int
     forgotten: int
-    forgettable: (
-        int  # kept and not yet forgotten, undos too: what `forget` may choose from when their time is over
-    )
+    forgettable: int  # accepted and not yet forgotten, undos too: what `forget` may choose from when their time is over
     unfinished: tuple[RunNow, ...]  # runs
     held: tuple[Effect, ...]  # ready, and waiting for a person
     proposals: "tuple[Proposal, ...]"  # what needs an approval, decided on or not
     in_doubt: tuple[Effect, ...]  # calls of which nobody knows whether they happened
     settings: Settings
+    limits: Limits
+    pinned_bytes: int
+    goes_next: "tuple[Effect, int] | None"  # the oldest that is accepted, and when its time is over
+    given_up: tuple[GivenUp, ...]  # ways back that were given up, and nobody was told yet
     suspect: bool
     retired: str  # what became of a store that takes nothing new
     read_only: bool
+    full: bool  # there is no room on its disk for the few pages that a change needs
     attention: tuple[RunInfo, ...]  # runs of workflows that cannot go on without a person
     unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker takes
     dead: tuple[DeadRun, ...] = ()  # whose process is gone
@@ -63,13 +72,13 @@ def look(store: Store, size: int, now: int) -> Status:
     tally = store.journal.tally()
     proposed = tuple(store.journal.effects(Query(states=(State.PROPOSED,))))
     states = {state.value: tally.get(state.value, 0) for state in State}
-    kept, forgotten = tally.get("kept", 0), tally.get("forgotten", 0)
-    forgettable, undos = max(0, kept - forgotten), 0
+    accepted, forgotten = tally.get("accepted", 0), tally.get("forgotten", 0)
+    forgettable, undos = max(0, accepted - forgotten), 0
     unfinished = tuple(store.journal.runs(unfinished=True))
-    for state, was_kept, was_forgotten, count in store.read(_UNDOS):
+    for state, was_accepted, was_forgotten, count in store.read(_UNDOS):
         states[state] -= count
         undos += count if state == State.DONE else 0
-        kept -= count if was_kept else 0
+        accepted -= count if was_accepted else 0
         forgotten -= count if was_forgotten else 0
     return Status(
         path=store.name,
@@ -77,7 +86,8 @@ def look(store: Store, size: int, now: int) -> Status:
         records=tally["records"],
         states=states,
         undos=undos,
-        kept=kept,
+        accepted=accepted,
+        pinned=tally.get("pinned", 0),
         forgotten=forgotten,
         forgettable=forgettable,
         held=tuple(one for one in proposed if one.waits_for == PERSON and not waits_for_approval(one)),
@@ -85,15 +95,48 @@ def look(store: Store, size: int, now: int) -> Status:
         in_doubt=tuple(_in_doubt(store, now)),
         unfinished=as_they_stand(store, unfinished),
         settings=store.settings,
+        limits=store.limits(),
+        pinned_bytes=_pinned_bytes(store) if tally.get("pinned") else 0,
+        goes_next=_goes_next(store),
+        given_up=_given_up(store),
         suspect=store.suspect(),
         retired=store.retired,
         read_only=store.read_only,
+        full=is_full(store.path),
         attention=tuple(info for info in unfinished if needs_attention(info)),
         unclaimed=tuple(
             info for info in unfinished if overdue(info, now) and store.leases.free(info.id, now)
         ),
         dead=dead_runs(store, now),
     )
+
+
+def _pinned_bytes(store: Store) -> int:
+    effects = store.journal.effects(Query(pinned=True, remembered=True))
+    blobs = {blob for one in effects for blob in (one.remedy.blobs if one.remedy else ())}
+    return sum(info.stored for info in store.blobs.info(tuple(blobs))) if blobs else 0
+
+
+def _goes_next(store: Store) -> tuple[Effect, int] | None:
+    """It may stay longer, for the sake of an earlier one; and go earlier, when there is no room."""
+    found = store.journal.effects(Query(forgettable=True, limit=_LOOKED_AT))
+    effect = next((one for one in found if not one.pinned), None)
+    if effect is None:
+        return None
+    began = max((info.closed_at for info in store.journal.runs((effect.run,))), default=0)
+    if effect.accepted_by == "person":
+        said = store.journal.records(kinds=ACCEPTS, effect=effect.id)
+        began = max((record.at for record in said), default=began)
+    return effect, (began or effect.at) + store.settings.accepted_seconds * 1_000_000
+
+
+def _given_up(store: Store) -> tuple[GivenUp, ...]:
+    """As noted; what is not forgotten after all is left out."""
+    noted = untold(store.path)
+    ids = tuple(one.effect for one in noted)
+    found = store.journal.effects(Query(ids=ids, damaged_too=True)) if ids else ()
+    forgotten = {one.id for one in found if one.forgotten}
+    return tuple(one for one in noted if one.effect in forgotten)
 
 
 def _proposals(store: Store, now: int) -> "tuple[Proposal, ...]":
@@ -123,7 +166,8 @@ def status_json(status: Status) -> dict[str, Any]:
             "open": status.open,
             **status.states,
             "undos": status.undos,
-            "kept": status.kept,
+            "accepted": status.accepted,
+            "pinned": status.pinned,
             "forgettable": status.forgettable,
             "forgotten": status.forgotten,
         },
@@ -135,11 +179,24 @@ def status_json(status: Status) -> dict[str, Any]:
             "open": status.runs(RunState.OPEN),
             "suspended": status.runs(RunState.SUSPENDED),
         },
-        "attention": [info.id for info in (*status.attention, *(one.info for one in status.dead))],
+        "attention": [
+            *(info.id for info in (*status.attention, *(one.info for one in status.dead))),
+            *(one.effect for one in status.given_up),
+        ],
         "dead": [dead_json(one) for one in status.dead],
         "unclaimed": [info.id for info in status.unclaimed],
         "settings": status.settings._asdict(),
+        "limits": {"store_bytes": status.limits.store, "free_bytes": status.limits.free},
+        "pinned_bytes": status.pinned_bytes,
+        "goes_next": {"id": status.goes_next[0].id, "at": iso(status.goes_next[1])}
+        if status.goes_next
+        else None,
+        "given_up": [
+            {"effect": one.effect, "bound": one.bound.value, "setting": one.bound.setting, "limit": one.limit}
+            for one in status.given_up
+        ],
         "suspect": status.suspect,
         "retired": status.retired,
         "read_only": status.read_only,
+        "full": status.full,
     }

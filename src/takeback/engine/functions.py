@@ -24,7 +24,7 @@ def _concerned(journal: Journal, info: RunInfo) -> Iterator[Effect]:
             yield one
     if info.on_death is OnDeath.UNDO:
         for one in journal.effects(Query(run=info.id, states=(State.DONE,), newest=True)):
-            if not one.kept and not one.is_undo:
+            if not one.accepted and not one.is_undo:
                 yield one
     elif info.on_death is OnDeath.FINISH:
         # What an undo was asked for stands in its first record; it may have died before it announced any of it.

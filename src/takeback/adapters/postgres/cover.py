@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from takeback.adapters.database.protocol import Cover
 from takeback.adapters.postgres.connecting import ask
-from takeback.adapters.postgres.install import captures, installed, too_wide, up_to_date
+from takeback.adapters.postgres.install import captures, installed, outdated, too_wide, up_to_date
 from takeback.adapters.postgres.layout import may_switch_off
 from takeback.adapters.postgres.tables import Table, tables
 
@@ -27,8 +27,15 @@ _SCHEMA = (
     "stopped before it drops or alters a table, unless a superuser protected the database and it uses that role."
 )
 _NOT_COVERED = (
-    "Not covered: what others did with the data meanwhile, numbers drawn from sequences, large objects, "
-    "materialized views, foreign tables."
+    "Not covered: what others did with the data meanwhile, numbers drawn from sequences, large objects, roles, "
+    "databases, settings of the server, materialized views, foreign tables. A statement that changes them is refused. "
+    "A program that does is stopped if its role is a superuser; else that is told when it has ended."
+)
+
+
+_OLDER = (
+    "An older takeback protected this database. What was captured can be undone; new changes are refused until "
+    "`takeback sql protect` brings it up to date."
 )
 
 
@@ -56,7 +63,8 @@ def cover(connection: "Connection") -> Cover:
         "where c.relkind = 'm' order by 1",
     )
     unprotected += [(name, "a materialized view: refresh it again instead") for (name,) in views]
-    return Cover(tier, tuple(protected), tuple(unprotected), (_SAYS[tier], _SCHEMA, _NOT_COVERED))
+    older = (_OLDER,) if outdated(connection) else ()
+    return Cover(tier, tuple(protected), tuple(unprotected), (*older, _SAYS[tier], _SCHEMA, _NOT_COVERED))
 
 
 def tier_of(connection: "Connection", found: tuple[Table, ...]) -> str:

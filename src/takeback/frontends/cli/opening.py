@@ -1,26 +1,28 @@
 """The store a command works on, and the lasting run that the commands of a person share."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import takeback.api
 from takeback.api import Takeback, now
-from takeback.errors import Misuse, Refused
+from takeback.errors import Corrupt, Misuse, Refused
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import printable
-from takeback.frontends.cli.output import clean, warn
+from takeback.frontends.cli.output import clean, counted, local_time, seconds_in_words, warn
 from takeback.model.effect import COMMAND, State
 from takeback.model.ids import SHORT, short
-from takeback.model.run import OnDeath
+from takeback.model.run import OnDeath, RunInfo
+from takeback.model.sizes import bytes_in_words
 from takeback.runs.names import id_of
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
-from takeback.storage.store import default_path, exists, local_path
+from takeback.storage.store import default_path, exists, local_path, was_there
 
 if TYPE_CHECKING:
     from takeback.runs.run import Run
+    from takeback.storage.given_up import GivenUp
 
 SESSION = "command line"
 AGENT = "cli"
@@ -38,12 +40,38 @@ def own_directory(asked: Asked) -> str:
 
 
 def nothing_yet(asked: Asked) -> bool:
-    """Whether there is no store: looking must not make one."""
-    return not exists(store_path(asked))
+    """Whether there is no store: looking must not make one. One that was removed is not an empty history."""
+    path = store_path(asked)
+    if exists(path):
+        return False
+    if asked.looking and (removed := was_there(os.path.abspath(path))):
+        raise Corrupt(
+            removed,
+            hint="Restore it from a backup. `takeback store make` starts a new, empty one in its place.",
+        )
+    return True
 
 
 def nothing_recorded(asked: Asked) -> str:
     return f"Nothing recorded yet: there is no store at {clean(printable(store_path(asked)))}."
+
+
+def tell_nothing(asked: Asked, empty: object) -> int:
+    """There is no store. That is an answer where nobody named one; a wrong name must not look like a quiet day."""
+    path, shown = store_path(asked), clean(printable(store_path(asked)))
+    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+        raise Misuse(
+            f"{shown} is no takeback store.", hint="Give the directory of a store, or none for the usual one."
+        )
+    if asked.options.store or os.environ.get("TAKEBACK_STORE"):
+        named = "--store" if asked.options.store else "TAKEBACK_STORE"
+        raise Refused(
+            f"There is no store at {shown}.",
+            hint=f"Check {named}; the first change, or `takeback store make`, makes one.",
+        )
+    asked.screen.say(nothing_recorded(asked))
+    asked.screen.give(empty)
+    return 0
 
 
 @contextmanager
@@ -51,13 +79,18 @@ def opened(asked: Asked, known: Callable[[Takeback], object] | None = None) -> I
     """The store. For a command that changes something, what a crash left is settled and told first, but only after
     `known` has judged the names it was given. For one that looks nothing is settled."""
     with takeback.api.open(store_path(asked), recover=False) as tb:
+        _tell_lost(tb)
         tb.tell = lambda words: warn(f"takeback: {clean(words)}")
         if known:
             known(tb)
         if not asked.looking:
             tb.settle_first(asked.calls)
             tell_recovered(tb)
-        yield tb
+        try:
+            yield tb
+        finally:
+            if tb.given_up and not (asked.screen.quiet or asked.screen.json):
+                tell_given_up(tb)
 
 
 @contextmanager
@@ -69,15 +102,57 @@ def existing(asked: Asked, known: Callable[[Takeback], object] | None = None) ->
         yield tb
 
 
-def known_effects(names: Iterable[str]) -> Callable[[Takeback], object]:
-    """That there are effects, or runs, of these names."""
+def known_effects(names: Iterable[str], run: str = "") -> Callable[[Takeback], object]:
+    """That there are effects, or runs, of these names, and that run."""
 
     def known(tb: Takeback) -> None:
+        if run:
+            tb.find_run(run)
         for name in names:
             if name.startswith("@") or all(info.name != name for info in tb.runs()):
                 id_of(tb.store.journal, name)
 
     return known
+
+
+def tell_given_up(tb: Takeback) -> None:
+    """What this command gave up to make room. What nobody is told here stays noted for `status`."""
+    from takeback.storage.given_up import was_told
+
+    for line in given_up_in_words(tb.given_up):
+        warn(f"takeback: {line}")
+    was_told(tb.store.path, [one.effect for one in tb.given_up])
+
+
+def given_up_in_words(given_up: "Sequence[GivenUp]") -> Iterator[str]:
+    """A sentence for each bound that was reached, with the setting that moves it."""
+    from takeback.storage.given_up import Bound
+
+    for bound in Bound:
+        these = [one for one in given_up if one.bound is bound]
+        if not these:
+            continue
+        limit = these[-1].limit
+        reached = {
+            Bound.TIME: f"accepted more than {seconds_in_words(limit)} ago",
+            Bound.STORE: f"the store is over its {bytes_in_words(limit)}",
+            Bound.DISK: f"less than {bytes_in_words(limit)} of the disk was free",
+            Bound.VERSIONS: f"more than {counted(limit, 'version')} of a file",
+        }[bound]
+        names = ", ".join(short(one.effect) for one in these[:_MOST_NAMED])
+        more = f" and {len(these) - _MOST_NAMED:,} more" if len(these) > _MOST_NAMED else ""
+        since = local_time(min(one.at for one in these), now())
+        yield (
+            f"{reached}: the way back of {counted(len(these), 'effect')} from {since} on was given up ({names}{more}). "
+            f"`{bound.setting}` in the settings moves the limit; `takeback pin` keeps a way back for ever."
+        )
+
+
+def _tell_lost(tb: Takeback) -> None:
+    if tb.store.replaces:
+        warn(f"{clean(tb.store.replaces)} A new, empty store was made in its place.")
+    elif lost := tb.store.lost():
+        warn(f"{clean(lost)} If it was restored from a backup: `takeback store trust`.")
 
 
 def tell_recovered(tb: Takeback) -> None:
@@ -135,6 +210,7 @@ def session(asked: Asked, tb: Takeback) -> "Iterator[Run]":
             asked.made[:] = made_since(tb, started)
             run.suspend(f"interrupted: {type(signal).__name__}")
             raise
+        tb.stay_within_limits()
 
 
 def made_since(tb: Takeback, started: int) -> list[str]:
@@ -184,3 +260,13 @@ def rehearsal(asked: Asked) -> Iterator[Takeback]:
 
     with TemporaryDirectory(prefix="takeback-dry-run-") as place, takeback.api.open(place) as tb:
         yield tb
+
+
+def effect_or_run(tb: "Takeback", name: str) -> "str | RunInfo":
+    """An effect by its id, or a run by its id or name."""
+    if name.startswith("@"):
+        return name
+    ids = tb.store.journal.resolve(name.lower())
+    if ids:
+        return next(tb.store.journal.runs(ids), name) if len(ids) == 1 else name
+    return next((info for info in reversed(tb.runs()) if name and info.name == name), name)
