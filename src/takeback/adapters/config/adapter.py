@@ -26,7 +26,7 @@ from takeback.adapters.protocol import Adapter, Assessment, Receipt, Traits
 from takeback.errors import Conflict, Drifted, Misuse, Refused
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Offer, Remedy, Strategy, Target, from_json, to_json
 from takeback.model.resource import display
 from takeback.model.staged import Staged
@@ -281,10 +281,7 @@ class ConfigAdapter:
         moved = Footing(file["remedy"].get("payload", {})).moved(of.change.resource) if file else ""
         if not moved:
             return found
-        return tuple(
-            one._replace(outcome=one.outcome._replace(outcome=Outcome.CONFLICT, detail=moved))
-            for one in found
-        )
+        return tuple(one._replace(outcome=_moved(one.outcome, moved)) for one in found)
 
     def _seen(self, of: Effect) -> View:
         """The file now; a thing that is no file is one that cannot be read as a document."""
@@ -292,6 +289,10 @@ class ConfigAdapter:
             return view(of.change.resource, remedy_of(of).payload["format"])
         except Refused as error:
             return View(b"", trouble=str(error))
+
+
+def _moved(outcome: TargetOutcome, why: str) -> TargetOutcome:
+    return outcome._replace(outcome=Outcome.CONFLICT, detail=why, obstacle=Obstacle.MOUNT)
 
 
 def inner_effect(effect: Effect) -> Effect:

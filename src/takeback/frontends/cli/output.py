@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from takeback.errors import TakebackError
@@ -101,8 +101,9 @@ def quoted(word: str) -> str:
 
 
 def warn(text: str) -> None:
-    """For a person, beside the answer."""
-    print(text, file=sys.stderr)
+    """For a person, beside the answer. A terminal that is gone changes nothing of what was done."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def complain(error: TakebackError, as_json: bool) -> None:

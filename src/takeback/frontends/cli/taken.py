@@ -15,7 +15,7 @@ from takeback.frontends.cli.way_out import Wanted, by_hand, earlier, unsettled_e
 from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import Outcome, TargetOutcome, UndoResult, nothing_to_do
+from takeback.model.plan import Obstacle, Outcome, TargetOutcome, UndoResult, nothing_to_do
 from takeback.model.turns import way_to_both
 from takeback.storage.protocols import Query
 
@@ -149,7 +149,9 @@ def _what_now(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targ
         if result.postponed:
             hints.append(f"Something could not be reached; `{rest.command}` tries again.")
         if Outcome.CONFLICT in found:
-            hints.append(ways_out(tb, rest, {"on_conflict": "skip"}) or by_hand(wanted))
+            obstacles = {one.obstacle for one in bad if one.outcome is Outcome.CONFLICT}
+            known = () if Obstacle.CHANGED in obstacles else sorted(obstacles)
+            hints.append(ways_out(tb, rest, {"on_conflict": "skip"}) or by_hand(wanted, known))
     if Outcome.FAILED in found and not result.postponed:
         hints.append("`takeback verify --read-data` tells whether the store is sound.")
     if Outcome.EXCLUDED in found:
