@@ -418,5 +418,6 @@ def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float]
         store.refuse_without_room,
         keyring.named,
         file_resource(os.path.realpath(store.path)),
+        store.settings.max_capture_bytes,
         store_names,
     )

@@ -5,6 +5,7 @@ import pty
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -116,3 +117,23 @@ def test_finding_r7_a_terminal_that_is_gone_changes_nothing_of_what_was_done(
     assert (world / "f").exists()
     takeback.done("undo")
     assert not (world / "f").exists()
+
+
+@pytest.mark.parametrize("words", [("run",), ("run", "--in-place"), ("run", "--in-place", "--force")])
+def test_finding_22_the_limit_of_a_capture_holds_for_commands_too(
+    takeback: CommandLine, world: World, store: Path, words: tuple[str, ...]
+) -> None:
+    takeback.done("store", "make")
+    (store / "settings.json").write_text('{"max_capture_bytes": 5000}')
+    for name in ("one", "two"):
+        (world / name).write_bytes(os.urandom(3000))
+    before = world.picture()
+    said = takeback(*words, "--", "rm", "one", "two")
+    assert said.code == 125, said
+    assert "ore than 5,000 bytes" in said.err
+    assert "max_capture_bytes" in said.err
+    assert world.picture() == before
+    (store / "settings.json").write_text('{"max_capture_bytes": 6000}')
+    takeback.done(*words, "--", "rm", "one", "two")
+    takeback.done("undo")
+    assert world.picture() == before

@@ -158,7 +158,9 @@ class Watch:
         place = place_of(parts)
         roots = roots_of(self._named)
         refuse_dangerous(roots, place.store, self._force)
-        bounds = Bounds() if self._force else Bounds(settings.watch_entries, settings.watch_bytes)
+        bounds = Bounds(capture=settings.max_capture_bytes)
+        if not self._force:
+            bounds = bounds._replace(entries=settings.watch_entries, bytes=settings.watch_bytes)
         # Of what lies elsewhere in the store, once in a run is enough.
         release_dead(parts, place, [one.resource for one in roots] if self._run._trees else None)  # pyright: ignore[reportPrivateUsage]
         from takeback.adapters.watch.processes import identity
