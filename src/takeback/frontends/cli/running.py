@@ -280,6 +280,8 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
 
 
 def _say_failed(asked: Asked, outcome: CommandOutcome, failed: str) -> None:
+    from takeback.sandbox.unmapped import git_links
+
     dropped = f"; dropped: {in_numbers(outcome.changes)}" if outcome.changes else ""
     warn(f"takeback: it failed ({failed}), so nothing was changed{dropped}.")
     if hint := hint_at_shell(command_in(asked.options.command), outcome.exit_code):
@@ -287,6 +289,8 @@ def _say_failed(asked: Asked, outcome: CommandOutcome, failed: str) -> None:
     elif outcome.exit_code not in (126, 127) and not outcome.stopped:
         _hint_at_owners()
         _hint_at_read_only(asked)
+        if hint := git_links(command_in(asked.options.command)):
+            warn(f"hint: {hint}")
 
 
 def _say_held(outcome: CommandOutcome) -> None:
