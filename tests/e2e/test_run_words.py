@@ -137,3 +137,38 @@ def test_finding_22_the_limit_of_a_capture_holds_for_commands_too(
     takeback.done(*words, "--", "rm", "one", "two")
     takeback.done("undo")
     assert world.picture() == before
+
+
+@pytest.mark.root
+@pytest.mark.needs("chattr")
+@pytest.mark.parametrize("words", [("run",), ("run", "--in-place")])
+def test_finding_r1_one_immutable_file_does_not_keep_the_others_from_coming_back(
+    takeback: CommandLine, world: World, words: tuple[str, ...]
+) -> None:
+    for name in "abc":
+        (world / name).write_text("old")
+    takeback.done(*words, "--", "sh", "-c", "for f in a b c; do echo new > $f; done")
+    subprocess.run(["chattr", "+i", world / "b"], check=True)
+    try:
+        planned = takeback("undo", "--skip-conflicts", "--dry-run")
+        assert planned.code == 1, planned
+        assert "would be taken back" in planned.err
+        said = takeback("undo", "--skip-conflicts")
+        assert said.code == 1, said
+        assert "immutable" in said.err
+        assert [(world / name).read_text() for name in "abc"] == ["old", "new\n", "old"]
+    finally:
+        subprocess.run(["chattr", "-i", world / "b"], check=True)
+    takeback.done("undo")
+    assert (world / "b").read_text() == "old"
+
+
+def test_finding_r7_a_rehearsal_with_conflicts_ends_as_the_undo_would(
+    takeback: CommandLine, world: World
+) -> None:
+    takeback.done("run", "--", "sh", "-c", "echo 1 > a; echo 1 > b")
+    (world / "a").write_text("a person's")
+    planned = takeback("undo", "--skip-conflicts", "--dry-run")
+    done = takeback("undo", "--skip-conflicts")
+    assert (planned.code, done.code) == (1, 1), (planned, done)
+    assert sorted(os.listdir(world.root)) == ["a"]

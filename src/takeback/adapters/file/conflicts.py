@@ -24,7 +24,7 @@ from takeback.adapters.file.states import (
     words,
 )
 from takeback.adapters.file.tree import Scope, Seen
-from takeback.adapters.file.trouble import CannotCapture, translated
+from takeback.adapters.file.trouble import CannotCapture, protected, translated
 from takeback.model.effect import Effect
 from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Target
@@ -65,6 +65,8 @@ def plan_undo(of: Effect, on_conflict: OnConflict, tools: Tools, scope: Scope) -
         for index, target in enumerate(of.targets)
     ]
     steps = [_unless_in_use(each) for each in steps]
+    if on_conflict is OnConflict.SKIP:
+        steps = [_unless_protected(each) for each in steps]
     return _all_or_none(steps) if goes_across(of) else steps
 
 
@@ -77,6 +79,14 @@ def _unless_in_use(step: Step) -> Step:
     if not why:
         return step
     return Step(TargetOutcome(change.resource, Outcome.CONFLICT, why, obstacle=Obstacle.OPEN))
+
+
+def _unless_protected(step: Step) -> Step:
+    """Then the rest can be done without it."""
+    why = protected(step.target.resource) if step.target else ""
+    if not why:
+        return step
+    return Step(step.outcome._replace(outcome=Outcome.CONFLICT, detail=f"cannot be changed: {why}"))
 
 
 def _open_in(resource: str, now: State, seen: Seen | None) -> str:

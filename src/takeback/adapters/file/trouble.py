@@ -60,6 +60,12 @@ class translated:
             raise in_our_words(error, self.resource) from error
 
 
+def is_full(trouble: BaseException) -> bool:
+    """Whether there was no space left, also when that was put in our words."""
+    error = trouble if isinstance(trouble, OSError) else trouble.__cause__
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def in_our_words(error: OSError, resource: str) -> TakebackError:
     resource = f"{resource}/{error.path}" if isinstance(error, Unremovable) else resource
     name = display(resource)

@@ -11,7 +11,7 @@ from takeback.adapters.file.mounts import Footing
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.states import ABSENT, State, difference, lasting, same, words
 from takeback.adapters.file.tree import Scope
-from takeback.adapters.file.trouble import CannotCapture, translated
+from takeback.adapters.file.trouble import CannotCapture, protected, translated
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sighting import manner_of, strangers
 from takeback.adapters.tree.states import (
@@ -106,7 +106,14 @@ class Undoing:
                 now = self._now(target, place) if place else ABSENT
                 if now["type"] == "symlink":
                     places.note_link(target.resource)
-                return self._judged(target, now, place, places)
+                step = self._judged(target, now, place, places)
+                if (
+                    step.target
+                    and self._on_conflict is OnConflict.SKIP
+                    and (why := protected(target.resource))
+                ):
+                    return _told(target, Outcome.CONFLICT, f"cannot be changed: {why}")
+                return step
         except CannotCapture as trouble:
             return _told(target, Outcome.FAILED, f"cannot be captured as it is now: {trouble.reason}")
 

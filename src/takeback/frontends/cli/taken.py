@@ -123,7 +123,7 @@ def _troubles(tb: "Takeback", wanted: Wanted, result: UndoResult) -> list[Takeba
     errors += [unsettled_error(tb, one, so) for one in wanted.left_out]
     told = {one.undoes for one in stuck}
     bad = [one for one in result.targets if one.outcome not in _GOOD and one.effect not in told]
-    if bad and result.outcome != "planned":
+    if bad:
         errors.append(_not_all(tb, wanted, result, bad))
     return sorted(errors, key=lambda error: (4, 1, 3, 5).index(error.exit_code))
 
@@ -134,7 +134,8 @@ def _not_all(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targe
     )
     more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
     some = any(one.outcome in _GOOD for one in result.targets)
-    kind, what = (Failed, "Not all of it was") if some else (Refused, "Nothing was")
+    was = "would be" if result.outcome == "planned" else "was"
+    kind, what = (Failed, f"Not all of it {was}") if some else (Refused, f"Nothing {was}")
     sentence = f"{what} {_WORDS[wanted.verb].passive}: {names}{more}."
     return kind(sentence, hint=_what_now(tb, wanted, result, bad), effect=bad[0].effect)
 
