@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from takeback.acceptance import Acceptance
 from takeback.deciding import Deciding
-from takeback.errors import LeaseHeld, Misuse, TakebackError, Unavailable
+from takeback.errors import LeaseHeld, Misuse, Unavailable
 from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
@@ -20,7 +21,7 @@ from takeback.model.record import Draft, Kind, canonical
 from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
-from takeback.runs.names import latest_first, name_of, names_of, run_of
+from takeback.runs.names import latest_first, name_of, run_of
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 _ALL = 1 << 40
 
 
-class Takeback(Workflows, Deciding):
+class Takeback(Workflows, Deciding, Acceptance):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.recovered: tuple[Settled, ...] = ()
@@ -69,9 +70,11 @@ class Takeback(Workflows, Deciding):
 
     def run(self, name: str, agent: str = "", *, on_death: str = "undo") -> "Run":
         """A new run; use it as a context manager. What it did is taken back if it fails or its process dies, unless
-        `on_death` says "keep"."""
-        if on_death not in (OnDeath.UNDO, OnDeath.KEEP):
-            raise Misuse(f"A run cannot end with {on_death!r}.", hint='Say on_death="undo" or "keep".')
+        `on_death` says "accept"."""
+        if on_death == "keep":
+            raise Misuse('on_death="keep" was renamed.', hint='Say on_death="accept".')
+        if on_death not in (OnDeath.UNDO, OnDeath.ACCEPT):
+            raise Misuse(f"A run cannot end with {on_death!r}.", hint='Say on_death="undo" or "accept".')
         return self._open(name, agent, OnDeath(on_death))
 
     def session(self, name: str, agent: str = "", wait: float = 10) -> "Run":
@@ -138,7 +141,7 @@ class Takeback(Workflows, Deciding):
         finally:
             self.store.leases.release(lease)
 
-    # Undo, redo, keep.
+    # Undo and redo.
 
     def undo(
         self,
@@ -176,9 +179,9 @@ class Takeback(Workflows, Deciding):
             result = self._undo(made, dry_run, cascade, with_needs, on_conflict, agent)
             self._wake_settled()
         if held:
-            from takeback.runs.held import drop_all
+            from takeback.runs.held import discard_all
 
-            dropped = drop_all(self.parts, held, dry_run, self._leased)
+            dropped = discard_all(self.parts, held, dry_run, self._leased)
             if not made:
                 return dropped
             result = result._replace(
@@ -192,11 +195,11 @@ class Takeback(Workflows, Deciding):
 
     def undo_to(self, checkpoint: "Checkpoint | str", **wishes: Any) -> UndoResult:
         """Take back what the checkpoint's run did after it, newest first; the agent's own state comes with it."""
-        from takeback.engine.undo import not_kept
+        from takeback.engine.undo import not_accepted
         from takeback.runs.checkpoints import find, state_of
 
         point = find(self.store.journal, checkpoint)
-        wanted = tuple(one for one in not_kept(self.parts, point.run) if one.order > point.seq)
+        wanted = tuple(one for one in not_accepted(self.parts, point.run) if one.order > point.seq)
         state = state_of(self.store.blobs, point)
         if not wanted:
             return UndoResult("done", (), (), state=state)
@@ -254,35 +257,6 @@ class Takeback(Workflows, Deciding):
                 self.parts, run.lease, plan, wishes, agent, Taker(myself(), now(), self._lease_lasts)
             )
         return refuse_untouched(result, to_a_point=to_a_point)
-
-    def keep(
-        self, what: "Effect | str | Sequence[Effect | str]", *, force: bool = False
-    ) -> tuple[Effect, ...]:
-        """Say that these stay: no longer taken back when their run fails, and forgettable after their time.
-        What is held is made; with `force` also over what others changed since, which undo brings back."""
-        from takeback.runs.held import make_held, refuse_unkept
-
-        effects = [self.effect(name) for name in names_of(what)]
-        held = [one for one in effects if one.waits_for]
-        for effect in effects:
-            if not effect.waits_for:
-                refuse_unkept(effect)
-        for place, effect in enumerate(held):
-            try:
-                make_held(self.parts, effect, force, self._leased)
-            except TakebackError as error:
-                if made := held[:place]:
-                    names = ", ".join(short(one.id) for one in self._say_kept(made))
-                    error.hint = f"Before it {names} was made, and stays. Of this one: {error.hint}"
-                raise
-        return self._say_kept(effects)
-
-    def _say_kept(self, effects: "Sequence[Effect]") -> tuple[Effect, ...]:
-        fresh = [self.effect(one.id) for one in effects]
-        drafts = [Draft(Kind.KEEP, one.run, one.id) for one in fresh if one.kept_by != "person"]
-        if drafts:
-            self.store.journal.append(None, drafts)
-        return tuple(self.effect(one.id) for one in fresh)
 
     # Looking.
 
@@ -407,8 +381,9 @@ def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float]
     keyring = Keyring()
     waiting = Waiting(store.settings.lock_seconds, tell)
     adapters = Registry(
-        files, store.blobs, held, store.layers, keyring, waiting, Processes(myself, alive, hold)
-    )
+        files, store.blobs, held, store.layers, keyring, waiting,
+        Processes(myself, alive, hold, lambda: store.made_here),
+    )  # fmt: skip
     return Parts(
         store.journal,
         store.blobs,

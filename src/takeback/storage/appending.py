@@ -1,11 +1,11 @@
 """Appending to the journal in SQLite: each record, and what it does to the tables made from records."""
 
-import json
 import sqlite3
 from collections.abc import Sequence, Set
-from typing import Any, NamedTuple
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeVar
 
-from takeback.errors import Blocked, KeyReused, LeaseLost, StoreBusy
+from takeback.errors import Blocked, KeyReused, LeaseLost, RecordInvalid, StoreBusy
 from takeback.model.effect import OPEN_STATES, State
 from takeback.model.ground import Ground
 from takeback.model.ids import short
@@ -22,11 +22,15 @@ from takeback.model.life import (
 from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
 from takeback.model.resource import display, without_fragment
 from takeback.model.run import OF_RUNS, Lease, OnDeath, RunInfo, RunState, run_after
-from takeback.storage.bodies import shortened, whole
+from takeback.storage.bodies import parsed, shortened
 from takeback.storage.database import Row
 from takeback.storage.leases import refuse_unheld_opening
 
-_LIFE = "own.state, own.seq, own.told, own.ended, own.undoes, own.partial, own.undone_by, own.kept_by, own.forgotten"
+_Word = TypeVar("_Word", bound=StrEnum)
+_LIFE = (
+    "own.state, own.seq, own.told, own.ended, own.undoes, own.partial, own.undone_by, own.accepted_by,"
+    " own.forgotten, own.pinned"
+)
 FIND_LIFE = (
     f"SELECT own.id, runs.id, {_LIFE} FROM effects AS own"
     " LEFT JOIN runs ON runs.number = own.run WHERE own.id = ?"
@@ -102,11 +106,11 @@ def stand_of(connection: sqlite3.Connection, kind: Kind, run: str, effect: str) 
     born = kind in BIRTHS
     row = connection.execute(_STAND_AT_BIRTH if born else _STAND, (run, effect)).fetchone()
     seq, hash, generation = row[:3]
-    life = to_life((effect, run, *row[3:12])) if row[3] is not None else None
+    life = to_life((effect, run, *row[3:13])) if row[3] is not None else None
     stand = Stand(seq or 0, hash or GENESIS, generation, life)
     if not born:
         return stand
-    state, number, effects, others = row[12:]
+    state, number, effects, others = row[13:]
     return stand._replace(
         run=RunState(state) if state else None,
         run_number=number,
@@ -163,9 +167,9 @@ def _insert(connection: sqlite3.Connection, record: Record, life: Life, stand: S
     key: str = record.body["key"]
     try:
         connection.execute(
-            "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, kept_by, forgotten,"
+            "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, accepted_by, forgotten, pinned,"
             " seq, id, key, run, nth)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (*changing(life), life.seq, life.id, key, stand.run_number, stand.effects_of_run + 1),
         )
     except sqlite3.IntegrityError as error:
@@ -177,8 +181,8 @@ def _insert(connection: sqlite3.Connection, record: Record, life: Life, stand: S
 
 def _update(connection: sqlite3.Connection, old: Life, life: Life) -> None:
     connection.execute(
-        "UPDATE effects SET state = ?, told = ?, ended = ?, undoes = ?, partial = ?, undone_by = ?, kept_by = ?,"
-        " forgotten = ? WHERE seq = ?",
+        "UPDATE effects SET state = ?, told = ?, ended = ?, undoes = ?, partial = ?, undone_by = ?, accepted_by = ?,"
+        " forgotten = ?, pinned = ? WHERE seq = ?",
         (*changing(life), life.seq),
     )
     if life.state is State.ABORTED:
@@ -189,10 +193,12 @@ def _update(connection: sqlite3.Connection, old: Life, life: Life) -> None:
             count(connection, old.state.value, -1)
         if life.state not in OPEN_STATES:
             count(connection, life.state.value, 1)
-    if not old.kept_by and life.kept_by:
-        count(connection, "kept", 1)
+    if not old.accepted_by and life.accepted_by:
+        count(connection, "accepted", 1)
     if not old.forgotten and life.forgotten:
         count(connection, "forgotten", 1)
+    if old.pinned != life.pinned:
+        count(connection, "pinned", 1 if life.pinned else -1)
 
 
 def count(connection: sqlite3.Connection, name: str, by: int) -> None:
@@ -252,7 +258,7 @@ def _body(connection: sqlite3.Connection, seq: int) -> dict[str, Any]:
     """Of a record; empty if it is damaged."""
     row = connection.execute("SELECT body FROM records WHERE seq = ?", (seq,)).fetchone()
     try:
-        return json.loads(whole(row[0]))
+        return parsed(row[0])
     except (TypeError, ValueError):
         return {}
 
@@ -283,13 +289,13 @@ def _project_run(connection: sqlite3.Connection, record: Record, lease: Lease | 
             "UPDATE runs SET state = ?, closed_at = ?, due_at = ?, awaits = ?, note = ? WHERE id = ?",
             (info.state.value, info.closed_at, info.due_at, info.awaits, info.note, info.id),
         )
-    if record.kind is Kind.CLOSE and info.state is RunState.KEPT:
-        kept = connection.execute(
-            "UPDATE effects SET kept_by = 'run'"
-            " WHERE run = (SELECT number FROM runs WHERE id = ?) AND kept_by = '' AND state = 'done'",
+    if record.kind is Kind.CLOSE and info.state is RunState.ACCEPTED:
+        accepted = connection.execute(
+            "UPDATE effects SET accepted_by = 'run'"
+            " WHERE run = (SELECT number FROM runs WHERE id = ?) AND accepted_by = '' AND state = 'done'",
             (record.run,),
         )
-        count(connection, "kept", kept.rowcount)
+        count(connection, "accepted", accepted.rowcount)
 
 
 def _insert_run(connection: sqlite3.Connection, info: RunInfo) -> None:
@@ -313,19 +319,30 @@ def run_key_reused(key: str) -> KeyReused:
 def _has_signal(connection: sqlite3.Connection, record: Record, name: str, read: int) -> bool:
     sql = "SELECT body FROM records WHERE kind = 'signal' AND effect = '' AND run = ? AND seq > ? AND seq < ?"
     bodies = connection.execute(sql, (record.run, read, record.seq)).fetchall()
-    return any(json.loads(whole(body))["name"] == name for (body,) in bodies)
+    return any(parsed(body)["name"] == name for (body,) in bodies)
 
 
 def changing(life: Life) -> Row:
     """What may change in it; as plain text and numbers, for which sqlite3 need not look how to adapt them."""
-    _, _, state, _, told_at, ended, undoes, partial, undone_by, kept_by, forgotten = life
-    return state.value, told_at, ended, undoes, int(partial), undone_by, kept_by, int(forgotten)
+    _, _, state, _, told_at, ended, undoes, partial, undone_by, accepted_by, forgotten, pinned = life
+    flags = int(forgotten), int(pinned)
+    return state.value, told_at, ended, undoes, int(partial), undone_by, accepted_by, *flags
 
 
 def to_life(row: Row) -> Life:
-    id, run, state, seq, told_at, ended, undoes, partial, undone_by, kept_by, forgotten = row
+    id, run, state, seq, told_at, ended, undoes, partial, undone_by, accepted_by, *flags = row
     return Life(
-        id, run, State(state), seq, told_at, ended, undoes, bool(partial), undone_by, kept_by, bool(forgotten)
+        id,
+        run,
+        _word(State, state, f"Effect {id}"),
+        seq,
+        told_at,
+        ended,
+        undoes,
+        bool(partial),
+        undone_by,
+        accepted_by,
+        *map(bool, flags),
     )
 
 
@@ -333,4 +350,15 @@ def to_run(row: Row) -> RunInfo:
     """From the columns `RUN`, and how many effects it has if that was asked for."""
     id, name, agent, state, on_death, opened_at, closed_at, *own = row[:12]
     effects = row[12] or 0 if len(row) > 12 else 0
-    return RunInfo(id, name, agent, RunState(state), OnDeath(on_death), opened_at, closed_at, effects, *own)
+    stands, dies = _word(RunState, state, f"Run {id}"), _word(OnDeath, on_death, f"Run {id}")
+    return RunInfo(id, name, agent, stands, dies, opened_at, closed_at, effects, *own)
+
+
+def _word(words: type[_Word], found: str, where: str) -> _Word:
+    try:
+        return words(found)
+    except ValueError:
+        raise RecordInvalid(
+            f"{where} is listed as {found!r}, a word that takeback does not write.",
+            hint="Run `takeback verify`.",
+        ) from None

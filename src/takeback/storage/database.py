@@ -9,17 +9,23 @@ from typing import Any
 
 from takeback.errors import Misuse, RecordInvalid, ResourceUnreachable, StoreBusy, TakebackError
 from takeback.storage import disk, retiring
+from takeback.storage.format_1 import FormatOne, is_old
+from takeback.storage.process import lock_holders
 
 Row = tuple[Any, ...]
 
 BUSY_SECONDS = 10
+SCHEMAS = ("blobs.sql", "journal.sql")  # in this order: the first sets what must be set before any table
 
 
 class Database:
     """Thread-safe: a transaction holds the lock from begin to commit; a read holds it while it fetches."""
 
-    def __init__(self, path: str, *, read_only: bool = False, full: bool = False) -> None:
-        """`full`: nothing can be made beside it; then it is read only, while nobody else is at work on it."""
+    def __init__(
+        self, path: str, older: FormatOne | None = None, *, read_only: bool = False, full: bool = False
+    ) -> None:
+        """`older`: how tables of format 1 are read and rewritten. `full`: nothing can be made beside it; then it is
+        read only, while nobody else is at work on it."""
         self.path = path
         read_only = read_only or full
         self._full = full
@@ -32,6 +38,9 @@ class Database:
         self.on_io_error: Callable[[], None] = lambda: None
         self._process = os.getpid()
         self._depth = 0
+        self._older = older  # None: the tables are those of today
+        self._file: sqlite3.Connection | None = None  # while a copy in memory is read instead
+        self._seen = 0  # of the file, when it was copied: another number, when anyone else has changed it
         self._failed = False  # the disk has lost, or may have lost, something that was written
         self._connection = self._connect()
 
@@ -48,6 +57,9 @@ class Database:
             connection.text_factory = _text
             try:
                 self._set_up(connection)
+                self._older = self._older if is_old(connection) else None
+                if self._older:
+                    self._older.show(connection)
             except sqlite3.Error:
                 connection.close()
                 raise
@@ -88,6 +100,11 @@ class Database:
                 "The disk under the store failed, so this process writes nothing more to the store.",
                 hint="Check the disk, then run `takeback verify --read-data`.",
             )
+        if durable:
+            self._leave_copy()
+        if self._older and not self._file:
+            self._older.upgrade(self._connection)
+            self._older = None
         if not durable:
             self._connection.execute("PRAGMA synchronous=NORMAL")
         try:
@@ -147,21 +164,52 @@ class Database:
         with self.lock:
             self._refuse_after_fork()
             try:
+                if self._file and self._file.execute("PRAGMA data_version").fetchone()[0] != self._seen:
+                    self._leave_copy()
                 return self._connection.execute(sql, values).fetchall()
             except sqlite3.Error as error:
+                if self._was_upgraded():
+                    return self.read(sql, values)
                 raise self._in_our_words(error) from error
+
+    def _was_upgraded(self) -> bool:
+        """Whether another process rewrote tables of format 1 since they were opened."""
+        with self._translated():
+            if self._older is None or self._file or is_old(self._connection):
+                return False
+            self._older.hide(self._connection)
+        self._older = None
+        return True
 
     def script(self, sql: str) -> None:
         with self.lock, self._translated():
             self._connection.executescript(sql)
 
+    @property
+    def only_read(self) -> bool:
+        """Whether what could be made again must not be written into the file: it is read-only, or of format 1, which
+        nothing but a change may upgrade."""
+        return self.read_only or (self._older is not None and not self._file)
+
+    def _leave_copy(self) -> None:
+        if self._file:
+            self._connection.close()
+            self._connection, self._file = self._file, None
+
     def copy_into_memory(self) -> None:
-        """What cannot be written is read from a copy that can."""
+        """What cannot be written is read from a copy that can; until it is written after all, or was by another."""
         with self.lock, self._translated():
             copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             copy.text_factory = _text
             self._connection.backup(copy)
-            self._connection.close()
+            if self._older:
+                self._older.rewrite(copy)
+            if self._older and not self.read_only:
+                self._seen = self._connection.execute("PRAGMA data_version").fetchone()[0]
+                self._file = self._connection
+            else:
+                self._older = None
+                self._connection.close()
             self._connection = copy
 
     def shrink(self) -> None:
@@ -185,12 +233,15 @@ class Database:
         """After the disk failed: by a new connection, which believes only what is on disk and has its checksum."""
         with self.lock:
             if self._failed and not self._depth and os.getpid() == self._process:
+                self._leave_copy()
                 self._connection.close()
                 self._connection = self._connect()
                 self._failed = False
 
     def fold_in(self) -> None:
         """Write everything in the write-ahead file to the database file, and sync that."""
+        with self.lock:
+            self._leave_copy()
         busy, _, _ = self.read("PRAGMA wal_checkpoint(TRUNCATE)")[0]
         if busy:
             raise StoreBusy(
@@ -200,6 +251,7 @@ class Database:
     def close(self) -> None:
         with self.lock:
             if os.getpid() == self._process:
+                self._leave_copy()
                 self._connection.close()
 
     def _refuse_after_fork(self) -> None:
@@ -223,10 +275,7 @@ class Database:
             return retiring.refused()
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return StoreBusy(
-                "Another process has been writing to the store for too long.",
-                hint="Try again; `takeback doctor` shows who is at work.",
-            )
+            return _busy(self.path)
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return RecordInvalid(
                 f"The journal is damaged: {error}.",
@@ -252,6 +301,27 @@ class Database:
                 hint="Check that it exists and belongs to you, or choose another with --store.",
             )
         return RecordInvalid(f"The journal refused: {error}.", hint="Run `takeback verify`.")
+
+
+def locking(path: str) -> tuple[str, ...]:
+    """Other processes that keep everyone else from the database at that path; in words."""
+    return lock_holders((path, f"{path}-shm"))
+
+
+def _busy(path: str) -> StoreBusy:
+    by = locking(path)
+    if not by:
+        return StoreBusy(
+            "Another process has been writing to the store for too long.",
+            hint="Try again; `takeback doctor` shows who is at work.",
+        )
+    told = f"The store has been locked for {BUSY_SECONDS} seconds by {by[0]}."
+    return StoreBusy(told, hint="Try again when it is done. A stopped process goes on with `kill -CONT PID`.")
+
+
+def schema(name: str) -> str:
+    with open(os.path.join(os.path.dirname(__file__), "schema", name), encoding="utf-8") as file:
+        return file.read()
 
 
 def _of_index(error: sqlite3.Error) -> bool:

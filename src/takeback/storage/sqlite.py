@@ -1,18 +1,18 @@
 """The journal in SQLite: records, and projections kept in the same transaction."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from takeback.errors import RecordInvalid, StoreFull, TakebackError
 from takeback.model.effect import Effect
+from takeback.model.flaw import Flaw
 from takeback.model.ids import short
 from takeback.model.life import OF_EFFECTS, told
 from takeback.model.record import GENESIS, Draft, Kind, Record, chained
 from takeback.model.run import Lease, RunInfo
 from takeback.storage.appending import EFFECTS_OF_RUN, IN_FLIGHT, RECORD, RUN, to_life, to_run
-from takeback.storage.bodies import whole
+from takeback.storage.bodies import parsed, whole
 from takeback.storage.database import Database, Row
 from takeback.storage.effects_sql import DAMAGED, count_effects, select_effects
 from takeback.storage.effects_sql import IN_FLIGHT as IN_FLIGHT_EFFECTS
@@ -149,7 +149,7 @@ class SqliteJournal(SqlJournal):
             at = self._now()
             return tuple(self._unlisted.append(connection, lease, draft, at) for draft in drafts)
 
-    def check(self) -> Iterator[str]:
+    def check(self) -> Iterator[Flaw]:
         from takeback.storage.check_sqlite import check_journal
 
         with suppress(TakebackError):  # whatever keeps it from being listed is among the findings
@@ -161,7 +161,7 @@ class SqliteJournal(SqlJournal):
         seq, listed = self._database.read(HEAD)[0]
         if seq == listed:
             return
-        if self._database.read_only:
+        if self._database.only_read:
             self._database.copy_into_memory()
         try:
             self._list_now()
@@ -188,7 +188,7 @@ class SqliteJournal(SqlJournal):
 def to_record(row: Row) -> Record:
     seq, kind, run, effect, at, body, hash = row
     try:
-        return Record(seq, Kind(kind), run, effect, at, json.loads(whole(body)), hash)
+        return Record(seq, Kind(kind), run, effect, at, parsed(body), hash)
     except ValueError as error:
         raise RecordInvalid(
             f"Record {seq} cannot be read: {error}.", hint="Run `takeback verify`."
@@ -196,8 +196,8 @@ def to_record(row: Row) -> Record:
 
 
 def _to_effect(row: Row, strict: bool) -> Effect:
-    life, agent = to_life(row[:11]), row[11]
-    intent, before_intent, outcome, before_outcome = row[12:19], row[19], row[20:27], row[27]
+    life, agent = to_life(row[:12]), row[12]
+    intent, before_intent, outcome, before_outcome = row[13:20], row[20], row[21:28], row[28]
     try:
         _vouch(intent, before_intent)
         if life.ended:
@@ -218,8 +218,9 @@ def _to_effect(row: Row, strict: bool) -> Effect:
             state=life.state,
             undoes=life.undoes,
             undone_by=life.undone_by,
-            kept_by=life.kept_by,
+            accepted_by=life.accepted_by,
             forgotten=life.forgotten,
+            pinned=life.pinned,
         )
 
 

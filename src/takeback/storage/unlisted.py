@@ -6,7 +6,6 @@ tables would say and lists many at once. Whoever else wants to append or to read
 (`listed` in `tally`), from the records. Runs, and all that is rare, are listed with the record itself.
 """
 
-import json
 import sqlite3
 from typing import NamedTuple
 
@@ -29,7 +28,7 @@ from takeback.storage.appending import (
     stand_of,
     to_life,
 )
-from takeback.storage.bodies import whole
+from takeback.storage.bodies import parsed
 from takeback.storage.database import Row
 
 MOST = 64  # records; a reader that finds that many unlisted hardly notices
@@ -196,8 +195,8 @@ class Unlisted:
     def _list_entries(self, connection: sqlite3.Connection) -> None:
         new = [entry for entry in self._entries.values() if entry.is_new]
         connection.executemany(
-            "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, kept_by, forgotten,"
-            " seq, id, key, run, nth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, accepted_by, forgotten, pinned,"
+            " seq, id, key, run, nth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [(*changing(e.life), e.life.seq, e.life.id, e.key, e.run, e.nth) for e in new],
         )
         connection.executemany(
@@ -247,7 +246,7 @@ def _list_damaged(connection: sqlite3.Connection, row: Row) -> None:
 
 def _read(row: Row) -> Record:
     seq, kind, run, effect, at, body, hash = row
-    return Record(seq, Kind(kind), run, effect, at, json.loads(whole(body)), hash)
+    return Record(seq, Kind(kind), run, effect, at, parsed(body), hash)
 
 
 def _set_listed(connection: sqlite3.Connection, seq: int) -> None:

@@ -96,8 +96,11 @@ class Store(ABC):
         if free - more < self.settings.reserve_bytes or (disk_now.f_files and not disk_now.f_favail):
             if self._blobs:
                 self._blobs.disown()
+            needed = f"{more:,} bytes for the way back, and {self.settings.reserve_bytes:,} in reserve"
             raise ResourceUnreachable(
-                f"The disk under the store has {free:,} bytes free, too few to keep a way back.",
+                "The disk under the store has no inodes left."
+                if disk_now.f_files and not disk_now.f_favail
+                else f"The disk under the store is full: {free:,} bytes are free, and this needs {needed}.",
                 hint="Nothing was changed. Free some space: `takeback sweep` deletes what nothing needs (with "
                 "--grace 0, for when no other process is at work, the youngest too). Or choose another store with "
                 "--store.",
@@ -123,6 +126,23 @@ class Store(ABC):
 
     def suspect(self) -> bool:
         return os.path.lexists(self._suspect_path)
+
+    # What this user remembers of it, outside of it.
+
+    replaces = ""  # a sentence, if it was made in the place of one that was removed
+
+    @property
+    def made_here(self) -> bool:
+        """Whether this user made it, or said that it is theirs. A store on a server was named with its credentials."""
+        return True
+
+    def lost(self) -> str:
+        """A sentence, if it has lost a record that was seen in it."""
+        return ""
+
+    def trust(self) -> None:
+        """A person said that it is theirs, as it is."""
+        return
 
     def read_anew(self) -> None:
         """Look at what the disk holds, not at what this process remembers of it."""

@@ -5,7 +5,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from takeback.api import Takeback, now
 from takeback.audit.runs import RunNow, as_they_stand
 from takeback.frontends.cli.commands import Asked, Command
-from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened
+from takeback.frontends.cli.opening import give, nothing_yet, opened, tell_nothing
 from takeback.frontends.cli.output import clean, counted, local_time
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -35,9 +35,7 @@ def _number(text: str) -> int:
 def _log(asked: Asked) -> int:
     options, screen = asked.options, asked.screen
     if nothing_yet(asked):
-        screen.say(nothing_recorded(asked))
-        screen.give([])
-        return 0
+        return tell_nothing(asked, [])
     with opened(asked) as tb:
         effects = tb.effects(
             run=options.run,
@@ -92,7 +90,8 @@ def _doer(effect: Effect, run: RunInfo | None) -> str:
 
 def _marks(effect: Effect) -> str:
     marks = [
-        "kept" if effect.kept else "",
+        "accepted" if effect.accepted else "",
+        "pinned" if effect.pinned else "",
         "forgotten" if effect.forgotten else "",
         "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
         f"by {short(effect.undone_by)}" if effect.undone_by else "",
@@ -111,9 +110,7 @@ def _runs_arguments(parser: ArgumentParser) -> None:
 def _runs(asked: Asked) -> int:
     screen = asked.screen
     if nothing_yet(asked):
-        screen.say(nothing_recorded(asked))
-        screen.give([])
-        return 0
+        return tell_nothing(asked, [])
     with opened(asked) as tb:
         infos = tuple(reversed(tb.runs()))
         if asked.options.number > 0:
@@ -143,4 +140,7 @@ def done_in(run: RunNow) -> str:
     return counted(run.undos, "undo") if run.undos and not run.effects else counted(run.effects, "effect")
 
 
-COMMANDS = {"log": Command(_log_arguments, _log), "runs": Command(_runs_arguments, _runs)}
+COMMANDS = {
+    "log": Command(_log_arguments, _log, long=True),
+    "runs": Command(_runs_arguments, _runs, long=True),
+}

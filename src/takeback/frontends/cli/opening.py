@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import takeback.api
 from takeback.api import Takeback, now
-from takeback.errors import Misuse, Refused
+from takeback.errors import Corrupt, Misuse, Refused
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.output import clean, warn
 from takeback.model.effect import COMMAND, State
 from takeback.model.ids import SHORT, short
-from takeback.model.run import OnDeath
+from takeback.model.run import OnDeath, RunInfo
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
-from takeback.storage.store import default_path, exists, local_path
+from takeback.storage.store import default_path, exists, local_path, was_there
 
 if TYPE_CHECKING:
     from takeback.runs.run import Run
@@ -37,18 +37,45 @@ def own_directory(asked: Asked) -> str:
 
 
 def nothing_yet(asked: Asked) -> bool:
-    """Whether there is no store: looking must not make one."""
-    return not exists(store_path(asked))
+    """Whether there is no store: looking must not make one. One that was removed is not an empty history."""
+    path = store_path(asked)
+    if exists(path):
+        return False
+    if asked.looking and (removed := was_there(os.path.abspath(path))):
+        raise Corrupt(
+            removed,
+            hint="Restore it from a backup. `takeback store make` starts a new, empty one in its place.",
+        )
+    return True
 
 
 def nothing_recorded(asked: Asked) -> str:
     return f"Nothing recorded yet: there is no store at {clean(printable(store_path(asked)))}."
 
 
+def tell_nothing(asked: Asked, empty: object) -> int:
+    """There is no store. That is an answer where nobody named one; a wrong name must not look like a quiet day."""
+    path, shown = store_path(asked), clean(printable(store_path(asked)))
+    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+        raise Misuse(
+            f"{shown} is no takeback store.", hint="Give the directory of a store, or none for the usual one."
+        )
+    if asked.options.store or os.environ.get("TAKEBACK_STORE"):
+        named = "--store" if asked.options.store else "TAKEBACK_STORE"
+        raise Refused(
+            f"There is no store at {shown}.",
+            hint=f"Check {named}; the first change, or `takeback store make`, makes one.",
+        )
+    asked.screen.say(nothing_recorded(asked))
+    asked.screen.give(empty)
+    return 0
+
+
 @contextmanager
 def opened(asked: Asked) -> Iterator[Takeback]:
     """The store, with what a crash left settled and told. Whoever only looks calls nobody's functions."""
     with takeback.api.open(store_path(asked), calls=not asked.looking) as tb:
+        _tell_lost(tb)
         tell_recovered(tb)
         tb.tell = lambda words: warn(f"takeback: {clean(words)}")
         yield tb
@@ -61,6 +88,13 @@ def existing(asked: Asked) -> Iterator[Takeback]:
         raise Misuse(nothing_recorded(asked), hint="--store or TAKEBACK_STORE name another store.")
     with opened(asked) as tb:
         yield tb
+
+
+def _tell_lost(tb: Takeback) -> None:
+    if tb.store.replaces:
+        warn(f"{clean(tb.store.replaces)} A new, empty store was made in its place.")
+    elif lost := tb.store.lost():
+        warn(f"{clean(lost)} If it was restored from a backup: `takeback store trust`.")
 
 
 def tell_recovered(tb: Takeback) -> None:
@@ -167,3 +201,13 @@ def rehearsal(asked: Asked) -> Iterator[Takeback]:
 
     with TemporaryDirectory(prefix="takeback-dry-run-") as place, takeback.api.open(place) as tb:
         yield tb
+
+
+def effect_or_run(tb: "Takeback", name: str) -> "str | RunInfo":
+    """An effect by its id, or a run by its id or name."""
+    if name.startswith("@"):
+        return name
+    ids = tb.store.journal.resolve(name.lower())
+    if ids:
+        return next(tb.store.journal.runs(ids), name) if len(ids) == 1 else name
+    return next((info for info in reversed(tb.runs()) if name and info.name == name), name)

@@ -11,12 +11,14 @@ from takeback.errors import Misuse
 from takeback.frontends.cli.commands import OURS, Asked, Command
 from takeback.frontends.cli.interrupted import ctrl_c_is_for_the_command, taken_back, unanswered
 from takeback.frontends.cli.opening import agent_of, opened, own_directory
-from takeback.frontends.cli.output import bytes_in_words, clean, counted, quoted, warn
+from takeback.frontends.cli.output import answered, bytes_in_words, clean, counted, quoted, warn
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
+from takeback.model.remedy import surprises
 from takeback.model.resource import display
 from takeback.runs.command_line import shown
 from takeback.runs.outcome import Changed, CommandOutcome, in_numbers, left_behind
+from takeback.runs.request import ON_FAILURE, refuse_keep
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -27,6 +29,11 @@ _LISTED = 10
 _FEW = 4
 _OF_A_SHELL = frozenset(" \t\n|&;<>$`*")
 _BUILT_IN = ("cd", "export", "source", ".", "alias", "set", "unset", "ulimit", "umask")
+_ANSWERS = {
+    "y": "apply", "yes": "apply", "a": "apply", "apply": "apply",
+    "n": "discard", "no": "discard", "d": "discard", "discard": "discard",
+    "s": "show", "show": "show", "diff": "show",
+}  # fmt: skip
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -34,12 +41,13 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--name", metavar="N", help="what to call the run (else the command line)")
     parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
     parser.add_argument(
-        "--hold", action="store_true", help="leave what it changed waiting, for `keep` or `undo`"
+        "--hold", action="store_true", help="leave what it changed waiting, for `apply` or `discard`"
     )
-    parser.add_argument("--ask", action="store_true", help="show what it changed and ask whether to keep it")
+    parser.add_argument("--ask", action="store_true", help="show what it changed and ask whether to apply it")
     parser.add_argument(
         "--on-failure",
-        choices=("undo", "keep", "hold"),
+        type=_on_failure,
+        choices=ON_FAILURE,
         default="undo",
         help="what becomes of its changes when it fails (undo)",
     )
@@ -70,6 +78,11 @@ def _arguments(parser: ArgumentParser) -> None:
         "--force", action="store_true", help="watch what would be refused: home, /, very large trees"
     )
     parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND", help="the command, after --")
+
+
+def _on_failure(said: str) -> str:
+    refuse_keep(said)
+    return said
 
 
 def command_in(words: list[str], verb: str = "run") -> list[str]:
@@ -117,7 +130,8 @@ def _run(asked: Asked) -> int:
         return _with_databases(asked, argv, limit)
     if options.ask and not (sys.stdin and sys.stdin.isatty()):
         raise Misuse(
-            "--ask needs a terminal to ask at.", hint="Use --hold, then `takeback keep` or `takeback undo`."
+            "--ask needs a terminal to ask at.",
+            hint="Use --hold, then `takeback apply` or `takeback discard`.",
         )
     if options.in_place:
         return _in_place(asked, argv)
@@ -143,11 +157,11 @@ def _with_databases(asked: Asked, argv: list[str], limit: float) -> int:
     refuse_unknown(options.sql)
     with opened(asked) as tb:
         with tb.run(options.name or shown(tuple(argv)) or "command", agent_of(asked)) as run:
-            outcome, effects = carried_out(asked, tb, run, argv, limit)
-        asked.made.extend(effect.id for effect in effects)
+            ended = carried_out(asked, tb, run, argv, limit)
+        asked.made.extend(effect.id for effect in ended.effects)
         if not (asked.screen.json or asked.screen.quiet):
-            say_effects(tb, effects, outcome)
-        return _told(asked, tb, outcome, tuple(tb.effect(effect.id) for effect in effects))
+            say_effects(tb, ended)
+        return _told(asked, tb, ended.outcome, tuple(tb.effect(effect.id) for effect in ended.effects))
 
 
 def _here() -> str:
@@ -194,25 +208,18 @@ def _asked_for(asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome
     name = outcome.effect.id
     while True:
         _say_changes(outcome)
-        answer = _answer("Keep it, discard it, or show the difference? [k/d/s] ")
-        if answer in ("k", "keep"):
-            run.keep(name)
+        answer = answered("Apply it? [y: apply, n: discard, s: show it, Enter: leave it held]", _ANSWERS, "")
+        if answer == "apply":
+            run.apply(name)
             return outcome._replace(effect=tb.effect(name))
-        if answer in ("d", "discard"):
-            run.undo(name)
+        if answer == "discard":
+            run.discard(name)
             return outcome._replace(effect=None)
-        if answer in ("s", "show", "diff"):
-            from takeback.frontends.cli.show import say_difference
+        if not answer:
+            return outcome
+        from takeback.frontends.cli.show import say_difference
 
-            say_difference(asked.screen, tb, tb.effect(name))
-        elif not answer:
-            return outcome  # no more input: it stays held
-
-
-def _answer(question: str) -> str:
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower()
+        say_difference(asked.screen, tb, tb.effect(name))
 
 
 def _told(asked: Asked, tb: "Takeback", outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ()) -> int:
@@ -267,7 +274,7 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
             _say_changes(outcome)
         warn(f"takeback: {in_numbers(outcome.changes)} ({sizes(outcome.changes)}): {short(outcome.effect.id)}"
              + (f", though it failed ({failed})" if outcome.exit_code else ""))  # fmt: skip
-        if outcome.effect.remedy and outcome.effect.remedy.residue:
+        if outcome.effect.remedy and surprises(outcome.effect.remedy):
             warn(f"takeback: not exact: {clean(outcome.effect.remedy.residue)}.")
     elif outcome.exit_code and asked.options.sql:
         from takeback.frontends.cli.with_databases import after_failure
@@ -297,9 +304,9 @@ def _say_held(outcome: CommandOutcome) -> None:
     if outcome.effect is None:
         return
     name = short(outcome.effect.id)
-    keep = f"keep --force {name}" if outcome.conflicts else f"keep {name}"
+    apply = f"apply --force {name}" if outcome.conflicts else f"apply {name}"
     warn(f"takeback: held {name}: {in_numbers(outcome.changes)}. `takeback diff {name}` shows it, "
-         f"`takeback {keep}` makes it, `takeback undo {name}` drops it.")  # fmt: skip
+         f"`takeback {apply}` makes it, `takeback discard {name}` drops it.")  # fmt: skip
 
 
 def _hint_at_owners() -> None:

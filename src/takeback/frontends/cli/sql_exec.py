@@ -7,7 +7,7 @@ from takeback.audit.rows import counts_of
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.opening import give, session
-from takeback.frontends.cli.output import clean
+from takeback.frontends.cli.output import answered, clean
 from takeback.frontends.cli.show import say_rows
 from takeback.model.effect import REVIEWED, Effect, State
 from takeback.model.ids import short
@@ -53,24 +53,22 @@ def _decided(asked: Asked, tb: "Takeback", run: "Run", effect: Effect) -> Effect
     if not asked.screen.json:
         say_rows(asked.screen, tb, effect)
     if asked.options.dry_run:
-        run.undo(effect.id)
+        run.discard(effect.id)
         return None
     if effect.change.args[REVIEWED]["how"] == "prepared":
         return effect
     if not (sys.stdin and sys.stdin.isatty()):
-        run.undo(effect.id)
+        run.discard(effect.id)
         raise Misuse(
             "This database cannot hold a transaction for another process now, and there is no terminal to ask at.",
             hint="Nothing was changed. PostgreSQL can with max_prepared_transactions above 0, as long as not all of "
             "them are taken by others that wait (`takeback status`). In Python, run.sql(…, review=True) holds it until "
-            "run.keep or run.undo.",
+            "run.apply or run.discard.",
         )
-    sys.stderr.write("Keep it? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
-        run.keep(effect.id)
+    if answered("Apply it? [y/N]", {"y": "y", "yes": "y", "n": "n", "no": "n"}, "n") == "y":
+        run.apply(effect.id)
         return tb.effect(effect.id)
-    run.undo(effect.id)
+    run.discard(effect.id)
     return None
 
 
@@ -86,7 +84,7 @@ def _tell(asked: Asked, tb: "Takeback", result: "SqlResult", effect: Effect | No
     if effect and held:
         screen.say(f"{short(effect.id)}  {clean(effect.change.summary)}: held, and nobody sees it yet")
         screen.hint(
-            f"`takeback keep {short(effect.id)}` commits it, `takeback undo {short(effect.id)}` drops it"
+            f"`takeback apply {short(effect.id)}` commits it, `takeback discard {short(effect.id)}` drops it"
         )
     elif effect:
         screen.say(f"{short(effect.id)}  {clean(effect.change.summary)}{_amount(effect)}")

@@ -9,7 +9,7 @@ from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.inbox import tell_inbox
 from takeback.frontends.cli.look import done_in
-from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened, store_path
+from takeback.frontends.cli.opening import give, nothing_yet, opened, store_path, tell_nothing
 from takeback.frontends.cli.output import Screen, bytes_in_words, clean, counted, local_time, seconds_in_words
 from takeback.frontends.cli.show_run import tell_attention
 from takeback.model.effect import Effect, State
@@ -26,9 +26,7 @@ def _arguments(parser: ArgumentParser) -> None:
 def _status(asked: Asked) -> int:
     screen = asked.screen
     if nothing_yet(asked):
-        screen.say(nothing_recorded(asked))
-        screen.give({"store": printable(store_path(asked)), "exists": False})
-        return 0
+        return tell_nothing(asked, {"store": printable(store_path(asked)), "exists": False})
     with opened(asked) as tb:
         status = look(tb.store, tb.size(), now())
         give(asked, tb, status_json(status))
@@ -55,7 +53,7 @@ def _tell(screen: Screen, status: Status) -> None:
     if states[State.STUCK]:
         counts.append(screen.paint(f"{states[State.STUCK]:,} stuck", "red"))
     screen.say(
-        f"Effects  {', '.join(counts)}; {status.kept:,} kept, {status.forgotten:,} forgotten; "
+        f"Effects  {', '.join(counts)}; {status.accepted:,} accepted, {status.forgotten:,} forgotten; "
         f"{counted(status.undos, 'undo')} in force"
     )
     _tell_held(screen, status)
@@ -79,7 +77,7 @@ def _tell_held(screen: Screen, status: Status) -> None:
         screen.say(f"         and {len(status.held) - _MOST_RUNS:,} more")
     if status.held:
         screen.hint(
-            "`takeback diff ID` shows what is held, `takeback keep ID` makes it, `takeback undo ID` drops it."
+            "`takeback diff ID` shows what is held, `takeback apply ID` makes it, `takeback discard ID` drops it."
         )
 
 
@@ -123,16 +121,16 @@ def _tell_attention(screen: Screen, status: Status) -> None:
 def _tell_retention(screen: Screen, status: Status) -> None:
     settings = status.settings
     rules = (
-        "not kept: for ever",
-        f"kept: {seconds_in_words(settings.kept_seconds)}, then it may be forgotten",
+        "not accepted: for ever",
+        f"accepted: {seconds_in_words(settings.accepted_seconds)}, then it may be forgotten",
         f"records: {counted(settings.audit_days, 'day')} at least",
         f"at most {counted(settings.versions_per_file, 'version')} a file",
     )
     screen.say(f"Keeping  {'; '.join(rules)}")
     if status.forgettable:
-        effects = max(0, status.kept - status.forgotten)
+        effects = max(0, status.accepted - status.forgotten)
         undos = status.forgettable - effects
-        kept = [counted(effects, "kept effect")] if effects or not undos else []
+        kept = [counted(effects, "accepted effect")] if effects or not undos else []
         kept += [counted(undos, "undo")] if undos else []
         screen.say(f"         {' and '.join(kept)}; `takeback forget --dry-run` tells which may go")
 
