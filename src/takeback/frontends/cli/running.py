@@ -10,12 +10,18 @@ from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import OURS, Asked, Command
 from takeback.frontends.cli.interrupted import ctrl_c_is_for_the_command, taken_back, unanswered
+<<<<<<< HEAD
 from takeback.frontends.cli.opening import agent_of, opened, own_directory
 from takeback.frontends.cli.output import answered, bytes_in_words, clean, counted, quoted, warn
+=======
+from takeback.frontends.cli.opening import agent_of, opened
+from takeback.frontends.cli.output import answered, clean, counted, warn
+>>>>>>> main
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
 from takeback.model.remedy import surprises
 from takeback.model.resource import display
+from takeback.model.sizes import bytes_in_words
 from takeback.runs.command_line import shown
 from takeback.runs.outcome import Changed, CommandOutcome, in_numbers, left_behind
 from takeback.runs.request import ON_FAILURE, refuse_keep
