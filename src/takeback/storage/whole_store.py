@@ -103,13 +103,6 @@ class Store(ABC):
         if free - more < reserve or inodes:
             if self._blobs:
                 self._blobs.disown()
-<<<<<<< HEAD
-            needed = f"{more:,} bytes for the way back, and {self.settings.reserve_bytes:,} in reserve"
-            raise ResourceUnreachable(
-                "The disk under the store has no inodes left."
-                if disk_now.f_files and not disk_now.f_favail
-                else f"The disk under the store is full: {free:,} bytes are free, and this needs {needed}.",
-=======
             if inodes:
                 raise StoreFull(
                     "The disk under the store has no inodes left: it takes no more files.",
@@ -119,7 +112,6 @@ class Store(ABC):
             raise StoreFull(
                 f"The disk under the store has {bytes_in_words(free)} free; {needs}"
                 f"{bytes_in_words(reserve)} must stay free.",
->>>>>>> main
                 hint="Nothing was changed. Free some space: `takeback sweep` deletes what nothing needs (with "
                 "--grace 0, for when no other process is at work, the youngest too). Or choose another store with "
                 "--store; `free_bytes` and `reserve_bytes` in the settings lower what must stay free.",

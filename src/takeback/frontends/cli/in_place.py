@@ -14,7 +14,6 @@ from takeback.model.ids import new_id, short
 from takeback.model.plan import Outcome
 from takeback.model.remedy import surprises
 from takeback.model.resource import display, file_resource
-from takeback.model.sizes import bytes_in_words
 from takeback.model.turns import way_to_both
 from takeback.runs.captured import Captured
 from takeback.runs.command_line import shown, told

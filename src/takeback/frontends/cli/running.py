@@ -10,13 +10,8 @@ from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import OURS, Asked, Command
 from takeback.frontends.cli.interrupted import ctrl_c_is_for_the_command, taken_back, unanswered
-<<<<<<< HEAD
 from takeback.frontends.cli.opening import agent_of, opened, own_directory
-from takeback.frontends.cli.output import answered, bytes_in_words, clean, counted, quoted, warn
-=======
-from takeback.frontends.cli.opening import agent_of, opened
-from takeback.frontends.cli.output import answered, clean, counted, warn
->>>>>>> main
+from takeback.frontends.cli.output import answered, clean, counted, quoted, warn
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
 from takeback.model.remedy import surprises
