@@ -51,6 +51,10 @@ class Misuse(TakebackError):
     exit_code = 2
 
 
+class Renamed(Misuse):
+    """The word was replaced by another, which the hint names; nothing was done."""
+
+
 class Refused(TakebackError):
     """We did not act; the world is untouched."""
 
