@@ -204,6 +204,7 @@ class MemoryJournal:
             and (not query.undos or bool(life.undoes))
             and (not query.made or not life.undoes)
             and (not query.forgettable or (bool(life.accepted_by) and not life.forgotten))
+            and (not query.pinned or life.pinned)
             and (not query.remembered or not life.forgotten)
             and life.seq > query.after
             and life.told > query.told_after
