@@ -269,6 +269,8 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
         _hint_at_owners()
     elif asked.options.ask and outcome.changes:
         warn("takeback: discarded; nothing was changed.")
+    elif not rows:
+        warn("takeback: No changes.")
 
 
 def _hint_at_owners() -> None:
