@@ -68,7 +68,7 @@ def test_only_what_was_changed_is_counted(takeback: CommandLine, world: World) -
     said = takeback.done("undo", "--run", "three")
 
     assert said.out.startswith("Took back 2 files in ")
-    assert f"already   {world / 'b'}" in said.out
+    assert "already   b" in said.out
 
 
 def test_one_that_the_passed_over_stands_on_can_be_taken_back(takeback: CommandLine, world: World) -> None:

@@ -92,7 +92,7 @@ def test_files_and_rows_are_counted_together(takeback: CommandLine, shop: Path) 
         (("exec", "sqlite:///shop.db", "UPDATE users SET nosuch = 1"), 1, "nosuch"),
         (("exec", "sqlite:///shop.db", "UPDATE"), 1, "incomplete input"),
         (("exec", "sqlite:///note.txt", "UPDATE t SET a = 1"), 3, "is not a SQLite database"),
-        (("protect", "sqlite:///shop.db", "--review"), 2, "--review is for"),
+        (("protect", "sqlite:///shop.db", "--review"), 2, "There is no option --review"),
     ],
 )
 @pytest.mark.usefixtures("shop")

@@ -9,7 +9,7 @@ from takeback.errors import Blocked, Conflict, Failed, Refused, Stuck, TakebackE
 from takeback.frontends.cli import of_databases
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import as_field, told_trouble
-from takeback.frontends.cli.nearby import folded, here, near, nearest_first
+from takeback.frontends.cli.nearby import folded, here, near, near_text, nearest_first
 from takeback.frontends.cli.opening import give
 from takeback.frontends.cli.output import clean, counted, took
 from takeback.frontends.cli.way_out import Wanted, by_hand, earlier, unsettled_error, ways_out
@@ -244,7 +244,7 @@ def _list_targets(asked: Asked, result: UndoResult, word: str) -> None:
         screen.say(f"  {screen.paint(f'{word:<8}', 'green')}  {line}")
     for one in listed:
         detail = of_databases.detail_of(one, result)
-        detail = f"  {clean(detail)}" if detail else ""
+        detail = f"  {near_text(clean(detail), place)}" if detail else ""
         outcome = word if one.outcome is Outcome.UNDONE else one.outcome.value
         name = near(of_databases.named(one), place)
         screen.say(f"  {screen.paint(f'{outcome:<8}', styles[one.outcome])}  {name}{detail}")
