@@ -216,7 +216,7 @@ def test_status_counts_and_shows_the_open_run(takeback: CommandLine) -> None:
     assert (told["effects"]["done"], told["effects"]["undone"], told["effects"]["stuck"]) == (1, 1, 0)
     assert told["runs"] == {"open": 1, "suspended": 0}
     assert told["size"] > 0
-    assert told["settings"]["accepted_seconds"] == 3600
+    assert told["settings"]["accepted_seconds"] == 30 * 86400
     assert told["suspect"] is False
     assert "1 open, 0 suspended" in said.out
     assert "1 undone" in said.out

@@ -9,10 +9,12 @@ from takeback.frontends.cli.commands import OURS, Asked
 from takeback.frontends.cli.gate import Gate
 from takeback.frontends.cli.interrupted import taken_back
 from takeback.frontends.cli.opening import agent_of, nothing_yet, opened, own_directory
-from takeback.frontends.cli.output import bytes_in_words, clean, counted, warn
+from takeback.frontends.cli.output import clean, counted, warn
 from takeback.model.ids import new_id, short
 from takeback.model.plan import Outcome
+from takeback.model.remedy import surprises
 from takeback.model.resource import display, file_resource
+from takeback.model.sizes import bytes_in_words
 from takeback.model.turns import way_to_both
 from takeback.runs.captured import Captured
 from takeback.runs.command_line import shown, told
@@ -260,7 +262,7 @@ def _say_done(asked: Asked, outcome: CommandOutcome) -> None:
     size = bytes_in_words(sum(one.size for one in outcome.changes if one.kind != "deleted"))
     though = f", though it failed ({_why(outcome)})" if outcome.exit_code else ""
     warn(f"takeback: {in_numbers(outcome.changes)} ({size}): {short(effect.id)}{though}")
-    if effect.remedy and effect.remedy.residue:
+    if effect.remedy and surprises(effect.remedy):
         warn(f"takeback: undo would leave this behind: {clean(effect.remedy.residue)}")
     shared: str = effect.change.args.get("shared", "")
     if shared:

@@ -202,17 +202,6 @@ def _visible(character: str) -> str:
 # Words for numbers.
 
 
-def bytes_in_words(count: int) -> str:
-    if count < 1024:
-        return f"{count} bytes" if count != 1 else "1 byte"
-    value = float(count)
-    for unit in ("KB", "MB", "GB", "TB"):
-        value /= 1024
-        if value < 1024 or unit == "TB":
-            break
-    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
-
-
 def seconds_in_words(seconds: int) -> str:
     for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size and seconds % size == 0:
