@@ -16,7 +16,7 @@ from takeback.frontends.cli.way_out import Wanted, by_hand, earlier, unsettled_e
 from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import Outcome, TargetOutcome, UndoResult, nothing_to_do
+from takeback.model.plan import Obstacle, Outcome, TargetOutcome, UndoResult, nothing_to_do
 from takeback.model.turns import way_to_both
 from takeback.storage.protocols import Query
 
@@ -124,7 +124,7 @@ def _troubles(tb: "Takeback", wanted: Wanted, result: UndoResult) -> list[Takeba
     errors += [unsettled_error(tb, one, so) for one in wanted.left_out]
     told = {one.undoes for one in stuck}
     bad = [one for one in result.targets if one.outcome not in _GOOD and one.effect not in told]
-    if bad and result.outcome != "planned":
+    if bad:
         errors.append(_not_all(tb, wanted, result, bad))
     return sorted(errors, key=lambda error: (4, 1, 3, 5).index(error.exit_code))
 
@@ -135,7 +135,8 @@ def _not_all(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targe
     )
     more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
     some = any(one.outcome in _GOOD for one in result.targets)
-    kind, what = (Failed, "Not all of it was") if some else (Refused, "Nothing was")
+    was = "would be" if result.outcome == "planned" else "was"
+    kind, what = (Failed, f"Not all of it {was}") if some else (Refused, f"Nothing {was}")
     sentence = f"{what} {_WORDS[wanted.verb].passive}: {names}{more}."
     return kind(sentence, hint=_what_now(tb, wanted, result, bad), effect=bad[0].effect)
 
@@ -150,7 +151,9 @@ def _what_now(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targ
         if result.postponed:
             hints.append(f"Something could not be reached; `{rest.command}` tries again.")
         if Outcome.CONFLICT in found:
-            hints.append(ways_out(tb, rest, {"on_conflict": "skip"}) or by_hand(wanted))
+            obstacles = {one.obstacle for one in bad if one.outcome is Outcome.CONFLICT}
+            known = () if Obstacle.CHANGED in obstacles else sorted(obstacles)
+            hints.append(ways_out(tb, rest, {"on_conflict": "skip"}) or by_hand(wanted, known))
     if Outcome.FAILED in found and not result.postponed:
         hints.append("`takeback verify --read-data` tells whether the store is sound.")
     if Outcome.EXCLUDED in found:
