@@ -403,5 +403,6 @@ def _wire(
         room,
         keyring.named,
         file_resource(os.path.realpath(store.path)),
+        store.settings.max_capture_bytes,
         store_names,
     )
