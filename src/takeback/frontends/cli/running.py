@@ -285,6 +285,8 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
         _say_failed(asked, outcome, failed)
     elif asked.options.ask and outcome.changes:
         warn("takeback: discarded; nothing was changed.")
+    elif not rows:
+        warn("takeback: No changes.")
 
 
 def _say_failed(asked: Asked, outcome: CommandOutcome, failed: str) -> None:
