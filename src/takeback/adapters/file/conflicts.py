@@ -133,9 +133,9 @@ def _undo_at(place: Place, target: Target, of: str, leeway: Leeway, tools: Tools
     sight = look_closely(place, manner, scope)
     now = sight.state
     change = Target(target.resource, now, restored(target.before, target.after, now))
-    if why := changed_later(target, leeway, tools):
-        return _step(target, Outcome.CONFLICT, why)
     if same(now, target.after):
+        if why := changed_later(target, leeway, tools):
+            return _step(target, Outcome.CONFLICT, why)
         return _step(target, Outcome.UNDONE, back_to(target.before, tools), change, sight.seen)
     if same(now, target.before) and not is_explained(target, now, leeway):
         return _step(target, Outcome.ALREADY, "it is as it was before")
@@ -144,7 +144,9 @@ def _undo_at(place: Place, target: Target, of: str, leeway: Leeway, tools: Tools
         detail = f"{back_to(target.before, tools)}; {words(now)} that was there is kept for redo"
         return _step(target, Outcome.UNDONE, detail, change, sight.seen)
     if leeway.on_conflict.merges or is_explained(target, now, leeway):
-        return merge_step(place, target, now, tools, scope, found)
+        merged = merge_step(place, target, now, tools, scope, found)
+        why = changed_later(target, leeway, tools) if merged.target else ""
+        return _step(target, Outcome.CONFLICT, why) if why else merged
     return _step(target, Outcome.CONFLICT, found)
 
 
@@ -251,7 +253,7 @@ def _merged_content(place: Place, target: Target, now: State, tools: Tools, scop
     for state, other in ((now, before), (before, now)):
         if state["digest"] == after["digest"]:
             keys = ("digest", "size", "holes")
-            return _Aim({key: other[key] for key in keys if key in other}, "merged")
+            return _Aim({key: other[key] for key in keys if key in other}, "merged; other changes stay")
     if max(state["size"] for state in (before, after, now)) > MERGEABLE:
         return _Aim(None, f"it is too large to merge (over {MERGEABLE >> 20} MB)")
     if not all(tools.blobs.has(state["digest"]) for state in (before, after)):

@@ -41,7 +41,9 @@ def lines_merged(ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
 def _by_line(ours: bytes, base: bytes, theirs: bytes) -> Merged:
     now, old, new = (one.splitlines(keepends=True) for one in (ours, base, theirs))
     try:
-        return Merged(b"".join(edited(now, merge_edits(old, new, now), new)), "merged by line")
+        return Merged(
+            b"".join(edited(now, merge_edits(old, new, now), new)), "merged by line; other changes stay"
+        )
     except Clash as clash:
         where = _lines(clash.start, clash.end)
         if clash.ambiguous:
@@ -65,7 +67,9 @@ def _by_key(format: str, ours: bytes, base: bytes, theirs: bytes) -> Merged:
         wanted = merged_document(old, new, now)
         by_line = lines_merged(ours, base, theirs)
         if by_line is not None and same(formats.read(format, by_line), wanted):
-            return Merged(by_line, "merged by key")  # comments and layout of the change go with it
+            return Merged(
+                by_line, "merged by key; other changes stay"
+            )  # comments and layout of the change go with it
         if same(old, new):
             return Merged(None, "it does not merge: the change is in comments or layout, which changed since")
         data = formats.rewritten(format, ours, wanted)
@@ -77,7 +81,7 @@ def _by_key(format: str, ours: bytes, base: bytes, theirs: bytes) -> Merged:
         return Merged(None, f"it does not merge: {str(error).rstrip('.')}. {error.hint}".rstrip(" ."))
     except RecursionError:
         return Merged(None, "it does not merge: it is nested too deeply")
-    return Merged(data, "merged by key, with comments as they are now")
+    return Merged(data, "merged by key; other changes stay, and comments are as they are now")
 
 
 def unified(ours: bytes, result: bytes, name: bytes) -> str:

@@ -120,8 +120,6 @@ class Undoing:
     def _judged(self, target: Target, now: State, place: Place | None, places: Places) -> Step:
         before, after = target.before, target.after
         change = Target(target.resource, now, _aim(target, now))
-        if why := changed_later(target, self._leeway, self._tools):
-            return _told(target, Outcome.CONFLICT, why)
         if only_time(before, after) and same(now, after):
             if self._is_moved(target, now, places):
                 return _told(target, Outcome.UNDONE, f"its time is put back{_ownerless(target, now)}", change)
@@ -132,6 +130,8 @@ class Undoing:
             ):
                 if why := _why_mixed(target):
                     return _told(target, Outcome.EXCLUDED, why)
+            if why := changed_later(target, self._leeway, self._tools):
+                return _told(target, Outcome.CONFLICT, why)
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
         explained = is_explained(target, now, self._leeway)
         if same(now, before) and not explained:
@@ -144,7 +144,8 @@ class Undoing:
             return _told(target, Outcome.UNDONE, detail, change)
         if (self._on_conflict.merges or explained) and place and "unit" not in before:
             step = merge_step(place, target, now, self._tools, self._scope, found)
-            return Step(step.outcome, step.target)
+            why = changed_later(target, self._leeway, self._tools) if step.target else ""
+            return _told(target, Outcome.CONFLICT, why) if why else Step(step.outcome, step.target)
         return _told(target, Outcome.CONFLICT, found)
 
     def _has_room(self, resource: str) -> bool:

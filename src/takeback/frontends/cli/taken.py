@@ -80,6 +80,7 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
         for effect in result.effects:
             screen.say(f"  {screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}")
         _list_targets(asked, result, f"would {wanted.verb}")
+        _show_merges(asked, result)
     elif any(one.outcome in _GOOD for one in result.targets):
         if any(one.outcome is Outcome.UNDONE for one in result.targets):
             screen.say(f"{words.past} {_amount(result)} in {took(started)}.")
@@ -123,7 +124,7 @@ def _troubles(tb: "Takeback", wanted: Wanted, result: UndoResult) -> list[Takeba
     errors += [unsettled_error(tb, one, so) for one in wanted.left_out]
     told = {one.undoes for one in stuck}
     bad = [one for one in result.targets if one.outcome not in _GOOD and one.effect not in told]
-    if bad and result.outcome != "planned":
+    if bad:
         errors.append(_not_all(tb, wanted, result, bad))
     return sorted(errors, key=lambda error: (4, 1, 3, 5).index(error.exit_code))
 
@@ -134,8 +135,9 @@ def _not_all(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targe
     )
     more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
     some = any(one.outcome in _GOOD for one in result.targets)
-    kind, what = (Failed, "Not all of it was") if some else (Refused, "Nothing was")
-    sentence = f"{what} {_WORDS[wanted.verb].passive}: {names}{more}."
+    kind, what = (Failed, "Not all of it") if some else (Refused, "Nothing")
+    would = "would be" if result.outcome == "planned" else "was"
+    sentence = f"{what} {would} {_WORDS[wanted.verb].passive}: {names}{more}."
     return kind(sentence, hint=_what_now(tb, wanted, result, bad), effect=bad[0].effect)
 
 
@@ -179,7 +181,8 @@ def _way_on(result: UndoResult, verb: str) -> str:
             else f"`takeback redo {short(result.undo[0].id)}` brings it back."
         )
     # What was overwritten or merged when it was undone is there again, so that undo would be a conflict again.
-    how = {str(effect.change.args.get("on_conflict")) for effect in result.effects} & {"force", "merge"}
+    asked = {str(effect.change.args.get("on_conflict")) for effect in result.effects}
+    how = {one.removesuffix("-or-skip") for one in asked} & {"force", "merge"}
     names = " ".join(short(effect.undoes) for effect in result.effects[:_MOST_LISTED])
     if len(result.effects) > _MOST_LISTED:
         return "`takeback log` lists them; `takeback undo ID…` takes them back again."
@@ -208,6 +211,13 @@ def _amount(result: UndoResult) -> str:
 
 def _is_file(target: Any) -> bool:
     return {target.before.get("type"), target.after.get("type")} <= {"file", "absent"}
+
+
+def _show_merges(asked: Asked, result: UndoResult) -> None:
+    """What a merge would change, as a diff."""
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    for line in (line for one in result.targets for line in one.diff.splitlines()):
+        asked.screen.say(asked.screen.paint(clean(line), styles.get(line[:1], "dim")))
 
 
 def _list_targets(asked: Asked, result: UndoResult, word: str) -> None:
