@@ -143,7 +143,7 @@ class Undoing:
             detail = f"{self._back(target)}; {words(now)} that was there is kept for redo"
             return _told(target, Outcome.UNDONE, detail, change)
         if (self._on_conflict.merges or explained) and place and "unit" not in before:
-            step = merge_step(place, target, now, self._tools, self._scope, found)
+            step = merge_step(place, target, now, self._tools, self._scope)
             why = changed_later(target, self._leeway, self._tools) if step.target else ""
             return _told(target, Outcome.CONFLICT, why) if why else Step(step.outcome, step.target)
         return _told(target, Outcome.CONFLICT, found)
