@@ -278,7 +278,7 @@ def test_a_store_whose_maker_was_killed_is_made_by_the_next_one(scene: Scene) ->
 EDITS = {"watched": True, "written": False}
 
 
-@pytest.mark.parametrize("dying", [False, True], ids=["", "and killed again while settling"])
+@pytest.mark.parametrize("dying", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("what", ["merge", "plain over a merge", "redo"])
 @pytest.mark.parametrize("how", EDITS)
 def test_finding_16_an_undo_by_merge_killed_anywhere_is_settled(
