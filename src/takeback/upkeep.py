@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from takeback.errors import Misuse
+from takeback.errors import Misuse, StoreFull
 from takeback.model.cover import TRY
 from takeback.model.effect import Effect, State
+from takeback.model.flaw import Flaw
 from takeback.model.ids import short
 from takeback.runs.dead import something_left
 from takeback.runs.names import id_of, names_of
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.engine.recover import Settled
     from takeback.retention.tiers import Decision
+    from takeback.retention.upkeep import Space
     from takeback.storage.copying import Copied
+    from takeback.storage.given_up import GivenUp
 
 
 class Verified(NamedTuple):
     """What `verify` found; sound if there is nothing in it."""
 
-    findings: tuple[str, ...]
+    findings: tuple[Flaw, ...]
     records: int
     blobs: int
 
@@ -40,6 +43,7 @@ class Upkeep(ABC):
     """The part of a store opened that keeps it in order."""
 
     store: Store
+    given_up: "list[GivenUp]"  # ways back that were given up by policy since the store was opened
 
     @property
     @abstractmethod
@@ -80,6 +84,8 @@ class Upkeep(ABC):
 
         self.store.read_anew()
         findings = list(self.store.journal.check())
+        if lost := self.store.lost():
+            findings.append(Flaw(lost))
         findings += self.store.blobs.check(read_data)
         findings += self._missing_blobs()
         findings += lost_layers(self.store.layers())
@@ -88,14 +94,16 @@ class Upkeep(ABC):
         blobs = sum(1 for _ in self.store.blobs.info())
         return Verified(tuple(findings), self.store.journal.tally()["records"], blobs)
 
-    def _missing_blobs(self) -> Iterator[str]:
+    def _missing_blobs(self) -> Iterator[Flaw]:
         for effect in self.store.journal.effects(Query(states=(State.DONE, State.UNDONE, State.INTENDED))):
             for digest in effect.remedy.blobs if effect.remedy and not effect.forgotten else ():
                 if not self.store.blobs.has(digest):
-                    yield f"Effect {short(effect.id)} cannot be undone: blob {digest[:12]} is missing."
+                    text = f"Effect {short(effect.id)} cannot be undone: blob {digest[:12]} is missing."
+                    yield Flaw(text, blob=digest, effect=effect.id)
         for digest in texts.needed(self.store.journal):
             if not self.store.blobs.has(digest):
-                yield f"The state of a checkpoint, or what a run remembered, is missing: blob {digest[:12]}."
+                text = f"The state of a checkpoint, or what a run remembered, is missing: blob {digest[:12]}."
+                yield Flaw(text, blob=digest)
 
     def forget(
         self,
@@ -148,13 +156,61 @@ class Upkeep(ABC):
             clear(os.path.join(self.store.path, name))
 
     def _keep_up(self, run: str) -> None:
-        """After a run ended well: bring the store under its caps."""
-        from takeback.retention.upkeep import keep_up
+        """After a run ended well: give up what its time is over for, and bring the store under its limits."""
+        from takeback.retention.upkeep import crowding
 
         ended = tuple(self.store.journal.effects(Query(run=run, limit=50)))
-        size = self.store.bytes_on_disk(layers=False)  # forgetting files would not make boxes smaller
-        if keep_up(self.parts, self.store.settings, now(), size, ended, self._held):
+        self._make_room(crowding(self.parts, self.store.settings, now(), ended))
+
+    def _make_room(self, also: "Sequence[Decision]" = (), more: int = 0) -> None:
+        """The oldest accepted effects go first, then the baselines of watched directories. `more`: for a capture."""
+        from takeback.retention.upkeep import due
+        from takeback.runs.watch import drop_unused
+
+        settings, limits, space = self.store.settings, self.store.limits(), self._space(more)
+        found = (*due(self.parts, settings, limits, now(), space), *also)
+        if decisions := {one.effect.id: one for one in found}:
+            self._give_up(tuple(decisions.values()))
+            space = self._space(more)
+        if space.over(limits)[0] and drop_unused(self.parts, now() / 1e6):
             self.sweep()
+
+    def stay_within_limits(self) -> None:
+        """For whoever changes things in a run that does not end."""
+        limits = self.store.limits()
+        if self.store.bytes_on_disk(layers=False) > limits.store or self.store.free_bytes() < limits.free:
+            self._make_room()
+
+    def _space(self, more: int = 0) -> "Space":
+        from takeback.retention.upkeep import Space, pinned_bytes
+
+        taken = self.store.bytes_on_disk(layers=False)  # forgetting files would not make boxes smaller
+        return Space(taken + more - pinned_bytes(self.parts), self.store.free_bytes() - more)
+
+    def _give_up(self, decisions: "Sequence[Decision]") -> None:
+        """Noted first: a kill in between must not lose the line that tells of it."""
+        from takeback.retention.forget import forget
+        from takeback.storage.given_up import Bound, GivenUp, note
+
+        going = [
+            GivenUp(one.effect.id, Bound(one.bound), one.effect.at, one.limit)
+            for one in decisions
+            if one.bound
+        ]
+        note(self.store.path, going)
+        forget(self.parts, decisions, self._held)
+        self.given_up += going
+        self.sweep()
+
+    def without_room(self, more: int) -> None:
+        """Raises when there is no room for a capture of that many bytes, after what may go has gone."""
+        try:
+            self.store.refuse_without_room(more)
+        except StoreFull:
+            if self.store.retired or self.store.suspect():
+                raise
+            self._make_room(more=more)
+            self.store.refuse_without_room(more)
 
     def copy_to(self, path: str, *, blobs: str = "", backup: bool = False) -> "Copied":
         """A copy of this store, at a directory or a `postgresql://` address where there is none yet. Nobody writes to

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from takeback.adapters.protocol import Adapter, Assessment, Doubting, Relating
+from takeback.adapters.protocol import Adapter, Assessment, Doubting, Neighbouring, Relating
 from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.settle import way_out
@@ -14,7 +14,7 @@ from takeback.model.ground import Ground
 from takeback.model.ids import short
 from takeback.model.life import overtaken
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome
-from takeback.model.remedy import Target
+from takeback.model.remedy import APART, BY_MEANING, Target
 from takeback.model.resource import ancestors, overlaps
 from takeback.model.turns import in_turn, went_over
 from takeback.storage.protocols import Query
@@ -191,7 +191,11 @@ def dependents(parts: Parts, effect: Effect, asked: dict[str, int] | None = None
     An undo cancels out with what it undid, so neither counts; what an undo left different is found by comparing.
     `asked` remembers from where on each resource was looked at: a thousand steps of one box are looked at once.
     """
-    for later in (*_later_on_the_same(parts, effect, asked), *_needing(parts, effect)):
+    for later in (
+        *_later_on_the_same(parts, effect, asked),
+        *_needing(parts, effect),
+        *_neighbours(parts, effect),
+    ):
         if not later.is_undo and later.id not in (effect.id, effect.undoes):
             yield later
 
@@ -208,6 +212,15 @@ def _related(parts: Parts, effect: Effect) -> Iterable[Effect]:
 
 def _needing(parts: Parts, effect: Effect) -> Iterable[Effect]:
     return parts.journal.effects(Query(needing=effect.id, states=(State.DONE,), made=True))
+
+
+def _neighbours(parts: Parts, effect: Effect) -> Iterable[Effect]:
+    """Later ones that nothing tells apart from this one: refused rather than overwritten."""
+    adapter = parts.adapters.get(effect.change.adapter)
+    if effect.is_undo or not isinstance(adapter, Neighbouring):
+        return ()
+    query = Query(resource=effect.change.resource, states=(State.DONE,), told_after=effect.order, made=True)
+    return [one for one in parts.journal.effects(query) if adapter.may_be_about_one(effect, one)]
 
 
 def _later_on_the_same(parts: Parts, effect: Effect, asked: dict[str, int] | None) -> Iterable[Effect]:
@@ -242,6 +255,8 @@ class _Reach:
         return not other.targets or any(self._meets(target) for target in other.targets)
 
     def _meets(self, target: Target) -> bool:
+        if target.after.get(BY_MEANING) == APART:
+            return False
         if any(self._effect in state.get("over", ()) for state in (target.before, target.after)):
             return False  # it was changed before
         if target.resource in self._targets:
@@ -286,6 +301,9 @@ def _outcomes(
                 continue
             if target.resource in found:
                 yield found[target.resource]._replace(effect=effect.id)
+        # An undo may change paths that the effect itself did not touch, such as git's list of packed refs.
+        ours = {target.resource for target in effect.targets}
+        yield from (one._replace(effect=effect.id) for one in found.values() if one.resource not in ours)
         undone_before += [(target, effect.order) for target in effect.targets]
         ground.add((target.resource for target in effect.targets), effect.id)
 
@@ -309,11 +327,14 @@ def _after_later(
     undone_before: Sequence[tuple[Target, int]],
     on_conflict: OnConflict,
 ) -> TargetOutcome:
-    """What the later effect found is what this one left, or someone came between."""
+    """What the later effect found is what this one left, or someone came between. Of what is compared by its meaning
+    the adapter tells, when its turn comes."""
     found = [each for each in undone_before if overlaps(each[0].resource, target.resource)]
     later, order = found[-1]
     left = target.after.get("then") or target.before.get("then") or target.after
     told = TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
+    if BY_MEANING in target.after:
+        return told
     if later.resource != target.resource or not _plainly_differ(later.before, left):
         return told
     known = explained(parts, effect, (target.resource,), until=order).get(target.resource)

@@ -92,6 +92,8 @@ def _narrowed(query: Query, in_flight: str) -> tuple[list[str], list[Any]]:
         narrow("e.undoes = ''")
     if query.forgettable:
         narrow("e.accepted_by <> '' AND e.forgotten = 0")
+    if query.pinned:
+        narrow("e.pinned = 1")
     if query.remembered:
         narrow("e.forgotten = 0")
     return where, values

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from takeback.model.effect import Effect, State
+from takeback.model.flaw import Flaw
 from takeback.model.record import Draft, Kind, Record
 from takeback.model.run import Lease, Owner, RunInfo
 
@@ -23,6 +24,7 @@ class Query(NamedTuple):
     )
     undos: bool = False  # only those that take another one back
     made: bool = False  # only those that do not
+    pinned: bool = False
     forgettable: bool = False  # accepted, and not forgotten yet
     remembered: bool = False  # not forgotten
     after: int = 0  # only those with a greater seq
@@ -71,7 +73,7 @@ class Journal(Protocol):
         """How many effects are in each state, in constant time; and `accepted`, `pinned`, `forgotten`, `records`."""
         ...
 
-    def check(self) -> Iterator[str]:
+    def check(self) -> Iterator[Flaw]:
         """Everything that is wrong with it, one sentence each; nothing if it is sound."""
         ...
 
@@ -142,7 +144,7 @@ class Blobs(Protocol):
         """What is kept; all of it when nothing is named."""
         ...
 
-    def check(self, read_data: bool) -> Iterator[str]:
+    def check(self, read_data: bool) -> Iterator[Flaw]:
         """Everything that is wrong, one sentence each."""
         ...
 

@@ -15,6 +15,7 @@ from takeback.errors import (
     StoreBusy,
     TakebackError,
 )
+from takeback.model.extras import install_hint
 from takeback.model.holder import busy
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ def driver() -> Any:
     try:
         import psycopg
     except ImportError:
-        raise Misuse(
-            "PostgreSQL needs takeback[postgres].", hint="Install it: pip install 'takeback[postgres]'."
-        ) from None
+        raise Misuse("PostgreSQL needs takeback[postgres].", hint=install_hint("postgres")) from None
     return psycopg
 
 

@@ -5,11 +5,12 @@ from argparse import ArgumentParser, ArgumentTypeError
 from takeback.api import Takeback, now
 from takeback.audit.runs import RunNow, as_they_stand
 from takeback.frontends.cli.commands import Asked, Command
-from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened
-from takeback.frontends.cli.output import clean, counted, local_time
+from takeback.frontends.cli.log_table import FIELDS, Told, formatted, is_folded, lines, stat_lines, width_of
+from takeback.frontends.cli.nearby import ago, here
+from takeback.frontends.cli.opening import agent_of, give, nothing_yet, opened, tell_nothing
+from takeback.frontends.cli.output import clean, counted
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.run import RunInfo
 
 _HAPPENED = tuple(state for state in State if state is not State.ABORTED)
 
@@ -24,6 +25,14 @@ def _log_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--agent", metavar="A", default="", help="of this agent")
     parser.add_argument("--all", action="store_true", help="also what was aborted and never happened")
+    parser.add_argument("-p", "--patch", action="store_true", help="with what each of them changed")
+    parser.add_argument("--stat", action="store_true", help="with the paths that each of them changed")
+    parser.add_argument(
+        "--format",
+        metavar="F",
+        default="",
+        help="a line for each: json, or a text with " + " ".join(f"{{{field}}}" for field in FIELDS),
+    )
 
 
 def _number(text: str) -> int:
@@ -33,20 +42,11 @@ def _number(text: str) -> int:
 
 
 def _log(asked: Asked) -> int:
-    options, screen = asked.options, asked.screen
+    screen = asked.screen
     if nothing_yet(asked):
-        screen.say(nothing_recorded(asked))
-        screen.give([])
-        return 0
+        return tell_nothing(asked, [])
     with opened(asked) as tb:
-        effects = tb.effects(
-            run=options.run,
-            path=options.path,
-            agent=options.agent,
-            state=None if options.all else _HAPPENED,
-            limit=options.number,
-            newest=True,
-        )
+        effects = _listed(asked, tb)
         if screen.json:
             from takeback.audit.views import effect_json
 
@@ -56,51 +56,61 @@ def _log(asked: Asked) -> int:
     return 0
 
 
+def _effects(asked: Asked, tb: Takeback, number: int) -> tuple[Effect, ...]:
+    options = asked.options
+    return tb.effects(
+        run=options.run,
+        path=options.path,
+        agent=options.agent,
+        state=None if options.all else _HAPPENED,
+        limit=number,
+        newest=True,
+    )
+
+
+def _listed(asked: Asked, tb: Takeback) -> tuple[Effect, ...]:
+    """With --json and --format json every effect, else finished undos are folded into what they took back."""
+    options = asked.options
+    if asked.screen.json or options.format == "json":
+        return _effects(asked, tb, options.number)
+    asks = options.number + 1 if options.number else 0  # one more, to know whether there are more
+    while True:
+        found = _effects(asked, tb, asks)
+        left = tuple(one for one in found if not is_folded(one))
+        if not asks or len(left) > options.number or len(found) < asks:
+            return left
+        asks *= 4
+
+
 def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> None:
-    screen = asked.screen
+    screen, options = asked.screen, asked.options
+    more = options.number and options.format != "json" and len(effects) > options.number
+    effects = effects[: options.number] if more else effects
     if not effects:
         screen.say("No effects match." if _narrowed(asked) else "No effects yet.")
         return
     runs = {info.id: info for info in tb.store.journal.runs(tuple({effect.run for effect in effects}))}
-    today = now()
-    rows = [(local_time(effect.at, today), _doer(effect, runs.get(effect.run)), effect) for effect in effects]
-    time_width = max(len(row[0]) for row in rows)
-    doer_width = min(32, max(len(row[1]) for row in rows))
-    for when, doer, effect in rows:
-        screen.say(
-            f"{screen.paint(short(effect.id), 'cyan')}  {when:<{time_width}}  {screen.state(effect.state.value, 8)}  "
-            f"{doer:<{doer_width}}  {clean(effect.change.summary)}{screen.paint(_marks(effect), 'dim')}"
-        )
-    if len(effects) == asked.options.number:
-        listed = set(State if asked.options.all else _HAPPENED)
-        total = sum(count for name, count in tb.store.journal.tally().items() if name in listed)
-        if total > len(effects) and not _narrowed(asked):
-            screen.hint(f"{counted(total, 'effect')} in all; -n 0 lists them.")
+    told = Told(here(), now(), runs, agent_of(asked), not (_narrowed(asked) or options.all))
+    if options.format:
+        for line in formatted(options.format, effects, told):
+            screen.say(line)
+        return
+    for effect, line in zip(effects, lines(screen, effects, told, width_of(screen)), strict=True):
+        screen.say(line)
+        if options.stat:
+            for path in stat_lines(effect, told.here):
+                screen.say(path)
+        if options.patch:
+            from takeback.frontends.cli.show import say_changed
+
+            say_changed(screen, tb, effect)
+    if more:
+        screen.hint("There are more; -n 0 lists all.")
 
 
 def _narrowed(asked: Asked) -> bool:
     options = asked.options
     return bool(options.run or options.path or options.agent)
-
-
-def _doer(effect: Effect, run: RunInfo | None) -> str:
-    """Who did it, and in which run."""
-    name = clean(run.name) if run else short(effect.run)
-    whole = f"{clean(effect.agent)}/{name}" if effect.agent else name
-    return whole if len(whole) <= 32 else whole[:31] + "…"
-
-
-def _marks(effect: Effect) -> str:
-    marks = [
-        "accepted" if effect.accepted else "",
-        "pinned" if effect.pinned else "",
-        "forgotten" if effect.forgotten else "",
-        "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
-        f"by {short(effect.undone_by)}" if effect.undone_by else "",
-        clean(effect.note) if effect.state in (State.STUCK, State.ABORTED) else "",
-    ]
-    told = ", ".join(mark for mark in marks if mark)
-    return f"  ({told})" if told else ""
 
 
 def _runs_arguments(parser: ArgumentParser) -> None:
@@ -112,9 +122,7 @@ def _runs_arguments(parser: ArgumentParser) -> None:
 def _runs(asked: Asked) -> int:
     screen = asked.screen
     if nothing_yet(asked):
-        screen.say(nothing_recorded(asked))
-        screen.give([])
-        return 0
+        return tell_nothing(asked, [])
     with opened(asked) as tb:
         infos = tuple(reversed(tb.runs()))
         if asked.options.number > 0:
@@ -132,7 +140,7 @@ def _runs(asked: Asked) -> int:
         for run in runs:
             info = run.info
             screen.say(
-                f"{screen.paint(short(info.id), 'cyan')}  {local_time(info.opened_at, today):<12}  "
+                f"{screen.paint(short(info.id), 'cyan')}  {ago(info.opened_at, today):<10}  "
                 f"{screen.state(run.state.value, 13)}  {clean(info.agent):<{agent_width}}  "
                 f"{done_in(run):>11}  {clean(info.name)}"
             )
@@ -144,4 +152,7 @@ def done_in(run: RunNow) -> str:
     return counted(run.undos, "undo") if run.undos and not run.effects else counted(run.effects, "effect")
 
 
-COMMANDS = {"log": Command(_log_arguments, _log), "runs": Command(_runs_arguments, _runs)}
+COMMANDS = {
+    "log": Command(_log_arguments, _log, long=True),
+    "runs": Command(_runs_arguments, _runs, long=True),
+}

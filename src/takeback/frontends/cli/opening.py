@@ -1,25 +1,27 @@
 """The store a command works on, and the lasting run that the commands of a person share."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import takeback.api
 from takeback.api import Takeback, now
-from takeback.errors import Misuse, Refused
+from takeback.errors import Corrupt, Misuse, Refused
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import printable
-from takeback.frontends.cli.output import clean, warn
+from takeback.frontends.cli.output import clean, counted, local_time, seconds_in_words, warn
 from takeback.model.effect import COMMAND, State
 from takeback.model.ids import SHORT, short
 from takeback.model.run import OnDeath, RunInfo
+from takeback.model.sizes import bytes_in_words
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
-from takeback.storage.store import default_path, exists, local_path
+from takeback.storage.store import default_path, exists, local_path, was_there
 
 if TYPE_CHECKING:
     from takeback.runs.run import Run
+    from takeback.storage.given_up import GivenUp
 
 SESSION = "command line"
 AGENT = "cli"
@@ -37,21 +39,52 @@ def own_directory(asked: Asked) -> str:
 
 
 def nothing_yet(asked: Asked) -> bool:
-    """Whether there is no store: looking must not make one."""
-    return not exists(store_path(asked))
+    """Whether there is no store: looking must not make one. One that was removed is not an empty history."""
+    path = store_path(asked)
+    if exists(path):
+        return False
+    if asked.looking and (removed := was_there(os.path.abspath(path))):
+        raise Corrupt(
+            removed,
+            hint="Restore it from a backup. `takeback store make` starts a new, empty one in its place.",
+        )
+    return True
 
 
 def nothing_recorded(asked: Asked) -> str:
     return f"Nothing recorded yet: there is no store at {clean(printable(store_path(asked)))}."
 
 
+def tell_nothing(asked: Asked, empty: object) -> int:
+    """There is no store. That is an answer where nobody named one; a wrong name must not look like a quiet day."""
+    path, shown = store_path(asked), clean(printable(store_path(asked)))
+    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+        raise Misuse(
+            f"{shown} is no takeback store.", hint="Give the directory of a store, or none for the usual one."
+        )
+    if asked.options.store or os.environ.get("TAKEBACK_STORE"):
+        named = "--store" if asked.options.store else "TAKEBACK_STORE"
+        raise Refused(
+            f"There is no store at {shown}.",
+            hint=f"Check {named}; the first change, or `takeback store make`, makes one.",
+        )
+    asked.screen.say(nothing_recorded(asked))
+    asked.screen.give(empty)
+    return 0
+
+
 @contextmanager
 def opened(asked: Asked) -> Iterator[Takeback]:
     """The store, with what a crash left settled and told. Whoever only looks calls nobody's functions."""
     with takeback.api.open(store_path(asked), calls=not asked.looking) as tb:
+        _tell_lost(tb)
         tell_recovered(tb)
         tb.tell = lambda words: warn(f"takeback: {clean(words)}")
-        yield tb
+        try:
+            yield tb
+        finally:
+            if tb.given_up and not (asked.screen.quiet or asked.screen.json):
+                tell_given_up(tb)
 
 
 @contextmanager
@@ -61,6 +94,46 @@ def existing(asked: Asked) -> Iterator[Takeback]:
         raise Misuse(nothing_recorded(asked), hint="--store or TAKEBACK_STORE name another store.")
     with opened(asked) as tb:
         yield tb
+
+
+def tell_given_up(tb: Takeback) -> None:
+    """What this command gave up to make room. What nobody is told here stays noted for `status`."""
+    from takeback.storage.given_up import was_told
+
+    for line in given_up_in_words(tb.given_up):
+        warn(f"takeback: {line}")
+    was_told(tb.store.path, [one.effect for one in tb.given_up])
+
+
+def given_up_in_words(given_up: "Sequence[GivenUp]") -> Iterator[str]:
+    """A sentence for each bound that was reached, with the setting that moves it."""
+    from takeback.storage.given_up import Bound
+
+    for bound in Bound:
+        these = [one for one in given_up if one.bound is bound]
+        if not these:
+            continue
+        limit = these[-1].limit
+        reached = {
+            Bound.TIME: f"accepted more than {seconds_in_words(limit)} ago",
+            Bound.STORE: f"the store is over its {bytes_in_words(limit)}",
+            Bound.DISK: f"less than {bytes_in_words(limit)} of the disk was free",
+            Bound.VERSIONS: f"more than {counted(limit, 'version')} of a file",
+        }[bound]
+        names = ", ".join(short(one.effect) for one in these[:_MOST_NAMED])
+        more = f" and {len(these) - _MOST_NAMED:,} more" if len(these) > _MOST_NAMED else ""
+        since = local_time(min(one.at for one in these), now())
+        yield (
+            f"{reached}: the way back of {counted(len(these), 'effect')} from {since} on was given up ({names}{more}). "
+            f"`{bound.setting}` in the settings moves the limit; `takeback pin` keeps a way back for ever."
+        )
+
+
+def _tell_lost(tb: Takeback) -> None:
+    if tb.store.replaces:
+        warn(f"{clean(tb.store.replaces)} A new, empty store was made in its place.")
+    elif lost := tb.store.lost():
+        warn(f"{clean(lost)} If it was restored from a backup: `takeback store trust`.")
 
 
 def tell_recovered(tb: Takeback) -> None:
@@ -118,6 +191,7 @@ def session(asked: Asked, tb: Takeback) -> "Iterator[Run]":
             asked.made[:] = made_since(tb, started)
             run.suspend(f"interrupted: {type(signal).__name__}")
             raise
+        tb.stay_within_limits()
 
 
 def made_since(tb: Takeback, started: int) -> list[str]:
