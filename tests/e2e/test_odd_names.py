@@ -144,8 +144,8 @@ def test_the_numbers_of_status_agree(takeback: CommandLine, world: World) -> Non
 
     told = takeback.done("status").out
 
-    assert "; 0 kept, " in told
-    assert "kept effect" not in told and "         3 undos; `takeback forget" in told
+    assert "; 0 accepted, " in told
+    assert "accepted effect" not in told and "         3 undos; `takeback forget" in told
 
 
 def test_a_dry_run_reads_as_a_sentence(takeback: CommandLine, world: World) -> None:
