@@ -11,6 +11,7 @@ from takeback.engine.parts import Parts
 from takeback.engine.plan import Wishes, plan_undo
 from takeback.engine.stuck import Taker, carry_out
 from takeback.engine.undo import (
+    merge_hint,
     not_accepted,
     refuse_blocked,
     refuse_conflicts,
@@ -184,7 +185,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         with self._lock:
             self._refuse_ended()
             plan = plan_undo(self._parts, wanted, wishes)
-            refuse_blocked(plan)
+            refuse_blocked(plan, lambda: merge_hint(self._parts, wanted, wishes))
             refuse_conflicts(plan, wishes)
             if dry_run:
                 return UndoResult("planned", plan.effects, plan.targets)
