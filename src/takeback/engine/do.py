@@ -185,7 +185,7 @@ def _prepare(
     proposed = False
     try:
         if named:
-            (record,) = parts.journal.append(lease, [draft(Kind.PROPOSE, effect)])
+            (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
             effect = effect._replace(seq=record.seq)
             proposed = True
         staged = adapter.stage(effect, named) if adapter.traits.stages else ()
@@ -257,7 +257,7 @@ def _with_taken(effect: Effect, taken: Remedy | None) -> Effect:
 
 
 def announce(parts: Parts, lease: Lease, effect: Effect) -> Effect:
-    (record,) = parts.journal.append(lease, [draft(Kind.INTENT, effect)])
+    (record,) = parts.journal.append(lease, [draft(parts, Kind.INTENT, effect)])
     return effect._replace(state=State.INTENDED, seq=effect.seq or record.seq, told=record.seq, at=record.at)
 
 
@@ -269,7 +269,8 @@ def _give_up(
         parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": _sentence(error)})])
 
 
-def draft(kind: Kind, effect: Effect) -> Draft:
+def draft(parts: Parts, kind: Kind, effect: Effect) -> Draft:
+    effect = parts.belonging(effect)
     remedy = to_json(effect.remedy) if effect.remedy else None
     return Draft(kind, effect.run, effect.id, intent_body(effect, remedy))
 

@@ -20,6 +20,7 @@ class Parts(NamedTuple):
     named: Callable[
         [str], Database
     ]  # which database an address means; the address itself is kept out of the journal
+    belonging: Callable[[Effect], Effect] = lambda effect: effect  # with the projects that it touches
     off_limits: str = ""  # the store itself, as a resource: no change may touch it
 
 

@@ -26,7 +26,7 @@ def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
     parts.refuse_if_suspect()
     change = change._replace(args={**change.args, "waits": COMMAND})
     effect = proposed(lease, change, terms)
-    (record,) = parts.journal.append(lease, [draft(Kind.PROPOSE, effect)])
+    (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
     return effect._replace(seq=record.seq, told=record.seq, at=record.at)
 
 
@@ -49,7 +49,7 @@ def finish(parts: Parts, lease: Lease, effect: Effect, found: Callable[[], Chang
         if adapter.verify(made).standing is Standing.AFTER:
             # The world is there already, so intent and outcome are one step: nothing can come between them.
             done = Draft(Kind.DONE, made.run, made.id, {"receipt": receipt} if receipt else {})
-            intent, _ = parts.journal.append(lease, [draft(Kind.INTENT, made), done])
+            intent, _ = parts.journal.append(lease, [draft(parts, Kind.INTENT, made), done])
             adapter.tidy(made)
             return made._replace(state=State.DONE, told=intent.seq, receipt=receipt)
     raise StoreBusy(

@@ -79,6 +79,8 @@ class Effect(NamedTuple):
     told: int = 0  # the record that says what it is: its intent, or its proposal until then
     step: int = 0  # which durable operation of a workflow function it is, from 1; 0 in ordinary runs
     asked: str = ""  # what that operation asked for, as a digest: a replay must ask for the same
+    roots: tuple[str, ...] = ()  # projects it touches; with no `places` either: only the one its run began in
+    places: tuple[str, ...] = ()  # directories it touches that are in no project
     of: "Effect | None" = None  # for an undo, the effect it takes back; not stored, looked up
 
     @property
@@ -142,6 +144,8 @@ def intent_body(effect: Effect, remedy: dict[str, Any] | None) -> dict[str, Any]
         "remedy": remedy,
         "step": effect.step,
         "asked": effect.asked,
+        "roots": list(effect.roots),
+        "places": list(effect.places),
     }
     return body | {name: value for name, value in optional.items() if value}
 
@@ -166,4 +170,6 @@ def from_intent(record: Record, agent: str, state: State) -> Effect:
         at=record.at,
         step=body.get("step", 0),
         asked=body.get("asked", ""),
+        roots=tuple(body.get("roots", ())),
+        places=tuple(body.get("places", ())),
     )

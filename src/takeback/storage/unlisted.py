@@ -13,6 +13,7 @@ from typing import NamedTuple
 from takeback.errors import TakebackError
 from takeback.model.effect import State
 from takeback.model.life import Life, touched
+from takeback.model.project import Project
 from takeback.model.record import GENESIS, Draft, Kind, Record
 from takeback.model.run import Lease, RunState
 from takeback.storage.appending import (
@@ -21,6 +22,7 @@ from takeback.storage.appending import (
     IN_FLIGHT,
     RECORD,
     append_one,
+    belonging,
     changing,
     count,
     list_effects,
@@ -31,6 +33,7 @@ from takeback.storage.appending import (
 )
 from takeback.storage.bodies import whole
 from takeback.storage.database import Row
+from takeback.storage.scopes import belong
 
 MOST = 64  # records; a reader that finds that many unlisted hardly notices
 _PLAIN = (Kind.INTENT, Kind.DONE, Kind.CHECKPOINT, Kind.REMEMBER)
@@ -62,6 +65,7 @@ class Entry(NamedTuple):
     nth: int = 0
     resources: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    projects: tuple[Project, ...] = ()
 
     @property
     def is_new(self) -> bool:
@@ -152,7 +156,7 @@ class Unlisted:
         life = Life(record.effect, record.run, State.INTENDED, seq, seq)
         nth, key, needs = place.effects + 1, body["key"], tuple(body.get("needs", ()))
         self._entries[life.id] = self._flying[life.id] = Entry(
-            life, key, place.number, nth, touched(body), needs
+            life, key, place.number, nth, touched(body), needs, belonging(body)
         )
         self._runs[record.run] = place._replace(effects=nth)
         if key:
@@ -206,6 +210,8 @@ class Unlisted:
         connection.executemany(
             "INSERT OR IGNORE INTO needs VALUES (?, ?)", [(n, e.life.seq) for e in new for n in e.needs]
         )
+        for entry in new:
+            belong(connection, entry.projects, entry.life.seq, entry.life.told)
         old = [entry.life for entry in self._entries.values() if not entry.is_new]
         connection.executemany(
             "UPDATE effects SET state = ?, ended = ? WHERE seq = ?",
