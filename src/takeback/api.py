@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 from takeback.deciding import Deciding
-from takeback.errors import LeaseHeld, Misuse, Refused, TakebackError, Unavailable
+from takeback.errors import LeaseHeld, Misuse, Refused, StoreBusy, TakebackError, Unavailable
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
 from takeback.model.looking import refuse_while_looking
@@ -22,8 +22,8 @@ from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.when import point_in_time
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
 from takeback.runs.names import latest_first, name_of, names_of, run_of
-from takeback.runs.projects import as_those_of, opening, scope_of
-from takeback.runs.span import Span, effects_in, refuse_unfinished
+from takeback.runs.projects import as_those_of, opening, scope_of, scope_of_run
+from takeback.runs.span import Span, planned, refuse_unfinished
 from takeback.storage.clock import since_boot
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
@@ -232,25 +232,31 @@ class Takeback(Workflows, Deciding):
         from takeback.runs.checkpoints import find, state_of
 
         point = find(self.store.journal, checkpoint)
-        scope = scope_of(self.store.journal, project) if project is not None else self._scope_of(point)
+        own = scope_of_run(self.store.journal, point.run)
+        scope = scope_of(self.store.journal, project) if project is not None else own
         narrowed = self.find_run(run).id if isinstance(run, str) else run.id if run else ""
+        if scope is None and not narrowed:
+            raise Misuse(
+                f"Checkpoint {short(point.id)} was made in no project.",
+                hint="Say which with project=, or a run with run=.",
+            )
         span = Span(None if narrowed else scope, narrowed, seq=point.seq, began=point.at)
         return self.undo_span(span, **wishes)._replace(state=state_of(self.store.blobs, point))
 
-    def _scope_of(self, point: Checkpoint) -> "Scope | None":
-        info = next(self.store.journal.runs((point.run,)), None)
-        if info is None or not info.project:
-            return self.here()
-        unmarked = not any(one.marked for one in self.store.journal.projects((info.project,)))
-        return Scope((info.project,), info.project if unmarked else "")
-
-    def undo_span(self, span: Span, **wishes: Any) -> UndoResult:
-        """Take back everything in a stretch of the journal. Refused while a run in it is at work."""
+    def undo_span(self, span: Span, expected: "Sequence[str] | None" = None, **wishes: Any) -> UndoResult:
+        """Take back everything in a stretch of the journal. Refused while a run in it is at work, and if it is no
+        longer what was `expected`."""
         refuse_unfinished(self.store.journal, self.store.leases, span, now())
-        wanted = effects_in(self.store.journal, span)
-        if not wanted:
-            return UndoResult("done", (), ())
-        return self._undo(wanted, to_a_point=True, **wishes)
+        plan = planned(self.parts, span)
+        if expected is not None and any(one.id not in expected for one in plan.wanted):
+            raise StoreBusy("Something else happened in the meantime.", hint="Nothing was changed. Try again.")
+        result = UndoResult("done", (), ())
+        if plan.wanted:
+            result = self._undo(plan.wanted, to_a_point=True, **wishes)
+        if plan.stays:
+            outcome = "partial" if result.outcome == "done" else result.outcome
+            result = result._replace(outcome=outcome, targets=(*result.targets, *plan.stays))
+        return result
 
     def redo(
         self,
@@ -415,11 +421,31 @@ class Takeback(Workflows, Deciding):
             scope = None  # a name means a run anywhere
         return run_of(self.store.journal, name, scope)
 
-    def checkpoints(self, run: "str | RunInfo | None" = None) -> tuple[Checkpoint, ...]:
-        from takeback.runs.checkpoints import newest, of_run, with_state
+    def run_meant(self, name: str) -> RunInfo | None:
+        """A run by its id, a unique prefix of it, or its name; None if that is no run."""
+        ids = self.store.journal.resolve(name.lower())
+        if ids:
+            return next(self.store.journal.runs(ids), None) if len(ids) == 1 else None
+        try:
+            return self.find_run(name) if name else None
+        except Misuse:
+            return None
+
+    def checkpoints(
+        self,
+        run: "str | RunInfo | None" = None,
+        *,
+        project: "Path | None" = None,
+        scope: "Scope | None" = None,
+    ) -> tuple[Checkpoint, ...]:
+        """Oldest first: all that were named, and the newest of the automatic ones."""
+        from takeback.runs.checkpoints import newest, of_projects, of_run, with_state
 
         id = self.find_run(run).id if isinstance(run, str) else run.id if run else ""
         found = newest(of_run(self.store.journal, id), self.store.settings.checkpoints_kept)
+        where = scope_of(self.store.journal, project) if project is not None else scope
+        if where:
+            found = of_projects(self.store.journal, found, where)
         return tuple(with_state(self.store.blobs, one) for one in found)
 
     def close(self) -> None:

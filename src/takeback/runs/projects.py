@@ -47,6 +47,15 @@ def scope_of(journal: Journal, project: "Path | None" = None) -> Scope:
     return scope
 
 
+def scope_of_run(journal: Journal, run: str) -> Scope | None:
+    """Of the project that it began in; None if that was none."""
+    info = next(journal.runs((run,)), None)
+    if info is None or not info.project:
+        return None
+    marked = any(one.marked for one in journal.projects((info.project,)))
+    return Scope((info.project,), "" if marked else info.project)
+
+
 def opening(journal: Journal, project: "Path | None" = None) -> dict[str, Any]:
     """What the record of a run that begins there says of its project."""
     directory = directory_meant(project)

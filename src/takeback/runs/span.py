@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from takeback.engine.parts import Parts, adapter_of
 from takeback.errors import StoreBusy
 from takeback.model.effect import COMMAND, OPEN_STATES, PERSON, Effect, State
 from takeback.model.ids import short
+from takeback.model.plan import Outcome, TargetOutcome
 from takeback.model.project import Scope
 from takeback.model.run import OnDeath, RunInfo
 from takeback.runs.box_history import with_commits
@@ -23,21 +25,30 @@ class Span(NamedTuple):
     began: int = 0  # when the point was made, if `seq` tells where it is
 
 
-def effects_in(journal: Journal, span: Span) -> tuple[Effect, ...]:
-    """What to take back, newest first. An undo counts if what it took back was made before the point: then that is to
-    be brought back. One that was made and taken back after it cancels out."""
-    found = {one.id: one for one in _since(journal, span)}
-    wanted = [
-        one
-        for one in found.values()
-        if not one.is_undo or (one.undoes not in found and not _made_after(journal, one.undoes, span))
-    ]
-    return tuple(with_commits(journal, [one for one in wanted if not one.forgotten]))
+class Planned(NamedTuple):
+    wanted: tuple[Effect, ...]  # newest first
+    stays: tuple[TargetOutcome, ...]  # what cannot be taken back, and why
 
 
-def forgotten_in(journal: Journal, span: Span) -> tuple[Effect, ...]:
-    """What stays, because its way back was given up."""
-    return tuple(one for one in _since(journal, span) if one.forgotten and not one.is_undo)
+def planned(parts: Parts, span: Span) -> Planned:
+    """What to take back. An undo counts if what it took back was made before the point: then that is to be brought
+    back. What was made and taken back after the point cancels out."""
+    wanted: list[Effect] = []
+    stays: list[TargetOutcome] = []
+    for effect in _since(parts.journal, span):
+        if effect.is_undo and _made_after(parts.journal, effect.undoes, span):
+            continue
+        if effect.forgotten:
+            stays.append(_staying(effect, "its way back was forgotten"))
+        elif effect.is_undo and not adapter_of(parts, effect.change.adapter).traits.redoes:
+            stays.append(_staying(effect, "what was compensated cannot be redone"))
+        else:
+            wanted.append(effect)
+    return Planned(tuple(with_commits(parts.journal, wanted)), tuple(stays))
+
+
+def _staying(effect: Effect, why: str) -> TargetOutcome:
+    return TargetOutcome(effect.change.resource, Outcome.EXCLUDED, why, effect.id)
 
 
 def _since(journal: Journal, span: Span) -> Iterator[Effect]:

@@ -4,26 +4,32 @@ from argparse import ArgumentParser, ArgumentTypeError
 
 from takeback.api import Takeback, now
 from takeback.audit.runs import RunNow, as_they_stand
+from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened
 from takeback.frontends.cli.output import clean, counted, local_time
+from takeback.frontends.cli.project import HAPPENED, effects_listed, hint_elsewhere, runs_listed
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.run import RunInfo
-
-_HAPPENED = tuple(state for state in State if state is not State.ABORTED)
+from takeback.storage.protocols import Query
 
 
 def _log_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "path_only", nargs="?", metavar="PATH", help="only what touches this path, in any project"
+    )
     parser.add_argument(
         "-n", type=_number, default=20, metavar="N", dest="number", help="at most N (20; 0: all)"
     )
     parser.add_argument("--run", metavar="R", help="of this run: its name, id, or the beginning of its id")
     parser.add_argument(
-        "--path", metavar="P", help="that touch this path, something in it, or a directory around it"
+        "--path", metavar="P", help="the same as PATH: it, something in it, or a directory around it"
     )
     parser.add_argument("--agent", metavar="A", default="", help="of this agent")
-    parser.add_argument("--all", action="store_true", help="also what was aborted and never happened")
+    parser.add_argument("--since", metavar="TIME", help="since then: 10m, 2h, 3d, 09:30, 2026-11-18")
+    parser.add_argument("--aborted", action="store_true", help="also what was aborted and never happened")
+    parser.add_argument("--all", action="store_true", help="of all projects, and what was aborted")
 
 
 def _number(text: str) -> int:
@@ -39,14 +45,9 @@ def _log(asked: Asked) -> int:
         screen.give([])
         return 0
     with opened(asked) as tb:
-        effects = tb.effects(
-            run=options.run,
-            path=options.path,
-            agent=options.agent,
-            state=None if options.all else _HAPPENED,
-            limit=options.number,
-            newest=True,
-        )
+        if options.path_only and options.path:
+            raise Misuse("The path was given twice.", hint="Give PATH or --path.")
+        effects = effects_listed(asked, tb)
         if screen.json:
             from takeback.audit.views import effect_json
 
@@ -59,7 +60,9 @@ def _log(asked: Asked) -> int:
 def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> None:
     screen = asked.screen
     if not effects:
-        screen.say("No effects match." if _narrowed(asked) else "No effects yet.")
+        here = "" if _everywhere(asked) else " in this project"
+        screen.say(f"No effects match{here}." if _narrowed(asked) else f"No effects yet{here}.")
+        _hint_elsewhere(asked, tb)
         return
     runs = {info.id: info for info in tb.store.journal.runs(tuple({effect.run for effect in effects}))}
     today = now()
@@ -72,15 +75,26 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
             f"{doer:<{doer_width}}  {clean(effect.change.summary)}{screen.paint(_marks(effect), 'dim')}"
         )
     if len(effects) == asked.options.number:
-        listed = set(State if asked.options.all else _HAPPENED)
-        total = sum(count for name, count in tb.store.journal.tally().items() if name in listed)
+        listed = State if asked.options.all or asked.options.aborted else HAPPENED
+        total = tb.store.journal.count(Query(states=tuple(listed), scope=tb.here()))
         if total > len(effects) and not _narrowed(asked):
             screen.hint(f"{counted(total, 'effect')} in all; -n 0 lists them.")
+    _hint_elsewhere(asked, tb)
+
+
+def _hint_elsewhere(asked: Asked, tb: Takeback) -> None:
+    if not _everywhere(asked):
+        hint_elsewhere(asked, tb)
+
+
+def _everywhere(asked: Asked) -> bool:
+    options = asked.options
+    return bool(options.run or options.path or options.path_only or options.all)
 
 
 def _narrowed(asked: Asked) -> bool:
     options = asked.options
-    return bool(options.run or options.path or options.agent)
+    return bool(options.run or options.path or options.path_only or options.agent or options.since)
 
 
 def _doer(effect: Effect, run: RunInfo | None) -> str:
@@ -106,6 +120,7 @@ def _runs_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-n", type=_number, default=20, metavar="N", dest="number", help="at most N (20; 0: all)"
     )
+    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
 
 
 def _runs(asked: Asked) -> int:
@@ -115,9 +130,7 @@ def _runs(asked: Asked) -> int:
         screen.give([])
         return 0
     with opened(asked) as tb:
-        infos = tuple(reversed(tb.runs()))
-        if asked.options.number > 0:
-            infos = infos[: asked.options.number]
+        infos = runs_listed(asked, tb)
         runs = as_they_stand(tb.store, infos)
         if screen.json:
             from takeback.audit.views import run_json
@@ -125,7 +138,7 @@ def _runs(asked: Asked) -> int:
             give(asked, tb, [run_json(run) for run in runs])
             return 0
         if not infos:
-            screen.say("No runs yet.")
+            screen.say("No runs yet." if asked.options.all else "No runs yet in this project.")
         today = now()
         agent_width = max((len(clean(info.agent)) for info in infos), default=0)
         for run in runs:

@@ -11,6 +11,7 @@ from takeback.errors import Misuse, Refused
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.output import clean, warn
+from takeback.frontends.cli.project import Standing
 from takeback.model.effect import COMMAND, State
 from takeback.model.ids import SHORT, short
 from takeback.model.run import OnDeath
@@ -51,6 +52,7 @@ def opened(asked: Asked) -> Iterator[Takeback]:
     with takeback.api.open(store_path(asked), calls=not asked.looking) as tb:
         tell_recovered(tb)
         tb.tell = lambda words: warn(f"takeback: {clean(words)}")
+        tb.here = Standing(asked, tb)
         yield tb
 
 
@@ -143,7 +145,7 @@ def _joined(asked: Asked, tb: Takeback) -> "Run":
     agent = agent_of(asked)
     given: str = asked.options.run or ""
     if not given:
-        return tb.session(SESSION if agent == AGENT else f"{SESSION} of {agent}", agent)
+        return tb.session(SESSION if agent == AGENT else f"{SESSION} of {agent}", agent, project=".")
     named = [info for info in tb.store.journal.runs(unfinished=True) if info.name == given]
     ids = tb.store.journal.resolve(given.lower()) if not named and len(given) >= SHORT // 2 else ()
     for info in named or (tb.store.journal.runs(ids) if ids else ()):
