@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 from takeback.deciding import Deciding
 from takeback.errors import LeaseHeld, Misuse, Refused, StoreBusy, TakebackError, Unavailable
+from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
 from takeback.model.looking import refuse_while_looking
@@ -24,7 +25,6 @@ from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in
 from takeback.runs.names import latest_first, name_of, names_of, run_of
 from takeback.runs.projects import as_those_of, opening, scope_of, scope_of_run
 from takeback.runs.span import Span, planned, refuse_unfinished
-from takeback.storage.clock import since_boot
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
@@ -33,6 +33,7 @@ from takeback.workflows import Workflows
 
 if TYPE_CHECKING:
     from takeback.adapters.database.protocol import RowChange
+    from takeback.adapters.file.adapter import FileAdapter
     from takeback.engine.parts import Parts
     from takeback.engine.recover import Settled
     from takeback.runs.run import Run
@@ -501,13 +502,22 @@ def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float]
     from takeback.adapters.call.processes import Processes
     from takeback.adapters.database.keyring import Keyring
     from takeback.adapters.database.waiting import Waiting
-    from takeback.adapters.file.adapter import FileAdapter
     from takeback.adapters.registry import Registry
     from takeback.engine.parts import Parts
     from takeback.storage.projects import Belonging
 
+    def store_names() -> tuple[str, ...]:
+        from takeback.adapters.file.mounts import names_of
+
+        return tuple(file_resource(name) for name in names_of(os.fsencode(os.path.realpath(store.path))))
+
     held = os.path.join(store.path, "held")
-    files = FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
+
+    def files() -> "FileAdapter":
+        from takeback.adapters.file.adapter import FileAdapter
+
+        return FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
+
     keyring = Keyring()
     waiting = Waiting(store.settings.lock_seconds, tell)
     adapters = Registry(
@@ -523,4 +533,5 @@ def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float]
         keyring.named,
         Belonging(store.journal),
         file_resource(os.path.realpath(store.path)),
+        store_names,
     )

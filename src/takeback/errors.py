@@ -66,7 +66,13 @@ class ApprovalExpired(Refused):
 
 
 class NoRemedy(Refused):
-    """No way back could be prepared, so the change was not made."""
+    """No way back could be prepared, so the change was not made. `allowable`: `allow_inexact` would make it."""
+
+    def __init__(
+        self, message: str, *, hint: str = "", effect: str | None = None, allowable: bool = False
+    ) -> None:
+        super().__init__(message, hint=hint, effect=effect)
+        self.allowable = allowable
 
 
 class Drifted(Refused):
@@ -173,6 +179,10 @@ class ActionMissing(Unavailable):
 
 class ResourceUnreachable(Unavailable):
     """The target, or the place for the way back, cannot be reached (disk full, read-only, no rights)."""
+
+
+class StoreFull(ResourceUnreachable):
+    """The disk under the store is full; what is in the store is sound."""
 
 
 class ServerUnreachable(ResourceUnreachable):

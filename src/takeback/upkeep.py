@@ -86,6 +86,7 @@ class Upkeep(ABC):
         """Everything that is wrong with the store; with `read_data` every blob is read again."""
         from takeback.audit.boxes import lost_layers
 
+        self.store.read_anew()
         findings = list(self.store.journal.check())
         findings += self.store.blobs.check(read_data)
         findings += self._missing_blobs()

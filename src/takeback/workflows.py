@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from takeback.errors import Failed, KeyReused, Misuse, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.attention import SETTLED, needs_attention
 from takeback.model.effect import State
+from takeback.model.format_1 import with_fields
 from takeback.model.ids import new_id, short
 from takeback.model.looking import refuse_while_looking
 from takeback.model.plain import as_json
@@ -268,10 +269,15 @@ class Workflows(Upkeep):
         from takeback.runs.choice import stuck_in
 
         for info in self.store.journal.runs((run,)):
-            going = self._unfinished_workflow(info) and info.note == _BEING_TAKEN_BACK
+            going = self._unfinished_workflow(info) and self._is_being_taken_back(info)
             if going and not stuck_in(self.store.journal, info):
                 with suppress(TakebackError):  # it waits as before, and status tells
                     self.undo(info)
+
+    def _is_being_taken_back(self, info: RunInfo) -> bool:
+        closed = tuple(self.store.journal.records(run=info.id, kinds=(Kind.CLOSE,)))
+        suspended = info.state is RunState.SUSPENDED and bool(closed)
+        return suspended and with_fields(Kind.CLOSE, closed[-1].body).get("taking_back", False)
 
     def _unfinished_workflow(self, what: Any) -> RunInfo | None:
         """The run that is meant, if it is one of a workflow that has not ended."""
@@ -298,7 +304,12 @@ class Workflows(Upkeep):
             )
             if anything:
                 undo(True)  # what is refused is refused before anything changes
-            why = {"outcome": RunState.SUSPENDED.value, "why": _BEING_TAKEN_BACK, "due": NEVER}
+            why: dict[str, Any] = {
+                "outcome": RunState.SUSPENDED.value,
+                "why": _BEING_TAKEN_BACK,
+                "due": NEVER,
+            }
+            why["taking_back"] = True
             self._reopen(info, run.lease, [Draft(Kind.CLOSE, info.id, "", why)])
             try:
                 result = undo(False) if anything else UndoResult("done", (), ())

@@ -201,3 +201,66 @@ def test_what_cannot_be_said_first_is_not_begun_and_not_called_again(
         assert (BOOKS["refunds"], list(BOOKS["paid"])) == ([], ["k"])
         monkeypatch.undo()
         tb.settle(tb.effects()[0], False)
+
+
+DESK: dict[str, Any] = {}
+
+
+def _credited(receipt: Any) -> Any:
+    return receipt if receipt in DESK["credits"] else None
+
+
+def _credit(receipt: Any) -> None:
+    DESK["asked"] += 1
+    if DESK["closed"]:
+        raise RuntimeError("409: conflict")
+    DESK["credits"].append(receipt)
+
+
+def _debited(key: str) -> Any:
+    return f"debit {key}" if key in DESK["debits"] else None
+
+
+@takeback.action(verify=_debited, name="tests.debit_at_a_desk")
+def debit_at_a_desk(key: str) -> str:
+    DESK["debits"].append(key)
+    return f"debit {key}"
+
+
+debit_at_a_desk.undo(_credit, verify=_credited, retries=0)
+
+
+def test_finding_1_recover_tries_a_stuck_undo_again_and_never_drops_it(tb: takeback.Takeback) -> None:
+    DESK.update(debits=[], credits=[], asked=0, closed=True)
+    with tb.run("pay") as run:
+        run.call(debit_at_a_desk, key="k")
+    (effect,) = tb.effects()
+    assert tb.undo(run).outcome != "done"
+    assert len(tb.effects(state="stuck")) == 1
+
+    before = DESK["asked"]
+    (still,) = tb.recover()
+    assert (still.outcome, tb.effect(still.effect).state) == ("stuck", State.STUCK)
+    assert DESK["asked"] > before and not DESK["credits"]
+    assert tb.effect(effect.id).state is State.DONE
+
+    DESK["closed"] = False
+    (settled,) = tb.recover()
+    assert (settled.outcome, settled.cause.value) == ("done", "undo_finished")
+    assert tb.effect(effect.id).state is State.UNDONE and DESK["credits"] == ["debit k"]
+    assert tb.recover() == ()
+    assert DESK["credits"] == ["debit k"]
+
+
+def test_finding_1_a_stuck_undo_that_is_found_made_is_recorded_and_not_made_again(
+    tb: takeback.Takeback,
+) -> None:
+    DESK.update(debits=[], credits=[], asked=0, closed=True)
+    with tb.run("pay") as run:
+        run.call(debit_at_a_desk, key="k")
+    assert tb.undo(run).outcome != "done"
+    DESK["credits"].append("debit k")  # by hand
+    asked = DESK["asked"]
+    tb.recover()
+    assert DESK["asked"] == asked
+    assert [one.state for one in tb.effects() if not one.is_undo] == [State.UNDONE]

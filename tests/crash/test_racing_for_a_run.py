@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from takeback.errors import LeaseLost
+from takeback.model.boot_clock import since_boot
 from takeback.model.run import Lease, RunState
 from takeback.runs.heartbeat import Heartbeat
-from takeback.storage.clock import since_boot
 from takeback.storage.process import myself
 from takeback.storage.store import Store, open_store
 from takeback.testing.fakes import SECOND, ending, intending, submitting

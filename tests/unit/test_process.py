@@ -2,7 +2,13 @@
 
 import os
 import signal
+import subprocess
+import sys
 
+import pytest
+
+from takeback.model.boot_clock import since_boot
+from takeback.model.run import Owner
 from takeback.storage.process import alive, alive_beside, myself
 
 
@@ -36,3 +42,32 @@ def test_of_what_cannot_be_seen_nothing_is_known_but_that_an_earlier_boot_is_ove
     earlier = me._replace(boot="another")
     assert alive(earlier) is None
     assert alive_beside(earlier) is False
+
+
+_IN_ANOTHER_TIME = """
+import sys
+from takeback.model.boot_clock import since_boot
+from takeback.storage.process import myself
+print(*myself(), since_boot(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.needs("unshare")
+@pytest.mark.parametrize("offset", [[], ["--boottime", "86400", "--monotonic", "86400"]])
+def test_finding_4_a_process_in_another_time_namespace_is_alive_and_its_clock_is_ours(
+    offset: list[str],
+) -> None:
+    words = ["unshare", "--map-root-user", "--time", *offset, "--fork", "--kill-child=SIGKILL"]
+    child = subprocess.Popen(
+        [*words, sys.executable, "-c", _IN_ANOTHER_TIME],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.stdin and child.stdout
+    with child:
+        boot, space, pid, started, clock = child.stdout.readline().split()
+        owner = Owner(boot, space, int(pid), started)
+        assert abs(since_boot() - int(clock)) < 600_000_000  # ten minutes; the namespace is a day ahead
+        assert alive(owner) is True
+        child.stdin.close()
+    assert alive(owner) is False

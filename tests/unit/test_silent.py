@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 import takeback
-from takeback.engine.recover import IN_DOUBT, Settled
+from takeback.engine.recover import Cause, Settled
 from takeback.engine.silent import AskedOnce
 from takeback.errors import ResourceUnreachable, ServerUnreachable
 from takeback.frontends.cli.opening import tell_recovered
@@ -62,8 +62,10 @@ def test_the_error_is_one_that_callers_know() -> None:
 
 
 def test_of_many_effects_on_a_dead_server_it_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    why = f"{IN_DOUBT}PostgreSQL did not let us in: connection timed out."
-    settled = tuple(Settled(f"{number}abcdefgh", "run", "UPDATE t", "left", why) for number in range(8))
+    why = "PostgreSQL did not let us in: connection timed out."
+    settled = tuple(
+        Settled(f"{number}abcdefgh", "run", "UPDATE t", "left", why, Cause.IN_DOUBT) for number in range(8)
+    )
 
     tell_recovered(SimpleNamespace(unrecovered="", recovered=settled))  # pyright: ignore[reportArgumentType]
 

@@ -1,10 +1,10 @@
 """Which adapter knows which kind of resource; each is loaded when it is first asked for."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 from takeback.adapters.database.waiting import USUAL, Waiting
-from takeback.adapters.file.adapter import FileAdapter
 from takeback.adapters.protocol import Adapter
 from takeback.storage.protocols import Blobs
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from takeback.adapters.box.adapter import Heads
     from takeback.adapters.call.processes import Processes
     from takeback.adapters.database.keyring import Keyring
+    from takeback.adapters.file.adapter import FileAdapter
 
 DATABASES = ("postgres", "sqlite", "mariadb", "redis")
 NAMES = ("file", "config", "command", "tree", "box", "call", *DATABASES)
@@ -20,7 +21,7 @@ NAMES = ("file", "config", "command", "tree", "box", "call", *DATABASES)
 class Registry(Mapping[str, Adapter]):
     def __init__(
         self,
-        files: FileAdapter,
+        files: "Callable[[], FileAdapter]",
         blobs: Blobs,
         held: str = "",
         heads: "Callable[[], Heads] | None" = None,
@@ -29,14 +30,14 @@ class Registry(Mapping[str, Adapter]):
         processes: "Processes | None" = None,
     ) -> None:
         """`held` is the directory in the store where inodes with several names wait for their undo."""
-        self._files = files
+        self._files = cache(files)
         self._blobs = blobs
         self._held = held
         self._heads = heads
         self._keyring = keyring
         self._waiting = waiting
         self._processes = processes
-        self._loaded: dict[str, Adapter] = {"file": files}
+        self._loaded: dict[str, Adapter] = {}
 
     def __getitem__(self, name: str) -> Adapter:
         if name not in self._loaded:
@@ -44,10 +45,12 @@ class Registry(Mapping[str, Adapter]):
         return self._loaded[name]
 
     def _load(self, name: str) -> Adapter:
+        if name == "file":
+            return self._files()
         if name == "config":
             from takeback.adapters.config.adapter import ConfigAdapter
 
-            return ConfigAdapter(self._files, self._blobs)
+            return ConfigAdapter(self._files(), self._blobs)
         if name == "tree" and self._held:
             from takeback.adapters.watch.adapter import WatchedTree
 

@@ -266,7 +266,7 @@ def _sandbox(place: str) -> Iterator[Finding]:
     """Whether `run` and `shell` can keep a command's doing apart from the world, tried with a real one."""
     from takeback.sandbox.ability import ability
 
-    able = ability(place)
+    able = ability(place, fresh=True)
     if not able.engine:
         hint = "`takeback run` then works in place: it watches, and covers the roots only."
         yield Finding("sandbox", WEAK, f"none: {able.why}", hint)

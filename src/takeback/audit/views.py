@@ -151,4 +151,5 @@ def settled_json(one: "Settled") -> dict[str, Any]:
         "summary": one.summary,
         "outcome": one.outcome,
         "detail": one.detail,
+        "cause": one.cause.value,
     }

@@ -130,16 +130,22 @@ def recorded(parts: Parts, change: Change, key: str) -> Effect | None:
 
 
 def refuse_own_store(parts: Parts, assessment: Assessment) -> None:
-    for resource in assessment.resources:
-        refuse_own(parts, resource)
+    refuse_own(parts, *assessment.resources)
 
 
-def refuse_own(parts: Parts, resource: str) -> None:
-    if parts.off_limits and overlaps(parts.off_limits, file_of(resource)):
-        raise Refused(
-            f"{display(resource)} is, holds or lies in takeback's own store.",
-            hint="Nothing was changed. The way back must not go with what it is for.",
-        )
+def refuse_own(parts: Parts, *resources: str) -> None:
+    """The store may have a second name: a bind mount, a filesystem that is mounted twice."""
+    names = dict.fromkeys((parts.off_limits, *parts.names())) if parts.off_limits else ()
+    for resource in resources:
+        file = file_of(resource)
+        for name in names:
+            if overlaps(name, file):
+                raise Refused(
+                    f"{display(resource)} is, holds or lies in takeback's own store.",
+                    hint="Nothing was changed. takeback does not change its own store as part of an effect."
+                    if name == parts.off_limits
+                    else f"Nothing was changed. {display(name)} is another name of {display(parts.off_limits)}.",
+                )
 
 
 def refuse_loss(change: Change, assessment: Assessment) -> None:
@@ -147,6 +153,7 @@ def refuse_loss(change: Change, assessment: Assessment) -> None:
         raise NoRemedy(
             f"This could not be taken back: {'; '.join(assessment.lost)}.",
             hint="Nothing was changed. Allow it with allow_inexact=True (--allow-inexact) if that loss is acceptable.",
+            allowable=True,
         )
     if not assessment.offers:
         raise NoRemedy(

@@ -1,6 +1,7 @@
 """After a crash: settle every open effect, then let dead runs follow their own policy."""
 
 from collections.abc import Collection, Iterable
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter
@@ -9,7 +10,6 @@ from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes
 from takeback.engine.settle import BEGUN, abort, finish, take_back
 from takeback.engine.silent import AskedOnce
-from takeback.engine.stuck import GIVEN_UP
 from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_kept, roll_back
 from takeback.errors import Corrupt, Failed, LeaseHeld, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.effect import COMMAND, PERSON, REVIEWED, WAS_HELD, Effect, State
@@ -61,13 +61,24 @@ RECOVERY: dict[tuple[str, Standing], Step] = {
     ("stuck", Standing.BEFORE): Step(TIDY, ABORT),
     ("stuck", Standing.BETWEEN): Step(UNDO, ABORT),
     ("stuck", Standing.AFTER): Step(TIDY, DONE),
+    # An undo was asked for and stays asked for: it is tried again, and stays stuck if it fails again.
+    ("stuck undo", Standing.BEFORE): Step(APPLY, DONE),
+    ("stuck undo", Standing.BETWEEN): Step(APPLY, DONE),
+    ("stuck undo", Standing.AFTER): Step(TIDY, DONE),
 }
 
 
 RECORDED = "what was changed there until now is recorded and stays; `takeback undo` takes it back"
 
 
-IN_DOUBT = "is in doubt: "
+class Cause(StrEnum):
+    """What an outcome alone does not tell."""
+
+    PLAIN = ""
+    IN_DOUBT = "in_doubt"  # whether it happened cannot be asked now
+    UNWATCHED = "unwatched"  # what was changed while nobody watched was recorded, and stays
+    UNDO_FINISHED = "undo_finished"
+    REDO_FINISHED = "redo_finished"
 
 
 class Settled(NamedTuple):
@@ -78,6 +89,7 @@ class Settled(NamedTuple):
     summary: str
     outcome: str  # done | aborted | stuck | undone | left
     detail: str = ""  # in words, where the outcome alone does not tell
+    cause: Cause = Cause.PLAIN
 
 
 def recover(
@@ -119,7 +131,7 @@ def recover(
                 settled += _settle_reviewed(parts, lease)
             if info.state is RunState.OPEN and not cannot_end(parts, info.id):
                 # Who changed what after its watcher died nobody knows: it is recorded, and a person decides.
-                unwatched = {one.effect for one in open_ones if one.detail == RECORDED}
+                unwatched = {one.effect for one in open_ones if one.cause is Cause.UNWATCHED}
                 settled += _end(parts, lease, info, unwatched)
         finally:
             parts.leases.release(lease)
@@ -180,14 +192,22 @@ def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
         outcome = "stuck"
     except Unavailable as error:
         # What tells whether it happened cannot be asked now; nothing is decided until it can.
-        return Settled(effect.id, effect.run, effect.change.summary, "left", f"{IN_DOUBT}{error}")
+        return Settled(effect.id, effect.run, effect.change.summary, "left", str(error), Cause.IN_DOUBT)
     except Corrupt as damage:
         # One damaged record must not keep every other run from being settled.
         outcome = _stuck(parts, lease, effect, str(damage))
-    detail = f"the {_verb(effect.of)} was finished" if effect.is_undo and outcome == "done" else ""
-    if outcome == "stuck" and odd:
-        detail = f"needs a person: {odd}"
-    return Settled(effect.id, effect.run, effect.change.summary, outcome, detail)
+    settled = Settled(effect.id, effect.run, effect.change.summary, outcome)
+    if effect.is_undo and outcome == "done":
+        return _finished(settled, effect.of)
+    if effect.is_undo and outcome == "aborted":
+        return settled._replace(detail=f"the {_verb(effect.of)} had not begun")
+    return settled._replace(detail=f"needs a person: {odd}") if outcome == "stuck" and odd else settled
+
+
+def _finished(settled: Settled, of: Effect | None) -> Settled:
+    verb = _verb(of)
+    cause = Cause.REDO_FINISHED if verb == "redo" else Cause.UNDO_FINISHED
+    return settled._replace(detail=f"the {verb} was finished", cause=cause)
 
 
 def _held_again(parts: Parts, lease: Lease, effect: Effect) -> Settled:
@@ -218,7 +238,7 @@ def _settle_watched(parts: Parts, lease: Lease, effect: Effect) -> Settled:
         return told._replace(outcome="left", detail=str(error))
     if found is None:
         return told._replace(outcome="aborted", detail=NOTHING)
-    return told._replace(outcome="done", detail=RECORDED)
+    return told._replace(outcome="done", detail=RECORDED, cause=Cause.UNWATCHED)
 
 
 def _verb(taken_back: Effect | None) -> str:
@@ -229,13 +249,14 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
     """The outcome; and what is someone else's, if that is why it is stuck."""
     sighting = adapter.verify(effect) if effect.remedy else None
     standing = sighting.standing if sighting else Standing.BEFORE
-    row = {State.PROPOSED: "proposed", State.STUCK: "stuck"}.get(effect.state)
+    stuck = "stuck undo" if effect.is_undo else "stuck"
+    row = {State.PROPOSED: "proposed", State.STUCK: stuck}.get(effect.state)
     making = "undo" if effect.is_undo else "kept" if REVIEWED in effect.change.args else "do"
     if sighting and sighting.again and row != "proposed":
         row = "again"
     step = RECOVERY.get((row or making, standing))
     detail = sighting.detail if sighting else ""
-    if effect.note.endswith(BEGUN) and standing is not Standing.BEFORE:
+    if effect.begun and standing is not Standing.BEFORE:
         return "stuck", detail or BEGUN  # that it is to be seen does not say that it was not made up for
     if step is None:
         return "stuck", detail
@@ -324,7 +345,7 @@ def _finish_undo(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
 def _decided(parts: Parts, run: str) -> set[str]:
     """What this undo has taken back before, or a person took in hand when it got stuck: that is not done again."""
     made = parts.journal.effects(Query(run=run, undos=True, states=(State.DONE, State.UNDONE, State.ABORTED)))
-    return {one.undoes for one in made if one.state is not State.ABORTED or one.note == GIVEN_UP}
+    return {one.undoes for one in made if one.state is not State.ABORTED or one.given_up}
 
 
 def _bring_all_back(
@@ -366,7 +387,7 @@ def _told(parts: Parts, result: UndoResult, info: RunInfo) -> list[Settled]:
             if not finishing:
                 settled = settled._replace(detail=f"stays: {why[effect.id]}")
         elif finishing:
-            settled = settled._replace(detail=f"the {_verb(effect)} was finished")
+            settled = _finished(settled, effect)
         told.append(settled)
     return told
 
@@ -395,9 +416,16 @@ def _of_ended_runs(
 def in_words(one: Settled) -> str:
     told = {
         "done": "had been made; recorded as done",
-        "aborted": "had not been completed; taken back",
+        "aborted": "had not been completed; its target is as it was before",
         "stuck": "needs a person",
         "undone": "was taken back with its run",
         "left": "stays, because someone changed it since",
     }
+    if one.cause is Cause.IN_DOUBT:
+        return f"{short(one.effect)} {one.summary} {stands(one)}"
     return f"{short(one.effect)} {one.summary}: {one.detail or told[one.outcome]}"
+
+
+def stands(one: Settled) -> str:
+    """Of one that was not settled: why not."""
+    return f"is in doubt: {one.detail}" if one.cause is Cause.IN_DOUBT else one.detail

@@ -103,8 +103,8 @@ def _said_first(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, wh
     if effect.state is State.STUCK:
         raise stick(parts, lease, effect, effect.note)
     note = f"{why} {BEGUN}"
-    _record(parts, lease, effect, Kind.STICK, {"why": note})
-    return effect._replace(state=State.STUCK, note=note)
+    _record(parts, lease, effect, Kind.STICK, {"why": note, "begun": True})
+    return effect._replace(state=State.STUCK, note=note, begun=True)
 
 
 def withdraw(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str) -> Effect:

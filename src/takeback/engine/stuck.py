@@ -33,6 +33,11 @@ class Settling(NamedTuple):
     effect: Effect
     record: Kind
     why: str
+    given_up: bool = False
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {"why": self.why, "given_up": True} if self.given_up else {"why": self.why}
 
 
 def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str, taker: Taker) -> UndoResult:
@@ -49,7 +54,7 @@ def to_settle(parts: Parts, plan: Plan) -> tuple[Settling, ...]:
     wanted = {effect.id for effect in plan.effects}
     found = parts.journal.effects(Query(states=(State.STUCK,)))
     stuck = [
-        Settling(effect, Kind.ABORT, GIVEN_UP)
+        Settling(effect, Kind.ABORT, GIVEN_UP, given_up=True)
         for effect in found
         if effect.undoes in wanted and effect.id not in wanted
     ]
@@ -87,10 +92,10 @@ def _settled(
         adapter = adapter_of(parts, effect.change.adapter)
         if isinstance(adapter, Rester):
             adapter.rest(effect)
-            if one.why == GIVEN_UP and (remedy := _taken_back(adapter, effect)):
+            if one.given_up and (remedy := _taken_back(adapter, effect)):
                 taken[effect.undoes] = remedy
         adapter.tidy(effect)
-        parts.journal.append(leases[effect.run], [Draft(one.record, effect.run, effect.id, {"why": one.why})])
+        parts.journal.append(leases[effect.run], [Draft(one.record, effect.run, effect.id, one.body)])
     gone = {one.effect.id for one in stuck if one.record is Kind.ABORT}
     return plan._replace(effects=tuple(effect for effect in plan.effects if effect.id not in gone)), taken
 

@@ -79,6 +79,8 @@ class Effect(NamedTuple):
     told: int = 0  # the record that says what it is: its intent, or its proposal until then
     step: int = 0  # which durable operation of a workflow function it is, from 1; 0 in ordinary runs
     asked: str = ""  # what that operation asked for, as a digest: a replay must ask for the same
+    begun: bool = False  # stuck while it was taken back: whether its undo has happened is not known
+    given_up: bool = False  # an undo that was stuck and aborted, because a person chose another way back
     roots: tuple[str, ...] = ()  # projects it touches; with no `places` either: only the one its run began in
     places: tuple[str, ...] = ()  # directories it touches that are in no project
     of: "Effect | None" = None  # for an undo, the effect it takes back; not stored, looked up

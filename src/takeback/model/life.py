@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from takeback.errors import Drifted, RecordInvalid
 from takeback.model.change import UNDO
 from takeback.model.effect import BROUGHT_BACK, PERSON, TAKEN_BACK, Effect, State, from_intent, moved, waits
+from takeback.model.format_1 import with_fields
 from takeback.model.ids import short
 from takeback.model.record import Kind, Record
 from takeback.model.run import RunState
@@ -122,7 +123,7 @@ def refuse_unfit_run(record: Record, run: RunState | None, in_flight: bool, prop
 def told(life: Life, intent: Record, outcome: Record | None, agent: str) -> Effect:
     """The whole effect, from how it stands and the records that tell of it."""
     effect = from_intent(intent, agent, life.state)
-    body = outcome.body if outcome else {}
+    body = with_fields(outcome.kind, outcome.body) if outcome else {}
     return effect._replace(
         seq=life.seq,
         told=life.told,
@@ -131,6 +132,8 @@ def told(life: Life, intent: Record, outcome: Record | None, agent: str) -> Effe
         forgotten=life.forgotten,
         receipt=body.get("receipt", {}),
         note=body.get("why", ""),
+        begun=body.get("begun", False),
+        given_up=body.get("given_up", False),
     )
 
 

@@ -113,9 +113,9 @@ def write_tar(stack: "Stack", file: "IO[bytes]", store: str) -> None:
 
 def _things(stack: "Stack", store: bytes) -> Iterator[_Thing]:
     """Everything the box shows, parents first; filesystems below that it never wrote to are left out."""
+    from takeback.model.mounts import mounted
     from takeback.sandbox.differences import grounds_below
     from takeback.sandbox.layer import attributes, mounts_of
-    from takeback.sandbox.mounts import mounted
     from takeback.sandbox.view import View
 
     with open("/proc/self/mountinfo", "rb") as told:

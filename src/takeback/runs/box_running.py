@@ -12,6 +12,7 @@ from takeback.model.ids import new_id
 from takeback.model.point import Link, Point
 from takeback.runs.box_setting import Setting
 from takeback.runs.request import Request
+from takeback.runs.room import hidden
 from takeback.storage.layers import Layers
 from takeback.storage.process import boot_id
 from takeback.storage.protocols import Blobs
@@ -63,12 +64,11 @@ def run_in(
 
     name = new_id()
     stack = Stack(setting.base, layers.stack(point.layer))
-    rooms = setting.rooms
-    hidden = (setting.store,) if f"{rooms}/".startswith(f"{setting.store}/") else (setting.store, rooms)
     since = time.time_ns() if not point.layer else 0
     order = Order(
         request.argv, point.cwd, {**request.env, "PWD": point.cwd}, stdio, request.network, request.timeout,
-        request.memory, request.processes, hidden, ask=True, after=since, keep_empty=False,
+        request.memory, request.processes, hidden(setting.store, setting.rooms), ask=True, after=since,
+        keep_empty=False,
     )  # fmt: skip
     running = sandbox.start(order, stack, os.path.join(setting.place, name))
     try:

@@ -9,6 +9,7 @@ from takeback.engine.plan import Wishes
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.plan import UndoResult
+from takeback.model.resource import path_of
 from takeback.runs.verbs import Options
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Boxing(ABC):
 
     def _sandbox(self, place: str) -> "Sandbox":
         """The one small process that starts this run's commands."""
+        from takeback.sandbox.ability import forget
         from takeback.sandbox.sandbox import Sandbox
         from takeback.storage.disk import reachable
 
@@ -76,7 +78,8 @@ class Boxing(ABC):
                 rooms = os.path.join(place, "rooms")
                 with reachable(rooms, "written"):
                     os.makedirs(rooms, mode=0o700, exist_ok=True)
-                self._rooms = Sandbox(rooms)
+                store = os.fsdecode(path_of(self._parts.off_limits))
+                self._rooms = Sandbox(rooms, lambda: forget(store))
             return self._rooms
 
     def _close_rooms(self) -> None:

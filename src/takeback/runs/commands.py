@@ -18,7 +18,7 @@ from takeback.runs.coverage import of_sandbox
 from takeback.runs.merging import ADAPTER, Merge, read_changes, read_merge
 from takeback.runs.outcome import CommandOutcome, in_words
 from takeback.runs.request import Request, directory_of, refuse_odd, refuse_unfit, words_of
-from takeback.runs.room import room_of
+from takeback.runs.room import hidden, room_of
 from takeback.runs.verbs import Options
 from takeback.runs.workshop import workshop
 
@@ -101,7 +101,7 @@ class Commands(ABC):
             stdio = printed.stdio if printed else (0, 1, 2)
             order = Order(
                 request.argv, request.cwd, request.env, stdio, request.network, request.timeout, request.memory,
-                request.processes, hidden=(store,) if place.startswith(f"{store}/") else (store, place), after=started,
+                request.processes, hidden=hidden(store, place), after=started,
                 keep_empty=False,
             )  # fmt: skip
             layer = os.path.join(mine, "layer")

@@ -5,9 +5,9 @@ import threading
 from collections.abc import Callable
 
 from takeback.errors import LeaseLost, TakebackError
+from takeback.model.boot_clock import since_boot
 from takeback.model.ids import short
 from takeback.model.run import Lease
-from takeback.storage.clock import since_boot
 from takeback.storage.protocols import Leases
 
 _SECOND = 1_000_000

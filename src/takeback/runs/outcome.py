@@ -36,6 +36,7 @@ class CommandOutcome(NamedTuple):
     conflicts: tuple[TargetOutcome, ...] = ()  # what others changed while it ran: then it is held
     stopped: str = ""  # "time" or "memory": why it was ended
     leftover: int = 0  # processes that were still there at its end, and were ended with it
+    files_recorded: bool = True
 
     @property
     def held(self) -> bool:

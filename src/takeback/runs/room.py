@@ -16,6 +16,14 @@ class Room(NamedTuple):
     store: str  # covered inside
 
 
+def hidden(store: str, place: str) -> tuple[str, ...]:
+    """What a sandboxed command must not reach: the store and the layers being made, by every path that leads there."""
+    from takeback.adapters.file.mounts import names_of
+
+    apart = () if f"{place}/".startswith(f"{store}/") else names_of(os.fsencode(place))
+    return tuple(os.fsdecode(name) for name in (*names_of(os.fsencode(store)), *apart))
+
+
 def room_of(parts: Parts) -> Room:
     from takeback.sandbox.ability import ability
 

@@ -17,7 +17,15 @@ from takeback.engine.undo import (
     refuse_untouched,
     roll_back,
 )
-from takeback.errors import AwaitingApproval, InDoubt, Misuse, ResourceUnreachable, TakebackError, Unavailable
+from takeback.errors import (
+    AwaitingApproval,
+    InDoubt,
+    Misuse,
+    ResourceUnreachable,
+    StoreFull,
+    TakebackError,
+    Unavailable,
+)
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, on_conflict_named
@@ -329,7 +337,8 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             self._stop_watching()
             self._close_databases()
             self._heartbeat.stop()
-            self._parts.leases.release(self._lease)
+            with suppress(ResourceUnreachable):  # then it expires, or ends with this process
+                self._parts.leases.release(self._lease)
             self._let_go = True
 
     def take_back(self) -> UndoResult:
@@ -370,17 +379,17 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         with self._lock:
             self._refuse_ended()
             from takeback.engine.ending import closing
-            from takeback.engine.recover import IN_DOUBT, open_in, settle_all
+            from takeback.engine.recover import Cause, open_in, settle_all
 
             try:
                 # Something is still in flight only if the store failed between a change and its record, or if the world
                 # could not be asked whether a call has happened.
                 not_settled = open_in(self._parts, self.id)
                 found = settle_all(self._parts, self._lease, not_settled)
-                left = [one for one in found if one.detail.startswith(IN_DOUBT)]
+                left = [one for one in found if one.cause is Cause.IN_DOUBT]
                 if left and state is RunState.KEPT:
                     raise InDoubt(
-                        f"Run {short(self.id)} cannot end: {left[0].summary} {left[0].detail}.",
+                        f"Run {short(self.id)} cannot end: {left[0].summary} is in doubt: {left[0].detail}",
                         hint="It stays open. `takeback recover` asks again, and then ends it as if it had been killed: "
                         f"on_death is {self._info.on_death.value!r}.",
                         effect=left[0].effect,
@@ -388,10 +397,10 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
                 end = closing(self._parts, self.id, {"outcome": state.value, **(told or {})}, not_settled)
                 try:
                     self._parts.journal.append(self._lease, end)
-                except ResourceUnreachable:
+                except StoreFull:
                     self._parts.journal.append(self._lease, end)  # on a full disk there is room for this
             finally:
-                # A run that could not be ended is not held either: whoever opens the store next settles it.
+                # A run that could not be ended is not held either: the next process that opens the store settles it.
                 self.let_go()
 
     def _append(self, draft: Draft) -> Any:

@@ -14,7 +14,6 @@ from takeback.model.effect import Effect
 from takeback.model.resource import display
 from takeback.model.run import Lease
 from takeback.model.settings import DAY, Settings
-from takeback.runs.apart import apart, beside, open_beside
 from takeback.runs.coverage import of_roots
 from takeback.runs.outcome import Changed, changed
 
@@ -180,6 +179,7 @@ class Watch:
         if not pid or not authors:
             return None
         from takeback.adapters.watch.lineage import open_lineage
+        from takeback.runs.apart import beside
         from takeback.runs.others import Telling
 
         lineage = open_lineage()
@@ -232,6 +232,7 @@ class Watch:
     def _found(self, proposal: Effect) -> Change | None:
         from takeback.adapters.watch.found import change_found, compared
         from takeback.adapters.watch.steps import is_around
+        from takeback.runs.apart import apart, open_beside
 
         parts = self._run._parts  # pyright: ignore[reportPrivateUsage]
 
@@ -282,6 +283,7 @@ class Watch:
         if self._telling is None:
             return targets
         from takeback.adapters.watch.steps import is_mixed
+        from takeback.runs.apart import beside
         from takeback.runs.others import NOT_TOLD, left_to, record, sentence
 
         run, parts = self._run, self._run._parts  # pyright: ignore[reportPrivateUsage]

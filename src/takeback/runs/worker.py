@@ -11,11 +11,11 @@ from typing import NamedTuple
 from takeback.engine.parts import Parts
 from takeback.engine.stuck import Taker
 from takeback.errors import TakebackError
+from takeback.model.boot_clock import since_boot
 from takeback.model.run import Lease, RunInfo
 from takeback.runs.run import Run
 from takeback.runs.workflow import Workflow
 from takeback.runs.working import Shift, work_on
-from takeback.storage.clock import since_boot
 from takeback.storage.process import myself
 
 POLL = 0.25  # seconds: a dead worker's run is taken over within two

@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 from takeback.errors import TakebackError
 from takeback.model.cover import TRY
-from takeback.sandbox.landlock import version
-from takeback.sandbox.mounts import OVERLAY, mounted, points_for_root, visible
+from takeback.model.mounts import mounted
+from takeback.sandbox import probe_note
+from takeback.sandbox.mounts import OVERLAY, points_for_root, visible
 from takeback.sandbox.order import ROOT, USER, Order, Stack
+from takeback.sandbox.probe_note import Trial
 from takeback.sandbox.unmapped import WHOSE, WHY
 
 _LAYER = "layer-"
@@ -28,22 +30,45 @@ class Ability(NamedTuple):
     cgroups: bool
 
 
-def ability(place: str) -> Ability:
-    """`place`: a directory, usually the store, that layers should be kept in. Tried once in a process."""
+def ability(place: str, fresh: bool = False) -> Ability:
+    """`place`: a directory, usually the store, that layers should be kept in. Tried once, then remembered there until
+    the machine changes. `fresh`: tried in any case."""
+    if fresh:
+        forget(place)
     return _ability(os.path.realpath(place), os.geteuid())
+
+
+def forget(place: str) -> None:
+    """A sandbox could not be started: the next to ask tries again."""
+    probe_note.forget(os.path.realpath(place))
+    _ability.cache_clear()
 
 
 @cache
 def _ability(place: str, uid: int) -> Ability:
-    from takeback.sandbox.cgroups import usable
     from takeback.sandbox.guard import is_privileged
 
-    landlock = version()
+    engine = ROOT if is_privileged() else USER
+    trial = probe_note.recall(place)
+    if trial is None:
+        trial = _tried(place, uid)
+        if isinstance(trial, Ability):
+            return trial
+        probe_note.remember(place, trial)
+    not_covered = _not_covered(engine, trial.bound)
+    return Ability(engine, "", trial.layers_at, not_covered, trial.landlock, trial.cgroups)
+
+
+def _tried(place: str, uid: int) -> Trial | Ability:
+    """What a trial showed, or why there is no sandbox."""
+    from takeback.sandbox.cgroups import usable
+    from takeback.sandbox.landlock import version
+
     if os.uname().sysname != "Linux":
         return Ability("", "Only Linux has one.", "", (), 0, False)
+    landlock = version()
     if not _overlay_known():
         return Ability("", "This kernel has no overlay filesystem.", "", (), landlock, False)
-    engine = ROOT if is_privileged() else USER
     works, told = _try(_nearest(place))
     if not works:
         first = told
@@ -54,7 +79,8 @@ def _ability(place: str, uid: int) -> Ability:
                 break
         else:
             return Ability("", first, "", (), landlock, False)
-    return Ability(engine, "", place, _not_covered(engine, told), landlock, usable() is not None)
+    bound = tuple(point for point in told.split("\n") if point)
+    return Trial(place, bound, landlock, usable() is not None)
 
 
 def _overlay_known() -> bool:
@@ -163,12 +189,8 @@ def clear(directory: str) -> bool:
         os.close(lock)
 
 
-def _not_covered(engine: str, bound: str) -> tuple[tuple[str, str], ...]:
-    found = [
-        (point, "its filesystem cannot be below a layer: read-only inside")
-        for point in bound.split("\n")
-        if point
-    ]
+def _not_covered(engine: str, bound: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    found = [(point, "its filesystem cannot be below a layer: read-only inside") for point in bound]
     with open("/proc/self/mountinfo", "rb") as file:
         mounts = visible(mounted(file.read()))
     writable = {one.point for one in mounts if one.writable}

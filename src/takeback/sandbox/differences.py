@@ -8,7 +8,6 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import NamedTuple
 
-from takeback.model.naming import read_pieces
 from takeback.sandbox.layer import Form, Mount, attributes, mark, read_form
 from takeback.sandbox.mounts import mount_points
 from takeback.sandbox.order import Stack
@@ -269,6 +268,8 @@ def _listed(path: bytes) -> list[str]:
 
 def _same_bytes(one: bytes, other: bytes) -> bool:
     """What cannot be read is told: whoever has to keep it says so."""
+    from takeback.model.naming import read_pieces
+
     try:
         with open(one, "rb", buffering=0) as first, open(other, "rb", buffering=0) as second:
             pieces = zip_longest(read_pieces(first.fileno()), read_pieces(second.fileno()))

@@ -7,16 +7,13 @@ import select
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from takeback.sandbox import asking, cgroups, guard, limits, rootfs, wire
+from takeback.sandbox import cgroups, guard, limits, rootfs, wire
 from takeback.sandbox.calls import PR_SET_DUMPABLE, PR_SET_PDEATHSIG, kernel
 from takeback.sandbox.clock import wait_past
 from takeback.sandbox.job import Job, unpacked
 from takeback.sandbox.overlay import allow_many_files
-
-if TYPE_CHECKING:
-    from socket import socket
 
 READY = b"R"  # told by one that was built ahead
 NOT_FOUND, NOT_EXECUTABLE, OUT_OF_TIME = 127, 126, 124
@@ -47,7 +44,7 @@ class Ready(NamedTuple):
     capabilities: int  # those that the command may have
 
 
-def live(door: "socket", home: Home, let_go: Sequence[Callable[[], None]]) -> NoReturn:
+def live(door: wire.Talk, home: Home, let_go: Sequence[Callable[[], None]]) -> NoReturn:
     """A job comes in by the door, then bytes that are signals for the command; when it is closed nobody wants it any
     more. The report goes out by it. `let_go` of what is the parent's."""
     code = 1
@@ -71,7 +68,7 @@ def live(door: "socket", home: Home, let_go: Sequence[Callable[[], None]]) -> No
         os._exit(code)
 
 
-def _live(door: "socket", home: Home) -> dict[str, Any]:
+def _live(door: wire.Talk, home: Home) -> dict[str, Any]:
     kernel().prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     problem, ready = None, Ready((0, 0), 0)
     try:
@@ -100,11 +97,10 @@ def _built_ahead(job: Job, problem: OSError | None) -> list[bytes]:
         os._exit(1)
 
 
-def _heard(door: "socket") -> tuple[Job, tuple[int, ...]]:
+def _heard(door: wire.Talk) -> tuple[Job, tuple[int, ...]]:
     import marshal
-    from socket import recv_fds
 
-    head, fds, _, _ = recv_fds(door, 8, 3)
+    head, fds = wire.recv_fds(door, 8, 3)
     if len(head) != 8:
         os._exit(0)  # there will be none
     for fd in fds:
@@ -139,9 +135,8 @@ def _carried_out(
     wait_past(order["after"])  # most often it is by now, and costs nothing
     gone = _enter(order["cwd"], order["ask"])
     argv, env = list(order["argv"]), dict(order["env"])
-    asked = order["ask"] and asking.is_asked(argv)
-    if asked and asking.can_tell():
-        argv = asking.wrapped(argv)
+    asked = _with_questions(argv) if order["ask"] else None
+    argv = asked or argv
     limits.give_back(ready.files)
     os.umask(order["umask"])
     guard.lock_up(stdio, ready.capabilities)
@@ -161,9 +156,24 @@ def _carried_out(
     for fd in stdio:
         os.close(fd)
     told |= _wait(pid, order["timeout"], door) | {"leftover": _end_the_rest()}
-    if asked:
-        told |= asking.answer(order["env"])
+    if asked is not None:
+        told |= _answers(order["env"])
     return told
+
+
+def _with_questions(argv: list[str]) -> list[str] | None:
+    """The command so that it tells its directory and variables at its end; None for one that cannot."""
+    from takeback.sandbox import asking  # loaded by the parent, which still sees where it lies
+
+    if not asking.is_asked(argv):
+        return None
+    return asking.wrapped(argv) if asking.can_tell() else argv
+
+
+def _answers(env: Mapping[str, str]) -> dict[str, Any]:
+    from takeback.sandbox import asking
+
+    return asking.answer(env)
 
 
 def _enter(cwd: str, forgiving: bool) -> bool:

@@ -1,9 +1,12 @@
 """Limits of a command: memory, processes, and a network that is only itself."""
 
+import _socket
 import fcntl
 import resource
 import struct
 from typing import Any
+
+from takeback.sandbox import wire
 
 
 def give_back(files: tuple[int, int]) -> None:
@@ -28,7 +31,5 @@ def _lower(pid: int, which: int, wanted: int) -> None:
 
 
 def raise_loopback() -> None:
-    import socket
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as some:
+    with wire.Talk(_socket.AF_INET, _socket.SOCK_DGRAM) as some:
         fcntl.ioctl(some, 0x8914, struct.pack("=16sh14x", b"lo", 0x1 | 0x40))  # SIOCSIFFLAGS, up and running

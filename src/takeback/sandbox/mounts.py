@@ -5,9 +5,10 @@ written needs its own; whatever cannot have one is bound read-only, so that noth
 """
 
 import os
-import re
 import stat
 from typing import NamedTuple
+
+from takeback.model.mounts import Mounted, inside, meant
 
 OVERLAY, READ_ONLY = "overlay", "read-only"
 # An overlay over the names in a directory, each of which is mounted again: for one that cannot be a lower itself.
@@ -21,16 +22,6 @@ _NO_FILES = frozenset(
     b"binfmt_misc efivarfs hugetlbfs autofs rpc_pipefs nsfs selinuxfs".split()
 )
 MOST = 1000  # names that are mounted one by one
-_ESCAPED = re.compile(rb"\\([0-7]{3})")
-
-
-class Mounted(NamedTuple):
-    """A line of /proc/self/mountinfo."""
-
-    number: int
-    point: bytes
-    writable: bool
-    kind: bytes
 
 
 class Point(NamedTuple):
@@ -43,22 +34,7 @@ class Point(NamedTuple):
 
 def mount_points(text: bytes) -> frozenset[bytes]:
     """Only where: asked for after each command of a box."""
-    return frozenset(_meant(line.split(b" ", 5)[4]) for line in text.splitlines())
-
-
-def _meant(point: bytes) -> bytes:
-    return _ESCAPED.sub(lambda match: bytes((int(match[1], 8),)), point) if b"\\" in point else point
-
-
-def mounted(text: bytes) -> list[Mounted]:
-    found: list[Mounted] = []
-    for line in text.splitlines():
-        head, _, tail = line.partition(b" - ")
-        fields, kinds = head.split(b" "), tail.split(b" ")
-        point = _meant(fields[4])
-        writable = b"rw" in fields[5].split(b",") and b"rw" in kinds[2].split(b",")
-        found.append(Mounted(int(fields[0]), point, writable, kinds[0]))
-    return found
+    return frozenset(meant(line.split(b" ", 5)[4]) for line in text.splitlines())
 
 
 def visible(mounts: list[Mounted]) -> list[Mounted]:
@@ -76,10 +52,6 @@ def _on_top(one: Mounted) -> bool:
             return f"mnt_id:\t{one.number}\n".encode() in told.read()
     finally:
         os.close(fd)
-
-
-def inside(path: bytes, directory: bytes) -> bool:
-    return path == directory or path.startswith(directory.rstrip(b"/") + b"/")
 
 
 def points_for_root(mounts: list[Mounted], root: bytes) -> list[Point]:

@@ -4,9 +4,9 @@ import os
 import resource
 from typing import NamedTuple
 
+from takeback.model.mounts import inside
 from takeback.sandbox.calls import MS_NODEV, MS_NOEXEC, MS_NOSUID, kernel
 from takeback.sandbox.layer import attributes
-from takeback.sandbox.mounts import inside
 
 
 class Overlay(NamedTuple):

@@ -4,9 +4,10 @@ import os
 import time
 from typing import Any, NamedTuple
 
+from takeback.model.mounts import inside
 from takeback.sandbox.differences import grounds_below
 from takeback.sandbox.layer import Form, Mount, attributes, first_look, is_opaque, read_form, write_form
-from takeback.sandbox.mounts import NAMES, OVERLAY, OWN, READ_ONLY, Point, inside
+from takeback.sandbox.mounts import NAMES, OVERLAY, OWN, READ_ONLY, Point
 from takeback.sandbox.order import Stack
 from takeback.sandbox.overlay import Overlay, make_directories
 from takeback.sandbox.rootfs import Scene

@@ -1,22 +1,25 @@
 """The caller's side: one small process that starts commands, each with a layer of its own."""
 
+import _socket
 import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 from takeback.errors import Misuse, Refused, ResourceUnreachable
 from takeback.sandbox import wire
 from takeback.sandbox.order import MAPPED, ROOT, USER, Ended, Order, Stack
 
-if TYPE_CHECKING:
-    from socket import socket
-
 _PATIENCE = 60  # seconds; removing what a command left may take a while
-_START = "import sys; sys.path.insert(0, {source!r}); from takeback.sandbox.zygote import main; main()"
+# Nothing becomes garbage while modules load.
+_START = (
+    "import gc, sys; gc.disable(); sys.path.insert(0, {source!r}); "
+    "from takeback.sandbox.zygote import main; main()"
+)
 
 
 class Reading(Protocol):
@@ -28,9 +31,10 @@ class Reading(Protocol):
 class Running:
     """A command that was started."""
 
-    def __init__(self, talk: "socket", ask: bool) -> None:
+    def __init__(self, talk: wire.Talk, ask: bool, on_unable: Callable[[], None]) -> None:
         self._talk = talk
         self._ask = ask
+        self._on_unable = on_unable
         self.bound: tuple[str, ...] = ()  # after `wait`: points that could get no overlay and were read-only
 
     def signal(self, number: int) -> None:
@@ -75,6 +79,8 @@ class Running:
         if told is None:
             raise ResourceUnreachable("The process that starts commands has ended; nothing was changed.")
         if "problem" in told:
+            if told["problem"] == "setup":
+                self._on_unable()
             raise _problem(told)
         self.bound = tuple(told["bound"])
         kept: dict[str, Any] = {name: told[name] for name in ("cwd", "env", "gone")} if self._ask else {}
@@ -116,11 +122,15 @@ def _problem(told: dict[str, Any]) -> Exception:
 
 
 class Sandbox:
-    """`place`: a private directory for scratch, on the filesystem where the layers will be."""
+    """`place`: a private directory for scratch, on the filesystem where the layers will be. `on_unable` is called when
+    no sandbox could be set up."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, on_unable: Callable[[], None] = lambda: None) -> None:
         self._place = os.path.realpath(place)
-        self._servants: dict[str, tuple[socket, int]] = {}  # by engine: how to talk to it, and its process id
+        self._on_unable = on_unable
+        self._servants: dict[
+            str, tuple[wire.Talk, int]
+        ] = {}  # by engine: how to talk to it, and its process id
         self._lock = threading.Lock()
         self._process = os.getpid()
 
@@ -151,14 +161,12 @@ class Sandbox:
             "umask": _umask(),
         }
         del request["stdio"]
-        from socket import send_fds, socketpair
-
-        ours, theirs = socketpair()
+        ours, theirs = wire.pair()
         try:
             with theirs, self._lock:
                 engine = engine_for(stack)
                 control, _ = self._servants.get(engine) or self._begin(engine)
-                send_fds(control, [b"r"], [theirs.fileno(), *order.stdio])
+                wire.send_fds(control, b"r", [theirs.fileno(), *order.stdio])
             wire.write_all(ours.fileno(), wire.frame(request))
         except (BrokenPipeError, ConnectionResetError):
             ours.close()
@@ -169,36 +177,30 @@ class Sandbox:
         except BaseException:
             ours.close()
             raise
-        return Running(ours, order.ask)
+        return Running(ours, order.ask, self._on_unable)
 
     def expect(self, stack: Stack) -> None:
         """The next command will lie on this, as far as one knows; nothing depends on it."""
-        from socket import MSG_DONTWAIT
-
         told = json.dumps({"layers": [os.path.realpath(one) for one in stack.layers]}).encode()
         with self._lock:
             servant = self._servants.get(engine_for(stack))
             if servant and len(told) <= wire.LARGEST:
                 with suppress(OSError):  # busy, or gone
-                    servant[0].send(told, MSG_DONTWAIT)
+                    servant[0].send(told, _socket.MSG_DONTWAIT)
 
     def close(self) -> None:
         """Ends what still runs; nothing is left behind. In a child after a fork only its own copies are closed."""
-        from socket import SHUT_RDWR
-
         with self._lock:
             servants, self._servants = self._servants, {}
         mine = os.getpid() == self._process
         for control, _ in servants.values():
             with control, suppress(OSError):  # it is gone already
                 if mine:
-                    control.shutdown(SHUT_RDWR)  # a child that still has a copy keeps nobody waiting
+                    control.shutdown(_socket.SHUT_RDWR)  # a child that still has a copy keeps nobody waiting
         for _, pid in servants.values() if mine else ():
             _wait_for(pid)
 
-    def _begin(self, engine: str) -> "tuple[socket, int]":
-        from socket import AF_UNIX, SOCK_SEQPACKET, socketpair
-
+    def _begin(self, engine: str) -> tuple[wire.Talk, int]:
         os.makedirs(self._place, 0o700, exist_ok=True)
         source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         settings = {
@@ -206,7 +208,7 @@ class Sandbox:
             "parent": os.getpid(),
             "engine": engine,
         }
-        ours, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)
+        ours, theirs = wire.pair(_socket.SOCK_SEQPACKET)
         nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         try:
             pid = _spawn(source, theirs.fileno(), nothing)

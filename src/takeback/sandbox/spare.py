@@ -6,11 +6,11 @@ import marshal
 import os
 import select
 import signal
-import socket  # noqa: TID253 this module is loaded by the small process only
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from takeback.sandbox import wire
 from takeback.sandbox.calls import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUTS, kernel
 from takeback.sandbox.first import READY, Home, live
 from takeback.sandbox.job import Job, packed
@@ -25,7 +25,7 @@ _SLOW = 5  # seconds: one that is not built by then hangs in some mount
 class Spare(NamedTuple):
     pid: int
     pidfd: int
-    door: socket.socket  # see `live`
+    door: wire.Talk  # see `live`
     network: bool
     mounts: bytes  # all that was mounted in the world when it was made
     made: float
@@ -36,7 +36,7 @@ class Spare(NamedTuple):
 def make_spare(network: bool, mounts: bytes, home: Home, forget: Callable[[], None]) -> Spare:
     """`forget` closes in the child what is open by accident."""
     flags = NEWNS | NEWPID | NEWIPC | NEWUTS | (0 if network else NEWNET)
-    ours, theirs = socket.socketpair()
+    ours, theirs = wire.pair()
     try:
         pid = kernel().fork_into(flags)
         if pid == 0:
@@ -78,7 +78,7 @@ def _tell(spare: Spare, job: Job, stdio: tuple[int, ...]) -> None:
     """If it was killed meanwhile nothing is said here: its end will tell."""
     raw = marshal.dumps(packed(job))
     try:
-        socket.send_fds(spare.door, [len(raw).to_bytes(8, "little")], list(stdio))
+        wire.send_fds(spare.door, len(raw).to_bytes(8, "little"), list(stdio))
         spare.door.sendall(raw)
     except (BrokenPipeError, ConnectionResetError):
         return

@@ -1,9 +1,11 @@
 """Messages between the caller and the small process that starts commands: a length, then JSON."""
 
+import _socket  # loading `socket` makes hundreds of enum members
+import array
 import json
 import os
 import struct
-from typing import Any
+from typing import Any, Self
 
 LARGEST = 1 << 16  # of what is said without an answer
 _LENGTH = struct.Struct("=I")
@@ -41,3 +43,35 @@ def read_message(fd: int) -> dict[str, Any] | None:
         if not piece:
             return None
         raw += piece
+
+
+class Talk(_socket.socket):
+    """One end of a connection within this machine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+def talk_on(fd: int) -> Talk:
+    return Talk(-1, -1, -1, fd)
+
+
+def pair(kind: int = _socket.SOCK_STREAM) -> tuple[Talk, Talk]:
+    one, other = _socket.socketpair(_socket.AF_UNIX, kind)
+    return talk_on(one.detach()), talk_on(other.detach())
+
+
+def send_fds(talk: Talk, message: bytes, fds: list[int]) -> None:
+    talk.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", fds))])
+
+
+def recv_fds(talk: Talk, most: int, count: int) -> tuple[bytes, list[int]]:
+    fds = array.array("i")
+    message, beside, _, _ = talk.recvmsg(most, _socket.CMSG_LEN(count * fds.itemsize))
+    for level, kind, raw in beside:
+        if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
+            fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
+    return message, list(fds)

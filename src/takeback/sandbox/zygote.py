@@ -1,19 +1,20 @@
 """A small process that starts commands for the caller, whose own may be too big to fork. One thread, few modules."""
 
+import _socket
 import gc
+import importlib
 import json
 import os
 import select
 import signal
-import socket  # noqa: TID253 this module is loaded by the small process only
-import sys
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
+from takeback.model.mounts import mounted
 from takeback.sandbox import cgroups, guard, run, userns, wire
 from takeback.sandbox.first import Home
-from takeback.sandbox.mounts import Point, mounted, points_for_root, points_for_user, visible
+from takeback.sandbox.mounts import Point, points_for_root, points_for_user, visible
 from takeback.sandbox.order import MAPPED, ROOT, USER
 from takeback.sandbox.rootfs import get_ready
 from takeback.sandbox.run import Plan, Prepared, Unfit
@@ -40,7 +41,7 @@ class Told:
 
 
 class Child(NamedTuple):
-    caller: socket.socket
+    caller: wire.Talk
     spare: Spare
     told: Told
     prepared: Prepared
@@ -50,7 +51,7 @@ class Child(NamedTuple):
 
 
 class Zygote:
-    def __init__(self, control: socket.socket, parent: int, settings: dict[str, Any]) -> None:
+    def __init__(self, control: wire.Talk, parent: int, settings: dict[str, Any]) -> None:
         self.control = control
         self.place: str = settings["place"]
         self.user: bool = settings["engine"] != ROOT
@@ -142,7 +143,7 @@ class Zygote:
         return {one.spare.pid: one for one in self.children.values()}.values()
 
     def accept(self) -> bool:
-        raw, fds, _, _ = socket.recv_fds(self.control, wire.LARGEST, 4)
+        raw, fds = wire.recv_fds(self.control, wire.LARGEST, 4)
         for fd in fds:
             os.set_inheritable(fd, False)
         if raw.startswith(b"{"):
@@ -151,7 +152,7 @@ class Zygote:
         if not raw or len(fds) != 4:
             return False
         self.arriving = fds
-        caller = socket.socket(fileno=fds[0])
+        caller = wire.talk_on(fds[0])
         stdio = (fds[1], fds[2], fds[3])
         try:
             order = wire.read_message(caller.fileno())
@@ -171,17 +172,19 @@ class Zygote:
                 os.close(fd)
         return True
 
-    def refuse(self, caller: socket.socket, told: dict[str, Any]) -> None:
+    def refuse(self, caller: wire.Talk, told: dict[str, Any]) -> None:
         try:
             wire.write_all(caller.fileno(), wire.frame(told))
         except OSError:
             pass  # it does not want to know any more
         caller.close()
 
-    def start(self, caller: socket.socket, order: dict[str, Any], stdio: tuple[int, int, int]) -> None:
+    def start(self, caller: wire.Talk, order: dict[str, Any], stdio: tuple[int, int, int]) -> None:
         assert self.workshop
         self.started += 1
         self.network = order["network"]
+        if order["ask"] or self.started > 1:
+            importlib.import_module("takeback.sandbox.asking")  # before there is a child that needs it
         with ExitStack() as undo:
             foreground = _foreground(stdio)
             if foreground[0] >= 0:
@@ -290,7 +293,7 @@ class Zygote:
 
     def let_end(self, child: Child) -> None:
         with suppress(OSError):  # gone already
-            child.spare.door.shutdown(socket.SHUT_WR)
+            child.spare.door.shutdown(_socket.SHUT_WR)
 
     def ended(self, child: Child) -> None:
         """Its last process is gone, and with it every mount."""
@@ -363,7 +366,7 @@ def _foreground(stdio: tuple[int, int, int]) -> tuple[int, int]:
 
 def main() -> None:
     os.closerange(4, 1 << 16)
-    control = socket.socket(fileno=3)
+    control = wire.talk_on(3)
     # Not among our arguments: they are to be seen from inside, and name the place.
     settings = json.loads(control.recv(1 << 16) or b"{}")
     if not settings:
@@ -381,4 +384,4 @@ def main() -> None:
     zygote = Zygote(control, parent, settings)
     zygote.become(settings["engine"])
     zygote.serve()
-    sys.exit(0)
+    os._exit(0)  # nothing is left to be written: taking the interpreter apart would only cost time

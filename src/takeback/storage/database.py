@@ -32,6 +32,7 @@ class Database:
         self.on_io_error: Callable[[], None] = lambda: None
         self._process = os.getpid()
         self._depth = 0
+        self._failed = False  # the disk has lost, or may have lost, something that was written
         self._connection = self._connect()
 
     def _connect(self) -> sqlite3.Connection:
@@ -82,6 +83,11 @@ class Database:
         self._refuse_after_fork()
         if self._depth:
             return self._connection, False
+        if self._failed:
+            raise ResourceUnreachable(
+                "The disk under the store failed, so this process writes nothing more to the store.",
+                hint="Check the disk, then run `takeback verify --read-data`.",
+            )
         if not durable:
             self._connection.execute("PRAGMA synchronous=NORMAL")
         try:
@@ -106,6 +112,20 @@ class Database:
                 forget()
         finally:
             self._left(durable)
+
+    def withdraw(self, failed: BaseException) -> None:
+        """A commit whose sync failed stays in the write-ahead file, and the next process would find it there. What was
+        reported as failed must not be found later: another frame takes its place, if the disk still takes one."""
+        if getattr(failed, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:
+            with suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA synchronous=OFF")
+                self._connection.execute("BEGIN IMMEDIATE")
+                for step in (1, -1):  # SQLite writes no page whose content stays as it is
+                    self._connection.execute(f"UPDATE tally SET n = n + {step} WHERE name = 'listed'")
+                self._connection.execute("COMMIT")
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            self._connection.execute("PRAGMA synchronous=FULL")
 
     def _left(self, durable: bool) -> None:
         self._depth = 0
@@ -161,6 +181,22 @@ class Database:
         finally:
             self.read(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
 
+    def read_anew(self) -> None:
+        """After the disk failed: by a new connection, which believes only what is on disk and has its checksum."""
+        with self.lock:
+            if self._failed and not self._depth and os.getpid() == self._process:
+                self._connection.close()
+                self._connection = self._connect()
+                self._failed = False
+
+    def fold_in(self) -> None:
+        """Write everything in the write-ahead file to the database file, and sync that."""
+        busy, _, _ = self.read("PRAGMA wal_checkpoint(TRUNCATE)")[0]
+        if busy:
+            raise StoreBusy(
+                "Another process is working on the store.", hint="Try again when no other process uses it."
+            )
+
     def close(self) -> None:
         with self.lock:
             if os.getpid() == self._process:
@@ -201,6 +237,8 @@ class Database:
             if code == sqlite3.SQLITE_FULL or (_of_index(error) and disk.is_full(os.path.dirname(self.path))):
                 return disk.full(os.path.dirname(self.path))
             if code == sqlite3.SQLITE_IOERR:
+                # The kernel may drop the pages that it could not write, and the next sync says yes without them.
+                self._failed = True
                 self.on_io_error()
             return ResourceUnreachable(
                 f"The store could not be written: {error}.",
@@ -262,8 +300,9 @@ class _Transaction:
                     if error is None:
                         database.commit(self._durable)
                         return
-                except BaseException:
+                except BaseException as failed:
                     database.roll_back(self._durable)
+                    database.withdraw(failed)
                     raise
                 database.roll_back(self._durable)
             if isinstance(error, sqlite3.Error):

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
-from takeback.errors import Refused, ResourceUnreachable
+from takeback.errors import Refused, ResourceUnreachable, StoreFull
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
@@ -52,8 +52,8 @@ def is_full(path: str) -> bool:
     return now.f_bavail * now.f_frsize < SCARCE or (now.f_files > 0 and not now.f_favail)
 
 
-def full(path: str) -> ResourceUnreachable:
-    return ResourceUnreachable(f"The disk under the store at {path} is full.", hint=HINTS[errno.ENOSPC])
+def full(path: str) -> StoreFull:
+    return StoreFull(f"The disk under the store at {path} is full.", hint=HINTS[errno.ENOSPC])
 
 
 def is_disk_error(error: BaseException) -> bool:

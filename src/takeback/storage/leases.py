@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from takeback.errors import LeaseHeld, LeaseLost, Misuse, ResourceUnreachable
+from takeback.errors import LeaseHeld, LeaseLost, Misuse, StoreFull
+from takeback.model.boot_clock import since_boot
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Lease, OnDeath, Owner
-from takeback.storage.clock import since_boot
 from takeback.storage.database import Database
 
 Alive = Callable[[Owner], "bool | None"]
@@ -95,7 +95,7 @@ class SqliteLeases:
     def release(self, lease: Lease) -> None:
         try:
             self._release(lease)
-        except ResourceUnreachable:
+        except StoreFull:
             self._release(lease)  # on a full disk the store has made room for this much
 
     def _release(self, lease: Lease) -> None:

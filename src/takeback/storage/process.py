@@ -3,19 +3,22 @@
 import os
 from functools import cache
 
+from takeback.model.boot_clock import first_line, offset_ns, same_start, started
 from takeback.model.run import Owner
 
 
 @cache
 def myself() -> Owner:
-    return Owner(boot_id(), _space(), os.getpid(), _started(os.getpid()))
+    return Owner(boot_id(), _space(), os.getpid(), started(os.getpid()))
 
 
 def alive(owner: Owner) -> bool | None:
     """None: it lives (or lived) where we cannot look, so only its lease's expiry can tell."""
     if not owner.boot or owner.boot != boot_id() or owner.space != _space():
         return None
-    return _started(owner.pid) == owner.started
+    if offset_ns() is None:
+        return None  # when a process started cannot be compared
+    return same_start(started(owner.pid), owner.started)
 
 
 def alive_beside(owner: Owner) -> bool | None:
@@ -28,34 +31,20 @@ def machine() -> str:
     """The same each time it starts, and no other has it; TAKEBACK_MACHINE says it where the system does not know."""
     import hashlib
 
-    known = os.environ.get("TAKEBACK_MACHINE") or f"{_first_line('/etc/machine-id')} {os.uname().nodename}"
+    known = os.environ.get("TAKEBACK_MACHINE") or f"{first_line('/etc/machine-id')} {os.uname().nodename}"
     return hashlib.sha256(known.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 @cache
 def boot_id() -> str:
     """Another one each time the machine starts."""
-    return _first_line("/proc/sys/kernel/random/boot_id")
+    return first_line("/proc/sys/kernel/random/boot_id")
 
 
 @cache
 def _space() -> str:
     try:
         return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
-
-
-def _started(pid: int) -> str:
-    """Field 22 of stat: a process id is used again, its start time is not. A zombie has ended."""
-    fields = _first_line(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return fields[19] if len(fields) > 19 and fields[0] not in ("Z", "X") else ""
-
-
-def _first_line(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.readline().strip()
     except OSError:
         return ""
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from takeback.errors import RecordInvalid, ResourceUnreachable, TakebackError
+from takeback.errors import RecordInvalid, StoreFull, TakebackError
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.life import OF_EFFECTS, told
@@ -184,7 +184,7 @@ class SqliteJournal(SqlJournal):
             self._database.copy_into_memory()
         try:
             self._list_now()
-        except ResourceUnreachable:
+        except StoreFull:
             self._list_now()  # on a full disk the store has made room for this much
 
     def _list_now(self) -> None:

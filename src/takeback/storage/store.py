@@ -66,6 +66,15 @@ class DiskStore(Store):
     def finish_copying(self) -> None:
         disk.remove(os.path.join(self.path, COPYING))
 
+    def read_anew(self) -> None:
+        self._sqlite.read_anew()
+
+    def trust_again(self) -> None:
+        """What was read and found sound may be only in the kernel's memory: it is written once more."""
+        if self.suspect() and not self.read_only:
+            self._sqlite.fold_in()
+            super().trust_again()
+
     def refuse_if_suspect(self) -> None:
         """After a failed write to its disk a store is not trusted with anything new until `verify` has passed."""
         if self.read_only:
@@ -363,6 +372,12 @@ def _suspect(path: str) -> str:
 def _mark_suspect(path: str) -> None:
     # On a disk that fails this may fail too; the error that brought us here is raised all the same.
     try:
-        os.close(os.open(_suspect(path), os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, disk.FILE_MODE))
+        handle = os.open(
+            _suspect(path), os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, disk.FILE_MODE
+        )
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
     except OSError:
         return

@@ -11,6 +11,7 @@ from takeback.adapters.call.calling import Hands, TimedOut, under_way
 from takeback.adapters.call.processes import Processes
 from takeback.adapters.call.signature import KEY, fitting
 from takeback.errors import InDoubt, VerifyFailed
+from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect
 from takeback.model.run import Owner
 
@@ -53,8 +54,7 @@ class Asker:
         self._hands = hands
 
     def here(self) -> Caller:
-        ticks = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
-        return Caller(self._processes.myself(), _network(), time.time_ns() // 1000, ticks)
+        return Caller(self._processes.myself(), _network(), time.time_ns() // 1000, since_boot())
 
     def look(
         self,

@@ -21,6 +21,7 @@ from takeback.adapters.config.states import (
     words,
 )
 from takeback.adapters.config.steps import with_changes
+from takeback.adapters.file.mounts import Footing
 from takeback.adapters.protocol import Adapter, Assessment, Receipt, Traits
 from takeback.errors import Conflict, Drifted, Misuse, Refused
 from takeback.model.change import UNDO, Change
@@ -275,7 +276,15 @@ class ConfigAdapter:
 
     def _choices(self, change: Change, of: Effect, seen: View) -> tuple[Choice, ...]:
         on_conflict = OnConflict(change.args.get("on_conflict", OnConflict.REFUSE))
-        return choices(of, seen, on_conflict, self._blobs)
+        found = choices(of, seen, on_conflict, self._blobs)
+        file = remedy_of(of).payload.get("file")
+        moved = Footing(file["remedy"].get("payload", {})).moved(of.change.resource) if file else ""
+        if not moved:
+            return found
+        return tuple(
+            one._replace(outcome=one.outcome._replace(outcome=Outcome.CONFLICT, detail=moved))
+            for one in found
+        )
 
     def _seen(self, of: Effect) -> View:
         """The file now; a thing that is no file is one that cannot be read as a document."""

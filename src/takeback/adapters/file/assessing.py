@@ -10,7 +10,8 @@ from takeback.adapters.file.build import Tools
 from takeback.adapters.file.content import read_file
 from takeback.adapters.file.hold import NOT_HELD, can_hold
 from takeback.adapters.file.in_use import may_be_database, refuse_in_use
-from takeback.adapters.file.paths import Place, mounts_below, open_below, open_place
+from takeback.adapters.file.mounts import mounts_below
+from takeback.adapters.file.paths import Place, open_below, open_place
 from takeback.adapters.file.staging import Wanted, demand_readable, wanted_files
 from takeback.adapters.file.states import TYPES
 from takeback.adapters.file.tree import listing

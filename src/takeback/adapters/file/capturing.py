@@ -3,7 +3,7 @@
 import os
 import stat
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from takeback.adapters.file.across import ACROSS, across_targets, is_across
 from takeback.adapters.file.assessing import may_own, place_of, topmost_missing
@@ -13,6 +13,7 @@ from takeback.adapters.file.content import PIECE
 from takeback.adapters.file.hold import NOT_HELD, can_hold
 from takeback.adapters.file.look import Sight, look, look_closely, meta_state
 from takeback.adapters.file.manifest import GID, TYPE, UID, Row, content_digest, encoded, extra
+from takeback.adapters.file.mounts import ground_of
 from takeback.adapters.file.moving import Move, move_targets
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.staging import Ready
@@ -65,7 +66,7 @@ def capture_change(effect: Effect, offer: Offer, ready: list[Ready], tools: Tool
         return _captured([_chmod(effect)], [])
 
 
-def _captured(targets: list[Target], saved: list[_Saved], payload: dict[str, str] | None = None) -> Captured:
+def _captured(targets: list[Target], saved: list[_Saved], payload: dict[str, Any] | None = None) -> Captured:
     needed = dict.fromkeys(blob for target in targets for blob in blobs_of(target.before))
     for target in targets:
         # What the change leaves is kept while small: it is the base of a later merge.
@@ -77,7 +78,7 @@ def _captured(targets: list[Target], saved: list[_Saved], payload: dict[str, str
         version=VERSION,
         strategy=Strategy.SNAPSHOT,
         targets=tuple(targets),
-        payload={} if not payload else dict(payload),
+        payload=(payload or {}) | ground_of(target.resource for target in targets),
         blobs=tuple(blob for blob in needed if blob),
         exact=not residue,
         residue=residue,

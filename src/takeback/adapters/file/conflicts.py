@@ -11,6 +11,7 @@ from takeback.adapters.file.in_use import in_use, may_be_database
 from takeback.adapters.file.look import Sight, look_closely
 from takeback.adapters.file.manifest import PATH, TYPE, WHAT
 from takeback.adapters.file.merge import Merged, merge
+from takeback.adapters.file.mounts import Footing
 from takeback.adapters.file.moving import Move, move_of, move_targets
 from takeback.adapters.file.paths import Place, open_place
 from takeback.adapters.file.states import (
@@ -43,10 +44,16 @@ class Step(NamedTuple):
 def plan_undo(of: Effect, on_conflict: OnConflict, tools: Tools, scope: Scope) -> list[Step]:
     """Asks the world and changes nothing; what is there goes to `scope.keep`, for redo."""
     move = move_of(of)
+    footing = Footing(of.remedy.payload if of.remedy else {})
     if move is not None:
+        for name in (move.old, move.new):
+            if why := footing.moved(name):
+                return _in_the_way(move_targets(move._replace(back=not move.back)), name, why)
         return _undo_move(move, on_conflict)
     steps = [
-        _undo_target(
+        _step(target, Outcome.CONFLICT, why)
+        if (why := footing.moved(target.resource))
+        else _undo_target(
             target,
             of.id,
             on_conflict,

@@ -37,7 +37,7 @@ def read_file(
     try:
         fd = open_regular(dir_fd, name)
     except PermissionError:
-        raise CannotCapture(resource, "it is not readable") from None
+        raise CannotCapture(resource, "it is not readable", readable=False) from None
     except FileNotFoundError:
         raise CannotCapture(resource, "it vanished while it was read") from None
     try:

@@ -217,22 +217,3 @@ class _Walk:
         return Misuse(
             f"{shown} cannot be resolved: {os.strerror(error.errno or 0)}.", hint="Check its directories."
         )
-
-
-def mounts_below(resource: str) -> list[bytes]:
-    """Mount points inside a directory, by their full path; the kernel's own list."""
-    inside = path_of(resource) + b"/"
-    found: list[bytes] = []
-    try:
-        with open("/proc/self/mountinfo", "rb") as table:
-            for line in table:
-                point = line.split(b" ", 5)[4]
-                if b"\\" in point:
-                    point = (
-                        point.decode("latin-1").encode("latin-1").decode("unicode_escape").encode("latin-1")
-                    )
-                if point.startswith(inside) or point == inside[:-1]:
-                    found.append(point)
-    except FileNotFoundError:
-        return []
-    return found

@@ -1,6 +1,7 @@
 """Where the world stands with an effect: every target read again, scratch of a killed process taken into account."""
 
 from takeback.adapters.file.look import look
+from takeback.adapters.file.mounts import Footing
 from takeback.adapters.file.moving import Move, halfway, move_of
 from takeback.adapters.file.paths import Place, open_place
 from takeback.adapters.file.scratch import scratch
@@ -17,6 +18,8 @@ def sight(effect: Effect, clean: bool = False) -> Sighting:
     """`clean`: the asking process carried it out itself, at the first attempt, so there is no scratch of it."""
     if effect.remedy is None:
         return Sighting(Standing.BEFORE, "nothing was begun")
+    if not clean and (moved := off_its_ground(effect)):
+        return moved
     move = move_of(effect)
     seen = tuple(
         _sight_target(effect.id, index, target, clean) for index, target in enumerate(effect.targets)
@@ -24,6 +27,22 @@ def sight(effect: Effect, clean: bool = False) -> Sighting:
     if move is not None and move.replaced["type"] != "absent" and _is_halfway(move):
         return Sighting(Standing.BETWEEN, f"the move of {display(move.old)} was interrupted", seen)
     return together(_with_the_others(effect.targets, seen))
+
+
+def off_its_ground(effect: Effect) -> Sighting | None:
+    """Where something else is mounted by now, nothing can be told of what the effect did."""
+    footing = Footing(effect.remedy.payload if effect.remedy else {})
+    if not any(footing.moved(target.resource) for target in effect.targets):
+        return None
+    return together(
+        tuple(
+            TargetSighting(
+                one.resource, Standing.UNKNOWN, {}, f"{display(one.resource)} {why}" if why else ""
+            )
+            for one in effect.targets
+            for why in (footing.moved(one.resource),)
+        )
+    )
 
 
 def _with_the_others(

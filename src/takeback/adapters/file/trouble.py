@@ -16,13 +16,15 @@ _APPEND_ONLY = 0x20
 class CannotCapture(NoRemedy):
     """One thing could not be saved; `resource` and `reason` say which and why."""
 
-    def __init__(self, resource: str, reason: str) -> None:
+    def __init__(self, resource: str, reason: str, *, readable: bool = True) -> None:
         super().__init__(
             f"{display(resource)} cannot be captured: {reason}.",
             hint="Nothing was changed. Allow an inexact way back to go ahead without it.",
+            allowable=True,
         )
         self.resource = resource
         self.reason = reason
+        self.readable = readable  # False: we lack the right to read it
 
 
 class Unremovable(OSError):

@@ -7,6 +7,7 @@ from takeback.adapters.file.build import Tools
 from takeback.adapters.file.hold import release_held, release_returned
 from takeback.adapters.file.in_use import refuse_in_use
 from takeback.adapters.file.scratch import scratch
+from takeback.adapters.file.sighting import off_its_ground
 from takeback.adapters.file.trouble import translated
 from takeback.adapters.protocol import Assessment, Receipt, Traits
 from takeback.adapters.tree.capturing import (
@@ -150,6 +151,8 @@ class TreeAdapter:
         if effect.remedy is None:
             return Sighting(Standing.BEFORE, "nothing was begun")
         clean = effect.id in self._clean
+        if not clean and (moved := off_its_ground(effect)):
+            return moved
         found = effect.change.kind == WATCH and effect.state is State.PROPOSED
         beside: list[str] = effect.change.args.get("beside", [])
         sighting = sight(effect.id, effect.targets, grounds_of(effect), clean, found, beside)

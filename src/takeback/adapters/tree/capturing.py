@@ -6,6 +6,7 @@ from typing import Any
 
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.hold import NOT_HELD, can_hold, name_to_hold
+from takeback.adapters.file.mounts import ground_of
 from takeback.adapters.file.states import difference, same
 from takeback.adapters.file.trouble import CannotCapture, translated
 from takeback.adapters.tree.change import WATCH, contents, read_targets
@@ -207,7 +208,7 @@ def _remedy(name: str, targets: list[Target], payload: dict[str, Any], exact: bo
         version=VERSION,
         strategy=Strategy.SNAPSHOT,
         targets=tuple(targets),
-        payload=payload,
+        payload=payload | ground_of(target.resource for target in targets),
         blobs=tuple(contents(targets)),
         exact=exact and not residue,
         residue=residue,

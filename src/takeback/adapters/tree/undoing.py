@@ -7,6 +7,7 @@ from typing import NamedTuple
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.conflicts import back_to, merge_step, merged_with
 from takeback.adapters.file.in_use import in_use
+from takeback.adapters.file.mounts import Footing
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.states import ABSENT, State, difference, lasting, same, words
 from takeback.adapters.file.tree import Scope
@@ -63,6 +64,7 @@ class Undoing:
         self._known = {target.resource for target in of.targets}
         self._leaders = {target.before["twin"] for target in of.targets if "twin" in target.before}
         self._lately = lately or {}
+        self._footing = Footing(of.remedy.payload if of.remedy else {})
         self.seen: dict[str, Seen] = {}
         self._steps: dict[str, Step] = {}  # by resource; a directory before what is in it
 
@@ -88,6 +90,8 @@ class Undoing:
         if is_excluded(target.before, target.after):
             why = target.before.get("excluded") or target.after.get("excluded")
             return _told(target, Outcome.EXCLUDED, f"it was not captured: {why}")
+        if why := self._footing.moved(target.resource):
+            return _told(target, Outcome.CONFLICT, why)
         try:
             with translated(target.resource):
                 try:

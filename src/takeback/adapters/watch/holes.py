@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from takeback.adapters.watch.index import MOUNT, MOUNTED, REGENERABLE, STORE, Hole
+from takeback.adapters.watch.index import CHANGING, MOUNT, MOUNTED, REGENERABLE, STORE, Hole
 from takeback.adapters.watch.roots import path_in, resource_in
 from takeback.errors import NoRemedy
 from takeback.model.resource import display
@@ -30,11 +30,11 @@ def refuse_destroyable(holes: Sequence[At], roots: Sequence[str], force: bool) -
 
 
 def _way_out(lost: Sequence[At]) -> str:
-    if any(hole.reason == MOUNTED for _, hole in lost):
+    if any(hole.kind == MOUNTED for _, hole in lost):
         return "Unmount it"
     if any(hole.kind == MOUNT for _, hole in lost):
         return "Name what is mounted there as a root of its own"
-    if any("readable" not in hole.reason for _, hole in lost):
+    if any(hole.kind == CHANGING for _, hole in lost):
         return "Wait until nobody writes to it"
     if all(_is_ours(path_in(root, hole.path)) for root, hole in lost):
         return "Make it readable"
@@ -54,7 +54,7 @@ def _could_be_lost(root: str, hole: Hole) -> bool:
         return False
     path = path_in(root, hole.path)
     try:
-        if hole.kind == MOUNT:
+        if hole.kind in (MOUNT, MOUNTED):
             return not os.statvfs(path).f_flag & os.ST_RDONLY
         me = os.geteuid()
         parent = os.path.dirname(path)

@@ -28,7 +28,8 @@ UNREADABLE = "unreadable"
 MOUNT = "mount"
 STORE = "store"
 REGENERABLE = "regenerable"
-MOUNTED = "another file is mounted there"
+MOUNTED = "mounted"  # a file that another one is mounted on
+CHANGING = "changing"
 
 
 class Hole(NamedTuple):

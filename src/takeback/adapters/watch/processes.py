@@ -4,6 +4,9 @@ import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from takeback.model.boot_clock import fields_of, same_start, started
+from takeback.model.boot_clock import first_line as _line
+
 MARK = "TAKEBACK_WATCH"  # in the environment of a watched command, and so of everything it starts
 
 
@@ -17,14 +20,14 @@ class Process(NamedTuple):
 
 def identity(pid: int, mark: str = "") -> dict[str, Any]:
     """A process, so that another one can tell whether it still lives; JSON."""
-    found = {"pid": pid, "started": _started(pid), "boot": _line("/proc/sys/kernel/random/boot_id")}
+    found = {"pid": pid, "started": started(pid), "boot": _line("/proc/sys/kernel/random/boot_id")}
     return {**found, "mark": mark} if mark else found
 
 
 def lives(process: dict[str, Any]) -> bool:
     if process.get("boot") != _line("/proc/sys/kernel/random/boot_id"):
         return False
-    return bool(process.get("started")) and _started(process["pid"]) == process["started"]
+    return bool(process.get("started")) and same_start(started(process["pid"]), process["started"])
 
 
 def at_work(process: dict[str, Any]) -> tuple[Process, ...]:
@@ -40,7 +43,7 @@ def at_work(process: dict[str, Any]) -> tuple[Process, ...]:
 def named(pids: Iterable[int], mark: str) -> tuple[Process, ...]:
     """Of these, and of all that carry the mark, those that live."""
     found = dict.fromkeys((*pids, *marked(mark)))
-    return tuple(Process(pid, _name(pid)) for pid in found if _started(pid))
+    return tuple(Process(pid, _name(pid)) for pid in found if started(pid))
 
 
 def marked(mark: str) -> list[int]:
@@ -53,7 +56,7 @@ def marked(mark: str) -> list[int]:
                 environment = b"\0" + file.read()
         except OSError:
             continue  # gone, or someone else's
-        if wanted in environment and _started(int(name)):
+        if wanted in environment and started(int(name)):
             found.append(int(name))
     return found
 
@@ -63,7 +66,7 @@ def family_of(process: dict[str, Any]) -> set[int]:
     found = {process["pid"], *(marked(process["mark"]) if process.get("mark") else ())}
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
-        fields = _fields(int(name)) if name.isdigit() else []
+        fields = fields_of(int(name)) if name.isdigit() else []
         if len(fields) > 1:
             children.setdefault(int(fields[1]), []).append(int(name))
     pending = list(found)
@@ -76,27 +79,8 @@ def family_of(process: dict[str, Any]) -> set[int]:
 
 def name_of(pid: int) -> str:
     """Also of one that has ended."""
-    return str(Process(pid, _name(pid))) if _started(pid) else f"process {pid} (ended)"
-
-
-def _started(pid: int) -> str:
-    """A process id is used again, its start time is not. A zombie has ended."""
-    fields = _fields(pid)
-    return fields[19] if len(fields) > 19 and fields[0] not in ("Z", "X") else ""
-
-
-def _fields(pid: int) -> list[str]:
-    """Of its line in the kernel's list, from its state on: the name before may hold anything."""
-    return _line(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return str(Process(pid, _name(pid))) if started(pid) else f"process {pid} (ended)"
 
 
 def _name(pid: int) -> str:
     return _line(f"/proc/{pid}/comm") or "?"
-
-
-def _line(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.readline().strip()
-    except OSError:
-        return ""

@@ -11,7 +11,7 @@ from takeback.adapters.file.content import read_file
 from takeback.adapters.file.trouble import CannotCapture
 from takeback.adapters.file.xattrs import at, read_xattrs
 from takeback.adapters.tree.states import shell_of
-from takeback.adapters.watch.index import MOUNT, MOUNTED, UNREADABLE
+from takeback.adapters.watch.index import CHANGING, MOUNTED, UNREADABLE
 from takeback.adapters.watch.listing import Entry, Listing, entry_of, stamped, trusted
 from takeback.adapters.watch.scan import Draft
 from takeback.adapters.watch.sqlite_units import units_in
@@ -41,7 +41,7 @@ def read_draft(
             if name not in found and name in draft.fresh:
                 draft.fresh.pop(name)  # it vanished
     for name in draft.fresh:
-        if name in mounted and (hole := reading.hole(name, MOUNTED, MOUNT)):
+        if name in mounted and (hole := reading.hole(name, "another file is mounted there", MOUNTED)):
             found[name] = hole
         if name not in found and (one := reading.one(name)):
             found[name] = one
@@ -113,7 +113,7 @@ class _Reading:
         except FileNotFoundError:
             return None
         except CannotCapture as trouble:
-            return self.hole(name, trouble.reason)
+            return self.hole(name, trouble.reason, CHANGING if trouble.readable else UNREADABLE)
 
     def _file(self, name: bytes, looked: int) -> tuple[Entry, Extra]:
         state = read_file(self.fd, name, f"{self.resource}/{quote(name)}", self.blobs)
@@ -142,13 +142,13 @@ class _Reading:
             extra["xattrs"] = xattrs
         return extra
 
-    def hole(self, name: bytes, reason: str, kind: str = UNREADABLE) -> tuple[Entry, Extra] | None:
+    def hole(self, name: bytes, reason: str, kind: str) -> tuple[Entry, Extra] | None:
         try:
             status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
         entry = entry_of(status, time.time_ns())
-        if reason != "it is not readable":  # it may be readable next time
+        if kind != UNREADABLE:  # it may be readable next time
             entry = entry._replace(ctime=0)
         return entry, {"excluded": reason, "hole": kind}
 
@@ -160,7 +160,7 @@ class _Reading:
             if [self._sign(name) for name in names] == signs:
                 return found
         reason = "its database changes while it is being read"
-        return {name: one for name in names if (one := self.hole(name, reason))}
+        return {name: one for name in names if (one := self.hole(name, reason, CHANGING))}
 
     def _sign(self, name: bytes) -> tuple[int, ...] | None:
         try:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from takeback.adapters.file.paths import mounts_below
+from takeback.adapters.file.mounts import mounts_below, names_of
 from takeback.adapters.watch.ignore import Ignoring
 from takeback.adapters.watch.index import REGENERABLE, STORE
 from takeback.adapters.watch.scan import Rules
@@ -64,13 +64,14 @@ def _points_below(root: Root) -> list[bytes]:
 
 def refuse_dangerous(roots: Sequence[Root], store: bytes, force: bool) -> None:
     """Quick, and without looking into them."""
+    names = names_of(store)
     for root in roots:
-        if _contains(store, root.path):
+        if any(_contains(name, root.path) for name in names):
             raise Misuse(
                 f"{display(root.resource)} lies in takeback's own store.",
                 hint="Name a directory of your own.",
             )
-        if not force and (why := _dangerous(root.path, store)):
+        if not force and (why := _dangerous(root.path, names)):
             raise Refused(
                 f"{display(root.resource)} is not watched: {why}.",
                 hint="Nothing was done. Name the project's own directory; --force (force=True) watches it anyway.",
@@ -101,7 +102,7 @@ def too_large(most: int) -> Refused:
     )
 
 
-def _dangerous(root: bytes, store: bytes) -> str:
+def _dangerous(root: bytes, store: Sequence[bytes]) -> str:
     mine = os.fsencode(os.path.realpath(home() or "/"))
     if root == b"/":
         return "it is the whole filesystem"
@@ -117,7 +118,7 @@ def _dangerous(root: bytes, store: bytes) -> str:
         return "your home directory lies in it"
     if any(_contains(root, one) for one in temporary):
         return "directories for temporary files lie in it"
-    if _contains(root, store):
+    if any(_contains(root, name) for name in store):
         return "takeback's own store lies in it"
     return ""
 
@@ -129,16 +130,17 @@ def _contains(outer: bytes, inner: bytes) -> bool:
 def rules_for(root: Root, store: bytes, sticky: bool) -> Rules:
     ignoring = Ignoring(root.path)
     regenerable = {os.fsencode(name) for name in REGENERABLE_NAMES}
+    ours = {name for name in names_of(store) if _contains(root.path, name)}
 
     def left_out(path: str) -> tuple[str, str]:
         absolute = os.path.join(root.path, unquote(path))
-        if absolute == store:
+        if absolute in ours:
             return "it is takeback's own store", STORE
         if os.path.basename(absolute) in regenerable and ignoring.ignored(absolute):
             return "it can be made again, and the project's rules ignore it", REGENERABLE
         return "", ""
 
-    names = frozenset(regenerable | ({os.path.basename(store)} if _contains(root.path, store) else set()))
+    names = frozenset(regenerable | {os.path.basename(name) for name in ours})
     return Rules(left_out, names, sticky)
 
 

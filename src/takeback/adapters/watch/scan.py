@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from takeback.adapters.file.handles import Handles
-from takeback.adapters.watch.index import MOUNT, REGENERABLE, UNREADABLE
+from takeback.adapters.watch.index import MOUNT, MOUNTED, REGENERABLE, UNREADABLE
 from takeback.adapters.watch.listing import (
     Entry,
     Listing,
@@ -328,7 +328,7 @@ class Scan:
             if name in before.folders:
                 return "", ""
             extra = before.extras.get(quote(name), {})
-            if extra.get("hole") in (REGENERABLE, MOUNT):
+            if extra.get("hole") in (REGENERABLE, MOUNT, MOUNTED):
                 return extra["excluded"], extra["hole"]
         return self._rules.left_out(_below(path, name)) if name in self._rules.names else ("", "")
 

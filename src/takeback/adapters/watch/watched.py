@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.file.handles import Handles
 from takeback.adapters.file.kernel import AT_ROOT
-from takeback.adapters.file.paths import mounts_below, open_below, open_place
+from takeback.adapters.file.mounts import mounts_below
+from takeback.adapters.file.paths import open_below, open_place
 from takeback.adapters.file.states import ABSENT, State
 from takeback.adapters.file.tree import Scope
 from takeback.adapters.file.trouble import CannotCapture

@@ -199,7 +199,7 @@ def _would_be_refused(asked: Asked, change: "Change", lost: list[str], no: str) 
 
 def followable(asked: Asked, error: TakebackError) -> TakebackError:
     """The library speaks of its own names, and not every command has an option for it."""
-    if isinstance(error, NoRemedy) and "inexact" in error.hint:
+    if isinstance(error, NoRemedy) and error.allowable:
         error.hint = _about_the_loss(asked)
     return error
 

@@ -24,8 +24,10 @@ def finished_just_now(
 ) -> list[Effect]:
     """Undos, or redos, that recovery has finished: those that the names are about, or all if nothing was named. Empty
     unless they are all that was asked for. `elsewhere`: by a run or a checkpoint, where more may be left to do."""
-    told = f"the {verb} was finished"
-    done = [_undo_of(tb.effect(one.effect)) for one in tb.recovered if one.detail == told]
+    from takeback.engine.recover import Cause
+
+    cause = Cause.REDO_FINISHED if verb == "redo" else Cause.UNDO_FINISHED
+    done = [_undo_of(tb.effect(one.effect)) for one in tb.recovered if one.cause is cause]
     undos = [tb.effect(id) for id in dict.fromkeys(done) if id]
     if elsewhere or not undos or not names:
         return [] if elsewhere else undos

@@ -69,11 +69,11 @@ def tell_recovered(tb: Takeback) -> None:
     if tb.unrecovered:
         warn(f"What a crash left could not be settled yet: {clean(tb.unrecovered)}")
     if tb.recovered:
-        from takeback.engine.recover import IN_DOUBT, in_words
+        from takeback.engine.recover import Cause, in_words
 
         said: set[str] = set()
         for one in tb.recovered:
-            if one.detail.startswith(IN_DOUBT):
+            if one.cause is Cause.IN_DOUBT:
                 if one.detail not in said:
                     _tell_doubt(tb, one.detail)
                 said.add(one.detail)
@@ -86,11 +86,11 @@ def _tell_doubt(tb: Takeback, why: str) -> None:
     """Once, however many effects wait for the same server."""
     same = [one for one in tb.recovered if one.detail == why]
     if len(same) == 1:
-        what = f"{short(same[0].effect)} {same[0].summary} {why}"
+        what = f"{short(same[0].effect)} {same[0].summary} is in doubt: {why}"
     else:
         names = ", ".join(short(one.effect) for one in same[:_MOST_NAMED])
         more = f" and {len(same) - _MOST_NAMED:,} more" if len(same) > _MOST_NAMED else ""
-        what = f"{names}{more} are in doubt:{why.partition(':')[2]}"
+        what = f"{names}{more} are in doubt: {why}"
     warn(f"Not settled yet: {clean(what)}")
 
 

@@ -41,7 +41,7 @@ def _recover(asked: Asked) -> int:
 
 def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
     from takeback.audit.unsettled import unsettled
-    from takeback.engine.recover import in_words
+    from takeback.engine.recover import in_words, stands
 
     started = time.perf_counter()
     settled = tb.recover()
@@ -58,7 +58,7 @@ def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
     told: dict[str, Any] = {
         "settled": [settled_json(one) for one in settled if one not in left],
         "unsettled": [
-            *({"effect": one.effect, "summary": one.summary, "what": one.detail} for one in left),
+            *({"effect": one.effect, "summary": one.summary, "what": stands(one)} for one in left),
             *map(_unsettled_json, alone),
         ],
     }

@@ -5,7 +5,15 @@ from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
 
 import takeback.api
-from takeback.errors import Corrupt, Misuse, ResourceUnreachable, TakebackError
+from takeback.errors import (
+    BlobDamaged,
+    BlobMissing,
+    Corrupt,
+    Misuse,
+    RecordInvalid,
+    ResourceUnreachable,
+    TakebackError,
+)
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.opening import existing, give, nothing_recorded, nothing_yet, opened, store_path
@@ -99,7 +107,9 @@ def _verified_json(asked: Asked, found: Verified, hurt: "Reach | None") -> dict[
 
 def _unsound(asked: Asked, error: TakebackError) -> int:
     """The store could not be looked into at all."""
-    if "takeback verify" in error.hint:  # that is what could not be done
+    if isinstance(
+        error, (RecordInvalid, BlobMissing, BlobDamaged)
+    ):  # their hint is to run what could not be done
         error = type(error)(str(error), hint=_BACKUP.format(store=store_path(asked)))
     if not asked.screen.json:
         raise error

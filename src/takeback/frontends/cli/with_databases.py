@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from takeback.runs.run import Run
 
 _PARENT_DEATH_SIGNAL = 1  # prctl
-_ROWS = "rows of the databases named: exactly; "
 _AT_ONCE = (
     "What it does in a database is done at once; `takeback undo` takes it back. Single statements can be held, with "
     "`takeback sql exec --review`."
 )
-_DIRECT = _ROWS + "files: not at all, for {}"
+_DIRECT = "rows of the databases named: exactly; files: not at all, for {}"
 
 
 def refuse_unfit(asked: Asked) -> None:
@@ -66,7 +65,7 @@ def carried_out(
         if direct:
             warn(f"takeback: it runs outside a sandbox, for {direct}: what it does to files is not recorded.")
             outcome = _directly(argv, environment, limit, capture=asked.screen.json)
-            outcome = outcome._replace(coverage=_DIRECT.format(direct))
+            outcome = outcome._replace(coverage=_DIRECT.format(direct), files_recorded=False)
         else:
             outcome = run.command(
                 argv,
@@ -190,7 +189,7 @@ def after_failure(why: str, effects: tuple[Effect, ...], outcome: CommandOutcome
     """No claim about what was not looked at."""
     if effects:
         return f"it failed ({why}), and what it changed stays."
-    if outcome.coverage.startswith(_ROWS):
+    if not outcome.files_recorded:
         return f"it failed ({why}); what it did to files was not recorded."
     return f"it failed ({why}), so nothing was changed."
 

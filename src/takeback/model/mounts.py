@@ -1,0 +1,94 @@
+"""The table of mounts as plain data: which filesystem a path lies on, and which other paths lead to the same place."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+TABLE = "/proc/self/mountinfo"
+
+
+class Mounted(NamedTuple):
+    """A line of /proc/self/mountinfo."""
+
+    number: int
+    point: bytes
+    writable: bool
+    kind: bytes
+    parent: int = 0
+    device: bytes = b""
+    root: bytes = b"/"  # the directory of the filesystem that appears at `point`
+
+
+def mounted(text: bytes) -> list[Mounted]:
+    found: list[Mounted] = []
+    for line in text.splitlines():
+        head, _, tail = line.partition(b" - ")
+        fields, kinds = head.split(b" "), tail.split(b" ")
+        writable = b"rw" in fields[5].split(b",") and b"rw" in kinds[2].split(b",")
+        found.append(
+            Mounted(
+                int(fields[0]),
+                meant(fields[4]),
+                writable,
+                kinds[0],
+                int(fields[1]),
+                fields[2],
+                meant(fields[3]),
+            )
+        )
+    return found
+
+
+def meant(point: bytes) -> bytes:
+    """Blanks and the like are written as three octal digits."""
+    return point.decode("unicode_escape").encode("latin-1") if b"\\" in point else point
+
+
+def inside(path: bytes, directory: bytes) -> bool:
+    return path == directory or path.startswith(directory.rstrip(b"/") + b"/")
+
+
+def mount_of(mounts: Sequence[Mounted], path: bytes) -> Mounted | None:
+    """The mount that a path without symbolic links leads to; None where the table does not say."""
+    numbers = {one.number for one in mounts}
+    candidates = [one for one in mounts if inside(path, one.point)]
+    current = next((one for one in candidates if one.point == b"/" and one.parent not in numbers), None)
+    while current is not None:
+        number = current.number
+        below = [one for one in candidates if one.parent == number and one.number != number]
+        if not below:
+            break
+        # The first one on the way decides: further mounts of the same parent lie under it.
+        current = min(below, key=lambda one: len(one.point))
+    return current
+
+
+def own_path(mount: Mounted, path: bytes) -> bytes:
+    """The path as the filesystem itself knows it, whatever it is mounted as."""
+    return _joined(mount.root, path[len(mount.point.rstrip(b"/")) :])
+
+
+def _joined(directory: bytes, rest: bytes) -> bytes:
+    rest = rest.strip(b"/")
+    return (directory.rstrip(b"/") + b"/" + rest) if rest else directory
+
+
+def other_names(mounts: Sequence[Mounted], path: bytes) -> tuple[bytes, ...]:
+    """Other paths that lead to this directory or to a part of it: bind mounts, a filesystem mounted twice."""
+    mine = mount_of(mounts, path)
+    if mine is None:
+        return ()
+    here = own_path(mine, path)
+    found: list[bytes] = []
+    for one in mounts:
+        if one.device != mine.device:
+            continue
+        if inside(here, one.root):
+            name = _joined(one.point, here[len(one.root.rstrip(b"/")) :])
+        elif inside(one.root, here):
+            name = one.point
+        else:
+            continue
+        # One that another mount hides leads elsewhere.
+        if not inside(name, path) and name not in found and mount_of(mounts, name) == one:
+            found.append(name)
+    return tuple(found)
