@@ -217,8 +217,9 @@ class Takeback(Workflows, Deciding):
         """With the ids of those that `@` means in this project."""
         if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
             return [self._placed(one, project) for one in cast("Sequence[object]", what)]
-        counts = isinstance(what, str) and what.startswith("@")
-        return self.effect(what, project=project).id if counts else what
+        if isinstance(what, str) and what.startswith("@"):
+            return self.effect(what, project=project).id
+        return what
 
     def undo_to(
         self,
@@ -250,7 +251,9 @@ class Takeback(Workflows, Deciding):
         refuse_unfinished(self.store.journal, self.store.leases, span, now())
         plan = planned(self.parts, span)
         if expected is not None and any(one.id not in expected for one in plan.wanted):
-            raise StoreBusy("Something else happened in the meantime.", hint="Nothing was changed. Try again.")
+            raise StoreBusy(
+                "Something else happened in the meantime.", hint="Nothing was changed. Try again."
+            )
         result = UndoResult("done", (), ())
         if plan.wanted:
             result = self._undo(plan.wanted, to_a_point=True, **wishes)

@@ -45,8 +45,8 @@ class Upkeep(ABC):
 
     def _scope_for(self, what: object) -> "Scope | None":
         """Only `@` needs one: an id means the same everywhere."""
-        names = what if isinstance(what, (list, tuple)) else (what,)
-        counts = any(isinstance(name, str) and name.startswith("@") for name in cast("Sequence[object]", names))
+        names = cast("Sequence[object]", what if isinstance(what, (list, tuple)) else (what,))
+        counts = any(isinstance(name, str) and name.startswith("@") for name in names)
         return self.here() if counts else None
 
     @property

@@ -97,7 +97,9 @@ def of_run(journal: Journal, run: str = "") -> tuple[Checkpoint, ...]:
 
 def of_projects(journal: Journal, points: Sequence[Checkpoint], scope: Scope) -> list[Checkpoint]:
     """Those of runs that began in these projects."""
-    runs = {info.id: info.project for info in journal.runs(tuple({one.run for one in points}))} if points else {}
+    runs = (
+        {info.id: info.project for info in journal.runs(tuple({one.run for one in points}))} if points else {}
+    )
     known = {one.root: one for one in journal.projects(tuple({*runs.values()} - {""}))}
     own = {run for run, root in runs.items() if root in known and in_scope(known[root], scope)}
     return [one for one in points if one.run in own]
@@ -111,9 +113,7 @@ def newest(checkpoints: Iterable[Checkpoint], most: int) -> tuple[Checkpoint, ..
     return tuple(one for one in ordered if one.id not in old)
 
 
-def find(
-    journal: Journal, name: "str | Checkpoint", run: str = "", scope: Scope | None = None
-) -> Checkpoint:
+def find(journal: Journal, name: "str | Checkpoint", run: str = "", scope: Scope | None = None) -> Checkpoint:
     """By label (the newest of that name) or by id. `scope`: only a label of these projects counts; an id always."""
     if isinstance(name, Checkpoint):
         return name

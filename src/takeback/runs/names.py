@@ -108,7 +108,9 @@ def _counted_back(journal: Journal, name: str, scope: Scope | None) -> str:
                 return effect.id
             so_far += 1
     where = " in this project" if scope else ""
-    raise Misuse(f"There is no effect {name!r}: only {so_far} so far{where}.", hint="`takeback log` lists them.")
+    raise Misuse(
+        f"There is no effect {name!r}: only {so_far} so far{where}.", hint="`takeback log` lists them."
+    )
 
 
 def latest_first(journal: Journal, which: Query, few: int = 20) -> Iterator[Effect]:

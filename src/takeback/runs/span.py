@@ -67,7 +67,9 @@ def refuse_unfinished(journal: Journal, leases: Leases, span: Span, now: int) ->
     """By name: a run that is at work, or an effect that is not settled, in these projects."""
     for info in journal.runs((span.run,) if span.run else (), unfinished=True, scope=span.scope):
         works = not leases.free(info.id, now) or info.on_death is OnDeath.RESUME
-        if works and (info.opened_at >= (span.at or span.began) or any(_since(journal, span._replace(run=info.id)))):
+        if works and (
+            info.opened_at >= (span.at or span.began) or any(_since(journal, span._replace(run=info.id)))
+        ):
             raise _at_work(info)
     for effect in journal.effects(Query(states=OPEN_STATES, scope=span.scope, run=span.run)):
         if effect.waits_for == PERSON:

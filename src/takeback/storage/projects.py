@@ -117,7 +117,9 @@ class Belonging:
 def touched(paths: Iterable[bytes], project: str = "") -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The projects that these paths lie in, and the directories of those that lie in none. `project` is one, whether or
     not its marker is still there."""
-    seen: dict[bytes, bytes] = {path_of(project): path_of(project)} if project else {}  # the project of each directory
+    seen: dict[bytes, bytes] = (
+        {path_of(project): path_of(project)} if project else {}
+    )  # the project of each directory
     directories = dict.fromkeys(os.path.dirname(path) for path in paths)
     for directory in directories:
         _find_root(directory, seen)

@@ -25,7 +25,8 @@ VERSION = 1
 FORMAT_LINE = "takeback store "
 POLL_SECONDS = 0.2
 COPYING = "COPYING"  # names the store that this one is being filled from
-_SCHEMAS = ("blobs.sql", "journal.sql", "projects.sql")  # in this order: the first sets what must be set before any table
+# In this order: the first sets what must be set before any table.
+_SCHEMAS = ("blobs.sql", "journal.sql", "projects.sql")
 
 
 class DiskStore(Store):

@@ -71,7 +71,9 @@ def _undo_arguments(parser: ArgumentParser) -> None:
         "--to", metavar="CHECKPOINT", help="everything of this project after this point, whoever did it"
     )
     parser.add_argument(
-        "--since", metavar="TIME", help="everything of this project since then: 10m, 2h, 3d, 09:30, 2026-11-18"
+        "--since",
+        metavar="TIME",
+        help="everything of this project since then: 10m, 2h, 3d, 09:30, 2026-11-18",
     )
     parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
     parser.add_argument("--yes", action="store_true", help="do not ask")

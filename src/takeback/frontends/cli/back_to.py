@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.api import now
-from takeback.errors import Misuse, Refused
+from takeback.errors import Misuse, Refused, TakebackError
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.output import clean, counted, local_time, warn
 from takeback.frontends.cli.project import at_terminal, confirmed, named
@@ -35,12 +35,10 @@ class Asking(NamedTuple):
 
 
 def take_back_to(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> int:
-    from takeback.errors import TakebackError
-
     asking = _asking(asked, tb)
     wanted = Wanted("undo", asking.words, partial(tb.undo_span, asking.span), listed=True)
     try:
-        plan = tb.undo_span(asking.span, **{**wishes, "dry_run": True})
+        plan = tb.undo_span(asking.span, None, **{**wishes, "dry_run": True})
         if plan.effects and not asked.options.dry_run:
             _refuse_unasked(asked, tb, asking, plan)
         started = time.perf_counter()
@@ -91,13 +89,19 @@ def _refuse_unasked(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResu
     if at_terminal(asked):
         _show(asked, tb, asking, plan, warn)
         if not confirmed(f"Take back {counted(len(plan.effects), 'effect')}?"):
-            raise Refused("Nothing was changed.", hint=f"`takeback undo {asking.words} --dry-run` shows the plan.")
+            raise Refused(
+                "Nothing was changed.", hint=f"`takeback undo {asking.words} --dry-run` shows the plan."
+            )
         return
     if not others and not beside:
         return
     names = ", ".join(f"{short(one.id)} by {clean(_doer(one))}" for one in others[:5])
     more = f" and {len(others) - 5:,} more" if len(others) > 5 else ""
-    what = f"This takes back what others did: {names}{more}." if others else f"This also touches {named(beside)}."
+    what = (
+        f"This takes back what others did: {names}{more}."
+        if others
+        else f"This also touches {named(beside)}."
+    )
     raise Refused(
         what,
         hint=f"Nothing was changed. `takeback undo {asking.words} --dry-run` shows the plan; --yes carries it out.",

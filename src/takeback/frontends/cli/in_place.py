@@ -191,6 +191,10 @@ def _settled(
             what = "and nothing was taken back"
         if failed and not asked.screen.quiet and not asked.screen.json:
             warn(f"takeback: it failed ({_why(outcome)}), {what}.")
+        if not failed and not (watch.turned_back or watch.databases):
+            outcome = outcome._replace(text=_nothing_recorded(asked, watch))
+            if not asked.screen.quiet and not asked.screen.json:
+                warn(f"takeback: {clean(outcome.text)}")
         if failed and (watch.elsewhere or watch.turned_back):
             outcome = outcome._replace(text=f"The command ended with exit code {outcome.exit_code}, {what}.")
     elif failed and asked.options.on_failure == "undo":
@@ -199,6 +203,16 @@ def _settled(
         asked.made.append(outcome.effect.id)
         _say_done(asked, outcome)
     return outcome._replace(text=outcome.text or in_words(outcome)), code
+
+
+def _nothing_recorded(asked: Asked, watch: "Watch") -> str:
+    """A bare `undo` would take back something else, so it is said that there is nothing of this command."""
+    roots = ", ".join(clean(os.path.abspath(root)) for root in asked.options.root or ["."])
+    told = f"nothing was recorded: nothing changed in {roots}. Changes elsewhere are not covered (--root covers more)."
+    if watch.elsewhere:
+        names = ", ".join(clean(display(one)) for one in watch.elsewhere[:_NAMED])
+        told = f"nothing was recorded: what changed there is recorded with other effects ({names})."
+    return told
 
 
 def _not_its_own(elsewhere: tuple[str, ...]) -> str:

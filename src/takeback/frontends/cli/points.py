@@ -39,7 +39,9 @@ def _checkpoint(asked: Asked) -> int:
         )
         if same:
             when = local_time(same.at, now())
-            asked.screen.say(f"An earlier one ({short(same.id)}, {when}) has this name; go back to it by its id.")
+            asked.screen.say(
+                f"An earlier one ({short(same.id)}, {when}) has this name; go back to it by its id."
+            )
         asked.screen.hint(f"`takeback undo --to{_typed(point)}` comes back to it.")
     return 0
 

@@ -100,7 +100,9 @@ def refuse_other_projects(asked: Asked, tb: "Takeback", effects: Sequence[Effect
             effect=effects[0].id,
         )
     if not confirmed(f"{what}. {verb.capitalize()} it there too?"):
-        raise Refused("Nothing was changed.", hint=f"`takeback show {short(effects[0].id)}` tells what it touched.")
+        raise Refused(
+            "Nothing was changed.", hint=f"`takeback show {short(effects[0].id)}` tells what it touched."
+        )
 
 
 def named(projects: Iterable[str]) -> str:
@@ -111,7 +113,9 @@ def named(projects: Iterable[str]) -> str:
 
 def at_terminal(asked: Asked) -> bool:
     """Whether someone is there who can be asked."""
-    return not asked.screen.json and bool(sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty())
+    return not asked.screen.json and bool(
+        sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()
+    )
 
 
 def confirmed(question: str) -> bool:

@@ -60,5 +60,7 @@ def _of_birth(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_projects(projects: tuple[Project, ...]) -> dict[str, Any]:
-    told = [{"root": one.root} | {k: int(v) for k, v in one._asdict().items() if k != "root"} for one in projects]
+    told = [
+        {"root": one.root} | {k: int(v) for k, v in one._asdict().items() if k != "root"} for one in projects
+    ]
     return {"projects": told} if told else {}
