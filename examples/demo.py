@@ -210,8 +210,8 @@ def held_command(story: Story, tb: takeback.Takeback) -> None:
         held = run.command("echo published >> site.html", hold=True).effect
     assert held
     story.claim("nobody sees it yet", read("site.html") == "<h1>Hello</h1>\n")
-    tb.keep(held)
-    story.claim("kept: now it is there", read("site.html") == "<h1>Hello</h1>\npublished\n")
+    tb.apply(held)
+    story.claim("applied: now it is there", read("site.html") == "<h1>Hello</h1>\npublished\n")
 
 
 def session(story: Story, tb: takeback.Takeback) -> None:

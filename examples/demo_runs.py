@@ -34,7 +34,7 @@ def ask_and_die(path, body=None, *more):
         os.kill(os.getpid(), signal.SIGKILL)
     return answer
 payments.ask = ask_and_die
-with takeback.open(sys.argv[1]) as tb, tb.run("order 2", agent="crashing", on_death="keep") as run:
+with takeback.open(sys.argv[1]) as tb, tb.run("order 2", agent="crashing", on_death="accept") as run:
     run.call(payments.pay, "anna", "shop", 400, key="order-2")
 """
 
@@ -166,7 +166,7 @@ def call_first(place: Path, order: str) -> None:
 
 
 def ours(place: Path, order: str) -> None:
-    with takeback.open(str(place / "store")) as tb, tb.run(order, agent="shopper", on_death="keep") as run:
+    with takeback.open(str(place / "store")) as tb, tb.run(order, agent="shopper", on_death="accept") as run:
         run.call(payments.pay, "anna", "shop", 1, key=order)
 
 

@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
+from takeback.acceptance import Acceptance
 from takeback.deciding import Deciding
-from takeback.errors import LeaseHeld, Misuse, Refused, StoreBusy, TakebackError, Unavailable
+from takeback.errors import LeaseHeld, Misuse, Refused, StoreBusy, Unavailable
 from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
@@ -22,7 +23,7 @@ from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.when import point_in_time
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
-from takeback.runs.names import latest_first, name_of, names_of, run_of
+from takeback.runs.names import latest_first, name_of, run_of
 from takeback.runs.projects import as_those_of, opening, scope_of, scope_of_run
 from takeback.runs.span import Span, planned, refuse_unfinished
 from takeback.storage.process import alive, myself
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 _ALL = 1 << 40
 
 
-class Takeback(Workflows, Deciding):
+class Takeback(Workflows, Deciding, Acceptance):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.recovered: tuple[Settled, ...] = ()
@@ -76,9 +77,11 @@ class Takeback(Workflows, Deciding):
         self, name: str, agent: str = "", *, on_death: str = "undo", project: "Path | None" = None
     ) -> "Run":
         """A new run; use it as a context manager. What it did is taken back if it fails or its process dies, unless
-        `on_death` says "keep". It belongs to the project around `project`, else around the current directory."""
-        if on_death not in (OnDeath.UNDO, OnDeath.KEEP):
-            raise Misuse(f"A run cannot end with {on_death!r}.", hint='Say on_death="undo" or "keep".')
+        `on_death` says "accept". It belongs to the project around `project`, else around the current directory."""
+        if on_death == "keep":
+            raise Misuse('on_death="keep" was renamed.', hint='Say on_death="accept".')
+        if on_death not in (OnDeath.UNDO, OnDeath.ACCEPT):
+            raise Misuse(f"A run cannot end with {on_death!r}.", hint='Say on_death="undo" or "accept".')
         return self._open(name, agent, OnDeath(on_death), opening(self.store.journal, project))
 
     def session(
@@ -158,7 +161,7 @@ class Takeback(Workflows, Deciding):
         finally:
             self.store.leases.release(lease)
 
-    # Undo, redo, keep.
+    # Undo and redo.
 
     def undo(
         self,
@@ -199,9 +202,9 @@ class Takeback(Workflows, Deciding):
             result = self._undo(made, dry_run, cascade, with_needs, on_conflict, agent)
             self._wake_settled()
         if held:
-            from takeback.runs.held import drop_all
+            from takeback.runs.held import discard_all
 
-            dropped = drop_all(self.parts, held, dry_run, self._leased)
+            dropped = discard_all(self.parts, held, dry_run, self._leased)
             if not made:
                 return dropped
             result = result._replace(
@@ -329,35 +332,6 @@ class Takeback(Workflows, Deciding):
                 self.parts, run.lease, plan, wishes, agent, Taker(myself(), now(), self._lease_lasts)
             )
         return refuse_untouched(result, to_a_point=to_a_point)
-
-    def keep(
-        self, what: "Effect | str | Sequence[Effect | str]", *, force: bool = False
-    ) -> tuple[Effect, ...]:
-        """Say that these stay: no longer taken back when their run fails, and forgettable after their time.
-        What is held is made; with `force` also over what others changed since, which undo brings back."""
-        from takeback.runs.held import make_held, refuse_unkept
-
-        effects = [self.effect(name) for name in names_of(what)]
-        held = [one for one in effects if one.waits_for]
-        for effect in effects:
-            if not effect.waits_for:
-                refuse_unkept(effect)
-        for place, effect in enumerate(held):
-            try:
-                make_held(self.parts, effect, force, self._leased)
-            except TakebackError as error:
-                if made := held[:place]:
-                    names = ", ".join(short(one.id) for one in self._say_kept(made))
-                    error.hint = f"Before it {names} was made, and stays. Of this one: {error.hint}"
-                raise
-        return self._say_kept(effects)
-
-    def _say_kept(self, effects: "Sequence[Effect]") -> tuple[Effect, ...]:
-        fresh = [self.effect(one.id) for one in effects]
-        drafts = [Draft(Kind.KEEP, one.run, one.id) for one in fresh if one.kept_by != "person"]
-        if drafts:
-            self.store.journal.append(None, drafts)
-        return tuple(self.effect(one.id) for one in fresh)
 
     # Looking.
 

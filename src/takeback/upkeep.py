@@ -111,7 +111,7 @@ class Upkeep(ABC):
         *,
         dry_run: bool = False,
     ) -> "tuple[Decision, ...]":
-        """Give up the power to undo: these effects, or by policy what was kept long enough ago."""
+        """Give up the power to undo: these effects, or by policy what was accepted long enough ago."""
         from takeback.retention.forget import by_policy, forget, named
 
         if what is None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from takeback.runs.run import Run
     from takeback.runs.worker import Worker
 
-_ENDED = (RunState.KEPT, RunState.UNDONE, RunState.PARTLY)
+_ENDED = (RunState.ACCEPTED, RunState.UNDONE, RunState.PARTLY)
 _BEING_TAKEN_BACK = "is being taken back"
 _SOONEST, _LATEST = 0.01, 0.5  # seconds between two looks for an end
 

@@ -53,7 +53,7 @@ def test_what_a_run_holds_outlives_it(tb: takeback.Takeback, world: World) -> No
     assert held.held
     assert held.effect
     assert not (world / "a").exists()
-    (kept,) = tb.keep(held.effect)
+    (kept,) = tb.apply(held.effect)
     assert kept.state is takeback.State.DONE
     assert (world / "a").read_text() == "x\n"
     tb.undo(kept)
@@ -64,8 +64,10 @@ def test_what_is_held_and_dropped_never_happened(tb: takeback.Takeback, world: W
     with tb.run("careful") as run:
         held = run.command("echo x > a", cwd=world.root, hold=True).effect
         assert held
-        assert run.undo(held, dry_run=True).outcome == "done"
-        assert run.undo(held).outcome == "done"
+        with pytest.raises(takeback.Refused, match="is held and was not made") as refused:
+            run.undo(held)
+        assert f"takeback discard {held.id[:8]}" in refused.value.hint
+        assert run.discard(held).outcome == "done"
     with pytest.raises(takeback.Refused):
         tb.undo(held)
     assert tb.effect(held.id).state is takeback.State.ABORTED
@@ -80,13 +82,13 @@ def test_what_an_open_run_holds_is_decided_on_by_the_store_as_well(
             run.command(f"echo {name} > {name}", cwd=world.root, hold=True).effect for name in "abc"
         )
         assert first and second and third
-        (kept,) = tb.keep(first)
-        assert tb.undo(second).outcome == "done"
+        (kept,) = tb.apply(first)
+        assert tb.discard(second)[0].state is takeback.State.ABORTED
         with takeback.open(store) as elsewhere, pytest.raises(takeback.LeaseHeld):
-            elsewhere.keep(third)
+            elsewhere.apply(third)
         run.write(world / "d", "the run goes on")
-    assert kept.state is takeback.State.DONE and kept.kept_by == "person"
-    tb.keep(third)
+    assert kept.state is takeback.State.DONE and kept.accepted_by == "person"
+    tb.apply(third)
     assert sorted(os.listdir(world.root)) == ["a", "c", "d"]
 
 
@@ -97,7 +99,7 @@ def test_what_is_held_keeps_its_contents_until_it_is_decided(tb: takeback.Takeba
     assert held
     tb.forget()
     tb.sweep(grace=0)
-    tb.keep(held)
+    tb.apply(held)
     assert (world / "a").read_bytes() == content
 
 
@@ -108,7 +110,7 @@ def test_an_effect_made_while_another_was_held_comes_before_it(tb: takeback.Take
         between = run.write(world / "b-other", "y")
         assert held
         assert between
-    tb.keep(held)
+    tb.apply(held)
     assert tb.effect(held.id).order > tb.effect(between.id).order > tb.effect(held.id).seq
     tb.undo(between)  # nothing of it stands on the held one
 
@@ -186,12 +188,12 @@ def test_what_is_held_and_could_not_be_made_is_held_again(tb: takeback.Takeback,
     (world / "d" / "new").write_text("someone's")
     before = world.picture()
     with pytest.raises(takeback.Refused) as refused:
-        tb.keep(held)
+        tb.apply(held)
     assert world.picture() == before
     (again,) = [one for one in tb.effects() if one.waits_for]
     assert again.id[:8] in refused.value.hint or again.id == held.id
     (world / "d" / "new").unlink()
-    tb.keep(again, force=True)
+    tb.apply(again, force=True)
     assert (world / "result").read_text() == "work\n"
     assert (world / "e" / "old").read_text() == "old"
     tb.undo(again)
@@ -216,7 +218,7 @@ def test_who_is_killed_while_he_makes_what_was_held_leaves_it_held(
         "    if count[0] == 4: os._exit(9)\n"
         "    return swap(self)\n"
         "Swap.swap = dying\n"
-        "takeback.open(sys.argv[1]).keep(sys.argv[2])\n"
+        "takeback.open(sys.argv[1]).apply(sys.argv[2])\n"
     )
     died = subprocess.run([sys.executable, "-c", code, str(store), held.id], check=False, timeout=240)
     assert died.returncode == 9
@@ -225,5 +227,5 @@ def test_who_is_killed_while_he_makes_what_was_held_leaves_it_held(
         assert again.recovered
         assert os.listdir(world.root) == []
         (waiting,) = [one for one in again.effects() if one.waits_for]
-        again.keep(waiting)
+        again.apply(waiting)
         assert len(os.listdir(world.root)) == 9

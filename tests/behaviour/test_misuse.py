@@ -13,7 +13,7 @@ from tests.world import World
 CALLS: list[Callable[[Any], Any]] = [
     lambda tb: tb.effect(5),
     lambda tb: tb.effect("\udcff"),
-    lambda tb: tb.keep(5),
+    lambda tb: tb.accept(5),
     lambda tb: tb.forget([5]),
     lambda tb: tb.redo(5),
     lambda tb: tb.undo(5),
@@ -32,7 +32,7 @@ CHANGES: list[Callable[[Any, Any], Any]] = [
     lambda run, file: run.delete(5),
     lambda run, file: run.move(file, None),
     lambda run, file: run.symlink(file, 5),
-    lambda run, file: run.keep(5),
+    lambda run, file: run.accept(5),
     lambda run, file: run.edit_config(file, {"/\udcff": 1}),
     lambda run, file: run.edit_config(file, {"/a": "\ud800"}),
     lambda run, file: run.edit_config(file, {"/a": ["\ud800"]}),
@@ -139,14 +139,14 @@ def test_what_makes_no_sense_in_a_box(tb: Takeback, world: World) -> None:
         assert len(box.history()) == 1
 
 
-@pytest.mark.parametrize("how", ["take_back", "close", "keep"])
+@pytest.mark.parametrize("how", ["take_back", "close", "accept"])
 def test_a_run_that_has_ended_says_so(tb: Takeback, world: World, how: str) -> None:
     run = tb.run("short")
     effect = run.write(world / "a", "1")
     run.close()
 
     with pytest.raises(Misuse, match="has ended"):
-        getattr(run, how)(*[effect] * (how == "keep"))
+        getattr(run, how)(*[effect] * (how == "accept"))
     assert (world / "a").read_text() == "1"
 
 

@@ -23,7 +23,9 @@ def settle(scene: Scene, **settings: int) -> None:
         json.dump(settings, file)
 
 
-def test_what_nobody_kept_is_never_forgotten_by_policy(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_accepted_is_never_forgotten_by_policy(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with scene.tb.session("open work") as run:
         run.write(scene.world / "a", "1")
     later(scene, monkeypatch, 1000 * HOUR)
@@ -31,7 +33,7 @@ def test_what_nobody_kept_is_never_forgotten_by_policy(scene: Scene, monkeypatch
     (decision,) = scene.tb.forget()
 
     assert not decision.forget
-    assert "nobody has kept it" in decision.why
+    assert "nobody has accepted it" in decision.why
 
 
 def test_what_was_kept_goes_after_an_hour_and_not_before(

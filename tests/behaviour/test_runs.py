@@ -20,14 +20,14 @@ def test_a_normal_end_keeps_and_an_exception_takes_back(scene: Scene) -> None:
         raise ValueError("no")
 
     assert (scene.text("a"), scene.text("b")) == ("1", None)
-    assert [info.state.value for info in scene.tb.runs()] == ["kept", "undone"]
+    assert [info.state.value for info in scene.tb.runs()] == ["accepted", "undone"]
 
 
 def test_what_was_kept_stays_when_its_run_fails(scene: Scene) -> None:
     with pytest.raises(ValueError, match="no"), scene.tb.run("half") as run:
         kept = run.write(scene.world / "a", "1")
         assert kept is not None
-        run.keep(kept)
+        run.accept(kept)
         run.write(scene.world / "b", "2")
         raise ValueError("no")
 

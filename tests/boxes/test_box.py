@@ -48,7 +48,7 @@ def test_a_failing_command_leaves_nothing_and_says_so(box: Box, world: World) ->
 
 
 def test_a_failing_command_may_be_kept(box: Box) -> None:
-    outcome = box.run("echo half > a; exit 1", on_failure="keep")
+    outcome = box.run("echo half > a; exit 1", on_failure="leave")
 
     assert outcome.exit_code == 1 and outcome.effect
     assert names(box) == ["a"]
@@ -107,7 +107,7 @@ def test_a_command_whose_directory_is_gone_has_an_empty_one(
         elif how == "a loop":
             place.symlink_to("e")
 
-    outcome = box.run([program, "-c", WIPE], on_failure="keep")
+    outcome = box.run([program, "-c", WIPE], on_failure="leave")
 
     assert outcome.stdout == b"", outcome
     assert outcome.gone == box.cwd == str(place)

@@ -50,7 +50,7 @@ def test_what_cannot_be_decided_on_a_full_disk_says_that_it_is_full(tmp_path: Pa
         assert held
         fill(place, leave=0)
         with takeback.open(place / "store") as tb:
-            for decide in (tb.keep, tb.undo):
+            for decide in (tb.apply, tb.discard):
                 with pytest.raises(ResourceUnreachable, match="is full") as full:
                     decide(held)
                 assert "free some space" in full.value.hint
@@ -67,11 +67,11 @@ def test_what_force_cannot_help_is_not_told_to_be_forced(tmp_path: Path, store: 
         os.symlink("real", world / "sub")
         for force in (False, True):
             with pytest.raises(Drifted, match="is now a symbolic link") as told:
-                tb.keep(held, force=force)
+                tb.apply(held, force=force)
             assert "Put the directory back" in told.value.hint and "--force" not in told.value.hint
         os.unlink(world / "sub")
         os.rename(world / "real", world / "sub")
-        tb.keep(held)
+        tb.apply(held)
         assert (world / "sub" / "a").read_text() == "1\n"
 
 
@@ -84,11 +84,11 @@ def test_what_is_in_the_way_of_a_forced_keep_is_to_be_moved_away(store: Path, wo
         assert held
         (world / "d" / "mine").write_text("mine")
         with pytest.raises(Drifted) as told:
-            tb.keep(held, force=True)
+            tb.apply(held, force=True)
         again = told.value.effect
-        assert again and "--force" not in told.value.hint and f"takeback keep {again[:8]}" in told.value.hint
+        assert again and "--force" not in told.value.hint and f"takeback apply {again[:8]}" in told.value.hint
         os.rename(world / "d" / "mine", world / "mine")
-        tb.keep(again)
+        tb.apply(again)
         assert os.listdir(world.root) == ["mine"]
 
 

@@ -54,7 +54,7 @@ def test_odd_values_are_there_for_the_next_command(box: Box, world: World, shell
     ],
 )
 def test_telling_does_not_change_how_a_script_ends(box: Box, script: str) -> None:
-    assert box.run(script, on_failure="keep").exit_code == (137 if "kill" in script else 1)
+    assert box.run(script, on_failure="leave").exit_code == (137 if "kill" in script else 1)
 
 
 def test_every_variable_may_be_exported(box: Box) -> None:

@@ -23,7 +23,7 @@ PHASES = (BEFORE, INTENDED, CALLED, DONE)
 
 class Variant(NamedTuple):
     action: takeback.Action
-    on_death: str = "keep"
+    on_death: str = "accept"
     parks: bool = False  # nobody can be asked, so that a person has to look
     undo: bool = False  # it is the undo that is killed
     manners: str = "ok"  # of the bank, while the one works that is killed
@@ -140,7 +140,7 @@ class Murders:
     def _judge_taken_back(self, end: Traced, where: str) -> None:
         """The process that died takes its payment with it, unless the run had ended."""
         told = json.loads(alone(self.look()))
-        paid, stays = self._paid(), told["run"] == RunState.KEPT and told["states"] == ["done"]
+        paid, stays = self._paid(), told["run"] == RunState.ACCEPTED and told["states"] == ["done"]
         assert stays or end.killed, where
         assert len(paid) == stays or len(self._reversals()) == len(paid) == 1, f"{where}: {told} {paid}"
         assert not stays or not self._reversals(), f"{where}: {told}"

@@ -18,7 +18,7 @@ def main() -> int:
     store, name, key = sys.argv[1:]
     action = getattr(payments, name, None) or getattr(own, name)
     try:
-        with takeback.open(store) as tb, tb.run("pay", on_death="keep") as run:
+        with takeback.open(store) as tb, tb.run("pay", on_death="accept") as run:
             receipt = run.call(action, "anna", "shop", CENTS, key=key)
     except takeback.TakebackError as error:
         sys.stdout.write(f"{type(error).__name__} {error} {error.hint}\n")

@@ -149,7 +149,7 @@ class TestDoubt:
     def test_a_run_with_a_call_that_nobody_can_tell_about_says_so_and_is_ended_by_whoever_can(
         self, tb: takeback.Takeback, bank: BankOffice, monkeypatch: pytest.MonkeyPatch, caught: bool
     ) -> None:
-        with pytest.raises(takeback.InDoubt), tb.run("buy", on_death="keep") as run:
+        with pytest.raises(takeback.InDoubt), tb.run("buy", on_death="accept") as run:
             try:
                 run.call(pay_and_lose_sight, *BOTH, 300, key="order-7")
             except takeback.InDoubt:
@@ -158,7 +158,7 @@ class TestDoubt:
         assert tb.runs()[0].state == "open"
         monkeypatch.setenv("BANK_URL", bank.url)
         assert [one.outcome for one in tb.recover()] == ["done"]
-        assert tb.runs()[0].state == "kept"
+        assert tb.runs()[0].state == "accepted"
         assert paid(bank) == [300]
 
     def test_what_the_bank_declines_did_not_happen(self, tb: takeback.Takeback, bank: BankOffice) -> None:

@@ -44,7 +44,7 @@ def test_a_payment_that_is_late_is_waited_for_whatever_the_clock_says(
     paying.communicate()
 
     def again(tell: Tell) -> None:
-        with takeback.open(store) as tb, tb.run("again", on_death="keep") as run:
+        with takeback.open(store) as tb, tb.run("again", on_death="accept") as run:
             tell(json.dumps(run.call(pay_in_time, "anna", "shop", 300, key=KEY)).encode())
 
     receipt = json.loads(alone(shifted(days, again)))

@@ -73,7 +73,7 @@ def test_it_is_called_once_by_the_run_that_asked(tb: takeback.Takeback) -> None:
         tb.approve(effect, by="bea", answer="cannot be undone")
 
 
-@pytest.mark.parametrize("on_death", ["undo", "keep"])
+@pytest.mark.parametrize("on_death", ["undo", "accept"])
 def test_a_run_that_waits_for_a_person_can_be_gone_on_with(tb: takeback.Takeback, on_death: str) -> None:
     with pytest.raises(takeback.AwaitingApproval), tb.run("write", on_death=on_death) as run:
         run.call(send_mail, "anna")
@@ -123,7 +123,7 @@ def test_silence_means_no(store: str, tmp_path: Path) -> None:
 def test_keep_does_not_get_around_it(tb: takeback.Takeback) -> None:
     effect = asked(tb)
     with pytest.raises(takeback.Refused, match="approval"):
-        tb.keep(effect)
+        tb.apply(effect)
     assert post.sent() == []
 
 
@@ -172,7 +172,7 @@ def test_after_a_no_it_is_another_proposal(tb: takeback.Takeback) -> None:
 
 def ended(tb: takeback.Takeback, how: str, decide: str = "") -> takeback.Effect:
     """Asked for by a run that has ended since."""
-    with suppress(KeyError), tb.run("write", on_death="keep" if how == "kept" else "undo") as run:
+    with suppress(KeyError), tb.run("write", on_death="accept" if how == "kept" else "undo") as run:
         with pytest.raises(takeback.AwaitingApproval) as told:
             run.call(send_mail, "anna", key="mail-1")
         waiting = told.value.effect or ""
@@ -251,7 +251,7 @@ def dies(tb: takeback.Takeback, on_death: str = "undo") -> takeback.Effect:
     return effect
 
 
-@pytest.mark.parametrize("on_death", ["undo", "keep"])
+@pytest.mark.parametrize("on_death", ["undo", "accept"])
 def test_what_a_dead_run_asked_for_is_given_up_by_recovery(tb: takeback.Takeback, on_death: str) -> None:
     effect = dies(tb, on_death)
     with takeback.open(tb.path) as again:

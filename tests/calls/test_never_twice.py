@@ -204,7 +204,7 @@ def test_who_does_not_hold_the_lease_any_more_when_it_is_about_to_call_does_not(
 
     monkeypatch.setattr(Heartbeat, "outlast", taken)
     with takeback.open(store) as tb:
-        run = tb.run("buy", on_death="keep")
+        run = tb.run("buy", on_death="accept")
         with pytest.raises(told, match="It was away"):
             run.call(slow)
         assert [one.state for one in tb.effects()] == [state]

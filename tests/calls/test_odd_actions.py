@@ -163,7 +163,7 @@ def _found(answer: Any) -> takeback.Action:
 @pytest.mark.parametrize("answer", [[], {}, "", 0, ()])
 def test_an_empty_answer_of_a_probe_is_none(store: Path, answer: Any) -> None:
     """`return [one for one in payments if …]` finds nothing, and an empty receipt is something: nobody can tell."""
-    with takeback.open(store) as tb, tb.run("odd", on_death="keep") as run:
+    with takeback.open(store) as tb, tb.run("odd", on_death="accept") as run:
         with pytest.raises(takeback.InDoubt, match="neither a receipt"):
             run.call(_found(answer))
         (effect,) = tb.effects()
@@ -174,7 +174,7 @@ def test_an_empty_answer_of_a_probe_is_none(store: Path, answer: Any) -> None:
 @pytest.mark.parametrize("answer", [None, False])
 def test_nothing_and_no_are_answers(store: Path, answer: Any) -> None:
     with takeback.open(store) as tb:
-        with tb.run("odd", on_death="keep") as run, pytest.raises(takeback.TakebackError):
+        with tb.run("odd", on_death="accept") as run, pytest.raises(takeback.TakebackError):
             run.call(_found(answer))
         assert [one.state for one in tb.effects()] == [State.ABORTED]
 
@@ -197,7 +197,7 @@ def test_what_would_have_to_be_awaited_is_no_answer(store: Path) -> None:
     undone = takeback.action(undo=lambda receipt: later(), name="tests.undone_later")(plain)
     called = takeback.action(undo=lambda receipt: None, name="tests.later")(later)
     with takeback.open(store) as tb:
-        with tb.run("odd", on_death="keep") as run:
+        with tb.run("odd", on_death="accept") as run:
             with pytest.raises(takeback.Stuck, match="returned a coroutine"):
                 run.call(called)
             with pytest.raises(takeback.InDoubt, match=r"could not be asked .*coroutine"):
@@ -228,7 +228,7 @@ USES: list[Callable[[takeback.Run], Any]] = [
 def test_an_action_that_uses_its_own_run_is_told_at_once(
     store: Path, use: Callable[[takeback.Run], Any]
 ) -> None:
-    with takeback.open(store) as tb, tb.run("odd", on_death="keep") as run:
+    with takeback.open(store) as tb, tb.run("odd", on_death="accept") as run:
 
         def inner() -> Any:
             return use(run)
@@ -250,7 +250,7 @@ def test_a_store_that_is_moved_during_a_call_does_not_say_that_nothing_happened(
         return "paid"
 
     act = takeback.action(undo=lambda receipt: None, name="tests.moves")(moves)
-    run = tb.run("odd", on_death="keep")
+    run = tb.run("odd", on_death="accept")
     with pytest.raises(
         takeback.InDoubt, match="was called, and what came of it could not be recorded"
     ) as told:
@@ -265,7 +265,10 @@ def test_a_store_that_is_moved_during_a_call_does_not_say_that_nothing_happened(
 def test_a_number_that_cannot_be_printed_is_kept_as_words(store: Path) -> None:
     huge = takeback.action(undo=lambda receipt: None, name="tests.huge")(lambda: 10**5000)
     with takeback.open(store) as tb:
-        with tb.run("odd", on_death="keep") as run, pytest.raises(takeback.Misuse, match="could not be kept"):
+        with (
+            tb.run("odd", on_death="accept") as run,
+            pytest.raises(takeback.Misuse, match="could not be kept"),
+        ):
             run.call(huge)
         (effect,) = tb.effects()
         assert effect.state is State.DONE
@@ -306,7 +309,7 @@ def test_each_try_is_given_what_was_recorded(store: Path) -> None:
         raise OSError("hung up")
 
     act = takeback.action(undo=lambda receipt: None, honours_key=True, retries=2, name="tests.adds")(adds)
-    with takeback.open(store) as tb, tb.run("odd", on_death="keep") as run:
+    with takeback.open(store) as tb, tb.run("odd", on_death="accept") as run:
         with pytest.raises(takeback.Stuck):
             run.call(act, ["a"])
         tb.settle(tb.effects()[0], False)
@@ -315,7 +318,7 @@ def test_each_try_is_given_what_was_recorded(store: Path) -> None:
 
 
 def test_whether_it_happened_is_yes_or_no(store: Path) -> None:
-    with takeback.open(store) as tb, tb.run("odd", on_death="keep") as run:
+    with takeback.open(store) as tb, tb.run("odd", on_death="accept") as run:
         with pytest.raises(takeback.Stuck):
             run.call(ends)
         with pytest.raises(takeback.Misuse, match="True or False"):

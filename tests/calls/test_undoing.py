@@ -194,7 +194,7 @@ def test_what_cannot_be_said_first_is_not_begun_and_not_called_again(
             raise takeback.StoreBusy("Another process has been writing to the store for too long.")
         return append(lease, drafts)
 
-    with tb.run("buy", on_death="keep") as run:
+    with tb.run("buy", on_death="accept") as run:
         monkeypatch.setattr(tb.store.journal, "append", busy)
         with pytest.raises(takeback.InDoubt, match="could not be recorded"):
             run.call(pay_wrongly, key="k")

@@ -75,7 +75,7 @@ def test_a_call_whose_outcome_cannot_be_recorded_is_in_doubt_and_is_found(
     store: Path, trouble: takeback.TakebackError
 ) -> None:
     with takeback.open(store) as tb:
-        with tb.run("count", on_death="keep") as run:
+        with tb.run("count", on_death="accept") as run:
             mend = fail_from(tb, Kind.DONE, trouble)
             with pytest.raises(InDoubt) as told:
                 run.call(count, 7, key="key 7")
@@ -88,7 +88,7 @@ def test_a_call_whose_outcome_cannot_be_recorded_is_in_doubt_and_is_found(
 
 def test_a_call_that_did_not_happen_and_cannot_be_recorded_is_in_doubt(store: Path) -> None:
     trouble = ResourceUnreachable("The disk is full.")
-    with takeback.open(store) as tb, tb.run("count", on_death="keep") as run:
+    with takeback.open(store) as tb, tb.run("count", on_death="accept") as run:
         mend = fail_from(tb, Kind.ABORT, trouble)
         with pytest.raises(InDoubt) as told:
             run.call(count, -1, key="key -1")
@@ -97,14 +97,14 @@ def test_a_call_that_did_not_happen_and_cannot_be_recorded_is_in_doubt(store: Pa
 
 
 def test_whoever_lost_the_run_is_told_that(store: Path) -> None:
-    with takeback.open(store) as tb, tb.run("count", on_death="keep") as run:
+    with takeback.open(store) as tb, tb.run("count", on_death="accept") as run:
         mend = fail_from(tb, Kind.DONE, LeaseLost("Run 1 was taken over."))
         with pytest.raises(LeaseLost):
             run.call(count, 7, key="key 7")
         mend()
 
 
-@pytest.mark.parametrize("on_death", ["undo", "keep"])
+@pytest.mark.parametrize("on_death", ["undo", "accept"])
 def test_the_doubt_is_told_even_if_the_run_cannot_be_ended_either(store: Path, on_death: Any) -> None:
     trouble = ResourceUnreachable("The disk is full.")
     with takeback.open(store) as tb:
@@ -115,10 +115,10 @@ def test_the_doubt_is_told_even_if_the_run_cannot_be_ended_either(store: Path, o
         mend()
     with takeback.open(store) as tb:
         assert not tb.effects(state=(State.INTENDED, State.STUCK))
-        assert ([7] if on_death == "keep" else []) == CALLED
+        assert ([7] if on_death == "accept" else []) == CALLED
 
 
-@pytest.mark.parametrize("on_death", ["undo", "keep"])
+@pytest.mark.parametrize("on_death", ["undo", "accept"])
 def test_the_doubt_is_told_even_if_the_store_does_not_answer_at_all(
     store: Path, monkeypatch: pytest.MonkeyPatch, on_death: Any
 ) -> None:
@@ -146,7 +146,7 @@ def test_the_doubt_is_told_even_if_the_store_does_not_answer_at_all(
 def test_of_several_calls_it_is_the_one_that_was_made(
     store: Path, trouble: takeback.TakebackError, at: int
 ) -> None:
-    with takeback.open(store) as tb, tb.run("count", on_death="keep") as run:
+    with takeback.open(store) as tb, tb.run("count", on_death="accept") as run:
         mend = fail_from(tb, Kind.DONE, trouble, at)
         with pytest.raises(InDoubt) as told:
             run.call_all(count, [{"number": n, "key": f"key {n}"} for n in (1, 2, 3)])
@@ -160,7 +160,7 @@ def test_a_file_that_was_written_and_not_recorded_is_in_doubt(
     store: Path, swift_path: Path, trouble: takeback.TakebackError
 ) -> None:
     file = swift_path / "notes"
-    with takeback.open(store) as tb, tb.run("write", on_death="keep") as run:
+    with takeback.open(store) as tb, tb.run("write", on_death="accept") as run:
         mend = fail_from(tb, Kind.DONE, trouble)
         with pytest.raises(InDoubt) as told:
             run.write(file, "content")

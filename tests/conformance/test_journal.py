@@ -79,7 +79,14 @@ class TestSqliteJournal(DurableJournalSuite):
 
     @pytest.mark.parametrize(
         "lie",
-        ["due_at = 5", "awaits = 'paid'", "workflow = 'pay'", "key = ''", "note = 'x'", "on_death = 'keep'"],
+        [
+            "due_at = 5",
+            "awaits = 'paid'",
+            "workflow = 'pay'",
+            "key = ''",
+            "note = 'x'",
+            "on_death = 'accept'",
+        ],
     )
     def test_a_run_that_is_listed_otherwise_than_its_records_say_is_found(
         self, tmp_path: Path, lie: str
@@ -162,7 +169,7 @@ class TestSqliteJournal(DurableJournalSuite):
                 )
 
         alone = steps()
-        add("kept", 0)
+        add("accepted", 0)
         add("suspended", NEVER)
         assert steps() <= 1.5 * alone
 
@@ -197,7 +204,14 @@ class TestPostgresJournal(DurableJournalSuite):
 
     @pytest.mark.parametrize(
         "lie",
-        ["due_at = 5", "awaits = 'paid'", "workflow = 'pay'", "key = ''", "note = 'x'", "on_death = 'keep'"],
+        [
+            "due_at = 5",
+            "awaits = 'paid'",
+            "workflow = 'pay'",
+            "key = ''",
+            "note = 'x'",
+            "on_death = 'accept'",
+        ],
     )
     def test_a_run_that_is_listed_otherwise_than_its_records_say_is_found(
         self, books: Books, lie: str

@@ -231,7 +231,7 @@ def some_drafts(chance: random.Random, known: list[str], run: str, number: int) 
     key = chance.choice(["", effect, effect, "shared"])
     intent = intending(effect, run, place, key=key, needs=chance.choice([(), ("n",)]))
     older = chance.choice(known) if known else effect
-    rare = (Kind.ABORT, Kind.STICK, Kind.KEEP, Kind.FORGET)
+    rare = (Kind.ABORT, Kind.STICK, Kind.ACCEPT, Kind.FORGET)
     kinds: list[list[Draft]] = [
         [intent, ending(effect, run)],
         [intent],

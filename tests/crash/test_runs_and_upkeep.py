@@ -87,13 +87,13 @@ def test_what_was_kept_stays_when_its_run_is_killed(scene: Scene) -> None:
         with open_wrapped(str(scene.store), boundaries) as tb, tb.run("keeps one") as run:
             effect = run.write(scene / "kept", b"kept")
             assert effect
-            run.keep(effect)
+            run.accept(effect)
             run.write(scene / "not kept", b"not")
             raise SystemExit
 
     def check(at: int) -> None:
         with scene.open() as tb:
-            kept = [effect for effect in tb.effects(path=scene / "kept") if effect.kept_by == "person"]
+            kept = [effect for effect in tb.effects(path=scene / "kept") if effect.accepted_by == "person"]
         assert (scene.world / "kept").exists() == bool(kept), f"killed at boundary {at}"
         assert not (scene.world / "not kept").exists(), f"killed at boundary {at}"
         outcomes.add("kept" if kept else "gone")

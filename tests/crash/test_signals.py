@@ -78,7 +78,7 @@ def test_a_run_that_gets_a_signal_stops_at_a_checkpoint_and_can_go_on(
             assert lease is None or lease.owner.pid == 0, where
             made = len([one for one in tb.effects(run=run) if one.state == "done"])
             assert len(list(scene.world.glob("file *"))) == made, where
-            if run.state is RunState.KEPT:
+            if run.state is RunState.ACCEPTED:
                 assert made == 3, where
                 return
             assert run.state is RunState.SUSPENDED, f"{where}: {run.state}"
@@ -106,7 +106,7 @@ def test_an_undo_that_gets_a_signal_is_carried_to_its_end(scene: Scene) -> None:
     def check(at: int) -> None:
         with takeback.open(str(scene.store), recover=False) as tb:
             left = [
-                run for run in tb.runs() if run.name.startswith("undo") and run.state is not RunState.KEPT
+                run for run in tb.runs() if run.name.startswith("undo") and run.state is not RunState.ACCEPTED
             ]
             assert not left, f"signal at {at}: {left}"
             if any(run.name.startswith("undo") for run in tb.runs()):

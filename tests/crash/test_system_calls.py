@@ -105,7 +105,7 @@ CASES = {
     "undo": Case(lambda s: ["undo", "@"], last_done),
     "undo run": Case(lambda s: ["undo", "--run", "two"], done),
     "redo": Case(lambda s: ["redo"], one_undone),
-    "keep": Case(lambda s: ["keep", "@"], unchanging),
+    "accept": Case(lambda s: ["accept", "@"], unchanging),
     "forget": Case(lambda s: ["forget", "@"], unchanging),
     "sweep": Case(lambda s: ["sweep", "--grace", "0"], forgotten),
     "recover": Case(lambda s: ["recover"], died),
@@ -161,4 +161,4 @@ def test_a_command_killed_at_a_system_call_is_settled_by_the_next_one(scene: Sce
 @pytest.mark.parametrize("name", CASES)
 def test_a_command_killed_at_any_system_call_is_settled_by_the_next_one(scene: Scene, name: str) -> None:
     killed = sweep(scene, CASES[name], 0)
-    assert killed >= (10 if name in ("keep", "forget") else 25), "too few points to be a sweep"
+    assert killed >= (10 if name in ("accept", "forget") else 25), "too few points to be a sweep"

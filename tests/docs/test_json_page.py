@@ -33,7 +33,11 @@ COMMANDS = {
     "runs": "runs",
     "undo": "undo",
     "redo": "redo",
-    "keep": "keep @~1",
+    "accept": "accept @~1",
+    "apply": "apply {held}",
+    "discard": "discard {held}",
+    "pin": "pin @~1",
+    "unpin": "unpin @~1",
     "checkpoint": "checkpoint here",
     "checkpoints": "checkpoints",
     "recover": "recover",
@@ -79,7 +83,9 @@ def environment() -> dict[str, str]:
 
 
 def made(name: str) -> str:
-    """The id of an effect that is doubtful, or waiting."""
+    """The id of an effect that is doubtful, waiting, or held."""
+    if name == "held":
+        return answer("run --hold -- touch held")["effect"]["id"]
     script = CALL.replace("undo=%s", "") if name == "doubtful" else CALL % "takeback.MANUAL('call them')"
     script = script if name == "doubtful" else script.replace("@order.undo\n", "")
     done = subprocess.run(
@@ -90,7 +96,7 @@ def made(name: str) -> str:
 
 def answer(command: str) -> Any:
     name, *words = (word.replace("~", " ") if word != "@~1" else word for word in command.split())
-    words = [made(word[1:-1]) if word in ("{doubtful}", "{waiting}") else word for word in words]
+    words = [made(word[1:-1]) if word in ("{doubtful}", "{waiting}", "{held}") else word for word in words]
     if name == "pending":
         words = []
     done = subprocess.run(

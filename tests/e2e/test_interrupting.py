@@ -55,12 +55,12 @@ def test_a_signal_instead_of_an_answer_leaves_it_held_and_tells_how_to_go_on(
             os.close(leader)
 
     name = takeback.effect()["id"][:8]
-    ways = f"`takeback keep {name}` makes it, `takeback undo {name}` drops it"
+    ways = f"`takeback apply {name}` makes it, `takeback discard {name}` drops it"
     assert told == f"Interrupted; nothing was changed, and what it did is held: {ways}.\n"
     assert child.returncode == 128 + number and not (world / "a").exists()
     (run,) = takeback.done("runs", "--json").json
-    assert run["state"] == "kept"
-    takeback.done("keep", name)
+    assert run["state"] == "accepted"
+    takeback.done("apply", name)
     assert (world / "a").exists()
 
 
@@ -68,7 +68,7 @@ def test_a_signal_instead_of_an_answer_leaves_it_held_and_tells_how_to_go_on(
     ("options", "script", "code"),
     [
         ((), "trap 'heard=1' INT; echo ready; until [ $heard ]; do sleep .1; done; echo mine > a", 0),
-        (("--on-failure", "keep"), "echo mine > a; echo ready; exec sleep 1000", 130),
+        (("--on-failure", "leave"), "echo mine > a; echo ready; exec sleep 1000", 130),
     ],
     ids=["it goes on", "it ends and is kept"],
 )

@@ -24,7 +24,9 @@ def test_looking_where_nothing_was_recorded_says_so_and_makes_no_store(
     assert not os.path.exists(os.environ["TAKEBACK_STORE"])
 
 
-@pytest.mark.parametrize("words", [("show", "@"), ("diff", "@"), ("undo", "@"), ("redo", "@"), ("keep", "@")])
+@pytest.mark.parametrize(
+    "words", [("show", "@"), ("diff", "@"), ("undo", "@"), ("redo", "@"), ("accept", "@")]
+)
 def test_naming_an_effect_where_nothing_was_recorded_is_misuse(
     takeback: CommandLine, words: tuple[str, ...]
 ) -> None:
@@ -59,7 +61,7 @@ def test_log_goes_by_when_effects_took_hold_as_the_newest_does(takeback: Command
     held = takeback("run", "--hold", "--json", "--", "touch", "new").json["effect"]["id"]
     written = [takeback.write(f"f{n}", "1")["id"] for n in range(3)]
     assert [one["id"] for one in takeback.done("log", "--json").json] == [*written[::-1], held]
-    takeback.done("keep", held)
+    takeback.done("apply", held)
 
     for number in (0, 1, 2, 3, 4, 9):
         listed = [one["id"] for one in takeback.done("log", "--json", "-n", str(number)).json]
@@ -190,7 +192,7 @@ def test_diff_of_a_path_that_was_not_touched_is_misuse(takeback: CommandLine) ->
 def test_diff_says_when_one_side_is_gone(takeback: CommandLine, world: World) -> None:
     takeback.write("a", "1\n")
     effect = takeback.write("a", "2\n")
-    takeback.done("keep", effect["id"])
+    takeback.done("accept", effect["id"])
     takeback.done("forget", effect["id"])
     takeback.done("sweep", "--grace", "0")
     (world / "a").write_text("3\n")
@@ -204,7 +206,7 @@ def test_status_counts_and_shows_the_open_run(takeback: CommandLine) -> None:
     first = takeback.write("a", "1")
     takeback.write("b", "1")
     takeback.done("undo")
-    takeback.done("keep", first["id"])
+    takeback.done("accept", first["id"])
 
     told = takeback.done("status", "--json").json
     said = takeback.done("status")
@@ -212,7 +214,7 @@ def test_status_counts_and_shows_the_open_run(takeback: CommandLine) -> None:
     assert (told["effects"]["done"], told["effects"]["undone"], told["effects"]["stuck"]) == (1, 1, 0)
     assert told["runs"] == {"open": 1, "suspended": 0}
     assert told["size"] > 0
-    assert told["settings"]["kept_seconds"] == 3600
+    assert told["settings"]["accepted_seconds"] == 3600
     assert told["suspect"] is False
     assert "1 open, 0 suspended" in said.out
     assert "1 undone" in said.out

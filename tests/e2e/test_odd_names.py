@@ -15,8 +15,8 @@ HALF = os.fsdecode(b"\xff")
 @pytest.mark.parametrize(
     "words",
     [
-        ("show", HALF), ("diff", HALF), ("undo", HALF), ("redo", HALF), ("keep", HALF), ("forget", HALF),
-        ("undo", "--run", HALF), ("undo", "--to", HALF), ("keep", "--run", HALF), ("log", "--run", HALF),
+        ("show", HALF), ("diff", HALF), ("undo", HALF), ("redo", HALF), ("accept", HALF), ("forget", HALF),
+        ("undo", "--run", HALF), ("undo", "--to", HALF), ("accept", "--run", HALF), ("log", "--run", HALF),
         ("log", "--agent", HALF), ("checkpoints", "--run", HALF), ("write", "z", "--key", HALF),
         ("write", "z", "--needs", HALF), ("write", "z", "--run", HALF), ("write", "z", "--agent", HALF),
         ("checkpoint", HALF),
@@ -128,7 +128,7 @@ def test_a_closed_or_full_standard_output_is_an_error_with_a_hint(
 
 def test_a_forgotten_effect_has_no_way_back(takeback: CommandLine) -> None:
     takeback.write("a", "1")
-    takeback.done("keep", "@")
+    takeback.done("accept", "@")
     takeback.done("forget", "@")
 
     told = takeback.done("show", "@").out

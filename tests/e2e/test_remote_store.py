@@ -73,7 +73,7 @@ def test_a_whole_tree_a_command_and_a_checkpoint(takeback: CommandLine, store: s
 def test_what_is_forgotten_is_swept(takeback: CommandLine, store: str, pg_database: PgDatabase) -> None:
     Path(takeback.directory, "big").write_bytes(os.urandom(300_000))
     effect = takeback.write("big", "small")
-    takeback.done("keep", effect["id"])
+    takeback.done("accept", effect["id"])
     takeback.done("forget", effect["id"])
     assert takeback.done("sweep", "--grace", "0", "--json").json
     with pg_database.connect() as connection:
@@ -85,8 +85,8 @@ def test_what_is_forgotten_is_swept(takeback: CommandLine, store: str, pg_databa
 def test_settings_are_a_table(takeback: CommandLine, store: str, pg_database: PgDatabase) -> None:
     takeback.write("a", "1")
     with pg_database.connect() as connection:
-        connection.execute("insert into takeback_store.settings values ('kept_seconds', 7)")
-    assert takeback.done("status", "--json").json["settings"]["kept_seconds"] == 7
+        connection.execute("insert into takeback_store.settings values ('accepted_seconds', 7)")
+    assert takeback.done("status", "--json").json["settings"]["accepted_seconds"] == 7
     with pg_database.connect() as connection:
         connection.execute("insert into takeback_store.settings values ('nonsense', 7)")
     said = takeback("status", "--json")

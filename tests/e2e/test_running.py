@@ -80,40 +80,44 @@ def test_what_is_held_waits_until_it_is_kept(takeback: CommandLine, world: World
     assert (world / "a").read_text() == "old\n"
     assert takeback.done("status", "--json").json["effects"]["held"] == 1
     assert "+new" in takeback.done("diff", "@").out
-    takeback.done("keep", "@")
+    takeback.done("apply", "@")
     assert (world / "a").read_text() == "new\n"
     takeback.done("undo", "@")
     assert (world / "a").read_text() == "old\n"
     assert not (world / "b").exists()
 
 
-def test_what_is_held_is_dropped_by_undo(takeback: CommandLine, world: World) -> None:
+def test_what_is_held_is_dropped_by_discard_and_not_by_undo(takeback: CommandLine, world: World) -> None:
     takeback.done("run", "--hold", *shell("echo b > b"))
-    takeback.done("undo")
+    for words in (("undo",), ("undo", "@"), ("accept", "@"), ("pin", "@")):
+        said = takeback(*words)
+        assert said.code == 3 and "is held and was not made" in said.err and "takeback discard" in said.err
+    assert takeback.done("discard", "@", "--dry-run").out.startswith("Would discard")
+    takeback.done("discard", "@")
     assert not (world / "b").exists()
     assert takeback.done("status", "--json").json["effects"]["held"] == 0
-    assert takeback("keep", "@~0").code != 0
+    assert takeback("apply", "@~0").code != 0
 
 
 def test_a_run_takes_what_it_holds_with_it(takeback: CommandLine, world: World) -> None:
     takeback.done("write", "w", input="1")
     takeback.done("run", "--hold", *shell("echo b > b"))
-    held, done = (one["id"] for one in takeback.done("log", "--json").json)
+    held, done = takeback.done("log", "--json").json
 
-    takeback.done("undo", held, done)
+    takeback.done("undo", held["run"], done["id"])
 
     assert not (world / "w").exists()
     assert takeback.done("status", "--json").json["effects"]["held"] == 0
 
 
-@pytest.mark.parametrize("word", ["keep", "undo"])
+@pytest.mark.parametrize("word", ["apply", "discard"])
 def test_what_a_run_holds_is_found_by_its_name(takeback: CommandLine, world: World, word: str) -> None:
     takeback.done("run", "--hold", *shell("echo b > b"))
     run = takeback.done("log", "--json").json[0]["run"]
 
     takeback.done(word, "--run", run)
 
-    assert (world / "b").exists() == (word == "keep")
+    assert (world / "b").exists() == (word == "apply")
     assert takeback.done("status", "--json").json["effects"]["held"] == 0
 
 
@@ -125,12 +129,12 @@ def test_of_several_that_are_held_those_made_before_one_that_cannot_be_are_told(
     second, first = (one["id"] for one in takeback.done("log", "--json").json)
     (world / "b").write_text("mine\n")
 
-    said = takeback("keep", first, second)
+    said = takeback("apply", first, second)
 
     assert said.code == 3
     assert f"Before it {first[:8]} was made, and stays." in said.err
     assert (world / "a").exists() and (world / "b").read_text() == "mine\n"
-    assert takeback.done("show", first, "--json").json["kept_by"] == "person"
+    assert takeback.done("show", first, "--json").json["accepted_by"] == "person"
 
 
 def test_what_was_held_first_and_made_last_is_the_newest(takeback: CommandLine, world: World) -> None:
@@ -138,7 +142,7 @@ def test_what_was_held_first_and_made_last_is_the_newest(takeback: CommandLine, 
     held = takeback.done("log", "--json").json[0]["id"]
     for number in range(25):
         takeback.done("write", f"w{number}", input="1")
-    takeback.done("keep", held)
+    takeback.done("apply", held)
 
     assert takeback.done("show", "@", "--json").json["id"] == held
     takeback.done("undo")
@@ -153,14 +157,14 @@ def test_what_is_held_is_not_made_over_what_someone_wrote_since(takeback: Comman
     (world / "a").write_text("old\n")
     takeback.done("run", "--hold", *shell("echo new > a"))
     (world / "a").write_text("mine\n")
-    said = takeback("keep", "@")
+    said = takeback("apply", "@")
     assert said.code == 3
     assert "a" in said.err
     assert (world / "a").read_text() == "mine\n"
-    takeback.done("undo", "@")
+    takeback.done("discard", "@")
 
 
-@pytest.mark.parametrize(("policy", "left"), [("undo", False), ("keep", True), ("hold", False)])
+@pytest.mark.parametrize(("policy", "left"), [("undo", False), ("leave", True), ("hold", False)])
 def test_what_becomes_of_the_changes_of_a_failing_command(
     takeback: CommandLine, world: World, policy: str, left: bool
 ) -> None:
@@ -241,7 +245,7 @@ def test_what_someone_else_changed_meanwhile_is_a_conflict_and_the_work_is_held(
     assert (world / "a").read_text() == "mine\n"
     assert not (world / "d").exists()
     assert takeback.done("status", "--json").json["effects"]["held"] == 1
-    said = takeback("keep", "@")
+    said = takeback("apply", "@")
     assert said.code == 3
     assert "--force" in said.err
     assert (world / "a").read_text() == "mine\n"
@@ -257,7 +261,7 @@ def test_what_conflicts_is_made_by_force_and_undo_brings_back_what_was_there(
         (world / "a").write_text("mine\n")
         child.communicate("go\n", timeout=LONG)
     (world / "a").write_text("mine, later\n")
-    takeback.done("keep", "--force", "@")
+    takeback.done("apply", "--force", "@")
     assert ((world / "a").read_text(), (world / "b").read_text()) == ("theirs\n", "b\n")
     takeback.done("undo", "@")
     assert (world / "a").read_text() == "mine, later\n"
@@ -409,7 +413,7 @@ def test_a_signal_while_what_is_held_is_recorded_leaves_it_held_and_says_so(
     assert said.code == 143
     assert said.err == (
         "Interrupted; nothing was changed, and what it did is held: "
-        f"`takeback keep {id}` makes it, `takeback undo {id}` drops it.\n"
+        f"`takeback apply {id}` makes it, `takeback discard {id}` drops it.\n"
     )
-    takeback.done("keep", id)
+    takeback.done("apply", id)
     assert (world / "b").read_text() == "new\n"

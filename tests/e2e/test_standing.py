@@ -130,7 +130,7 @@ def test_a_run_that_was_taken_back_by_hand_is_shown_as_undone(takeback: CommandL
         (run,) = [one for one in takeback.done("runs", "--json").json if one["name"] == "two"]
         return run["state"], run["effects"]
 
-    assert shown() == ("kept", 2)
+    assert shown() == ("accepted", 2)
     takeback.done("undo")
     assert shown() == ("partly undone", 2)
     takeback.done("undo")
@@ -163,7 +163,7 @@ def test_undos_are_not_counted_as_effects(takeback: CommandLine) -> None:
 
     effects = takeback.done("status", "--json").json["effects"]
 
-    assert (effects["done"], effects["undone"], effects["undos"], effects["kept"]) == (1, 1, 1, 0)
+    assert (effects["done"], effects["undone"], effects["undos"], effects["accepted"]) == (1, 1, 1, 0)
     assert "1 done, 1 undone, 0 aborted; 0 kept, 0 forgotten; 1 undo in force" in takeback.done("status").out
     assert [(run["effects"], run["undos"]) for run in takeback.done("runs", "--json").json] == [
         (0, 1),

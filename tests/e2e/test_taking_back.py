@@ -332,7 +332,7 @@ def test_undo_twice_is_refused_with_a_hint(takeback: CommandLine) -> None:
 
 @pytest.mark.parametrize(
     "words", [("undo", "nosuchid"), ("undo", ""), ("undo", "@~99"), ("undo", "@x"), ("show", "nosuchid"),
-              ("keep",), ("undo", "@", "--run", "x"), ("undo", "--merge", "--force"), ("diff", "zzzz")],
+              ("accept",), ("undo", "@", "--run", "x"), ("undo", "--merge", "--force"), ("diff", "zzzz")],
 )  # fmt: skip
 def test_an_effect_that_cannot_be_meant_is_misuse(takeback: CommandLine, words: tuple[str, ...]) -> None:
     takeback.write("a", "1")
@@ -358,10 +358,10 @@ def test_keep_marks_effects_and_undo_of_the_run_leaves_them(takeback: CommandLin
     first = takeback.write("a", "1")
     takeback.write("b", "1")
 
-    (kept,) = takeback.done("keep", first["id"], "--json").json
+    (kept,) = takeback.done("accept", first["id"], "--json").json
     takeback.done("undo", "--run", "command line")
 
-    assert (kept["kept"], kept["id"]) == (True, first["id"])
+    assert (kept["accepted"], kept["id"]) == (True, first["id"])
     assert ((world / "a").exists(), (world / "b").exists()) == (True, False)
 
 
@@ -369,20 +369,20 @@ def test_keep_takes_runs_by_name_beside_effects_as_undo_does(takeback: CommandLi
     ours = [takeback.write(name, "1", "--run", "deploy")["id"] for name in ("a", "b")]
     other, left = (takeback.write(name, "1", "--run", "other")["id"] for name in ("c", "d"))
 
-    kept = takeback.done("keep", "deploy", ours[1], other, "--json").json
+    kept = takeback.done("accept", "deploy", ours[1], other, "--json").json
 
     assert [one["id"] for one in kept] == [*ours, other]
-    assert not takeback.effect(left)["kept"]
-    assert takeback("keep", "nobody").code == 2
+    assert not takeback.effect(left)["accepted"]
+    assert takeback("accept", "nobody").code == 2
 
 
 def test_keep_of_a_run_keeps_everything_it_did(takeback: CommandLine) -> None:
     for name in "ab":
         takeback.write(name, "1", "--run", "deploy")
 
-    takeback.done("keep", "--run", "deploy")
+    takeback.done("accept", "--run", "deploy")
 
-    assert [one["kept"] for one in takeback.done("log", "--json").json] == [True, True]
+    assert [one["accepted"] for one in takeback.done("log", "--json").json] == [True, True]
 
 
 def test_checkpoint_and_back_to_it_with_the_agents_state(takeback: CommandLine, world: World) -> None:

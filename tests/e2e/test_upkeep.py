@@ -207,7 +207,7 @@ def test_doctor_shows_who_is_at_work(takeback: CommandLine, world: World) -> Non
 def test_forget_explains_every_decision_and_a_dry_run_forgets_nothing(takeback: CommandLine) -> None:
     first = takeback.write("a", "1")
     takeback.write("b", "1")
-    takeback.done("keep", first["id"])
+    takeback.done("accept", first["id"])
 
     dry = takeback.done("forget", "--dry-run", "--json").json
     takeback.done("forget")

@@ -82,6 +82,8 @@ def test_what_was_dropped_cannot_be_kept_and_the_reason_is_told(store: Path, wor
         assert held
         run.undo(held)
         for keep in (run.keep, tb.keep):
-            with pytest.raises(library.Refused, match="only what is done can be kept") as refused:
+            with pytest.raises(
+                library.Refused, match="only a change that was made can be accepted"
+            ) as refused:
                 keep(held)
             assert refused.value.hint == "It never happened: It was held and then dropped."

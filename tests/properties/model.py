@@ -49,7 +49,7 @@ class Model:
             twin.effects[id] = Known(
                 effect.id, effect.run, effect.seq, effect.before, effect.after, effect.undoes
             )
-            twin.effects[id].state, twin.effects[id].kept = effect.state, effect.kept
+            twin.effects[id].state, twin.effects[id].kept = effect.state, effect.accepted
             twin.effects[id].together = effect.together
         return twin
 
@@ -211,7 +211,7 @@ class Model:
         """A run that failed: newest first, what others stand on or changed stays."""
         mine = [one for one in self.effects.values() if one.run == run and one.state is State.DONE]
         for effect in sorted(mine, key=lambda one: -one.seq):
-            if not effect.undoes and not effect.kept and not self.blockers(effect):
+            if not effect.undoes and not effect.accepted and not self.blockers(effect):
                 self.undo(effect, by.get(effect.id, f"undo of {effect.id}"), run, "skip")
 
 

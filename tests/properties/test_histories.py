@@ -124,7 +124,7 @@ class Histories(RuleBasedStateMachine):
 
     def keep_last(self, run: takeback.Run) -> None:
         last = run.effects()[-1]
-        run.keep(last)
+        run.accept(last)
         self.model.effects[last.id].kept = True
 
     def undone_by(self, tb: takeback.Takeback) -> dict[str, str]:
@@ -213,8 +213,8 @@ class Histories(RuleBasedStateMachine):
         if self.model.effects:
             effect = list(self.model.effects.values())[pick % len(self.model.effects)]
             with takeback.open(self.store) as tb:
-                tb.keep(effect.id)
-            effect.kept = True
+                tb.accept(effect.id)
+            effect.accepted = True
 
     # Crashes.
 
@@ -291,9 +291,9 @@ class Histories(RuleBasedStateMachine):
         if not hasattr(self, "model") or not self.model.effects:
             return
         with takeback.open(self.store) as tb:
-            told = {one.id: (one.state, one.kept_by == "person") for one in tb.effects()}
+            told = {one.id: (one.state, one.accepted_by == "person") for one in tb.effects()}
             for effect in self.model.effects.values():
-                assert told[effect.id] == (effect.state, effect.kept), effect.id
+                assert told[effect.id] == (effect.state, effect.accepted), effect.id
             assert not {"proposed", "intended", "stuck"} & tb.store.journal.tally().keys()
 
     def teardown(self) -> None:

@@ -108,7 +108,7 @@ def book_at_leisure(run: takeback.Run, key: str) -> Any:
 def main() -> int:
     store, key = sys.argv[1:]
     try:
-        with takeback.open(store) as tb, tb.run("enter", on_death="keep") as run:
+        with takeback.open(store) as tb, tb.run("enter", on_death="accept") as run:
             number = run.call(enter, key=key)["number"]
     except takeback.TakebackError as error:
         sys.stdout.write(f"{type(error).__name__} {error} {error.hint}\n")

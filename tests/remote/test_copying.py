@@ -37,7 +37,7 @@ def filled(path: str, world: Path) -> None:
                 (world / "tree" / str(number)).write_bytes(noise.randbytes(70_000))
             run.delete(world / "tree")
         tb.undo(tb.effects(path=world / "often")[-1])
-        tb.keep(tb.effects(path=world / "big")[0])
+        tb.accept(tb.effects(path=world / "big")[0])
         tb.store.journal.append(None, [submitting("waiting", "deploy", key="k")])
         lease = tb.store.leases.claim(_me(), 1 << 60, 60_000_000, ("deploy",))
         assert lease
@@ -74,7 +74,7 @@ def picture(path: str) -> tuple[Any, ...]:
 def test_there_and_back_again_nothing_is_different(place: Path, pg_database: PgDatabase) -> None:
     first, second = os.fspath(place / "first"), os.fspath(place / "second")
     filled(first, place / "world")
-    Path(first, "settings.json").write_text('{"kept_seconds": 99}')
+    Path(first, "settings.json").write_text('{"accepted_seconds": 99}')
     with takeback.open(first) as tb:
         copied = tb.copy_to(pg_database.url)
     assert copied.records == len(picture(first)[0])
@@ -138,7 +138,7 @@ def test_only_one_of_the_two_takes_anything_new(
     source, target = (first, pg_database.url) if to_server else (pg_database.url, second)
     filled(source, place / "world")
     with takeback.open(source) as early:
-        run = early.run("open all the time", on_death="keep")
+        run = early.run("open all the time", on_death="accept")
         with takeback.open(source) as tb:
             tb.copy_to(target, backup=backup)
         used, retired = (source, target) if backup else (target, source)

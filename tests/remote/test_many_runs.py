@@ -90,7 +90,7 @@ def all_made_once(
         _until_so_many_are_made(count * nth // (kills + 1))
         (kill or office.kill_one)()
     # Of a run that has ended, the one effect is kept.
-    wait_until(lambda: journal.tally().get("kept", 0) >= count, "all of them have ended", LONGEST)
+    wait_until(lambda: journal.tally().get("accepted", 0) >= count, "all of them have ended", LONGEST)
     over = time.monotonic()
     submitting.join()
     office.stop()
@@ -101,7 +101,7 @@ def all_made_once(
     # Whoever was killed before it acted left an intent, which came to nothing.
     nothing = tally.pop("aborted", 0)
     assert nothing <= kills
-    assert tally == {"done": count, "kept": count, "records": 4 * count + 2 * nothing}
+    assert tally == {"done": count, "accepted": count, "records": 4 * count + 2 * nothing}
     assert {booking.find(f"entry-{n}")["number"]: None for n in range(0, count, 97)} == dict.fromkeys(
         tb.result(run, 0) for run in runs[::97]
     )

@@ -189,7 +189,7 @@ def test_who_cannot_ask_what_became_of_an_append_is_in_doubt(
 
     def story(town: Town) -> None:
         line = town.line(2)
-        with takeback.open(line.url) as tb, tb.run("enter", on_death="keep") as run:
+        with takeback.open(line.url) as tb, tb.run("enter", on_death="accept") as run:
             impatient(tb)
             HOW[how](line, word)
             with cut_when_something_is_lost(line), pytest.raises(takeback.InDoubt):

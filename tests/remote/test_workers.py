@@ -53,7 +53,7 @@ def test_a_worker_that_was_killed_is_followed_by_another(place: Path, pg_databas
     assert (place / "CHANGELOG").read_text() == "notes of v1"
     with takeback.open(pg_database.url) as tb:
         (run,) = tb.runs()
-        assert run.state is RunState.KEPT
+        assert run.state is RunState.ACCEPTED
         assert [effect.change.kind for effect in tb.effects()] == ["write", "write"]
         assert tb.verify().sound
 
@@ -124,7 +124,7 @@ def test_of_four_that_claim_a_hundred_runs_none_is_lost_and_none_made_twice(
         own.close()
     assert not problems
     assert sorted(taken) == runs
-    assert store.journal.tally() == {"done": 100, "kept": 100, "records": 400}
+    assert store.journal.tally() == {"done": 100, "accepted": 100, "records": 400}
     assert not list(store.journal.check())
 
 

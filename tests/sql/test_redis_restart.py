@@ -66,7 +66,7 @@ def _work_until_killed(tb: takeback.Takeback, server: Redis, turn: int, after: i
                 with db.transaction(f"step {name}"):
                     db.execute("SET", [name, "1"])
                     db.execute("HSET", ["all", name, "1"])
-                tb.keep(tb.effects(limit=1)[0])
+                tb.accept(tb.effects(limit=1)[0])
     except Unavailable:
         return
     finally:

@@ -25,7 +25,7 @@ def test_nobody_sees_it_until_it_is_kept(tb: Takeback, protected: Shop) -> None:
         (row,) = tb.rows(effect)
         assert (row.before or {})["role"] == "member" and (row.after or {})["role"] == "admin"
         assert users(tb, protected) == USERS
-        run.keep(effect)
+        run.apply(effect)
         assert tb.effect(effect.id).state == "done"
         assert users(tb, protected)[0] == (1, "ann", "admin")
     tb.undo(effect)
@@ -40,13 +40,13 @@ def test_dropped_it_never_happened(tb: Takeback, protected: Shop) -> None:
         with db.transaction("two things") as made:
             db.execute("DELETE FROM users WHERE id = 1")
             db.execute("INSERT INTO users VALUES (9, 'new', 'x')")
-        run.undo(made.effect)
+        run.discard(made.effect)
         assert tb.effect(made.effect.id).state == "aborted"
         assert users(tb, protected) == USERS
         protected.outside(ADMIN)  # nothing is locked any more
         again = db.execute("UPDATE users SET role = 'x' WHERE id = 2").effect
         assert again
-        run.keep(again)
+        run.apply(again)
     assert [row[2] for row in users(tb, protected)] == ["admin", "x", "admin"]
 
 
@@ -85,7 +85,7 @@ def test_what_the_database_holds_waits_when_the_run_has_ended(tb: Takeback, prot
         assert tb.effect(effect.id).state == "aborted"  # only its session could hold it
         return
     assert tb.effect(effect.id).waits_for == "person"
-    tb.keep(effect)
+    tb.apply(effect)
     assert users(tb, protected)[0] == (1, "ann", "admin")
     tb.undo(effect)
     assert users(tb, protected) == USERS
@@ -99,7 +99,7 @@ def test_what_the_database_gave_up_cannot_be_kept(tb: Takeback, protected: Shop)
         adapter = tb.parts.adapters[protected.engine]
         adapter.undo(effect)  # as an administrator would, or the limit
         with pytest.raises(takeback.Refused, match="not held any more"):
-            run.keep(effect)
+            run.apply(effect)
         assert tb.effect(effect.id).state == "aborted"
     assert users(tb, protected) == USERS
 
@@ -131,7 +131,7 @@ def test_killed_it_is_gone_or_still_held_and_never_made(
         assert effect.state == "aborted"
     else:
         assert effect.waits_for == "person"
-        tb.undo(effect)
+        tb.discard(effect)
     protected.outside("UPDATE users SET role = 'x' WHERE id = 1")
     assert users(tb, protected)[0] == (1, "ann", "x")
 
@@ -154,7 +154,7 @@ with takeback.open(sys.argv[1]) as tb:
         os.kill(os.getpid(), 9)
     adapter.apply = dies
     print(effect.id, flush=True)
-    run.keep(effect)
+    run.apply(effect)
 """
 
 

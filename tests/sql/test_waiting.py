@@ -59,7 +59,7 @@ def test_a_statement_does_not_wait_for_ever_for_what_is_held(tb: Takeback, prote
             other.sql(protected.url).execute(ROOT)
         assert refused.value.exit_code == 5 and "Nothing was changed" in refused.value.hint
         assert users(tb, protected) == USERS
-        run.undo(held)
+        run.discard(held)
     with tb.run("other") as other:
         other.sql(protected.url).execute(ROOT)  # nobody has it any more
     assert users(tb, protected)[0] == (1, "ann", "root")
@@ -71,7 +71,7 @@ def test_one_that_is_to_be_held_too_does_not_wait_for_ever(tb: Takeback, protect
         assert held
         with tb.run("other") as other, pytest.raises(RowsHeld, match=short(held.id)):
             other.sql(protected.url, review=True).execute(ROOT)
-        run.keep(held)
+        run.apply(held)
     assert users(tb, protected)[0] == (1, "ann", "admin")
 
 
@@ -86,7 +86,7 @@ def test_an_undo_names_what_is_held(tb: Takeback, protected: Shop) -> None:
             tb.undo(first)
         assert users(tb, protected)[0] == (1, "ann", "root")
         assert tb.effect(first.id).state == "done" and not tb.needs_recovery()
-        run.undo(held)
+        run.discard(held)
     tb.undo(first)
     assert users(tb, protected) == USERS
 
@@ -98,10 +98,10 @@ def test_what_the_database_holds_is_told_with_the_two_ways_out(tb: Takeback, pre
     name = short(held.id)
     with tb.run("other") as other, pytest.raises(RowsHeld, match=name) as refused:
         other.sql(preparing.url).execute(ROOT)
-    assert f"takeback keep {name}" in refused.value.hint and f"takeback undo {name}" in refused.value.hint
+    assert f"takeback apply {name}" in refused.value.hint and f"takeback discard {name}" in refused.value.hint
     with pytest.raises(RowsHeld, match=name), tb.run("other") as other:
         other.sql(preparing.url).execute("ALTER TABLE users ADD COLUMN more INTEGER")
-    tb.keep(held)
+    tb.apply(held)
     assert users(tb, preparing)[0] == (1, "ann", "admin")
 
 
@@ -162,7 +162,7 @@ def test_what_is_held_in_a_sqlite_file_is_told_by_its_effect(tb: Takeback, prote
         assert held
         with tb.run("other") as other, pytest.raises(RowsHeld, match=short(held.id)):
             other.sql(protected.url).execute(ROOT)
-        run.undo(held)
+        run.discard(held)
     assert told == [f"waiting for effect {short(held.id)}, which is held for a decision"]
 
 
@@ -217,5 +217,5 @@ def test_one_that_is_killed_while_it_waits_never_happened(
     with takeback.open(tb.path) as again:
         (settled,) = again.recovered
         assert settled.outcome == "aborted", settled
-        again.keep(held)
+        again.apply(held)
         assert users(again, preparing)[0] == (1, "ann", "admin")

@@ -66,7 +66,7 @@ def test_a_merge_for_which_the_tree_has_no_room_changes_nothing_and_is_held_unti
         assert not same(before, small_target)
         assert held, "twelve megabytes of work were thrown away"
         filler.unlink()
-        (kept,) = tb.keep([held])
+        (kept,) = tb.apply([held])
         assert (small_target / "last").read_bytes() == b"all done\n"
         assert all((small_target / f"new{n}").read_bytes() == NOISE for n in range(12))
         tb.undo(kept.id)

@@ -102,7 +102,7 @@ def test_holding_that_is_killed_changes_nothing_and_what_is_held_can_still_be_ma
     with murder.scene.open() as tb:
         held = [one for one in tb.effects() if one.waits_for]
         for one in held[-1:]:
-            tb.keep([one.id])
+            tb.apply([one.id])
     if held:
         assert murder.check(known, "kept") == "after"
 
@@ -118,7 +118,7 @@ def test_keeping_what_is_held_is_made_whole_or_not_at_all_when_killed(
         hold(murder)
         return known
 
-    worlds = sweep(murder, prepare, lambda tb: tb.keep("@"), first=5, step=45)
+    worlds = sweep(murder, prepare, lambda tb: tb.apply("@"), first=5, step=45)
     assert worlds["before"] and worlds["after"], "the sweep saw only one side"
     record_property("takebacks killed over trees", sum(worlds.values()) - 1)
 

@@ -170,9 +170,9 @@ def test_what_is_held_for_a_conflict_is_refused_and_by_force_made_over_what_undo
     outcome = met(tb, meeting, tree, "echo theirs > new; rm other", lambda: write(tree / "new", b"mine"))
     assert outcome.held
     with pytest.raises(takeback.Conflict, match="new was"):
-        tb.keep([outcome.effect.id])
+        tb.apply([outcome.effect.id])
     assert (tree / "new").read_bytes() == b"mine" and (tree / "other").exists()
-    (kept,) = tb.keep([outcome.effect.id], force=True)
+    (kept,) = tb.apply([outcome.effect.id], force=True)
     assert (tree / "new").read_bytes() == b"theirs\n" and not (tree / "other").exists()
     tb.undo(kept.id)
     assert (tree / "new").read_bytes() == b"mine" and (tree / "other").read_bytes() == b"other\n"

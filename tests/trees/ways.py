@@ -47,7 +47,7 @@ def directly(argv: Sequence[str], root: Path) -> Ran:
     return Ran(ended.returncode if ended.returncode >= 0 else 128 - ended.returncode, ended.stdout)
 
 
-def sandboxed(run: takeback.Run, argv: Sequence[str], root: Path, on_failure: str = "keep") -> Ran:
+def sandboxed(run: takeback.Run, argv: Sequence[str], root: Path, on_failure: str = "leave") -> Ran:
     outcome = run.command(argv, cwd=str(root), env=variables(), on_failure=on_failure, timeout=ENOUGH)
     # Nobody else was at work, so there is nothing to be in conflict with.
     assert not outcome.conflicts, [(one.resource, one.detail) for one in outcome.conflicts[:5]]

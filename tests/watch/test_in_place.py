@@ -100,7 +100,7 @@ def test_a_failure_is_taken_back_and_its_exit_code_handed_on(desk):
 
 
 def test_a_failure_may_be_kept(desk):
-    ran = desk.in_place("rm -r dir; exit 7", "--on-failure", "keep")
+    ran = desk.in_place("rm -r dir; exit 7", "--on-failure", "leave")
 
     assert ran.returncode == 7
     assert "though it failed" in ran.stderr

@@ -62,7 +62,7 @@ def test_the_same_step_can_be_made_again_after_going_back(bench: Bench) -> None:
     bench.tb.signal(run, "go")
     bench.work(deploy)
 
-    assert bench.look(run).state.value == "kept"
+    assert bench.look(run).state.value == "accepted"
     assert [one.state.value for one in bench.tb.effects(run=run) if not one.is_undo] == ["undone"] * 3 + [
         "done"
     ]
@@ -77,7 +77,7 @@ def test_what_stays_after_going_back_is_answered_and_not_made_a_second_time(benc
         made = run.write(bench.world / "a", "1")
         assert made is not None
         ids.append(made.id)
-        run.keep(made)
+        run.accept(made)
         run.wait("go")
 
     run = bench.tb.submit(deploy)
@@ -88,7 +88,7 @@ def test_what_stays_after_going_back_is_answered_and_not_made_a_second_time(benc
     bench.tb.signal(run, "go")
     bench.work(deploy)
 
-    assert bench.look(run).state.value == "kept"
+    assert bench.look(run).state.value == "accepted"
     assert len(set(ids)) == 1 and len(ids) == 3
 
 
@@ -127,7 +127,7 @@ def test_automatic_checkpoints_are_places_to_go_on_from(bench: Bench) -> None:
     bench.tb.signal(run, "go")
     bench.work(deploy)
 
-    assert bench.look(run).state.value == "kept"
+    assert bench.look(run).state.value == "accepted"
     assert bench.text("f11") == "1"
     assert len(bench.tb.effects(run=run, state="done")) == 12 + 2
 

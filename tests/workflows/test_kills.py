@@ -104,7 +104,7 @@ class Shop:
             tb.work(shop, until_idle=True)
             run = tb.find_run(self.run.id)
             assert tb.verify(read_data=True).findings == (), at
-            assert run.state.value in ("kept", "undone"), (at, run)
+            assert run.state.value in ("accepted", "undone"), (at, run)
             steps = Counter(
                 one.step for one in tb.effects(run=run) if one.step and one.state.value != "aborted"
             )
@@ -112,18 +112,18 @@ class Shop:
             done = entries()
             assert set(done.values()) == {1}, (at, done)
             assert sorted(name.partition("-")[0] for name in done) == self.expected(run), (at, done)
-            if run.state.value == "kept":
+            if run.state.value == "accepted":
                 assert tb.result(run, 0) == [{"number": 1}, {"number": 2}]
         assert self.files() == self.wanted(run), at
 
     def expected(self, run: takeback.RunInfo) -> list[str]:
-        return ["order"] * 2 if run.state.value == "kept" else ["cancel"] * 2 + ["order"] * 2
+        return ["order"] * 2 if run.state.value == "accepted" else ["cancel"] * 2 + ["order"] * 2
 
     def files(self) -> dict[str, str]:
         return {one.name: one.read_text() for one in (self.directory / "world").iterdir()}
 
     def wanted(self, run: takeback.RunInfo) -> dict[str, str]:
-        kept = run.state.value == "kept"
+        kept = run.state.value == "accepted"
         return {"a": "one", "b": "7", "gone": "there"} if kept else {"gone": "there"}
 
 

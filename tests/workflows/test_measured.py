@@ -18,7 +18,7 @@ def test_a_measured_workflow_reaches_its_last_step(tmp_path: Path, kind: str) ->
 
     with takeback.open(program.store) as tb:
         (info,) = tb.runs()
-        assert info.state == "kept"
+        assert info.state == "accepted"
 
 
 @pytest.mark.parametrize("kind", ["remember", "probed"])

@@ -137,6 +137,6 @@ def test_what_cannot_be_replayed_is_refused(bench: Bench) -> None:
     run = bench.tb.submit(odd)
     bench.work(odd)
 
-    assert bench.look(run).state.value == "kept", bench.look(run)
+    assert bench.look(run).state.value == "accepted", bench.look(run)
     assert len(refused) == 10
     assert bench.tb.effects() == ()

@@ -39,7 +39,7 @@ def test_the_same_key_is_the_same_run(bench: Bench) -> None:
     with pytest.raises(takeback.KeyReused):
         bench.tb.submit(at_the_top, key="release")
     bench.work(deploy)
-    assert bench.tb.submit(deploy, "v1", key="release").state.value == "kept"
+    assert bench.tb.submit(deploy, "v1", key="release").state.value == "accepted"
     assert len(bench.tb.runs()) == 1
 
 
@@ -83,13 +83,13 @@ def test_a_run_that_fails_is_taken_back_or_kept_as_its_workflow_says(bench: Benc
         def deploy(run: takeback.Run) -> None:
             kept = run.write(bench.world / f"{how}-kept", "1")
             assert kept is not None
-            run.keep(kept)
+            run.accept(kept)
             run.write(bench.world / how, "1")
             raise ValueError("no")
 
         return deploy
 
-    for how, state, there in (("undo", "undone", None), ("keep", "kept", "1")):
+    for how, state, there in (("undo", "undone", None), ("leave", "accepted", "1")):
         run = bench.tb.submit(made(how))
         bench.work(made(how))
         assert bench.look(run).state.value == state

@@ -45,7 +45,7 @@ def test_a_short_sleep_stays_in_the_process(bench: Bench) -> None:
 
     assert bench.done(deploy) == "awake"
     closed = [one for one in bench.tb.store.journal.records() if one.kind.value == "close"]
-    assert [one.body["outcome"] for one in closed] == ["kept"]
+    assert [one.body["outcome"] for one in closed] == ["accepted"]
 
 
 def test_a_signal_sent_before_is_not_lost(bench: Bench) -> None:
@@ -202,5 +202,5 @@ def test_a_workflow_that_swallows_that_it_has_to_wait_waits_all_the_same(bench: 
         bench.tb.approve(waiting, by="bea", answer="cannot be undone")
     bench.work(release)
 
-    assert bench.look(run).state.value in ("kept", "undone")
+    assert bench.look(run).state.value in ("accepted", "undone")
     assert not [one for one in bench.tb.effects() if one.state.value == "proposed"]

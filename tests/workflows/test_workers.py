@@ -226,7 +226,7 @@ def test_submit_and_signal_on_the_command_line(command: CommandLine, address: st
     command.done("signal", run["id"], "go", '{"by": "kim"}')
     command.done("worker", "flows", "--until-idle")
     (ended,) = command.done("runs", "--json").json
-    assert ended["state"] == "kept"
+    assert ended["state"] == "accepted"
     assert command("signal", run["id"], "go").code == 3
     with takeback.open(address) as tb:
         assert tb.result(run["id"], 0) == ["v1", 2, {"by": "kim"}]

@@ -51,4 +51,4 @@ def _state(recorded: RunState, counts: dict[str, int]) -> RunState:
     undone = counts.get(State.UNDONE, 0)
     if not counts or undone == sum(counts.values()):
         return RunState.UNDONE if counts else recorded
-    return RunState.PARTLY if undone or recorded is RunState.PARTLY else RunState.KEPT
+    return RunState.PARTLY if undone or recorded is RunState.PARTLY else RunState.ACCEPTED

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Of an undo that is stuck or in the making a person must hear all the same.
 _UNDOS = """
-SELECT state, kept_by <> '', forgotten, count(*) FROM effects
+SELECT state, accepted_by <> '', forgotten, count(*) FROM effects
 WHERE undoes <> '' AND state IN ('done', 'undone', 'aborted')
 GROUP BY 1, 2, 3
 """
@@ -28,11 +28,10 @@ class Status(NamedTuple):
     records: int
     states: dict[str, int]  # effects by state; undos are counted on their own
     undos: int  # in force
-    kept: int
+    accepted: int
+    pinned: int
     forgotten: int
-    forgettable: (
-        int  # kept and not yet forgotten, undos too: what `forget` may choose from when their time is over
-    )
+    forgettable: int  # accepted and not yet forgotten, undos too: what `forget` may choose from when their time is over
     unfinished: tuple[RunNow, ...]  # runs
     held: tuple[Effect, ...]  # ready, and waiting for a person
     proposals: "tuple[Proposal, ...]"  # what needs an approval, decided on or not
@@ -61,13 +60,13 @@ def look(store: Store, size: int, now: int) -> Status:
     tally = store.journal.tally()
     proposed = tuple(store.journal.effects(Query(states=(State.PROPOSED,))))
     states = {state.value: tally.get(state.value, 0) for state in State}
-    kept, forgotten = tally.get("kept", 0), tally.get("forgotten", 0)
-    forgettable, undos = max(0, kept - forgotten), 0
+    accepted, forgotten = tally.get("accepted", 0), tally.get("forgotten", 0)
+    forgettable, undos = max(0, accepted - forgotten), 0
     unfinished = tuple(store.journal.runs(unfinished=True))
-    for state, was_kept, was_forgotten, count in store.read(_UNDOS):
+    for state, was_accepted, was_forgotten, count in store.read(_UNDOS):
         states[state] -= count
         undos += count if state == State.DONE else 0
-        kept -= count if was_kept else 0
+        accepted -= count if was_accepted else 0
         forgotten -= count if was_forgotten else 0
     return Status(
         path=store.name,
@@ -75,7 +74,8 @@ def look(store: Store, size: int, now: int) -> Status:
         records=tally["records"],
         states=states,
         undos=undos,
-        kept=kept,
+        accepted=accepted,
+        pinned=tally.get("pinned", 0),
         forgotten=forgotten,
         forgettable=forgettable,
         held=tuple(one for one in proposed if one.waits_for == PERSON and not waits_for_approval(one)),
@@ -120,7 +120,8 @@ def status_json(status: Status) -> dict[str, Any]:
             "open": status.open,
             **status.states,
             "undos": status.undos,
-            "kept": status.kept,
+            "accepted": status.accepted,
+            "pinned": status.pinned,
             "forgettable": status.forgettable,
             "forgotten": status.forgotten,
         },

@@ -33,7 +33,7 @@ def unsettled(store: Store, now: int) -> Iterator[Unsettled]:
     for info in dead:
         if info.on_death is OnDeath.UNDO:
             for effect in store.journal.effects(Query(run=info.id, states=(State.DONE,), newest=True)):
-                if not effect.kept and not effect.is_undo:
+                if not effect.accepted and not effect.is_undo:
                     yield Unsettled(effect, "would be taken back with its run, which died")
 
 

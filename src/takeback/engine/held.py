@@ -1,4 +1,4 @@
-"""A change that is ready and waits for a person: kept, which makes it, or dropped."""
+"""A change that is ready and waits for a person, who applies or discards it."""
 
 from takeback.engine.do import (
     Terms,
@@ -38,7 +38,7 @@ def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | N
     return effect._replace(seq=record.seq, told=record.seq, at=record.at)
 
 
-def keep_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms: Terms) -> Effect:
+def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms: Terms) -> Effect:
     """Make it after all. `change` is the one that was held, or one that was brought up to date with the world."""
     _refuse_unheld(effect)
     if waits_for_approval(effect):
@@ -48,9 +48,9 @@ def keep_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms:
             effect=effect.id,
         )
     if REVIEWED in change.args:
-        from takeback.engine.review import keep
+        from takeback.engine.review import apply
 
-        return keep(parts, lease, effect, terms)
+        return apply(parts, lease, effect, terms)
     _refuse_conflicts(effect, change)
     parts.refuse_if_suspect()
     adapter = adapter_of(parts, effect.change.adapter)
@@ -71,8 +71,8 @@ def keep_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms:
             error.effect = again.id
             name = short(again.id)
             error.hint = (
-                f"Nothing was changed, and it is held again: `takeback keep {name}` tries once more, "
-                f"`takeback keep --force {name}` also over what others changed."
+                f"Nothing was changed, and it is held again: `takeback apply {name}` tries once more, "
+                f"`takeback apply --force {name}` also over what others changed."
             )
             raise
 
@@ -85,7 +85,7 @@ def hold_again(parts: Parts, lease: Lease, effect: Effect) -> Effect:
     return again._replace(seq=record.seq, told=record.seq, at=record.at)
 
 
-def drop_held(parts: Parts, lease: Lease, effect: Effect) -> Effect:
+def discard_held(parts: Parts, lease: Lease, effect: Effect) -> Effect:
     _refuse_unheld(effect)
     return abort(
         parts, lease, adapter_of(parts, effect.change.adapter), effect, "It was held and then dropped."
@@ -99,8 +99,8 @@ def _refuse_conflicts(effect: Effect, change: Change) -> None:
         more = f"; and {len(conflicts) - _LISTED:,} more" if len(conflicts) > _LISTED else ""
         raise Conflict(
             f"Others changed the same while the command ran: {names}{more}.",
-            hint=f"Nothing was changed. `takeback keep --force {short(effect.id)}` captures what is there now and "
-            f"overwrites it; `takeback undo {short(effect.id)}` drops what the command did.",
+            hint=f"Nothing was changed. `takeback apply --force {short(effect.id)}` captures what is there now and "
+            f"overwrites it; `takeback discard {short(effect.id)}` drops what the command did.",
             effect=effect.id,
             resources=tuple(resource for resource, _ in conflicts),
         )

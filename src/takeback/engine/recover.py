@@ -10,7 +10,7 @@ from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes
 from takeback.engine.settle import BEGUN, abort, finish, take_back
 from takeback.engine.silent import AskedOnce
-from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_kept, roll_back
+from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_accepted, roll_back
 from takeback.errors import Corrupt, Failed, LeaseHeld, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.effect import COMMAND, PERSON, REVIEWED, WAS_HELD, Effect, State
 from takeback.model.ids import short
@@ -44,12 +44,12 @@ RECOVERY: dict[tuple[str, Standing], Step] = {
     ("do", Standing.AFTER): Step(TIDY, DONE),
     ("do", Standing.FOREIGN): Step("", STICK),
     ("do", Standing.UNKNOWN): Step("", STICK),
-    # A transaction that was held, and a person has kept: that is decided.
-    ("kept", Standing.BEFORE): Step(TIDY, ABORT),
-    ("kept", Standing.BETWEEN): Step(APPLY, DONE),
-    ("kept", Standing.AFTER): Step(TIDY, DONE),
-    ("kept", Standing.FOREIGN): Step("", STICK),
-    ("kept", Standing.UNKNOWN): Step("", STICK),
+    # A transaction that was held and is being applied: that is decided.
+    ("apply", Standing.BEFORE): Step(TIDY, ABORT),
+    ("apply", Standing.BETWEEN): Step(APPLY, DONE),
+    ("apply", Standing.AFTER): Step(TIDY, DONE),
+    ("apply", Standing.FOREIGN): Step("", STICK),
+    ("apply", Standing.UNKNOWN): Step("", STICK),
     ("undo", Standing.BEFORE): Step(APPLY, DONE),
     ("undo", Standing.BETWEEN): Step(APPLY, DONE),
     ("undo", Standing.AFTER): Step(TIDY, DONE),
@@ -251,7 +251,7 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
     standing = sighting.standing if sighting else Standing.BEFORE
     stuck = "stuck undo" if effect.is_undo else "stuck"
     row = {State.PROPOSED: "proposed", State.STUCK: stuck}.get(effect.state)
-    making = "undo" if effect.is_undo else "kept" if REVIEWED in effect.change.args else "do"
+    making = "undo" if effect.is_undo else "apply" if REVIEWED in effect.change.args else "do"
     if sighting and sighting.again and row != "proposed":
         row = "again"
     step = RECOVERY.get((row or making, standing))
@@ -303,14 +303,14 @@ def _end(parts: Parts, lease: Lease, info: RunInfo, unwatched: Collection[str] =
     """A dead run follows its own policy."""
     if info.on_death is OnDeath.LEAVE:
         return []
-    if info.on_death is OnDeath.KEEP:
-        close(parts, lease, RunState.KEPT)
+    if info.on_death is OnDeath.ACCEPT:
+        close(parts, lease, RunState.ACCEPTED)
         return []
     if info.on_death is OnDeath.FINISH:
         return _finish_undo(parts, lease, info)
-    going = tuple(one for one in not_kept(parts, info.id) if one.id not in unwatched)
+    going = tuple(one for one in not_accepted(parts, info.id) if one.id not in unwatched)
     result = roll_back(parts, lease, going, info.agent)
-    stays = (RunState.PARTLY if going else RunState.KEPT) if unwatched else RunState.UNDONE
+    stays = (RunState.PARTLY if going else RunState.ACCEPTED) if unwatched else RunState.UNDONE
     close_rolled_back(parts, lease, result, stays.value)
     return _told(parts, result, info)
 
@@ -338,7 +338,7 @@ def _finish_undo(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
     except (Refused, Failed, Corrupt) as error:
         # All or nothing was asked for, and by now it cannot be all.
         return _bring_all_back(parts, lease, info, wanted, str(error))
-    close_rolled_back(parts, lease, result, "kept")
+    close_rolled_back(parts, lease, result, RunState.ACCEPTED.value)
     return _told(parts, result, info)
 
 

@@ -1,4 +1,4 @@
-"""A transaction that was made and not committed: proposed with what it changed, then kept or dropped by a person."""
+"""A transaction that was made and not committed: proposed with what it changed, then applied or discarded."""
 
 import json
 from itertools import islice
@@ -33,7 +33,7 @@ def propose(parts: Parts, lease: Lease, effect: Effect, shown: Shown, until: int
     return effect._replace(seq=record.seq, told=record.seq, at=record.at)
 
 
-def keep(parts: Parts, lease: Lease, effect: Effect, terms: Terms) -> Effect:
+def apply(parts: Parts, lease: Lease, effect: Effect, terms: Terms) -> Effect:
     """Committed, and seen to be. From the intent on it is decided: whoever comes after a crash commits it too."""
     parts.refuse_if_suspect()
     adapter = adapter_of(parts, effect.change.adapter)
@@ -88,7 +88,7 @@ def _settled(parts: Parts, lease: Lease, effect: Effect) -> Effect | None:
             if adapter_of(parts, effect.change.adapter).verify(effect).standing is not Standing.BEFORE:
                 return None
         except Unavailable:
-            return None  # whoever keeps it finds out
+            return None  # applying it finds out
     parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": GONE})])
     return effect._replace(state=State.ABORTED, note=GONE)
 

@@ -226,7 +226,7 @@ def _as_they_stand(parts: Parts, effects: tuple[Effect, ...]) -> tuple[Effect, .
 
 
 def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: str = "") -> UndoResult:
-    """A run that failed: everything of it that is not kept goes back, newest first; what others changed since stays
+    """A run that failed: everything of it that is not accepted goes back, newest first; what others changed since stays
     and is told."""
     outcomes: list[TargetOutcome] = []
     made: list[Effect] = []
@@ -259,7 +259,7 @@ def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: st
     )
 
 
-def not_kept(parts: Parts, run: str) -> tuple[Effect, ...]:
-    """What a failing run takes back: done, not kept, and not itself a taking back."""
+def not_accepted(parts: Parts, run: str) -> tuple[Effect, ...]:
+    """What a failing run takes back: done, not accepted, and not itself an undo."""
     done = parts.journal.effects(Query(run=run, states=(State.DONE,), newest=True))
-    return tuple(effect for effect in done if not effect.kept and not effect.is_undo)
+    return tuple(effect for effect in done if not effect.accepted and not effect.is_undo)

@@ -57,5 +57,5 @@ def settle(parts: Parts, lease: Lease, effect: Effect, happened: bool, receipt: 
     if effect.is_undo and not happened:
         # It stays as it is: whoever takes the run back must not try again and again.
         (of,) = parts.journal.effects(Query(ids=(effect.undoes,)))
-        if of.state is State.DONE and not of.kept:
-            parts.journal.append(None, [Draft(Kind.KEEP, of.run, of.id, {"why": ACCEPTED})])
+        if of.state is State.DONE and not of.accepted:
+            parts.journal.append(None, [Draft(Kind.ACCEPT, of.run, of.id, {"why": ACCEPTED})])

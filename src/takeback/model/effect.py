@@ -49,10 +49,11 @@ TRANSITIONS: dict[tuple[State | None, str], State] = {
     (State.INTENDED, Kind.STICK): State.STUCK,
     (State.STUCK, Kind.DONE): State.DONE,
     (State.STUCK, Kind.ABORT): State.ABORTED,
-    (State.DONE, Kind.KEEP): State.DONE,
-    (State.UNDONE, Kind.KEEP): State.UNDONE,
-    (State.DONE, Kind.FORGET): State.DONE,
-    (State.UNDONE, Kind.FORGET): State.UNDONE,
+    **{
+        (state, kind): state
+        for state in (State.DONE, State.UNDONE)
+        for kind in (Kind.ACCEPT, Kind.KEEP, Kind.PIN, Kind.UNPIN, Kind.FORGET)
+    },
     (State.DONE, TAKEN_BACK): State.UNDONE,
     (State.UNDONE, BROUGHT_BACK): State.DONE,
 }
@@ -72,7 +73,8 @@ class Effect(NamedTuple):
     reason: str = ""  # why this strategy, in one sentence
     remedy: Remedy | None = None
     receipt: dict[str, Any] = {}
-    kept_by: str = ""  # "" not kept · "run" its run ended well · "person" said so
+    accepted_by: str = ""  # "" not accepted · "run" its run ended well · "person" said so
+    pinned: bool = False  # its way back is never forgotten
     forgotten: bool = False
     note: str = ""  # why it was aborted or is stuck
     at: int = 0
@@ -86,8 +88,8 @@ class Effect(NamedTuple):
     of: "Effect | None" = None  # for an undo, the effect it takes back; not stored, looked up
 
     @property
-    def kept(self) -> bool:
-        return bool(self.kept_by)
+    def accepted(self) -> bool:
+        return bool(self.accepted_by)
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -100,7 +102,7 @@ class Effect(NamedTuple):
 
     @property
     def waits_for(self) -> str:
-        """While proposed: `PERSON` to keep or drop it, `COMMAND` to end; "" for one that is being made right now."""
+        """While proposed: `PERSON` to apply or discard it, `COMMAND` to end; "" for one that is being made."""
         return waits(self.change.args) if self.state is State.PROPOSED else ""
 
     @property

@@ -38,7 +38,7 @@ def way_out(holder: Holder) -> str:
     name = short(holder.effect)
     if holder.lasting:
         return (
-            f"`takeback keep {name}` commits it, `takeback undo {name}` drops it, once the run that made it is over; "
-            "until then that run decides. Then try again."
+            f"`takeback apply {name}` commits it, `takeback discard {name}` drops it, once its run has ended; until "
+            "then that run decides. Then try again."
         )
-    return "It waits in the session that made it, which keeps or drops it; else it is dropped when its time is over."
+    return "Its session applies or discards it; else it is dropped when its time is over."

@@ -15,7 +15,8 @@ Find = Callable[[str], "Life | None"]
 
 BIRTHS = (Kind.PROPOSE, Kind.INTENT)
 OUTCOMES = (Kind.DONE, Kind.ABORT, Kind.STICK)
-OF_EFFECTS = (*BIRTHS, *OUTCOMES, Kind.DECIDE, Kind.KEEP, Kind.FORGET)
+ACCEPTS = (Kind.ACCEPT, Kind.KEEP)
+OF_EFFECTS = (*BIRTHS, *OUTCOMES, Kind.DECIDE, Kind.ACCEPT, Kind.KEEP, Kind.PIN, Kind.UNPIN, Kind.FORGET)
 
 
 class Life(NamedTuple):
@@ -30,8 +31,9 @@ class Life(NamedTuple):
     undoes: str = ""
     partial: bool = False  # an undo that left some targets out: what it undoes stays done
     undone_by: str = ""
-    kept_by: str = ""
+    accepted_by: str = ""
     forgotten: bool = False
+    pinned: bool = False
 
 
 def consequences(record: Record, find: Find) -> tuple[Life, ...]:
@@ -45,8 +47,10 @@ def consequences(record: Record, find: Find) -> tuple[Life, ...]:
     life = life._replace(state=moved(life.state, record.kind, where))
     if record.kind in OUTCOMES:
         life = life._replace(ended=record.seq)
-    if record.kind is Kind.KEEP:
-        life = life._replace(kept_by="person")
+    if record.kind in ACCEPTS:
+        life = life._replace(accepted_by="person")
+    if record.kind in (Kind.PIN, Kind.UNPIN):
+        life = life._replace(pinned=record.kind is Kind.PIN)
     if record.kind is Kind.FORGET:
         life = life._replace(forgotten=True)
     if record.kind is Kind.DONE and life.undoes and not life.partial:
@@ -128,8 +132,9 @@ def told(life: Life, intent: Record, outcome: Record | None, agent: str) -> Effe
         seq=life.seq,
         told=life.told,
         undone_by=life.undone_by,
-        kept_by=life.kept_by,
+        accepted_by=life.accepted_by,
         forgotten=life.forgotten,
+        pinned=life.pinned,
         receipt=body.get("receipt", {}),
         note=body.get("why", ""),
         begun=body.get("begun", False),

@@ -33,7 +33,10 @@ class Kind(StrEnum):
     DONE = "done"
     ABORT = "abort"
     STICK = "stick"
-    KEEP = "keep"
+    ACCEPT = "accept"
+    KEEP = "keep"  # the same, in a store of format 1; never written any more
+    PIN = "pin"
+    UNPIN = "unpin"
     CHECKPOINT = "checkpoint"
     REMEMBER = "remember"
     SIGNAL = "signal"  # someone tells a run something; it may be waiting for that

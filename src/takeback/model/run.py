@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from takeback.errors import RecordInvalid, Refused
+from takeback.model.format_1 import word
 from takeback.model.ids import short
 from takeback.model.record import Kind, Record
 
@@ -17,7 +18,7 @@ Unread = Callable[[str, int], bool]  # was a signal of this name recorded for th
 class RunState(StrEnum):
     OPEN = "open"
     SUSPENDED = "suspended"  # stopped at a checkpoint, or it waits; can be resumed
-    KEPT = "kept"  # ended well
+    ACCEPTED = "accepted"  # ended well
     UNDONE = "undone"  # taken back
     PARTLY = "partly undone"  # taken back but for what someone changed since
 
@@ -28,8 +29,8 @@ UNFINISHED = (RunState.OPEN, RunState.SUSPENDED)
 class OnDeath(StrEnum):
     """What recovery does with the run of a dead process, after its open effects are settled."""
 
-    UNDO = "undo"  # take back everything not kept
-    KEEP = "keep"  # what it did stays; only the run is ended
+    UNDO = "undo"  # take back everything not accepted
+    ACCEPT = "accept"  # what it did stays; only the run is ended
     LEAVE = "leave"  # leave it open for the next command that joins it
     FINISH = "finish"  # it was an undo of several effects: carry out the rest
     RESUME = "resume"  # a durable workflow: the next worker goes on with it
@@ -59,7 +60,7 @@ def run_after(info: RunInfo | None, record: Record, unread: Unread) -> RunInfo:
         return _signalled(info, record)
     state = run_state_after(info.state if info else None, record.kind, body.get("outcome", ""), where)
     if info is None:
-        name, agent, on_death = body["name"], body["agent"], OnDeath(body["on_death"])
+        name, agent, on_death = body["name"], body["agent"], OnDeath(word(body["on_death"]))
         first = RunInfo(record.run, name, agent, state, on_death, record.at)
         return first._replace(
             key=body.get("key", ""), workflow=body.get("workflow", ""), project=body.get("project", "")
@@ -92,7 +93,7 @@ def run_state_after(state: RunState | None, kind: Kind, outcome: str, where: str
     if kind is Kind.OPEN and state in (None, *UNFINISHED):
         return RunState.OPEN
     if kind is Kind.CLOSE and state in UNFINISHED:
-        return RunState(outcome)
+        return RunState(word(outcome))
     raise RecordInvalid(f"{where}: {kind.value!r} cannot follow run state {state!r}.")
 
 

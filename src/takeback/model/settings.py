@@ -9,8 +9,13 @@ DAY = 24 * HOUR
 MB = 1024 * 1024
 
 
+_RENAMED = {"kept_seconds": "accepted_seconds"}
+
+
 class Settings(NamedTuple):
-    kept_seconds: int = HOUR  # a kept effect can be undone at least this long, then it may be forgotten
+    accepted_seconds: int = (
+        HOUR  # an accepted effect can be undone at least this long, then it may be forgotten
+    )
     audit_days: int = 7  # records are shown at least this long; 183 for six months
     versions_per_file: int = 50
     store_bytes: int = 500 * MB
@@ -30,9 +35,11 @@ class Settings(NamedTuple):
 def settings_from(data: Any, where: str) -> Settings:
     """Strict: an unknown name or a wrong value is a mistake worth hearing of."""
     if not isinstance(data, dict):
-        raise Misuse(f"{where} is not a JSON object.", hint='Write for example {"kept_seconds": 86400}.')
+        raise Misuse(f"{where} is not a JSON object.", hint='Write for example {"accepted_seconds": 86400}.')
     given: dict[str, Any] = {str(name): value for name, value in data.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     unknown = given.keys() - set(Settings._fields)
+    for old in sorted(unknown & _RENAMED.keys()):
+        raise Misuse(f"{where} sets {old!r}, which was renamed.", hint=f"It is called {_RENAMED[old]!r} now.")
     if unknown:
         raise Misuse(
             f"{where} sets {sorted(unknown)[0]!r}, which does not exist.",

@@ -11,6 +11,7 @@ from takeback.errors import Refused, Unavailable
 from takeback.model.database import is_of_database
 from takeback.model.effect import COMMAND, PERSON, Effect, State
 from takeback.model.ids import LENGTH, short
+from takeback.model.life import ACCEPTS
 from takeback.model.record import Draft, Kind
 from takeback.model.settings import Settings
 from takeback.retention.leaning import barred_without, spare
@@ -20,7 +21,7 @@ from takeback.storage.protocols import Query
 BATCH = 500
 
 _WAITING = {
-    PERSON: "`takeback undo {}` drops what is held.",
+    PERSON: "`takeback discard {}` drops what is held.",
     COMMAND: "Its command has not ended, or what it changed is not recorded yet: `takeback recover` tells which.",
 }
 
@@ -31,7 +32,7 @@ def by_policy(parts: Parts, settings: Settings, now: int) -> tuple[Decision, ...
 
 
 def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Decision, ...]:
-    """Someone asks for these, kept or not."""
+    """Someone asks for these, accepted or not."""
     for effect in effects:
         if effect.forgotten:
             raise Refused(
@@ -105,13 +106,13 @@ def _debt(held: str, effect: Effect) -> str:
 
 def weighed(parts: Parts, effects: Iterable[Effect]) -> tuple[Weighed, ...]:
     ended = {info.id: info.closed_at for info in parts.journal.runs()}
-    kept_at = {record.effect: record.at for record in parts.journal.records(kinds=(Kind.KEEP,))}
+    accepted_at = {record.effect: record.at for record in parts.journal.records(kinds=ACCEPTS)}
     listed = list(effects)
     forgotten = _forgotten_undos(parts, listed)
     return tuple(
         Weighed(
             effect,
-            kept_at.get(effect.id, ended.get(effect.run, 0)) or effect.at,
+            accepted_at.get(effect.id, ended.get(effect.run, 0)) or effect.at,
             effect.state is State.UNDONE and effect.undone_by in forgotten,
         )
         for effect in listed

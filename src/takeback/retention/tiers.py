@@ -19,12 +19,12 @@ class Weighed(NamedTuple):
     """An effect with what the decision depends on."""
 
     effect: Effect
-    ended_at: int  # when its run ended or it was kept; 0 while neither
+    ended_at: int  # when its run ended or it was accepted; 0 while neither
     redo_gone: bool  # it is undone, and the undo was forgotten
 
 
 def decide(weighed: Sequence[Weighed], settings: Settings, now: int) -> tuple[Decision, ...]:
-    """By tier: what nobody kept stays for ever; what was kept may go when its time is over."""
+    """By tier: what nobody accepted stays for ever; what was accepted may go when its time is over."""
     return tuple(_tier(one, settings, now) for one in weighed)
 
 
@@ -38,14 +38,16 @@ def _tier(one: Weighed, settings: Settings, now: int) -> Decision:
         return Decision(effect, False, f"stays: it is {effect.state.value}")
     if one.redo_gone:
         return Decision(effect, True, "goes: it is undone and can no longer be brought back")
-    if not effect.kept:
-        return Decision(effect, False, "stays: nobody has kept it, so it can be undone for ever")
+    if not effect.accepted:
+        return Decision(effect, False, "stays: nobody has accepted it, so it can be undone for ever")
     age = (now - one.ended_at) // SECOND
-    if age < settings.kept_seconds:
-        left = settings.kept_seconds - age
+    if age < settings.accepted_seconds:
+        left = settings.accepted_seconds - age
         return Decision(
-            effect, False, f"stays: kept {age} s ago, can be undone for another {left} s at least"
+            effect, False, f"stays: accepted {age} s ago, can be undone for another {left} s at least"
         )
     return Decision(
-        effect, True, f"goes: kept {age} s ago, longer than the {settings.kept_seconds} s it had to stay"
+        effect,
+        True,
+        f"goes: accepted {age} s ago, longer than the {settings.accepted_seconds} s it had to stay",
     )

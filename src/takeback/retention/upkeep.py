@@ -1,4 +1,4 @@
-"""Old effects go away by themselves: when a run ends, the store is brought under its caps, oldest kept first."""
+"""Old effects go away by themselves: when a run ends, the store is brought under its caps, oldest accepted first."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ _FEW = 64
 
 
 def crowding(parts: Parts, settings: Settings, now: int, ended: Sequence[Effect]) -> list[Decision]:
-    """For the files this run touched: kept versions beyond the cap, oldest first."""
+    """For the files this run touched: accepted versions beyond the cap, oldest first."""
     decisions: list[Decision] = []
     # What changed a whole tree is no version of a file, and looking at each of its paths would take minutes.
     # A call is the only one of its resource.
@@ -30,19 +30,19 @@ def crowding(parts: Parts, settings: Settings, now: int, ended: Sequence[Effect]
         kept = list(parts.journal.effects(these))
         exactly = [one for one in kept if any(target.resource == resource for target in one.targets)]
         surplus = exactly[: max(0, len(exactly) - settings.versions_per_file)]
-        why = f"goes: there are more than {settings.versions_per_file} kept versions of this file"
+        why = f"goes: there are more than {settings.versions_per_file} accepted versions of this file"
         decisions += [one._replace(why=why) for one in _allowed(parts, settings, now, surplus)]
     return decisions
 
 
 def overflow(parts: Parts, settings: Settings, now: int, total: int) -> list[Decision]:
-    """The oldest kept ones, as many as it takes to come under the store's cap."""
+    """The oldest accepted ones, as many as it takes to come under the store's cap."""
     decisions: list[Decision] = []
     for decision in _oldest_allowed(parts, settings, now):
         if total <= settings.store_bytes:
             break
         total -= _stored(parts, decision.effect)
-        why = f"goes: the store is over its {settings.store_bytes:,} bytes, and this is the oldest that was kept"
+        why = f"goes: the store is over its {settings.store_bytes:,} bytes, and this is the oldest that was accepted"
         decisions.append(decision._replace(why=why))
     return decisions
 
@@ -61,7 +61,7 @@ def keep_up(
 
 
 def _oldest_allowed(parts: Parts, settings: Settings, now: int) -> list[Decision]:
-    """The first page that has any: the oldest may all have to stay for the sake of one that nobody kept."""
+    """The first page that has any: the oldest may all have to stay for the sake of one that nobody accepted."""
     after = 0
     for _ in range(_PAGES):
         page = list(parts.journal.effects(Query(forgettable=True, after=after, limit=_AT_ONCE)))

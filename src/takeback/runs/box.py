@@ -119,7 +119,7 @@ class Box:
         key: str = "",
     ) -> BoxOutcome:
         """Run a command; a text is run by `/bin/sh -c`. If it ends with 0, what it changed is the next step of the box;
-        if not, it is dropped, unless `on_failure` says "keep". `env` is for this command only."""
+        if not, it is dropped, unless `on_failure` says "leave". `env` is for this command only."""
         refuse_odd(timeout=timeout, memory=memory, processes=processes, env=env, stdin=stdin, key=key)
         limits = _limits(self._limits, network, timeout, memory, processes)
         with self._lock:
@@ -398,4 +398,4 @@ def _limits(
 def _refuse_unfit(request: Request) -> None:
     refuse_unfit(request)
     if request.on_failure == "hold":
-        raise Misuse("In a box nothing is held.", hint='Say on_failure="keep" or "undo".')
+        raise Misuse("In a box nothing is held.", hint='Say on_failure="leave" or "undo".')

@@ -85,7 +85,7 @@ def _is_known(hand: Hand, merged: Effect) -> bool:
 def _keep(hand: Hand, told: Effect | None) -> None:
     """It only says what an earlier run has done: it stays if this one fails."""
     if told:
-        hand.parts.journal.append(None, [Draft(Kind.KEEP, told.run, told.id)])
+        hand.parts.journal.append(None, [Draft(Kind.ACCEPT, told.run, told.id)])
 
 
 def _base(setting: Setting) -> str:

@@ -27,13 +27,13 @@ def effects_of(
     journal: Journal, what: "Effect | RunInfo | str | Sequence[Effect | str]", scope: Scope | None = None
 ) -> tuple[Effect, ...]:
     if isinstance(what, Effect):
-        return (effect_named(journal, what.id),)
+        return (_made(effect_named(journal, what.id)),)
     if isinstance(what, RunInfo):
         return _effects_of_run(journal, what)
     if isinstance(what, str):
         id = id_of(journal, what, scope=scope)
         infos = tuple(journal.runs((id,)))
-        return _effects_of_run(journal, infos[0]) if infos else (effect_named(journal, id),)
+        return _effects_of_run(journal, infos[0]) if infos else (_made(effect_named(journal, id)),)
     run = getattr(what, "id", None)
     if isinstance(run, str):  # a Run object
         return effects_of(journal, run)
@@ -45,6 +45,15 @@ def effects_of(
     return found
 
 
+def _made(effect: Effect) -> Effect:
+    """What is held goes with its run, and is dropped by another word when it is named alone."""
+    if effect.waits_for == PERSON:
+        from takeback.runs.held import held_error
+
+        raise held_error(effect, "undone")
+    return effect
+
+
 def _effects_of_run(journal: Journal, info: RunInfo) -> tuple[Effect, ...]:
     found = journal.effects(Query(run=info.id, states=(State.DONE, State.PROPOSED)))
     wanted = tuple(
@@ -52,7 +61,7 @@ def _effects_of_run(journal: Journal, info: RunInfo) -> tuple[Effect, ...]:
         for one in found
         if not one.is_undo
         and not one.change.args.get("others")  # what others did beside it goes by its own name only
-        and (one.kept_by != "person" if one.state is State.DONE else one.waits_for == PERSON)
+        and (one.accepted_by != "person" if one.state is State.DONE else one.waits_for == PERSON)
     )
     if not wanted:
         raise Refused(

@@ -161,8 +161,8 @@ class Commands(ABC):
         if effect:
             trouble.effect = effect.id
             trouble.hint = (
-                f"Nothing was changed; what the command did is held. Put that right, then `takeback keep "
-                f"{short(effect.id)}` makes it, `takeback undo {short(effect.id)}` drops it."
+                f"Nothing was changed; what the command did is held. Put that right, then `takeback apply "
+                f"{short(effect.id)}` makes it, `takeback discard {short(effect.id)}` drops it."
             )
         return trouble
 

@@ -3,7 +3,7 @@
 from takeback.engine.parts import Parts
 from takeback.engine.plan import Wishes, plan_undo
 from takeback.engine.stuck import Taker, carry_out
-from takeback.engine.undo import not_kept, refuse_blocked, refuse_conflicts, refuse_untouched
+from takeback.engine.undo import not_accepted, refuse_blocked, refuse_conflicts, refuse_untouched
 from takeback.errors import Misuse
 from takeback.model.effect import Effect
 from takeback.model.ids import short
@@ -28,7 +28,7 @@ def point_of(parts: Parts, run: str, checkpoint: "Checkpoint | str") -> Checkpoi
 def plan_back(parts: Parts, point: Checkpoint) -> Plan | None:
     """What is to be taken back; raises when something stands in the way. What only a person could take back stays, and
     answers for itself when it is asked for again."""
-    after = [one for one in not_kept(parts, point.run) if one.order > point.seq and _can_be(one)]
+    after = [one for one in not_accepted(parts, point.run) if one.order > point.seq and _can_be(one)]
     if not after:
         return None
     plan = plan_undo(parts, after, _WISHES)

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from takeback.engine.do import Terms
-from takeback.engine.held import drop_held, keep_held
+from takeback.engine.held import apply_held, discard_held
 from takeback.engine.parts import Parts
 from takeback.errors import Drifted, Refused
 from takeback.model.change import Change
-from takeback.model.effect import REVIEWED, Effect, State
+from takeback.model.effect import PERSON, REVIEWED, Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.run import Lease
@@ -35,51 +35,90 @@ def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased) -> None
             change = (
                 renewed(parts, fresh.change) if force and REVIEWED not in fresh.change.args else fresh.change
             )
-            keep_held(parts, lease, fresh, change, Terms(fresh.key))
+            apply_held(parts, lease, fresh, change, Terms(fresh.key))
     except Drifted as error:
         if error.effect not in (None, effect.id):  # it got further, and is held again
             again = short(error.effect or "")
             if force:
                 error.hint = (
                     f"Nothing was changed, and it is held again. Force does not help here: move away what is in "
-                    f"the way, then `takeback keep {again}`; `takeback undo {again}` drops what is held."
+                    f"the way, then `takeback apply {again}`; `takeback discard {again}` drops what is held."
                 )
             raise
         name = short(effect.id)
-        way_on = f"`takeback keep --force {name}` captures what is there now and overwrites it"
+        way_on = f"`takeback apply --force {name}` captures what is there now and overwrites it"
         if force or isinstance(error.__cause__, OSError):  # force changes nothing about the way to it
             way_on = error.hint.removeprefix("Nothing was changed. ").rstrip(".")
-        error.hint = f"Nothing was changed. {way_on}; `takeback undo {name}` drops what is held."
+        error.hint = f"Nothing was changed. {way_on}; `takeback discard {name}` drops what is held."
         raise
 
 
-def refuse_unkept(effect: Effect) -> None:
-    """Only what happened can stay."""
+def refuse_unmade(effect: Effect, verb: str) -> None:
+    """Only what happened can be accepted or pinned."""
     if effect.state in (State.DONE, State.UNDONE):
         return
     name = short(effect.id)
     hint = "Run `takeback recover` first."
+    if effect.waits_for == PERSON:
+        raise held_error(effect, verb)
     if effect.state is State.ABORTED:
         hint = f"It never happened: {effect.note or 'it was not completed.'}"
     elif effect.state is State.STUCK:
         hint = f"`takeback show {name}` tells what is known; `takeback undo {name}` takes it back."
     raise Refused(
-        f"Effect {name} is {effect.state.value}; only what is done can be kept.", hint=hint, effect=effect.id
+        f"Effect {name} is {effect.state.value}; only a change that was made can be {verb}.",
+        hint=hint,
+        effect=effect.id,
     )
 
 
-def drop_all(parts: Parts, effects: Sequence[Effect], dry_run: bool, leased: Leased) -> UndoResult:
+def held_error(effect: Effect, verb: str) -> Refused:
+    """For a word that means a change that was made, said of one that is held."""
+    name = short(effect.id)
+    ways = f"`takeback apply {name}` makes it, `takeback discard {name}` drops it."
+    if waits_for_approval(effect):
+        ways = f"It waits for an approval: `takeback approve {name}` or `takeback deny {name}`."
+    return Refused(
+        f"Effect {name} is held and was not made, so it cannot be {verb}.",
+        hint=ways,
+        effect=effect.id,
+    )
+
+
+def refuse_unheld(effect: Effect) -> None:
+    """Only what is held can be applied or discarded."""
+    if effect.waits_for == PERSON:
+        return
+    name = short(effect.id)
+    ways = f"`takeback show {name}` tells how it stands."
+    if effect.state is State.DONE:
+        ways = (
+            f"It was made: `takeback accept {name}` says that it stays, `takeback undo {name}` takes it back."
+        )
+    raise Refused(f"Effect {name} is {effect.state.value}, not held.", hint=ways, effect=effect.id)
+
+
+def refuse_forgotten(effect: Effect) -> None:
+    if effect.forgotten:
+        raise Refused(
+            f"The way back of effect {short(effect.id)} was forgotten.",
+            hint="It cannot be had back, so there is nothing to pin.",
+            effect=effect.id,
+        )
+
+
+def discard_all(parts: Parts, effects: Sequence[Effect], dry_run: bool, leased: Leased) -> UndoResult:
     gone = list(effects)
     for place, effect in enumerate(() if dry_run else effects):
         with leased(effect.run) as lease:
             (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
-            gone[place] = drop_held(parts, lease, fresh)
+            gone[place] = discard_held(parts, lease, fresh)
     return _as_undo(gone)
 
 
-def dropped(parts: Parts, lease: Lease, effects: Sequence[Effect], dry_run: bool) -> UndoResult:
+def discarded(parts: Parts, lease: Lease, effects: Sequence[Effect], dry_run: bool) -> UndoResult:
     """By the run itself, which holds the lease."""
-    return _as_undo(effects if dry_run else [drop_held(parts, lease, effect) for effect in effects])
+    return _as_undo(effects if dry_run else [discard_held(parts, lease, effect) for effect in effects])
 
 
 def _as_undo(effects: Sequence[Effect]) -> UndoResult:

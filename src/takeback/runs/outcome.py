@@ -90,14 +90,14 @@ def _in_words(outcome: CommandOutcome) -> str:
         ended = "The command needed more memory than it was given and was ended."
     if outcome.held and outcome.effect:
         name = short(outcome.effect.id)
-        why, keep = "", f"keep {name}"
+        why, apply = "", f"apply {name}"
         if outcome.conflicts:
-            keep = f"keep --force {name}"
+            apply = f"apply --force {name}"
             paths = ", ".join(display(one.resource) for one in outcome.conflicts[:_LISTED])
             why = f" because others changed the same while it ran ({paths})"
         return (
             f"{ended} What it changed ({in_numbers(outcome.changes)}) is held{why}, and nobody sees it yet: "
-            f"`takeback {keep}` makes it, `takeback undo {name}` drops it."
+            f"`takeback {apply}` makes it, `takeback discard {name}` drops it."
         )
     if outcome.effect:
         way_back = f"`takeback undo {short(outcome.effect.id)}` takes it back."

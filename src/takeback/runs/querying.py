@@ -34,8 +34,8 @@ class Querying(ABC):
     ) -> "Sql":
         """A database: `postgresql://…`, `sqlite:///file.db`, `mariadb://…`, `redis://…`, or `env:NAME` for an address
         that is in an environment variable. Each statement that changes something is an effect. `most` is how
-        many rows one may change (0: any number; else the setting max_rows holds). With `review` it is held until `keep`
-        or `undo`; where only an open session can hold it, for `limit` seconds at most."""
+        many rows one may change (0: any number; else the setting max_rows holds). With `review` it is held until
+        `apply` or `discard`; where only an open session can hold it, for `limit` seconds at most."""
         from takeback.runs.sql import Sql, connected
 
         if review:

@@ -9,7 +9,7 @@ from takeback.errors import Misuse
 from takeback.model.record import canonical
 
 _MOST = 1 << 63
-ON_FAILURE = ("undo", "keep", "hold")
+ON_FAILURE = ("undo", "leave", "hold")
 
 
 class Request(NamedTuple):
@@ -112,6 +112,7 @@ def refuse_unfit(request: Request) -> Request:
                 f"A limit of {value} for {name} makes no sense.",
                 hint="Give a number that a machine could have, or none.",
             )
+    refuse_keep(request.on_failure)
     if request.on_failure not in ON_FAILURE:
         raise Misuse(
             f"After a failure one can do one of {', '.join(ON_FAILURE)}, not {request.on_failure!r}.",
@@ -122,3 +123,8 @@ def refuse_unfit(request: Request) -> Request:
             "The environment holds a name or value that no process can have.", hint="Look for zero bytes."
         )
     return request
+
+
+def refuse_keep(on_failure: str) -> None:
+    if on_failure == "keep":
+        raise Misuse("After a failure `keep` was renamed.", hint="`leave` leaves what the command changed.")

@@ -1,4 +1,4 @@
-"""A database whose changes wait for a person: made in a transaction, shown, and then kept or dropped."""
+"""A database whose changes wait for a person: made in a transaction, shown, and then applied or discarded."""
 
 import time
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from takeback.adapters.database.protocol import OPEN, Reviewing, Session
 from takeback.engine import review, stretch
 from takeback.engine.do import Terms
-from takeback.engine.held import drop_held
+from takeback.engine.held import discard_held
 from takeback.engine.holding import named
 from takeback.errors import Misuse, RowsHeld, TakebackError
 from takeback.model.change import Change
@@ -20,8 +20,8 @@ LIMIT = 300.0  # seconds
 
 
 class ReviewedSql(Sql):
-    """Each statement that changes something, or each `transaction()`, is an effect that is held: `run.keep` commits
-    it, `run.undo` drops it. It holds the locks of its rows until then."""
+    """Each statement that changes something, or each `transaction()`, is an effect that is held: `run.apply` commits
+    it, `run.discard` drops it. It holds the locks of its rows until then."""
 
     def __init__(self, hand: Hand, session: Session, limit: float) -> None:
         super().__init__(hand, session)
@@ -43,7 +43,7 @@ class ReviewedSql(Sql):
             name = short(self._open)
             raise Misuse(
                 f"Effect {name} is held in this session and waits for a decision.",
-                hint=f'run.keep("{name}") commits it, run.undo("{name}") drops it.',
+                hint=f'run.apply("{name}") commits it, run.discard("{name}") drops it.',
                 effect=self._open,
             )
         self._open = ""
@@ -86,7 +86,7 @@ class ReviewedSql(Sql):
             self._reviewing.hold(effect, self._limit)
         except BaseException:
             self._session.rollback()
-            drop_held(hand.parts, hand.lease, effect)
+            discard_held(hand.parts, hand.lease, effect)
             raise
         if shown.how == OPEN:
             self._open = effect.id
@@ -97,6 +97,6 @@ class ReviewedSql(Sql):
         with self._hand.lock:
             held = self._held(self._open) if self._open else None
             if held:
-                drop_held(self._hand.parts, self._hand.lease, held)
+                discard_held(self._hand.parts, self._hand.lease, held)
             self._open = ""
             super().close()

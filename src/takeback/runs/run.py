@@ -1,17 +1,17 @@
-"""A run: one agent's stretch of work, held under a lease; kept or taken back as a whole."""
+"""A run: one agent's stretch of work, held under a lease; accepted or taken back as a whole."""
 
 import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from takeback.engine.do import Terms
 from takeback.engine.parts import Parts
 from takeback.engine.plan import Wishes, plan_undo
 from takeback.engine.stuck import Taker, carry_out
 from takeback.engine.undo import (
-    not_kept,
+    not_accepted,
     refuse_blocked,
     refuse_conflicts,
     refuse_untouched,
@@ -26,7 +26,7 @@ from takeback.errors import (
     TakebackError,
     Unavailable,
 )
-from takeback.model.effect import Effect
+from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, on_conflict_named
 from takeback.model.record import Draft, Kind
@@ -37,7 +37,7 @@ from takeback.runs.boxing import Boxing
 from takeback.runs.calling import Calling, awaiting
 from takeback.runs.commands import Commands
 from takeback.runs.heartbeat import Heartbeat
-from takeback.runs.held import dropped, refuse_unkept
+from takeback.runs.held import discarded, held_error, refuse_unmade
 from takeback.runs.names import name_of
 from takeback.runs.own_lock import OwnLock
 from takeback.runs.querying import Querying
@@ -58,7 +58,7 @@ _RETURN = "Return a result, or raise what went wrong; run.undo() takes back."
 
 
 class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
-    """Use it as a context manager: an exception takes back everything not kept, a normal end keeps it."""
+    """Use it as a context manager: an exception takes back everything not accepted, a normal end accepts it."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         """The lease is held for that long from now, or `LeaseLost`."""
         self._heartbeat.outlast(seconds)
 
-    # Points, undo, keeping.
+    # Points, undo, accepting.
 
     def checkpoint(
         self,
@@ -154,7 +154,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         with_needs: bool = False,
         on_conflict: str = "refuse",
     ) -> UndoResult:
-        """Take back one effect of this run, everything after a checkpoint, or everything not kept."""
+        """Take back one effect of this run, everything after a checkpoint, or everything not accepted."""
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
         if dry_run or self._replay is None:
             return self._undo_now(effect, to, wishes, dry_run)
@@ -171,8 +171,8 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             point = checkpoints.find(self._parts.journal, to, self.id) if to is not None else None
             wanted = self._wanted(effect, point)
             self.refuse_in_transaction(one for one in wanted if not one.waits_for)
-            if wanted and all(one.waits_for for one in wanted):
-                return dropped(self._parts, self._lease, wanted, dry_run)
+            if wanted and wanted[0].waits_for == PERSON:
+                raise held_error(wanted[0], "undone")
             state = checkpoints.state_of(self._blobs, point)
             return self._undo_all(wanted, wishes, dry_run, point)._replace(state=state)
 
@@ -196,28 +196,50 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     def _wanted(self, effect: "Effect | str | None", point: Checkpoint | None) -> tuple[Effect, ...]:
         if effect is None:
             after = point.seq if point else 0
-            return tuple(one for one in not_kept(self._parts, self.id) if one.order > after)
+            return tuple(one for one in not_accepted(self._parts, self.id) if one.order > after)
         id = name_of(effect)
         found = tuple(self._parts.journal.effects(Query(ids=(id,))))
         if not found:
             raise Misuse(f"There is no effect {id!r}.", hint="`run.effects()` lists those of this run.")
         return found
 
-    def keep(self, effect: "Effect | str") -> None:
-        """This one stays even if the run fails later. If it is held, it is made."""
-        from takeback.engine.held import keep_held
+    def accept(self, effect: "Effect | str") -> None:
+        """This one stays even if the run fails later."""
+        with self._lock:
+            self._refuse_ended()
+            (found,) = self._wanted(effect, None)
+            refuse_unmade(found, "accepted")
+            if self._replay is not None and found.accepted_by == "person":
+                return  # when it was called before
+            self._append(Draft(Kind.ACCEPT, self.id, found.id))
+
+    def apply(self, effect: "Effect | str") -> None:
+        """Make a change that is held. It stays even if the run fails later."""
+        from takeback.engine.held import apply_held
 
         with self._lock:
             self._refuse_ended()
             (found,) = self._wanted(effect, None)
-            if found.waits_for:
-                terms = Terms(found.key, agent=self.agent, held_back=self.uninterrupted)
-                keep_held(self._parts, self._lease, found, found.change, terms)
-            else:
-                refuse_unkept(found)
-            if self._replay is not None and found.kept_by == "person":
+            if self._replay is not None and found.accepted_by == "person":
                 return  # when it was called before
-            self._append(Draft(Kind.KEEP, self.id, found.id))
+            terms = Terms(found.key, agent=self.agent, held_back=self.uninterrupted)
+            apply_held(self._parts, self._lease, found, found.change, terms)
+            self._append(Draft(Kind.ACCEPT, self.id, found.id))
+
+    def discard(self, effect: "Effect | str") -> UndoResult:
+        """Drop a change that is held."""
+        with self._lock:
+            self._refuse_ended()
+            (found,) = self._wanted(effect, None)
+            if self._replay is not None and found.state is State.ABORTED:
+                return UndoResult("done", (found,), ())  # when it was called before
+            return discarded(self._parts, self._lease, (found,), dry_run=False)
+
+    def keep(self, *what: object) -> NoReturn:
+        """Renamed: says which word is meant, and does nothing."""
+        raise Misuse(
+            "run.keep was renamed.", hint="run.accept accepts what was made, run.apply makes what is held."
+        )
 
     @contextmanager
     def lent(self) -> Generator[Lease | None, None, None]:
@@ -262,7 +284,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
                     self.close()
             elif isinstance(error, AwaitingApproval) and self._info.on_death is not OnDeath.FINISH:
                 self.suspend(str(error))
-            elif self._info.on_death is OnDeath.KEEP:
+            elif self._info.on_death is OnDeath.ACCEPT:
                 # That something of it is in doubt keeps it from ending, and the error tells more.
                 with self.uninterrupted(), suppress(InDoubt):
                     self.close()
@@ -279,13 +301,13 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     def close(self) -> None:
         """A normal end: what was done stays, and can still be undone on purpose until it is forgotten."""
         self._refuse_in_workflow("Ending the run", _RETURN)
-        self._end(RunState.KEPT)
+        self._end(RunState.ACCEPTED)
         self._keep_up(self.id)
 
     def end_workflow(self, told: dict[str, str]) -> None:
         """By its worker: what was done stays; `told` is the result, or the error."""
         with self._lock:
-            self._end(RunState.KEPT, told)
+            self._end(RunState.ACCEPTED, told)
         with suppress(TakebackError):  # the next run that ends tries again to bring the store under its caps
             self._keep_up(self.id)
 
@@ -342,7 +364,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             self._let_go = True
 
     def take_back(self) -> UndoResult:
-        """End the run by taking back everything that is not kept."""
+        """End the run by taking back everything that is not accepted."""
         self._refuse_in_workflow("Ending the run", _RETURN)
         return self._taken_back()[0]
 
@@ -356,7 +378,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             settle_open(self._parts, self._lease)
             dropped = self._drop_reviewed()
             self._close_databases()  # a file that goes back must not be open in a session of ours
-            result = roll_back(self._parts, self._lease, not_kept(self._parts, self.id), self.agent)
+            result = roll_back(self._parts, self._lease, not_accepted(self._parts, self.id), self.agent)
             close_rolled_back(self._parts, self._lease, result, RunState.UNDONE.value)
             self.let_go()
             return result, dropped
@@ -387,7 +409,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
                 not_settled = open_in(self._parts, self.id)
                 found = settle_all(self._parts, self._lease, not_settled)
                 left = [one for one in found if one.cause is Cause.IN_DOUBT]
-                if left and state is RunState.KEPT:
+                if left and state is RunState.ACCEPTED:
                     raise InDoubt(
                         f"Run {short(self.id)} cannot end: {left[0].summary} is in doubt: {left[0].detail}",
                         hint="It stays open. `takeback recover` asks again, and then ends it as if it had been killed: "

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from takeback.errors import Misuse
 from takeback.model.plain import as_json
 from takeback.model.registered import refuse_nameless, refuse_odd_name
+from takeback.runs.request import refuse_keep
 
 if TYPE_CHECKING:
     import inspect
 
-ON_FAILURE = ("undo", "keep")
+ON_FAILURE = ("undo", "leave")
 STEP_SECONDS = 3600
 _ASKED = json.JSONEncoder(sort_keys=True, allow_nan=False)
 
@@ -44,10 +45,11 @@ def workflow(
     step_timeout: float = STEP_SECONDS,
 ) -> "Workflow | Callable[[Callable[..., Any]], Workflow]":
     """Make `def fn(run, …)` a durable workflow. It is known by `module:function`, or by `name`; a run of it that fails
-    is taken back, unless `on_failure` says "keep". After `step_timeout` seconds without a step its worker counts as
+    is taken back, unless `on_failure` says "leave". After `step_timeout` seconds without a step its worker counts as
     stuck, and another one goes on."""
+    refuse_keep(on_failure)
     if on_failure not in ON_FAILURE:
-        raise Misuse(f"A workflow cannot end with {on_failure!r}.", hint='Say on_failure="undo" or "keep".')
+        raise Misuse(f"A workflow cannot end with {on_failure!r}.", hint='Say on_failure="undo" or "leave".')
     if not isinstance(step_timeout, (int, float)) or not step_timeout > 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Misuse(f"A step cannot take {step_timeout!r} seconds.", hint="For example step_timeout=600.")
 

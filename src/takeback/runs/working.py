@@ -8,7 +8,7 @@ from takeback.engine.ending import close_rolled_back
 from takeback.engine.parts import Parts
 from takeback.engine.recover import settle_open
 from takeback.engine.stuck import Taker
-from takeback.engine.undo import not_kept, roll_back
+from takeback.engine.undo import not_accepted, roll_back
 from takeback.errors import (
     AwaitingApproval,
     LeaseLost,
@@ -187,11 +187,11 @@ def _fail(shift: Shift, run: Run, workflow: Workflow, failing: dict[str, Any]) -
         "hint": failing.get("hint", ""),
     }
     shift.tell(f"Run {short(run.id)} ({run.name}) failed: {told['error']}")
-    if workflow.on_failure == "keep":
+    if workflow.on_failure == "leave":
         run.end_workflow(told)
         return
     run.close_databases()
-    result = roll_back(shift.parts, run.lease, not_kept(shift.parts, run.id), run.agent)
+    result = roll_back(shift.parts, run.lease, not_accepted(shift.parts, run.id), run.agent)
     if close_rolled_back(shift.parts, run.lease, result, RunState.UNDONE.value, told):
         return
     _refuse_stuck(shift, run)

@@ -28,7 +28,10 @@ from takeback.storage.database import Row
 from takeback.storage.leases import refuse_unheld_opening
 from takeback.storage.scopes import belong
 
-_LIFE = "own.state, own.seq, own.told, own.ended, own.undoes, own.partial, own.undone_by, own.kept_by, own.forgotten"
+_LIFE = (
+    "own.state, own.seq, own.told, own.ended, own.undoes, own.partial, own.undone_by, own.accepted_by,"
+    " own.forgotten, own.pinned"
+)
 FIND_LIFE = (
     f"SELECT own.id, runs.id, {_LIFE} FROM effects AS own"
     " LEFT JOIN runs ON runs.number = own.run WHERE own.id = ?"
@@ -104,11 +107,11 @@ def stand_of(connection: sqlite3.Connection, kind: Kind, run: str, effect: str) 
     born = kind in BIRTHS
     row = connection.execute(_STAND_AT_BIRTH if born else _STAND, (run, effect)).fetchone()
     seq, hash, generation = row[:3]
-    life = to_life((effect, run, *row[3:12])) if row[3] is not None else None
+    life = to_life((effect, run, *row[3:13])) if row[3] is not None else None
     stand = Stand(seq or 0, hash or GENESIS, generation, life)
     if not born:
         return stand
-    state, number, effects, others = row[12:]
+    state, number, effects, others = row[13:]
     return stand._replace(
         run=RunState(state) if state else None,
         run_number=number,
@@ -165,9 +168,9 @@ def _insert(connection: sqlite3.Connection, record: Record, life: Life, stand: S
     key: str = record.body["key"]
     try:
         connection.execute(
-            "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, kept_by, forgotten,"
+            "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, accepted_by, forgotten, pinned,"
             " seq, id, key, run, nth)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (*changing(life), life.seq, life.id, key, stand.run_number, stand.effects_of_run + 1),
         )
     except sqlite3.IntegrityError as error:
@@ -179,8 +182,8 @@ def _insert(connection: sqlite3.Connection, record: Record, life: Life, stand: S
 
 def _update(connection: sqlite3.Connection, old: Life, life: Life) -> None:
     connection.execute(
-        "UPDATE effects SET state = ?, told = ?, ended = ?, undoes = ?, partial = ?, undone_by = ?, kept_by = ?,"
-        " forgotten = ? WHERE seq = ?",
+        "UPDATE effects SET state = ?, told = ?, ended = ?, undoes = ?, partial = ?, undone_by = ?, accepted_by = ?,"
+        " forgotten = ?, pinned = ? WHERE seq = ?",
         (*changing(life), life.seq),
     )
     if life.state is State.ABORTED:
@@ -191,10 +194,12 @@ def _update(connection: sqlite3.Connection, old: Life, life: Life) -> None:
             count(connection, old.state.value, -1)
         if life.state not in OPEN_STATES:
             count(connection, life.state.value, 1)
-    if not old.kept_by and life.kept_by:
-        count(connection, "kept", 1)
+    if not old.accepted_by and life.accepted_by:
+        count(connection, "accepted", 1)
     if not old.forgotten and life.forgotten:
         count(connection, "forgotten", 1)
+    if old.pinned != life.pinned:
+        count(connection, "pinned", 1 if life.pinned else -1)
 
 
 def count(connection: sqlite3.Connection, name: str, by: int) -> None:
@@ -294,13 +299,13 @@ def _project_run(connection: sqlite3.Connection, record: Record, lease: Lease | 
             "UPDATE runs SET state = ?, closed_at = ?, due_at = ?, awaits = ?, note = ? WHERE id = ?",
             (info.state.value, info.closed_at, info.due_at, info.awaits, info.note, info.id),
         )
-    if record.kind is Kind.CLOSE and info.state is RunState.KEPT:
-        kept = connection.execute(
-            "UPDATE effects SET kept_by = 'run'"
-            " WHERE run = (SELECT number FROM runs WHERE id = ?) AND kept_by = '' AND state = 'done'",
+    if record.kind is Kind.CLOSE and info.state is RunState.ACCEPTED:
+        accepted = connection.execute(
+            "UPDATE effects SET accepted_by = 'run'"
+            " WHERE run = (SELECT number FROM runs WHERE id = ?) AND accepted_by = '' AND state = 'done'",
             (record.run,),
         )
-        count(connection, "kept", kept.rowcount)
+        count(connection, "accepted", accepted.rowcount)
 
 
 def _insert_run(connection: sqlite3.Connection, info: RunInfo) -> None:
@@ -329,14 +334,25 @@ def _has_signal(connection: sqlite3.Connection, record: Record, name: str, read:
 
 def changing(life: Life) -> Row:
     """What may change in it; as plain text and numbers, for which sqlite3 need not look how to adapt them."""
-    _, _, state, _, told_at, ended, undoes, partial, undone_by, kept_by, forgotten = life
-    return state.value, told_at, ended, undoes, int(partial), undone_by, kept_by, int(forgotten)
+    _, _, state, _, told_at, ended, undoes, partial, undone_by, accepted_by, forgotten, pinned = life
+    flags = int(forgotten), int(pinned)
+    return state.value, told_at, ended, undoes, int(partial), undone_by, accepted_by, *flags
 
 
 def to_life(row: Row) -> Life:
-    id, run, state, seq, told_at, ended, undoes, partial, undone_by, kept_by, forgotten = row
+    id, run, state, seq, told_at, ended, undoes, partial, undone_by, accepted_by, *flags = row
     return Life(
-        id, run, State(state), seq, told_at, ended, undoes, bool(partial), undone_by, kept_by, bool(forgotten)
+        id,
+        run,
+        State(state),
+        seq,
+        told_at,
+        ended,
+        undoes,
+        bool(partial),
+        undone_by,
+        accepted_by,
+        *map(bool, flags),
     )
 
 

@@ -70,8 +70,8 @@ def check_records(database: Reading) -> Iterator[str]:
                         lives[life.id] = life
                 elif record.kind in OF_RUNS:
                     runs[run] = _run_after(runs.get(run), record, signals)
-                    if record.kind is Kind.CLOSE and runs[run].state is RunState.KEPT:
-                        _keep_all(lives, run)
+                    if record.kind is Kind.CLOSE and runs[run].state is RunState.ACCEPTED:
+                        _accept_all(lives, run)
             except (TakebackError, KeyError, ValueError) as error:
                 yield f"Record {seq} ({kind} of {effect or run}) does not fit: {error}"
     yield from _compare(database, lives, runs)
@@ -107,25 +107,26 @@ def _has_its_hash(row: Row, previous: bytes) -> bool:
         return False
 
 
-def _keep_all(lives: dict[str, Life], run: str) -> None:
+def _accept_all(lives: dict[str, Life], run: str) -> None:
     for life in list(lives.values()):
-        if life.run == run and life.state == "done" and not life.kept_by:
-            lives[life.id] = life._replace(kept_by="run")
+        if life.run == run and life.state == "done" and not life.accepted_by:
+            lives[life.id] = life._replace(accepted_by="run")
 
 
 def _compare(database: Reading, lives: dict[str, Life], runs: dict[str, RunInfo]) -> Iterator[str]:
     seen: set[str] = set()
-    for id, state, kept_by, forgotten, undone_by in database.read(
-        "SELECT id, state, kept_by, forgotten, undone_by FROM effects"
+    for id, state, accepted_by, forgotten, pinned, undone_by in database.read(
+        "SELECT id, state, accepted_by, forgotten, pinned, undone_by FROM effects"
     ):
         seen.add(id)
         life = lives.get(id)
         if life is None:
             yield f"Effect {id} is listed but has no record."
-        elif (life.state, life.kept_by, life.forgotten, life.undone_by) != (
+        elif (life.state, life.accepted_by, life.forgotten, life.pinned, life.undone_by) != (
             state,
-            kept_by,
+            accepted_by,
             bool(forgotten),
+            bool(pinned),
             undone_by,
         ):
             yield f"Effect {id} is listed as {state}, but its records say {life.state.value}."

@@ -9,6 +9,7 @@ from typing import Any
 
 from takeback.errors import Misuse, RecordInvalid, ResourceUnreachable, StoreBusy, TakebackError
 from takeback.storage import disk, retiring
+from takeback.storage.format_1 import FormatOne, is_old
 
 Row = tuple[Any, ...]
 
@@ -18,8 +19,11 @@ BUSY_SECONDS = 10
 class Database:
     """Thread-safe: a transaction holds the lock from begin to commit; a read holds it while it fetches."""
 
-    def __init__(self, path: str, *, read_only: bool = False, full: bool = False) -> None:
-        """`full`: nothing can be made beside it; then it is read only, while nobody else is at work on it."""
+    def __init__(
+        self, path: str, older: FormatOne | None = None, *, read_only: bool = False, full: bool = False
+    ) -> None:
+        """`older`: how tables of format 1 are read and rewritten. `full`: nothing can be made beside it; then it is
+        read only, while nobody else is at work on it."""
         self.path = path
         read_only = read_only or full
         self._full = full
@@ -32,6 +36,9 @@ class Database:
         self.on_io_error: Callable[[], None] = lambda: None
         self._process = os.getpid()
         self._depth = 0
+        self._older = older  # None: the tables are those of today
+        self._file: sqlite3.Connection | None = None  # while a copy in memory is read instead
+        self._seen = 0  # of the file, when it was copied: another number, when anyone else has changed it
         self._failed = False  # the disk has lost, or may have lost, something that was written
         self._connection = self._connect()
 
@@ -48,6 +55,9 @@ class Database:
             connection.text_factory = _text
             try:
                 self._set_up(connection)
+                self._older = self._older if is_old(connection) else None
+                if self._older:
+                    self._older.show(connection)
             except sqlite3.Error:
                 connection.close()
                 raise
@@ -88,6 +98,11 @@ class Database:
                 "The disk under the store failed, so this process writes nothing more to the store.",
                 hint="Check the disk, then run `takeback verify --read-data`.",
             )
+        if durable:
+            self._leave_copy()
+        if self._older and not self._file:
+            self._older.upgrade(self._connection)
+            self._older = None
         if not durable:
             self._connection.execute("PRAGMA synchronous=NORMAL")
         try:
@@ -147,21 +162,52 @@ class Database:
         with self.lock:
             self._refuse_after_fork()
             try:
+                if self._file and self._file.execute("PRAGMA data_version").fetchone()[0] != self._seen:
+                    self._leave_copy()
                 return self._connection.execute(sql, values).fetchall()
             except sqlite3.Error as error:
+                if self._was_upgraded():
+                    return self.read(sql, values)
                 raise self._in_our_words(error) from error
+
+    def _was_upgraded(self) -> bool:
+        """Whether another process rewrote tables of format 1 since they were opened."""
+        with self._translated():
+            if self._older is None or self._file or is_old(self._connection):
+                return False
+            self._older.hide(self._connection)
+        self._older = None
+        return True
 
     def script(self, sql: str) -> None:
         with self.lock, self._translated():
             self._connection.executescript(sql)
 
+    @property
+    def only_read(self) -> bool:
+        """Whether what could be made again must not be written into the file: it is read-only, or of format 1, which
+        nothing but a change may upgrade."""
+        return self.read_only or (self._older is not None and not self._file)
+
+    def _leave_copy(self) -> None:
+        if self._file:
+            self._connection.close()
+            self._connection, self._file = self._file, None
+
     def copy_into_memory(self) -> None:
-        """What cannot be written is read from a copy that can."""
+        """What cannot be written is read from a copy that can; until it is written after all, or was by another."""
         with self.lock, self._translated():
             copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             copy.text_factory = _text
             self._connection.backup(copy)
-            self._connection.close()
+            if self._older:
+                self._older.rewrite(copy)
+            if self._older and not self.read_only:
+                self._seen = self._connection.execute("PRAGMA data_version").fetchone()[0]
+                self._file = self._connection
+            else:
+                self._older = None
+                self._connection.close()
             self._connection = copy
 
     def shrink(self) -> None:
@@ -185,12 +231,15 @@ class Database:
         """After the disk failed: by a new connection, which believes only what is on disk and has its checksum."""
         with self.lock:
             if self._failed and not self._depth and os.getpid() == self._process:
+                self._leave_copy()
                 self._connection.close()
                 self._connection = self._connect()
                 self._failed = False
 
     def fold_in(self) -> None:
         """Write everything in the write-ahead file to the database file, and sync that."""
+        with self.lock:
+            self._leave_copy()
         busy, _, _ = self.read("PRAGMA wal_checkpoint(TRUNCATE)")[0]
         if busy:
             raise StoreBusy(
@@ -200,6 +249,7 @@ class Database:
     def close(self) -> None:
         with self.lock:
             if os.getpid() == self._process:
+                self._leave_copy()
                 self._connection.close()
 
     def _refuse_after_fork(self) -> None:

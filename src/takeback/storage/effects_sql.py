@@ -10,7 +10,8 @@ from takeback.storage.protocols import Query
 from takeback.storage.scopes import effects_of
 
 _COLUMNS = """
-  e.id, coalesce(r.id, ''), e.state, e.seq, e.told, e.ended, e.undoes, e.partial, e.undone_by, e.kept_by, e.forgotten,
+  e.id, coalesce(r.id, ''), e.state, e.seq, e.told, e.ended, e.undoes, e.partial, e.undone_by, e.accepted_by,
+  e.forgotten, e.pinned,
   coalesce(r.agent, ''),
   i.seq, i.kind, i.run, i.effect, i.at, i.body, i.hash,
   p.hash,
@@ -98,7 +99,7 @@ def _narrowed(query: Query, in_flight: str) -> tuple[list[str], list[Any]]:
     if query.made:
         narrow("e.undoes = ''")
     if query.forgettable:
-        narrow("e.kept_by <> '' AND e.forgotten = 0")
+        narrow("e.accepted_by <> '' AND e.forgotten = 0")
     if query.remembered:
         narrow("e.forgotten = 0")
     return where, values

@@ -12,6 +12,7 @@ from takeback.storage.database import Database
 Alive = Callable[[Owner], "bool | None"]
 
 # Exactly as in the schema, so that SQLite sees that the partial index applies.
+_OF_SETTLED = (Kind.ACCEPT, Kind.PIN, Kind.UNPIN, Kind.FORGET, Kind.SIGNAL, Kind.DECIDE)
 RESUMABLE = "on_death = 'resume' AND (state = 'open' OR state = 'suspended')"
 # Nearly all runs that are due are either new or waited for something; each kind stands in the index in its order.
 _NEW = "due_at = 0 AND ?2 > 0 ORDER BY number"
@@ -44,7 +45,7 @@ def refuse_unheld(lease: Lease | None, drafts: Sequence[Draft]) -> None:
 
 def _needs_no_lease(draft: Draft) -> bool:
     submitted = draft.kind is Kind.OPEN and draft.body.get("on_death") == OnDeath.RESUME
-    return submitted or draft.kind in (Kind.KEEP, Kind.FORGET, Kind.SIGNAL, Kind.DECIDE)
+    return submitted or draft.kind in _OF_SETTLED
 
 
 def refuse_unheld_opening(lease: Lease | None, kind: Kind, run: str, known: bool) -> None:

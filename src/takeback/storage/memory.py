@@ -146,10 +146,10 @@ class MemoryJournal:
         if info.key and any(other.key == info.key and other.id != info.id for other in self._runs.values()):
             raise KeyReused(f"The key {info.key!r} already belongs to another run.")
         self._runs[record.run] = info
-        if record.kind is Kind.CLOSE and info.state is RunState.KEPT:
+        if record.kind is Kind.CLOSE and info.state is RunState.ACCEPTED:
             for life in list(self._lives.values()):
-                if life.run == record.run and life.state is State.DONE and not life.kept_by:
-                    self._lives[life.id] = life._replace(kept_by="run")
+                if life.run == record.run and life.state is State.DONE and not life.accepted_by:
+                    self._lives[life.id] = life._replace(accepted_by="run")
 
     def _refuse_reuse(self, record: Record) -> None:
         key = record.body["key"]
@@ -203,7 +203,7 @@ class MemoryJournal:
             and (not query.needing or query.needing in body.get("needs", ()))
             and (not query.undos or bool(life.undoes))
             and (not query.made or not life.undoes)
-            and (not query.forgettable or (bool(life.kept_by) and not life.forgotten))
+            and (not query.forgettable or (bool(life.accepted_by) and not life.forgotten))
             and (not query.remembered or not life.forgotten)
             and (query.scope is None or self._belongs(life, query.scope))
             and life.seq > query.after
@@ -262,7 +262,7 @@ class MemoryJournal:
     def tally(self) -> dict[str, int]:
         counts: dict[str, int] = {"records": len(self._records)}
         for life in self._lives.values():
-            flags = {"kept": bool(life.kept_by), "forgotten": life.forgotten}
+            flags = {"accepted": bool(life.accepted_by), "forgotten": life.forgotten, "pinned": life.pinned}
             for name in (life.state.value, *(name for name, is_so in flags.items() if is_so)):
                 counts[name] = counts.get(name, 0) + 1
         return counts

@@ -24,7 +24,7 @@ class Query(NamedTuple):
     )
     undos: bool = False  # only those that take another one back
     made: bool = False  # only those that do not
-    forgettable: bool = False  # kept, and not forgotten yet
+    forgettable: bool = False  # accepted, and not forgotten yet
     remembered: bool = False  # not forgotten
     after: int = 0  # only those with a greater seq
     before: int = 0  # only those with a smaller one
@@ -51,8 +51,8 @@ class Journal(Projects, Protocol):
         In the same transaction: the lease must be the newest of its run (`LeaseLost`), a key must have no other
         effect that is not aborted (`KeyReused`), an intent must not overlap another effect in flight
         (`StoreBusy`), and each record must fit the state it finds (`RecordInvalid`). `lease=None` is for records
-        about settled things, which need no run to be held (keep, forget), for a signal, and for the first open of a
-        durable workflow, which waits for a worker. A run's key belongs to no other run (`KeyReused`).
+        about settled things, which need no run to be held (accept, pin, forget), for a signal, and for the first open
+        of a durable workflow, which waits for a worker. A run's key belongs to no other run (`KeyReused`).
 
         A signal makes a run that awaits it due; so does the close of a run that is about to wait for a signal which was
         recorded after the one it read last (`read`). An ended run takes no signal (`Refused`).
@@ -84,7 +84,7 @@ class Journal(Projects, Protocol):
         ...
 
     def tally(self) -> dict[str, int]:
-        """How many effects are in each state, in constant time; and `kept`, `forgotten`, `records`."""
+        """How many effects are in each state, in constant time; and `accepted`, `pinned`, `forgotten`, `records`."""
         ...
 
     def check(self) -> Iterator[str]:

@@ -1,9 +1,12 @@
 """Which effects belong to which projects: the tables `projects` and `scopes`."""
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any, Protocol
 
 from takeback.model.project import Project, Scope
+from takeback.model.resource import SCHEME, path_of
+from takeback.storage.projects import touched
 
 
 class Session(Protocol):
@@ -21,6 +24,20 @@ def belong(session: Session, projects: Iterable[Project], effect: int = 0, told:
                 " ON CONFLICT (project, effect) DO UPDATE SET told = excluded.told",
                 (number, effect, told),
             )
+
+
+def derive(session: Session) -> None:
+    """For effects of a store that recorded no projects: by what they touched, and the markers that are there now."""
+    sql = "SELECT t.effect, e.told, t.resource FROM targets t JOIN effects e ON e.seq = t.effect ORDER BY t.effect"
+    rows = session.execute(sql).fetchall()
+    for (effect, told), some in groupby(rows, lambda row: (row[0], row[1])):
+        derive_one(session, [resource for _, _, resource in some], effect, told)
+
+
+def derive_one(session: Session, resources: Iterable[str], effect: int, told: int) -> None:
+    roots, places = touched([path_of(one) for one in resources if one.startswith(SCHEME)])
+    found = (*(Project(one, marked=True) for one in roots), *(Project(one) for one in places))
+    belong(session, found, effect, told)
 
 
 def _noted(session: Session, project: Project) -> int:

@@ -180,7 +180,7 @@ class SqliteJournal(SqlJournal):
         seq, listed = self._database.read(HEAD)[0]
         if seq == listed:
             return
-        if self._database.read_only:
+        if self._database.only_read:
             self._database.copy_into_memory()
         try:
             self._list_now()
@@ -215,8 +215,8 @@ def to_record(row: Row) -> Record:
 
 
 def _to_effect(row: Row, strict: bool) -> Effect:
-    life, agent = to_life(row[:11]), row[11]
-    intent, before_intent, outcome, before_outcome = row[12:19], row[19], row[20:27], row[27]
+    life, agent = to_life(row[:12]), row[12]
+    intent, before_intent, outcome, before_outcome = row[13:20], row[20], row[21:28], row[28]
     try:
         _vouch(intent, before_intent)
         if life.ended:
@@ -237,8 +237,9 @@ def _to_effect(row: Row, strict: bool) -> Effect:
             state=life.state,
             undoes=life.undoes,
             undone_by=life.undone_by,
-            kept_by=life.kept_by,
+            accepted_by=life.accepted_by,
             forgotten=life.forgotten,
+            pinned=life.pinned,
         )
 
 

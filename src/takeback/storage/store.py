@@ -13,6 +13,7 @@ from takeback.model.home import home
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk, retiring
 from takeback.storage.database import Database
+from takeback.storage.format_1 import VERSION, FormatOne
 from takeback.storage.leases import SqliteLeases
 from takeback.storage.process import alive_beside
 from takeback.storage.sqlite import SqliteJournal
@@ -21,7 +22,6 @@ from takeback.storage.whole_store import Store
 if TYPE_CHECKING:
     from takeback.storage.blobs import StoredBlobs
 
-VERSION = 1
 FORMAT_LINE = "takeback store "
 POLL_SECONDS = 0.2
 COPYING = "COPYING"  # names the store that this one is being filled from
@@ -207,12 +207,13 @@ def open_store(path: str, now: Callable[[], int], blobs: str = "", copying: str 
 
 def _opened(path: str) -> Database:
     name = os.path.join(path, "journal.db")
+    older = FormatOne(lambda: _write_format(path), lambda: _schema("journal.sql") + _schema("projects.sql"))
     try:
-        return Database(name, read_only=not os.access(path, os.W_OK))
+        return Database(name, older, read_only=not os.access(path, os.W_OK))
     except ResourceUnreachable:
         if not disk.is_full(path):
             raise
-    return Database(name, full=True)  # looking works without room
+    return Database(name, older, full=True)  # looking works without room
 
 
 def _retired(database: Database) -> str:
@@ -251,10 +252,14 @@ def _create(path: str) -> None:
         disk.make_private_directory(os.path.join(path, "blobs"))
         disk.make_private_directory(os.path.join(path, "held"))
         _create_database(path)
-        disk.write_file(os.path.join(path, "FORMAT"), f"{FORMAT_LINE}{VERSION}\n".encode())
+        _write_format(path)
         disk.rename(_staged(path), os.path.join(path, "journal.db"))
     finally:
         os.close(lock)
+
+
+def _write_format(path: str) -> None:
+    disk.write_file(os.path.join(path, "FORMAT"), f"{FORMAT_LINE}{VERSION}\n".encode())
 
 
 def _open_lock(path: str) -> int:
@@ -299,8 +304,8 @@ def _check_format(path: str) -> None:
     except FileNotFoundError:
         raise Corrupt(
             f"The store at {path} has a journal but no FORMAT file.",
-            hint="It was damaged or only partly made. If you know it is version 1: "
-            f"printf 'takeback store 1\\n' > {name}",
+            hint="It was damaged or only partly made. If you know that takeback made it: "
+            f"printf 'takeback store {VERSION}\\n' > {name}",
         ) from None
     except OSError as error:
         raise disk.unreachable(name, "read", error) from error

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from takeback.errors import TakebackError
 from takeback.model.effect import State
-from takeback.model.life import Life, touched
+from takeback.model.life import BIRTHS, Life, touched
 from takeback.model.project import Project
 from takeback.model.record import GENESIS, Draft, Kind, Record
 from takeback.model.run import Lease, RunState
@@ -33,7 +33,7 @@ from takeback.storage.appending import (
 )
 from takeback.storage.bodies import whole
 from takeback.storage.database import Row
-from takeback.storage.scopes import belong
+from takeback.storage.scopes import belong, derive_one
 
 MOST = 64  # records; a reader that finds that many unlisted hardly notices
 _PLAIN = (Kind.INTENT, Kind.DONE, Kind.CHECKPOINT, Kind.REMEMBER)
@@ -200,8 +200,8 @@ class Unlisted:
     def _list_entries(self, connection: sqlite3.Connection) -> None:
         new = [entry for entry in self._entries.values() if entry.is_new]
         connection.executemany(
-            "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, kept_by, forgotten,"
-            " seq, id, key, run, nth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, accepted_by, forgotten, pinned,"
+            " seq, id, key, run, nth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [(*changing(e.life), e.life.seq, e.life.id, e.key, e.run, e.nth) for e in new],
         )
         connection.executemany(
@@ -230,10 +230,19 @@ def list_records(connection: sqlite3.Connection) -> None:
         try:
             record = _read(row)
             list_effects(connection, record, stand_of(connection, record.kind, record.run, record.effect))
+            if record.kind in BIRTHS and not belonging(record.body):
+                _derive(connection, record)
         except (TakebackError, KeyError, ValueError):
             _list_damaged(connection, row)
     if rows:
         _set_listed(connection, rows[-1][0])
+
+
+def _derive(connection: sqlite3.Connection, record: Record) -> None:
+    """A run of an earlier version recorded no project."""
+    sql = "SELECT e.seq FROM effects e JOIN runs r ON r.number = e.run WHERE e.id = ? AND r.project = ''"
+    if row := connection.execute(sql, (record.effect,)).fetchone():
+        derive_one(connection, touched(record.body), row[0], record.seq)
 
 
 def _list_damaged(connection: sqlite3.Connection, row: Row) -> None:

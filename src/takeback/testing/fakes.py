@@ -49,7 +49,7 @@ def opening(run: str, *, name: str = "work", agent: str = "agent", on_death: OnD
     return Draft(Kind.OPEN, run, "", {"name": name, "agent": agent, "on_death": on_death.value})
 
 
-def closing(run: str, outcome: RunState = RunState.KEPT) -> Draft:
+def closing(run: str, outcome: RunState = RunState.ACCEPTED) -> Draft:
     return Draft(Kind.CLOSE, run, "", {"outcome": outcome.value})
 
 

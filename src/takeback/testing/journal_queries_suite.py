@@ -160,10 +160,10 @@ class JournalQueriesSuite(JournalWorkflowsSuite):
         books.journal.append(lease, [intending("open", "run", "file:///c")])
         books.journal.append(lease, [intending("never", "run", "file:///d")])
         books.journal.append(lease, [ending("never", "run", Kind.ABORT, why="no")])
-        books.journal.append(None, [ending("done", "run", Kind.KEEP)])
+        books.journal.append(None, [ending("done", "run", Kind.ACCEPT)])
         books.journal.append(None, [ending("done", "run", Kind.FORGET)])
         assert books.journal.tally() == {
-            "done": 2, "undone": 1, "intended": 1, "aborted": 1, "kept": 1, "forgotten": 1, "records": 12,
+            "done": 2, "undone": 1, "intended": 1, "aborted": 1, "accepted": 1, "forgotten": 1, "records": 12,
         }  # fmt: skip
 
     def test_a_count_is_that_of_the_effects_it_would_read(self, books: Books) -> None:
@@ -171,7 +171,7 @@ class JournalQueriesSuite(JournalWorkflowsSuite):
         books.make(lease, "one", "file:///a")
         books.make(lease, "two", "file:///a/b")
         books.make(lease, "three", "file:///c")
-        books.journal.append(None, [ending("one", "run", Kind.KEEP)])
+        books.journal.append(None, [ending("one", "run", Kind.ACCEPT)])
         for query in (
             Query(),
             Query(resource="file:///a"),

@@ -73,20 +73,34 @@ class JournalRunsSuite(JournalSuite):
 
     # Runs.
 
-    def test_a_run_that_ended_well_keeps_what_it_did(self, books: Books) -> None:
+    def test_a_run_that_ended_well_accepts_what_it_did(self, books: Books) -> None:
         lease = books.open("run")
         books.make(lease, "e", "file:///a")
         books.make(lease, "f", "file:///b")
         books.make(lease, "u", "file:///b", undoes="f")
         books.journal.append(lease, [closing("run")])
-        assert [books.effect(id).kept_by for id in ("e", "f", "u")] == ["run", "", "run"]
-        assert books.journal.tally()["kept"] == 2
+        assert [books.effect(id).accepted_by for id in ("e", "f", "u")] == ["run", "", "run"]
+        assert books.journal.tally()["accepted"] == 2
 
-    def test_a_run_that_was_taken_back_keeps_nothing(self, books: Books) -> None:
+    def test_the_words_of_format_1_are_read_as_those_of_today(self, books: Books) -> None:
+        lease = books.lease("run")
+        told = {"name": "r", "agent": "", "on_death": "keep"}
+        books.journal.append(lease, [Draft(Kind.OPEN, "run", "", told)])
+        books.make(lease, "e", "file:///a")
+        books.make(lease, "f", "file:///b")
+        books.journal.append(lease, [Draft(Kind.KEEP, "run", "e")])
+        books.journal.append(lease, [Draft(Kind.CLOSE, "run", "", {"outcome": "kept"})])
+        (info,) = books.journal.runs(("run",))
+        assert (info.on_death, info.state) == (OnDeath.ACCEPT, RunState.ACCEPTED)
+        assert [books.effect(id).accepted_by for id in ("e", "f")] == ["person", "run"]
+        assert books.journal.tally()["accepted"] == 2
+        assert not list(books.journal.check())
+
+    def test_a_run_that_was_taken_back_accepts_nothing(self, books: Books) -> None:
         lease = books.open("run")
         books.make(lease, "e")
         books.journal.append(lease, [closing("run", RunState.UNDONE)])
-        assert not books.effect("e").kept
+        assert not books.effect("e").accepted
 
     def test_an_ended_run_is_not_opened_or_closed_again(self, books: Books) -> None:
         lease = books.open("run")
@@ -109,7 +123,7 @@ class JournalRunsSuite(JournalSuite):
         """It would be nobody's: recovery looks at runs that have not ended."""
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run")])
-        for outcome in (RunState.KEPT, RunState.UNDONE):
+        for outcome in (RunState.ACCEPTED, RunState.UNDONE):
             with pytest.raises(RecordInvalid):
                 books.journal.append(lease, [closing("run", outcome)])
         books.journal.append(lease, [ending("e", "run")])

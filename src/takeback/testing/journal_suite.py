@@ -127,10 +127,18 @@ class JournalSuite:
             books.journal.append(None, [draft or Draft(kind, "run", "e", {"id": "c", "label": "c"})])
         assert books.picture() == before
 
-    def test_what_is_settled_can_be_kept_and_forgotten_without_a_lease(self, books: Books) -> None:
+    def test_what_is_settled_can_be_pinned_and_unpinned_without_a_lease(self, books: Books) -> None:
         books.make(books.open("run"), "e")
-        books.journal.append(None, [ending("e", "run", Kind.KEEP), ending("e", "run", Kind.FORGET)])
-        assert books.effect("e").kept_by == "person"
+        for kind, pinned in ((Kind.PIN, True), (Kind.PIN, True), (Kind.UNPIN, False), (Kind.PIN, True)):
+            books.journal.append(None, [ending("e", "run", kind)])
+            assert books.effect("e").pinned is pinned
+            assert books.journal.tally().get("pinned", 0) == int(pinned)
+        assert not list(books.journal.check())
+
+    def test_what_is_settled_can_be_accepted_and_forgotten_without_a_lease(self, books: Books) -> None:
+        books.make(books.open("run"), "e")
+        books.journal.append(None, [ending("e", "run", Kind.ACCEPT), ending("e", "run", Kind.FORGET)])
+        assert books.effect("e").accepted_by == "person"
         assert books.effect("e").forgotten
 
     # All or nothing.
@@ -185,7 +193,7 @@ class JournalSuite:
             ([Kind.INTENT], Kind.INTENT),
             ([Kind.INTENT], Kind.PROPOSE),
             ([Kind.INTENT], Kind.DECIDE),
-            ([Kind.INTENT], Kind.KEEP),
+            ([Kind.INTENT], Kind.ACCEPT),
             ([Kind.INTENT], Kind.FORGET),
             ([Kind.PROPOSE], Kind.DONE),
             ([Kind.PROPOSE], Kind.STICK),
@@ -197,7 +205,7 @@ class JournalSuite:
             ([Kind.INTENT, Kind.DONE], Kind.INTENT),
             ([Kind.INTENT, Kind.ABORT], Kind.DONE),
             ([Kind.INTENT, Kind.ABORT], Kind.ABORT),
-            ([Kind.INTENT, Kind.ABORT], Kind.KEEP),
+            ([Kind.INTENT, Kind.ABORT], Kind.ACCEPT),
             ([Kind.INTENT, Kind.ABORT], Kind.INTENT),
             ([Kind.INTENT, Kind.STICK], Kind.STICK),
             ([Kind.INTENT, Kind.STICK], Kind.INTENT),
@@ -225,7 +233,7 @@ class JournalSuite:
             ([Kind.INTENT, Kind.STICK], State.STUCK),
             ([Kind.INTENT, Kind.STICK, Kind.DONE], State.DONE),
             ([Kind.INTENT, Kind.STICK, Kind.ABORT], State.ABORTED),
-            ([Kind.INTENT, Kind.DONE, Kind.KEEP, Kind.FORGET], State.DONE),
+            ([Kind.INTENT, Kind.DONE, Kind.ACCEPT, Kind.FORGET], State.DONE),
         ],
         ids=lambda value: "-".join(value) if isinstance(value, list) else value.value,  # pyright: ignore
     )

@@ -146,7 +146,7 @@ class JournalWorkflowsSuite(JournalRunsSuite):
         books.journal.append(lease, [suspending("run", due=NEVER, awaits="paid")])
         assert _info(books, "run").due_at < NEVER
 
-    @pytest.mark.parametrize("outcome", [RunState.KEPT, RunState.UNDONE, RunState.PARTLY])
+    @pytest.mark.parametrize("outcome", [RunState.ACCEPTED, RunState.UNDONE, RunState.PARTLY])
     def test_an_ended_run_takes_no_signal(self, books: Books, outcome: RunState) -> None:
         lease = self._held(books, "run")
         books.journal.append(lease, [closing("run", outcome)])
@@ -202,14 +202,14 @@ class JournalWorkflowsSuite(JournalRunsSuite):
         assert books.leases.claim(books.processes.start(), books.clock(), LASTS, ()) is None
 
     def test_ordinary_runs_are_never_claimed(self, books: Books) -> None:
-        for on_death in (OnDeath.UNDO, OnDeath.KEEP, OnDeath.LEAVE, OnDeath.FINISH):
+        for on_death in (OnDeath.UNDO, OnDeath.ACCEPT, OnDeath.LEAVE, OnDeath.FINISH):
             draft = opening(on_death.value, on_death=on_death)
             lease = books.lease(on_death.value)
             books.journal.append(lease, [draft._replace(body=draft.body | {"workflow": "deploy"})])
             books.leases.release(lease)
         assert _claim(books) is None
 
-    @pytest.mark.parametrize("outcome", [RunState.KEPT, RunState.UNDONE, RunState.PARTLY])
+    @pytest.mark.parametrize("outcome", [RunState.ACCEPTED, RunState.UNDONE, RunState.PARTLY])
     def test_an_ended_run_is_never_claimed(self, books: Books, outcome: RunState) -> None:
         lease = self._held(books, "run")
         books.journal.append(lease, [closing("run", outcome)])

@@ -78,7 +78,7 @@ def test_a_merge_into_a_database_in_use_is_held(store: Path, world: World, datab
         assert rows(database) == ["theirs"]
         assert outcome.effect
         with pytest.raises(takeback.Conflict, match="had open"):
-            tb.keep(outcome.effect)
+            tb.apply(outcome.effect)
 
 
 @pytest.mark.parametrize("how", ["refuse", "force"])
@@ -107,10 +107,10 @@ def test_what_is_held_is_not_made_under_a_database_that_was_opened_since(
         assert held
         with opened_by_another(database) as child:
             with pytest.raises(takeback.Conflict, match="has open"):
-                tb.keep([held.id], force=force)
+                tb.apply([held.id], force=force)
             add(child, "theirs")
             assert rows(database) == ["theirs"]
-        (kept,) = tb.keep([held.id], force=True)
+        (kept,) = tb.apply([held.id], force=True)
         assert rows(database) == ["ours"]
         tb.undo(kept.id)
         assert rows(database) == ["theirs"]

@@ -1,4 +1,4 @@
-"""`undo redo keep`: take back, bring back, keep."""
+"""`undo redo`: take back, bring back."""
 
 import time
 from argparse import ArgumentParser, Namespace
@@ -8,20 +8,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from takeback.api import now
-from takeback.audit.views import effect_json
 from takeback.errors import Blocked, Misuse, Refused, StoreBusy, Stuck, TakebackError
 from takeback.frontends.cli.back_to import take_back_to
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.finished import finished_just_now, tell_finished
 from takeback.frontends.cli.opening import (
     agent_of,
+    effect_or_run,
     existing,
-    give,
     made_since,
     nothing_recorded,
     nothing_yet,
 )
-from takeback.frontends.cli.output import clean
 from takeback.frontends.cli.project import elsewhere, hint_elsewhere, refuse_other_projects
 from takeback.frontends.cli.taken import tell_refused, tell_result
 from takeback.frontends.cli.way_out import (
@@ -36,6 +34,7 @@ from takeback.model.ids import short
 from takeback.model.plan import UndoResult, nothing_to_do
 from takeback.model.run import RunInfo
 from takeback.runs.box_history import with_commits
+from takeback.runs.held import held_error
 from takeback.runs.names import latest_first
 from takeback.storage.protocols import Query
 
@@ -66,7 +65,7 @@ def _undo_arguments(parser: ArgumentParser) -> None:
         metavar="ID",
         help="effects, or runs by id or name; none: the newest effect that is done",
     )
-    parser.add_argument("--run", metavar="R", help="everything of this run that is not kept by name")
+    parser.add_argument("--run", metavar="R", help="everything of this run that was not accepted by name")
     parser.add_argument(
         "--to", metavar="CHECKPOINT", help="everything of this project after this point, whoever did it"
     )
@@ -178,7 +177,7 @@ def _wanted(tb: "Takeback", options: Namespace) -> Wanted:
             partial(tb.undo, info),
             _unsettled(tb, info.id),
         )
-    named: list[Any] = [_named(tb, name) for name in options.ids]
+    named: list[Any] = [effect_or_run(tb, name) for name in options.ids]
     left_out = tuple(one for info in named if isinstance(info, RunInfo) for one in _unsettled(tb, info.id))
     words = " ".join(
         typed(name, getattr(one, "id", "")) for name, one in zip(options.ids, named, strict=True)
@@ -215,19 +214,11 @@ def _told_if_interrupted(asked: Asked, tb: "Takeback") -> Iterator[None]:
         raise
 
 
-def _named(tb: "Takeback", name: str) -> "str | RunInfo":
-    """An effect by its id, or a run by its id or name."""
-    if name.startswith("@"):
-        return name
-    return tb.run_meant(name) or name
-
-
 def _done_last(tb: "Takeback", passed: Sequence[Effect]) -> Iterator[Effect]:
     """Newest first. One that is still being made, or stuck, must not be passed over."""
     for effect in latest_first(tb.store.journal, Query(states=(State.DONE, *OPEN_STATES), scope=tb.here())):
         if effect.waits_for == PERSON:
-            yield effect
-            continue
+            raise held_error(effect, "undone")
         if effect.state is not State.DONE:
             error = unsettled_error(tb, effect, newest=not passed)
             error.hint = f"{error.hint} {earlier(tb, effect)}".strip()
@@ -279,49 +270,7 @@ def _refuse_redo_elsewhere(asked: Asked, tb: "Takeback") -> None:
     refuse_other_projects(asked, tb, undos, "redo")
 
 
-def _keep_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("ids", nargs="*", metavar="ID", help="effects, or runs by id or name")
-    parser.add_argument("--run", metavar="R", help="everything this run did")
-    parser.add_argument(
-        "--force", action="store_true", help="make what is held even over what others changed since"
-    )
-
-
-def _to_keep(tb: "Takeback", what: "str | RunInfo") -> list[str]:
-    """An effect, or everything a run did and holds."""
-    if isinstance(what, str):
-        return [tb.effect(what).id]
-    found = tb.effects(run=what, state=(State.DONE, State.PROPOSED))
-    return [
-        one.id for one in found if not one.is_undo and (one.state is State.DONE or one.waits_for == PERSON)
-    ]
-
-
-def _keep(asked: Asked) -> int:
-    options = asked.options
-    if bool(options.ids) == bool(options.run):
-        raise Misuse(
-            "Name the effects to keep, or a run with --run.", hint="`takeback keep @` keeps the newest."
-        )
-    with existing(asked) as tb:
-        named = [tb.find_run(options.run)] if options.run else [_named(tb, name) for name in options.ids]
-        # Each once: a run may be named beside one of its effects.
-        wanted = dict.fromkeys(name for one in named for name in _to_keep(tb, one))
-        kept = tb.keep(tuple(wanted), force=options.force) if wanted else ()
-        give(asked, tb, [effect_json(effect) for effect in kept])
-        for effect in kept[:_MOST_LISTED]:
-            asked.screen.say(
-                f"Kept {asked.screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}"
-            )
-        if len(kept) > _MOST_LISTED:
-            asked.screen.say(f"and {len(kept) - _MOST_LISTED:,} more")
-        if not kept:
-            asked.screen.say("There was nothing to keep.")
-    return 0
-
-
 COMMANDS = {
     "undo": Command(_undo_arguments, _undo),
     "redo": Command(_redo_arguments, _redo),
-    "keep": Command(_keep_arguments, _keep),
 }

@@ -130,7 +130,7 @@ def _show(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResult, say: A
         marks = [
             mark
             for mark, holds in (
-                ("accepted", effect.kept),
+                ("accepted", effect.accepted),
                 ("brings back", effect.is_undo),
                 ("by someone else", effect.change.args.get("others")),
             )

@@ -102,7 +102,7 @@ COMMANDS: dict[str, Entry] = {
     "status": Entry(
         "Look",
         "status",
-        "what is open, done, kept, undone or stuck; the size of the store",
+        "what is open, done, accepted, undone or stuck; the size of the store",
         "takeback status",
     ),
     "runs": Entry("Look", "look", "list runs, newest first", "takeback runs -n 5"),
@@ -113,7 +113,15 @@ COMMANDS: dict[str, Entry] = {
         "takeback undo k3f9a2bq --cascade",
     ),
     "redo": Entry("Take back", "back", "bring back what was undone", "takeback redo"),
-    "keep": Entry("Take back", "back", "say that effects stay", "takeback keep @ @~1"),
+    "accept": Entry(
+        "Take back", "accept", "say that effects stay, even if their run fails", "takeback accept @ @~1"
+    ),
+    "apply": Entry("Take back", "accept", "make a change that is held", "takeback apply k3f9a2bq"),
+    "discard": Entry("Take back", "accept", "drop a change that is held", "takeback discard k3f9a2bq"),
+    "pin": Entry("Take back", "accept", "never forget the way back of an effect", "takeback pin k3f9a2bq"),
+    "unpin": Entry(
+        "Take back", "accept", "let a pinned effect be forgotten in time", "takeback unpin k3f9a2bq"
+    ),
     "pending": Entry("People", "approving", "what waits for someone to say yes", "takeback pending"),
     "approve": Entry(
         "People", "approving", "say yes to what was proposed, exactly as it was", "takeback approve k3f9a2bq"
@@ -234,7 +242,7 @@ def _at_stake(name: str) -> str:
     group = COMMANDS[name].group if name in COMMANDS else "Look"
     return (
         "world"
-        if name in ("undo", "redo", "run") or group == "Change"
+        if name in ("undo", "redo", "apply", "run") or group == "Change"
         else ""
         if group == "Look"
         else "store"
@@ -283,6 +291,12 @@ def _run(words: list[str], made: list[str]) -> int:
     name = words.pop(place)
     if name == "help":
         return _run([*words, "--help"], made)
+    if name == "keep":
+        raise Misuse(
+            "`takeback keep` was renamed.",
+            hint="`takeback accept ID` accepts what was made, `takeback apply ID` makes what is held, "
+            "`takeback pin ID` never forgets its way back.",
+        )
     if name not in COMMANDS:
         raise Misuse(f"There is no command {name!r}.", hint=_suggestion(name))
     command = command_named(name)

@@ -48,7 +48,7 @@ complete -c takeback -a '(__takeback_complete)'
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 _MOST = 30
 # What a position takes; everything else is a path, which the shell completes itself.
-_EFFECTS = ("show", "diff", "undo", "redo", "keep", "forget")
+_EFFECTS = ("show", "diff", "undo", "redo", "accept", "apply", "discard", "pin", "unpin", "forget")
 _ONE_EFFECT = ("show", "diff", "redo")
 _EVERYWHERE = ("--help", "--version", "--store", "--json", "--quiet", "--no-color")
 _OPTION_VALUES = {"--run": "runs", "--to": "checkpoints", "--needs": "effects"}

@@ -85,7 +85,7 @@ def unanswered(tb: "Takeback", run: "Run", effect: str, error: BaseException) ->
     if state is State.PROPOSED:
         told = _held(effect)
     elif state is State.DONE:
-        told = f"it was kept: `takeback undo {short(effect)}` takes it back"
+        told = f"it was applied: `takeback undo {short(effect)}` takes it back"
     try:
         with run.uninterrupted():
             run.close()
@@ -97,7 +97,7 @@ def unanswered(tb: "Takeback", run: "Run", effect: str, error: BaseException) ->
 
 def _held(effect: str) -> str:
     name = short(effect)
-    ways = f"`takeback keep {name}` makes it, `takeback undo {name}` drops it"
+    ways = f"`takeback apply {name}` makes it, `takeback discard {name}` drops it"
     return f"nothing was changed, and what it did is held: {ways}"
 
 

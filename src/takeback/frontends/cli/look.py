@@ -106,7 +106,8 @@ def _doer(effect: Effect, run: RunInfo | None) -> str:
 
 def _marks(effect: Effect) -> str:
     marks = [
-        "kept" if effect.kept else "",
+        "accepted" if effect.accepted else "",
+        "pinned" if effect.pinned else "",
         "forgotten" if effect.forgotten else "",
         "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
         f"by {short(effect.undone_by)}" if effect.undone_by else "",

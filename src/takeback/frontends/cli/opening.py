@@ -14,7 +14,7 @@ from takeback.frontends.cli.output import clean, warn
 from takeback.frontends.cli.project import Standing
 from takeback.model.effect import COMMAND, State
 from takeback.model.ids import SHORT, short
-from takeback.model.run import OnDeath
+from takeback.model.run import OnDeath, RunInfo
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import default_path, exists, local_path
@@ -169,3 +169,10 @@ def rehearsal(asked: Asked) -> Iterator[Takeback]:
 
     with TemporaryDirectory(prefix="takeback-dry-run-") as place, takeback.api.open(place) as tb:
         yield tb
+
+
+def effect_or_run(tb: "Takeback", name: str) -> "str | RunInfo":
+    """An effect by its id, or a run by its id or name."""
+    if name.startswith("@"):
+        return name
+    return tb.run_meant(name) or name

@@ -20,7 +20,7 @@ _STATE_STYLES = {
     "intended": "yellow",
     "open": "yellow",
     "suspended": "yellow",
-    "kept": "green",
+    "accepted": "green",
 }
 
 

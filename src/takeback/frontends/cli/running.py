@@ -16,6 +16,7 @@ from takeback.model.plan import TargetOutcome
 from takeback.model.resource import display
 from takeback.runs.command_line import shown
 from takeback.runs.outcome import CommandOutcome, in_numbers, left_behind
+from takeback.runs.request import ON_FAILURE, refuse_keep
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -30,12 +31,13 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--name", metavar="N", help="what to call the run (else the command line)")
     parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
     parser.add_argument(
-        "--hold", action="store_true", help="leave what it changed waiting, for `keep` or `undo`"
+        "--hold", action="store_true", help="leave what it changed waiting, for `apply` or `discard`"
     )
-    parser.add_argument("--ask", action="store_true", help="show what it changed and ask whether to keep it")
+    parser.add_argument("--ask", action="store_true", help="show what it changed and ask whether to apply it")
     parser.add_argument(
         "--on-failure",
-        choices=("undo", "keep", "hold"),
+        type=_on_failure,
+        choices=ON_FAILURE,
         default="undo",
         help="what becomes of its changes when it fails (undo)",
     )
@@ -66,6 +68,11 @@ def _arguments(parser: ArgumentParser) -> None:
         "--force", action="store_true", help="watch what would be refused: home, /, very large trees"
     )
     parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND", help="the command, after --")
+
+
+def _on_failure(said: str) -> str:
+    refuse_keep(said)
+    return said
 
 
 def command_in(words: list[str]) -> list[str]:
@@ -102,7 +109,8 @@ def _run(asked: Asked) -> int:
         return _with_databases(asked, argv, limit)
     if options.ask and not (sys.stdin and sys.stdin.isatty()):
         raise Misuse(
-            "--ask needs a terminal to ask at.", hint="Use --hold, then `takeback keep` or `takeback undo`."
+            "--ask needs a terminal to ask at.",
+            hint="Use --hold, then `takeback apply` or `takeback discard`.",
         )
     if options.in_place:
         return _in_place(asked, argv)
@@ -179,12 +187,12 @@ def _asked_for(asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome
     name = outcome.effect.id
     while True:
         _say_changes(outcome)
-        answer = _answer("Keep it, discard it, or show the difference? [k/d/s] ")
-        if answer in ("k", "keep"):
-            run.keep(name)
+        answer = _answer("Apply it, discard it, or show the difference? [a/d/s] ")
+        if answer in ("a", "apply", "y", "yes"):
+            run.apply(name)
             return outcome._replace(effect=tb.effect(name))
-        if answer in ("d", "discard"):
-            run.undo(name)
+        if answer in ("d", "discard", "n", "no"):
+            run.discard(name)
             return outcome._replace(effect=None)
         if answer in ("s", "show", "diff"):
             from takeback.frontends.cli.show import say_difference
@@ -243,9 +251,9 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
         _say_changes(outcome)
     elif outcome.held and outcome.effect:
         name = short(outcome.effect.id)
-        keep = f"keep --force {name}" if outcome.conflicts else f"keep {name}"
+        apply = f"apply --force {name}" if outcome.conflicts else f"apply {name}"
         warn(f"takeback: held {name}: {in_numbers(outcome.changes)}. `takeback diff {name}` shows it, "
-             f"`takeback {keep}` makes it, `takeback undo {name}` drops it.")  # fmt: skip
+             f"`takeback {apply}` makes it, `takeback discard {name}` drops it.")  # fmt: skip
     elif outcome.effect:
         if asked.screen.terminal:
             _say_changes(outcome)

@@ -65,7 +65,7 @@ def _shell(asked: Asked) -> int:
     # However it ends, what was done stays in the box.
     with (
         opened(asked) as tb,
-        tb.run(f"shell {os.getpid()}", agent_of(asked), on_death="keep") as run,
+        tb.run(f"shell {os.getpid()}", agent_of(asked), on_death="accept") as run,
         run.sandbox(options.base, box=options.box, network=not options.no_network, timeout=limit) as box,
     ):
         session = Session(asked, tb, box)

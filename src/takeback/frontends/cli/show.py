@@ -102,13 +102,13 @@ def _state(tb: "Takeback", screen: Screen, effect: Effect) -> str:
     if waits_for_approval(effect):
         told += f", {_approval(tb, effect)}"
     elif effect.waits_for == PERSON:
-        told += ", held until someone keeps or drops it"
+        told += ", held until someone applies or discards it"
     if effect.waits_for == COMMAND:
         told += ", its command has not been seen to end"
     if effect.undone_by:
         told += f", by {short(effect.undone_by)}"
-    if effect.kept:
-        told += ", kept" + (" with its run" if effect.kept_by == "run" else "")
+    if effect.accepted:
+        told += ", accepted" + (" with its run" if effect.accepted_by == "run" else "")
     if effect.forgotten:
         told += ", forgotten: it can no longer be undone"
     return f"{told}: {clean(effect.note)}" if effect.note else told

@@ -33,7 +33,7 @@ def _arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--review",
         action="store_true",
-        help="for exec: show what it changed before it is committed, and keep it only if told so",
+        help="for exec: show what it changed before it is committed, and apply it only if told so",
     )
     parser.add_argument("--dry-run", action="store_true", help="tell what would be done, and do nothing")
 

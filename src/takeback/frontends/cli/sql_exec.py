@@ -53,24 +53,24 @@ def _decided(asked: Asked, tb: "Takeback", run: "Run", effect: Effect) -> Effect
     if not asked.screen.json:
         say_rows(asked.screen, tb, effect)
     if asked.options.dry_run:
-        run.undo(effect.id)
+        run.discard(effect.id)
         return None
     if effect.change.args[REVIEWED]["how"] == "prepared":
         return effect
     if not (sys.stdin and sys.stdin.isatty()):
-        run.undo(effect.id)
+        run.discard(effect.id)
         raise Misuse(
             "This database cannot hold a transaction for another process now, and there is no terminal to ask at.",
             hint="Nothing was changed. PostgreSQL can with max_prepared_transactions above 0, as long as not all of "
             "them are taken by others that wait (`takeback status`). In Python, run.sql(…, review=True) holds it until "
-            "run.keep or run.undo.",
+            "run.apply or run.discard.",
         )
-    sys.stderr.write("Keep it? [y/N] ")
+    sys.stderr.write("Apply it? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
-        run.keep(effect.id)
+        run.apply(effect.id)
         return tb.effect(effect.id)
-    run.undo(effect.id)
+    run.discard(effect.id)
     return None
 
 
@@ -86,7 +86,7 @@ def _tell(asked: Asked, tb: "Takeback", result: "SqlResult", effect: Effect | No
     if effect and held:
         screen.say(f"{short(effect.id)}  {clean(effect.change.summary)}: held, and nobody sees it yet")
         screen.hint(
-            f"`takeback keep {short(effect.id)}` commits it, `takeback undo {short(effect.id)}` drops it"
+            f"`takeback apply {short(effect.id)}` commits it, `takeback discard {short(effect.id)}` drops it"
         )
     elif effect:
         screen.say(f"{short(effect.id)}  {clean(effect.change.summary)}{_amount(effect)}")

@@ -55,7 +55,7 @@ def _tell(screen: Screen, status: Status) -> None:
     if states[State.STUCK]:
         counts.append(screen.paint(f"{states[State.STUCK]:,} stuck", "red"))
     screen.say(
-        f"Effects  {', '.join(counts)}; {status.kept:,} kept, {status.forgotten:,} forgotten; "
+        f"Effects  {', '.join(counts)}; {status.accepted:,} accepted, {status.forgotten:,} forgotten; "
         f"{counted(status.undos, 'undo')} in force"
     )
     _tell_held(screen, status)
@@ -79,7 +79,7 @@ def _tell_held(screen: Screen, status: Status) -> None:
         screen.say(f"         and {len(status.held) - _MOST_RUNS:,} more")
     if status.held:
         screen.hint(
-            "`takeback diff ID` shows what is held, `takeback keep ID` makes it, `takeback undo ID` drops it."
+            "`takeback diff ID` shows what is held, `takeback apply ID` makes it, `takeback discard ID` drops it."
         )
 
 
@@ -123,16 +123,16 @@ def _tell_attention(screen: Screen, status: Status) -> None:
 def _tell_retention(screen: Screen, status: Status) -> None:
     settings = status.settings
     rules = (
-        "not kept: for ever",
-        f"kept: {seconds_in_words(settings.kept_seconds)}, then it may be forgotten",
+        "not accepted: for ever",
+        f"accepted: {seconds_in_words(settings.accepted_seconds)}, then it may be forgotten",
         f"records: {counted(settings.audit_days, 'day')} at least",
         f"at most {counted(settings.versions_per_file, 'version')} a file",
     )
     screen.say(f"Keeping  {'; '.join(rules)}")
     if status.forgettable:
-        effects = max(0, status.kept - status.forgotten)
+        effects = max(0, status.accepted - status.forgotten)
         undos = status.forgettable - effects
-        kept = [counted(effects, "kept effect")] if effects or not undos else []
+        kept = [counted(effects, "accepted effect")] if effects or not undos else []
         kept += [counted(undos, "undo")] if undos else []
         screen.say(f"         {' and '.join(kept)}; `takeback forget --dry-run` tells which may go")
 

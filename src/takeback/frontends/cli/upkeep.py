@@ -130,7 +130,10 @@ def _say_reach(asked: Asked, hurt: "Reach | None") -> None:
 
 def _forget_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "ids", nargs="*", metavar="ID", help="these effects; none: by policy, what was kept long enough ago"
+        "ids",
+        nargs="*",
+        metavar="ID",
+        help="these effects; none: by policy, what was accepted long enough ago",
     )
     parser.add_argument("--dry-run", action="store_true", help="only explain each decision")
 

@@ -32,7 +32,7 @@ def refuse_unfit(asked: Asked) -> None:
         (
             options.on_failure == "hold",
             "--on-failure hold",
-            "`--on-failure undo`, which is the default, takes back what it did; `--on-failure keep` leaves it.",
+            "`--on-failure undo`, which is the default, takes back what it did; `--on-failure leave` leaves it.",
         ),
         (options.ask, "--ask", _AT_ONCE),
         (
@@ -88,7 +88,7 @@ def _warn_of_held(tb: "Takeback", addresses: list[str]) -> None:
             name = short(effect.id)
             warn(
                 f"takeback: effect {name} is held in this database: if the program wants the same rows it waits until "
-                f"`takeback keep {name}` or `takeback undo {name}`."
+                f"`takeback apply {name}` or `takeback discard {name}`."
             )
 
 

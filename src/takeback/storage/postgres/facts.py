@@ -4,6 +4,7 @@ from typing import Any
 
 from takeback.model.change import UNDO
 from takeback.model.effect import waits
+from takeback.model.format_1 import word
 from takeback.model.life import BIRTHS, touched
 from takeback.model.project import Project, made_markers, touched_projects
 from takeback.model.record import Draft, Kind
@@ -30,7 +31,9 @@ def facts_of(draft: Draft) -> dict[str, Any]:
 
 
 def _named(body: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: body[name] for name in names if name in body}
+    """Of the words of format 1, which a copied record may have, those of today."""
+    found = {name: body[name] for name in names if name in body}
+    return found | {name: word(found[name]) for name in ("outcome", "on_death") if name in found}
 
 
 def _of_birth(body: dict[str, Any]) -> dict[str, Any]:

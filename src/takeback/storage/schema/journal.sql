@@ -22,8 +22,8 @@ CREATE TABLE runs (
   id        TEXT NOT NULL UNIQUE,
   name      TEXT NOT NULL,
   agent     TEXT NOT NULL,
-  state     TEXT NOT NULL CHECK (state IN ('open', 'suspended', 'kept', 'undone', 'partly undone')),
-  on_death  TEXT NOT NULL CHECK (on_death IN ('undo', 'keep', 'leave', 'finish', 'resume')),
+  state     TEXT NOT NULL CHECK (state IN ('open', 'suspended', 'accepted', 'undone', 'partly undone')),
+  on_death  TEXT NOT NULL CHECK (on_death IN ('undo', 'accept', 'leave', 'finish', 'resume')),
   opened_at INTEGER NOT NULL,
   closed_at INTEGER NOT NULL DEFAULT 0,
   key       TEXT NOT NULL DEFAULT '',  -- of a submitted run
@@ -54,14 +54,15 @@ CREATE TABLE effects (
   undoes    TEXT NOT NULL DEFAULT '',
   partial   INTEGER NOT NULL DEFAULT 0,
   undone_by TEXT NOT NULL DEFAULT '',
-  kept_by   TEXT NOT NULL DEFAULT '',
-  forgotten INTEGER NOT NULL DEFAULT 0
+  accepted_by TEXT NOT NULL DEFAULT '',  -- run: it ended well; person: someone said so
+  forgotten INTEGER NOT NULL DEFAULT 0,
+  pinned    INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX effects_of_run ON effects (run);
 -- effects_in_flight: spelled out, because SQLite builds a table for IN each time a row is written.
 CREATE INDEX effects_in_flight ON effects (state) WHERE state = 'proposed' OR state = 'intended' OR state = 'stuck';
 CREATE INDEX undos ON effects (seq) WHERE undoes <> '';
-CREATE INDEX forgettable_effects ON effects (seq) WHERE kept_by <> '' AND forgotten = 0;
+CREATE INDEX forgettable_effects ON effects (seq) WHERE accepted_by <> '' AND forgotten = 0;
 -- one_effect_per_key: a key has at most one effect that is not aborted; those that are have given theirs up.
 CREATE UNIQUE INDEX one_effect_per_key ON effects (key) WHERE key <> '';
 
@@ -102,3 +103,6 @@ CREATE TRIGGER generations_only_grow BEFORE UPDATE ON leases
   WHEN new.generation < old.generation OR (new.generation = old.generation AND new.pid NOT IN (old.pid, 0))
   BEGIN SELECT RAISE(ABORT, 'generations only grow'); END;
 CREATE TRIGGER leases_stay BEFORE DELETE ON leases BEGIN SELECT RAISE(ABORT, 'leases stay'); END;
+
+-- Of these tables: it changes with the number in FORMAT (takeback/storage/format_1.py).
+PRAGMA user_version = 2;

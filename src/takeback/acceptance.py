@@ -1,0 +1,118 @@
+"""What a person makes of effects: accept, apply or discard what is held, pin."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NoReturn
+
+from takeback.errors import Misuse, TakebackError
+from takeback.model.effect import Effect
+from takeback.model.ids import short
+from takeback.model.record import Draft, Kind
+from takeback.model.run import Lease
+from takeback.runs.names import names_of
+from takeback.storage.store import Store
+
+if TYPE_CHECKING:
+    from takeback.engine.parts import Parts
+
+
+class Acceptance(ABC):
+    """The part of a store opened where someone says what stays, what is made, and what is never forgotten."""
+
+    store: Store
+
+    @property
+    @abstractmethod
+    def parts(self) -> "Parts": ...
+
+    @abstractmethod
+    def effect(self, id: str) -> Effect: ...
+
+    @abstractmethod
+    def _leased(self, run: str) -> AbstractContextManager[Lease]: ...
+
+    def accept(
+        self, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False
+    ) -> tuple[Effect, ...]:
+        """Say that these stay: no longer taken back when their run fails, and forgettable after their time."""
+        from takeback.runs.held import refuse_unmade
+
+        effects = [self.effect(name) for name in names_of(what)]
+        for effect in effects:
+            refuse_unmade(effect, "accepted")
+        return tuple(effects) if dry_run else self._say(Kind.ACCEPT, effects)
+
+    def apply(
+        self, what: "Effect | str | Sequence[Effect | str]", *, force: bool = False, dry_run: bool = False
+    ) -> tuple[Effect, ...]:
+        """Make what is held; with `force` also over what others changed since, which undo brings back."""
+        from takeback.runs.held import make_held, refuse_unheld
+
+        held = [self.effect(name) for name in names_of(what)]
+        for effect in held:
+            refuse_unheld(effect)
+        if dry_run:
+            return tuple(held)
+        for place, effect in enumerate(held):
+            try:
+                make_held(self.parts, effect, force, self._leased)
+            except TakebackError as error:
+                if made := held[:place]:
+                    names = ", ".join(short(one.id) for one in self._say(Kind.ACCEPT, made))
+                    error.hint = f"Before it {names} was made, and stays. Of this one: {error.hint}"
+                raise
+        return self._say(Kind.ACCEPT, held)
+
+    def discard(
+        self, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False
+    ) -> tuple[Effect, ...]:
+        """Drop what is held: it is never made."""
+        from takeback.runs.held import discard_all, refuse_unheld
+
+        held = [self.effect(name) for name in names_of(what)]
+        for effect in held:
+            refuse_unheld(effect)
+        return discard_all(self.parts, held, dry_run, self._leased).effects
+
+    def pin(
+        self, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False
+    ) -> tuple[Effect, ...]:
+        """Never forget the way back of these, or what that way back needs."""
+        return self._pinned(what, Kind.PIN, dry_run)
+
+    def unpin(
+        self, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False
+    ) -> tuple[Effect, ...]:
+        """From now on these are forgotten like any other effect."""
+        return self._pinned(what, Kind.UNPIN, dry_run)
+
+    def _pinned(
+        self, what: "Effect | str | Sequence[Effect | str]", kind: Kind, dry_run: bool
+    ) -> tuple[Effect, ...]:
+        from takeback.runs.held import refuse_forgotten, refuse_unmade
+
+        effects = [self.effect(name) for name in names_of(what)]
+        for effect in effects:
+            refuse_unmade(effect, f"{kind.value}ned")
+            refuse_forgotten(effect)
+        return tuple(effects) if dry_run else self._say(kind, effects)
+
+    def keep(self, *what: object, **wishes: object) -> NoReturn:
+        """Renamed: says which word is meant, and does nothing."""
+        raise Misuse(
+            "tb.keep was renamed.", hint="tb.accept accepts what was made, tb.apply makes what is held."
+        )
+
+    def _say(self, kind: Kind, effects: "Sequence[Effect]") -> tuple[Effect, ...]:
+        """Record it of those of which it is not said yet."""
+        said: dict[Kind, Callable[[Effect], bool]] = {
+            Kind.ACCEPT: lambda one: one.accepted_by == "person",
+            Kind.PIN: lambda one: one.pinned,
+            Kind.UNPIN: lambda one: not one.pinned,
+        }
+        fresh = [self.effect(one.id) for one in effects]
+        drafts = [Draft(kind, one.run, one.id) for one in fresh if not said[kind](one)]
+        if drafts:
+            self.store.journal.append(None, drafts)
+        return tuple(self.effect(one.id) for one in fresh)

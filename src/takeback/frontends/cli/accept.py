@@ -1,0 +1,99 @@
+"""`accept apply discard pin unpin`: what stays, what is made of what is held, what is never forgotten."""
+
+from argparse import ArgumentParser
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from takeback.audit.views import effect_json
+from takeback.errors import Misuse
+from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.opening import effect_or_run, existing, give
+from takeback.frontends.cli.output import clean
+from takeback.model.effect import PERSON, Effect, State
+from takeback.model.ids import short
+from takeback.model.run import RunInfo
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+
+_MOST_LISTED = 10
+
+
+class _Word(NamedTuple):
+    """How a command speaks of what it does."""
+
+    verb: str
+    done: str
+    held: bool  # it is for what is held, not for what was made
+
+
+ACCEPT = _Word("accept", "Accepted", held=False)
+APPLY = _Word("apply", "Applied", held=True)
+DISCARD = _Word("discard", "Discarded", held=True)
+PIN = _Word("pin", "Pinned", held=False)
+UNPIN = _Word("unpin", "Unpinned", held=False)
+
+
+def _arguments(word: _Word, parser: ArgumentParser) -> None:
+    parser.add_argument("ids", nargs="*", metavar="ID", help="effects, or runs by id or name")
+    all_of_it = "everything that is held of this run" if word.held else "everything this run did"
+    parser.add_argument("--run", metavar="R", help=all_of_it)
+    if word is APPLY:
+        parser.add_argument(
+            "--force", action="store_true", help="also over what others changed since; undo brings that back"
+        )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+
+
+def _meant(tb: "Takeback", what: "str | RunInfo", word: _Word) -> list[str]:
+    """An effect, or of a run all that the word is for."""
+    if isinstance(what, str):
+        return [tb.effect(what).id]
+    if word.held:
+        return [one.id for one in tb.effects(run=what, state=State.PROPOSED) if one.waits_for == PERSON]
+    return [one.id for one in tb.effects(run=what, state=State.DONE) if not one.is_undo]
+
+
+def _carry_out(word: _Word, asked: Asked) -> int:
+    options = asked.options
+    if bool(options.ids) == bool(options.run):
+        raise Misuse(
+            f"Name the effects to {word.verb}, or a run with --run.",
+            hint=f"`takeback {word.verb} @` is for the newest.",
+        )
+    with existing(asked) as tb:
+        chosen = (
+            [tb.find_run(options.run)] if options.run else [effect_or_run(tb, name) for name in options.ids]
+        )
+        # Each once: a run may be named beside one of its effects.
+        wanted = tuple(dict.fromkeys(name for one in chosen for name in _meant(tb, one, word)))
+        effects = _done(tb, asked, word, wanted) if wanted else ()
+        give(asked, tb, [effect_json(effect) for effect in effects])
+        said = f"Would {word.verb}" if options.dry_run else word.done
+        for effect in effects[:_MOST_LISTED]:
+            asked.screen.say(
+                f"{said} {asked.screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}"
+            )
+        if len(effects) > _MOST_LISTED:
+            asked.screen.say(f"and {len(effects) - _MOST_LISTED:,} more")
+        if not effects:
+            asked.screen.say(f"There was nothing to {word.verb}.")
+    return 0
+
+
+def _done(tb: "Takeback", asked: Asked, word: _Word, wanted: tuple[str, ...]) -> tuple[Effect, ...]:
+    dry_run = asked.options.dry_run
+    if word is ACCEPT:
+        return tb.accept(wanted, dry_run=dry_run)
+    if word is APPLY:
+        return tb.apply(wanted, force=asked.options.force, dry_run=dry_run)
+    if word is DISCARD:
+        return tb.discard(wanted, dry_run=dry_run)
+    return tb.pin(wanted, dry_run=dry_run) if word is PIN else tb.unpin(wanted, dry_run=dry_run)
+
+
+def _command(word: _Word) -> Command:
+    return Command(partial(_arguments, word), partial(_carry_out, word))
+
+
+COMMANDS = {word.verb: _command(word) for word in (ACCEPT, APPLY, DISCARD, PIN, UNPIN)}

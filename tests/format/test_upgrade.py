@@ -1,0 +1,125 @@
+"""A store of format 1 is read as it is, and upgraded by the first write, whole or not at all."""
+
+import fcntl
+import hashlib
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import takeback
+from takeback.errors import FormatTooNew
+from takeback.storage.format_1 import FormatOne
+from tests.format.make_golden_store import place, unpack
+
+HERE = place(1)
+
+
+@pytest.fixture
+def store() -> Iterator[Path]:
+    with open(f"{HERE}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        unpack(1)
+        try:
+            yield HERE / "store"
+        finally:
+            shutil.rmtree(HERE)
+
+
+def number(store: Path) -> str:
+    return (store / "FORMAT").read_text().strip()
+
+
+def tables(store: Path) -> dict[str, Any]:
+    """Every table, index and trigger as it was made; and which tables those are."""
+    with sqlite3.connect(store / "journal.db") as db:
+        made = dict(db.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall())
+        return made | {"version": db.execute("PRAGMA user_version").fetchone()[0]}
+
+
+def records(store: Path) -> list[Any]:
+    with sqlite3.connect(store / "journal.db") as db:
+        return db.execute("SELECT seq, kind, body, hash FROM records ORDER BY seq").fetchall()
+
+
+def look(tb: takeback.Takeback) -> list[Any]:
+    effects = [(one.id, one.state, one.accepted_by, one.forgotten, one.pinned) for one in tb.effects()]
+    return [effects, [(run.id, run.state, run.on_death) for run in tb.runs()], tb.store.journal.tally()]
+
+
+def test_looking_changes_nothing(store: Path) -> None:
+    before = hashlib.sha256((store / "journal.db").read_bytes()).digest()
+    with takeback.open(store) as tb:
+        assert {run.state.value for run in tb.runs()} == {"accepted", "undone", "open"}
+        assert tb.store.journal.tally()["accepted"] == 8
+        assert tb.verify().findings == ()
+        (told,) = (one for one in tb.effects() if one.accepted_by == "person")
+        assert told.accepted and not told.pinned
+    assert number(store) == "takeback store 1"
+    assert hashlib.sha256((store / "journal.db").read_bytes()).digest() == before
+
+
+def test_the_first_write_makes_the_tables_of_a_new_store_and_leaves_the_records(
+    store: Path, tmp_path: Path
+) -> None:
+    old = records(store)
+    with takeback.open(store) as tb:
+        seen = look(tb)
+        effect = tb.effects()[0]
+        assert tb.pin(effect)[0].pinned
+        seen[0][0] = (*seen[0][0][:-1], True)
+        seen[2] |= {"pinned": 1, "records": seen[2]["records"] + 1}
+        assert look(tb) == seen
+        assert tb.verify(read_data=True).findings == ()
+    assert number(store) == "takeback store 2"
+    takeback.open(tmp_path / "new").close()
+    assert tables(store) == tables(tmp_path / "new")
+    assert records(store)[: len(old)] == old
+    assert "keep" in {kind for _, kind, _, _ in old}
+
+
+def test_a_kill_between_the_number_and_the_tables_is_made_good_by_the_next_write(store: Path) -> None:
+    (store / "FORMAT").write_text("takeback store 2\n")
+    with takeback.open(store) as tb:
+        tb.accept(tb.effects()[1])
+        assert tb.verify(read_data=True).findings == ()
+    assert tables(store)["version"] == 2
+
+
+def test_an_upgrade_that_fails_leaves_the_old_tables_and_is_tried_again(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = FormatOne._steps  # pyright: ignore[reportPrivateUsage]
+
+    def failing(self: FormatOne, connection: sqlite3.Connection) -> Iterator[str]:
+        yield from list(steps(self, connection))[:-2]
+        raise sqlite3.OperationalError("no")
+
+    before = tables(store)
+    with takeback.open(store) as tb:
+        seen, effect = look(tb), tb.effects()[1]
+        monkeypatch.setattr(FormatOne, "_steps", failing)
+        with pytest.raises(takeback.TakebackError):
+            tb.accept(effect)
+        monkeypatch.setattr(FormatOne, "_steps", steps)
+        assert (look(tb), tables(store)) == (seen, before)
+        tb.accept(tb.effects()[1])
+        assert tb.verify(read_data=True).findings == ()
+
+
+def test_whoever_had_it_open_goes_on_when_another_one_upgrades_it(store: Path) -> None:
+    with takeback.open(store) as first, takeback.open(store) as second, takeback.open(store) as third:
+        seen = look(second)
+        first.pin(first.effects()[0])
+        assert [one[:-1] for one in look(second)[0]] == [one[:-1] for one in seen[0]]
+        assert third.unpin(first.effects()[0])[0].pinned is False
+        assert second.verify().findings == ()
+
+
+def test_a_store_of_a_later_format_is_refused_by_name(store: Path) -> None:
+    (store / "FORMAT").write_text("takeback store 3\n")
+    with pytest.raises(FormatTooNew, match=r"format 3, this one knows 2"):
+        takeback.open(store)
