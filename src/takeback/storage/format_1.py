@@ -76,7 +76,7 @@ class FormatOne:
             shown = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
             connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {shown} FROM main.{table}")
         for statement in _statements(self._schema()):
-            if found := _NEW.match(statement):
+            if found := _NEW.search(statement):
                 connection.execute(statement.replace(found[0], f"CREATE TEMP TABLE {found[1]} (", 1))
         derive(connection)
         connection.execute(f"PRAGMA query_only={only_looking}")
