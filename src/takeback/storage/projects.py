@@ -45,12 +45,10 @@ def scope_at(journal: Journal, directory: bytes) -> Scope:
     for one in around:
         root = file_resource(one)
         was = known.get(root, Project(root))
-        if holds_marker(one):
+        if was.marked or holds_marker(one):
             roots.append(root)
             if not was.made:
                 return Scope(tuple(roots))
-        elif was.marked:
-            return Scope((*roots, root))
     if roots:
         return Scope(tuple(roots))
     here = file_resource(directory)

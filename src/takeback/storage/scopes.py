@@ -58,7 +58,7 @@ def _noted(session: Session, project: Project) -> int:
 
 def numbers_of(scope: Scope) -> tuple[str, list[Any]]:
     """A query for the numbers of the projects of a scope."""
-    roots = ",".join("?" * len(scope.roots))
+    roots = ",".join("?" * len(scope.roots)) or "NULL"
     sql, values = f"SELECT number FROM projects WHERE root IN ({roots})", list[Any](scope.roots)
     if scope.below:
         # '/' is followed by '0': everything inside sorts between them.

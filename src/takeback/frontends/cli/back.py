@@ -20,7 +20,7 @@ from takeback.frontends.cli.opening import (
     nothing_recorded,
     nothing_yet,
 )
-from takeback.frontends.cli.project import elsewhere, hint_elsewhere, refuse_other_projects
+from takeback.frontends.cli.project import elsewhere, hint_elsewhere, hint_unrecorded, refuse_other_projects
 from takeback.frontends.cli.taken import tell_refused, tell_result
 from takeback.frontends.cli.way_out import (
     Wanted,
@@ -139,6 +139,7 @@ def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> 
         if not nothing_to_do(result.targets):
             code = tell_result(asked, tb, wanted._replace(passed=tuple(passed)), result, started)
             if not asked.options.dry_run:
+                hint_unrecorded(asked, tb, newest)
                 hint_elsewhere(asked, tb, "undo")
             return code
         passed.append(newest)

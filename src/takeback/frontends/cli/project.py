@@ -14,8 +14,9 @@ from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.project import Scope
 from takeback.model.resource import display
-from takeback.model.run import RunInfo
+from takeback.model.run import OnDeath, RunInfo
 from takeback.runs.projects import newest_elsewhere, other_projects, scope_of
+from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -68,6 +69,15 @@ def hint_elsewhere(asked: Asked, tb: "Takeback", verb: str = "") -> None:
     """Where the newest effect of all is, if it is not here."""
     if told := elsewhere(tb, verb):
         asked.screen.hint(told)
+
+
+def hint_unrecorded(asked: Asked, tb: "Takeback", effect: Effect) -> None:
+    """The last run here may have recorded nothing: then what was taken back is older than it."""
+    last = next(reversed(tb.runs(scope=tb.here())[:-1]), None)  # the newest one is the undo itself
+    if last is None or last.opened_at < effect.at or last.on_death is OnDeath.LEAVE:
+        return
+    if not tb.store.journal.count(Query(run=last.id, states=HAPPENED, limit=1)):
+        asked.screen.hint(f"The run after it, {short(last.id)} ({clean(last.name)}), recorded nothing.")
 
 
 def elsewhere(tb: "Takeback", verb: str = "") -> str:
