@@ -105,7 +105,12 @@ def cli() -> str:
         if entry.group != group:
             group = entry.group
             text.append(f"## {group}\n")
-        text.append(_command(parser_of(name, command_named(name)), entry.help, entry.example, name))
+        command = command_named(name)
+        if not command.parts:
+            text.append(_command(parser_of(name, command), entry.help, entry.example, name))
+        for part, told in command.parts.items():
+            whole = f"{name} {part}"
+            text.append(_command(parser_of(whole, command), told.help, told.example, whole))
     return "\n".join(text)
 
 
@@ -128,7 +133,7 @@ def global_options() -> str:
     return rows(("option", "meaning"), ((_spelled(action), action.help or "") for action in shared))
 
 
-_GLOBAL = ("--store", "--json", "--quiet", "--no-color")
+_GLOBAL = ("--store", "--json", "--quiet", "--color", "--no-color", "--no-pager")
 
 
 def _actions(parser: ArgumentParser) -> list[Action]:

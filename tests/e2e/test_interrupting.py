@@ -44,7 +44,7 @@ def test_a_signal_instead_of_an_answer_leaves_it_held_and_tells_how_to_go_on(
         try:
             assert child.stderr
             told = ""
-            while not told.endswith("[k/d/s] "):
+            while not told.endswith("Enter: leave it held] "):
                 piece = child.stderr.read(1)
                 assert piece, told
                 told += piece

@@ -252,7 +252,7 @@ def test_bash_completes_commands_options_ids_and_files(takeback: CommandLine, wo
         return done.stdout.split()
 
     assert completed("takeback", "chec") == ["checkpoint", "checkpoints"]
-    assert completed("takeback", "undo", "--c") == ["--cascade"]
+    assert completed("takeback", "undo", "--ca") == ["--cascade"]
     assert completed("takeback", "show", effect["id"][:3]) == [effect["id"][:8]]
     assert completed("takeback", "undo", "--to", "bef") == ["before-all"]
     assert completed("takeback", "write", "a") == []

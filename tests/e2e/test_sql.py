@@ -56,6 +56,16 @@ def test_a_dropped_table_comes_back(takeback: CommandLine, shop: Path) -> None:
     assert len(roles(shop)) == 1_500
 
 
+def test_a_dry_run_tells_what_the_undo_would_do_and_not_what_the_effect_did(
+    takeback: CommandLine, shop: Path
+) -> None:
+    takeback.done("sql", "exec", f"sqlite:///{shop}", "DELETE FROM users WHERE id = 1")
+    would = takeback.done("undo", "--dry-run").out
+    assert "would undo" in would and "undone" not in would
+    assert "users: 1 inserted" in would and "deleted" not in would
+    assert "users: 1 inserted" in takeback.done("undo").out
+
+
 def test_of_many_rows_the_first_are_shown_and_all_counted(takeback: CommandLine, shop: Path) -> None:
     takeback.done("sql", "exec", f"sqlite:///{shop}", "UPDATE users SET role = 'x'")
     shown = takeback.done("diff", "@").out
@@ -77,7 +87,7 @@ def test_files_and_rows_are_counted_together(takeback: CommandLine, shop: Path) 
         (("doctor",), 2, "required: URL"),
         (("doctor", "oracle://x/y"), 2, "names no database that takeback knows"),
         (("doctor", "env:NO_SUCH_NAME"), 5, "NO_SUCH_NAME"),
-        (("exec", "sqlite:///nosuch.db", "SELECT 1"), 5, "There is no database at"),
+        (("exec", "sqlite:///nosuch.db", "SELECT 1"), 2, "There is no database at"),
         (("exec", "sqlite:///shop.db"), 2, "takes one statement"),
         (("exec", "sqlite:///shop.db", "UPDATE users SET nosuch = 1"), 1, "nosuch"),
         (("exec", "sqlite:///shop.db", "UPDATE"), 1, "incomplete input"),

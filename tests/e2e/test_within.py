@@ -57,9 +57,11 @@ def test_the_library_inside_takeback_run_raises_refused(takeback: CommandLine, w
 
 
 def test_another_store_can_be_used_inside(takeback: CommandLine, world: World) -> None:
-    said = takeback.done("run", "--", "sh", "-c", f"{' '.join(COMMAND)} --store {world / 'own'} log")
+    inside = f"{' '.join(COMMAND)} --store {world / 'own'}"
 
-    assert said.out.startswith("Nothing recorded yet")
+    said = takeback.done("run", "--", "sh", "-c", f"{inside} store make; {inside} log")
+
+    assert said.out.endswith("No effects yet.\n")
 
 
 @pytest.mark.parametrize("words", [["shell", "-c", "true"], ["shell"], ["run", "--", "true"]])

@@ -88,7 +88,7 @@ def protected(shop: Shop, tb: Takeback) -> Shop:
 
 @pytest.fixture
 def bench(pg_each_database: Any) -> Iterator[PgBench]:
-    bench = PgBench(pg_each_database.url)
+    bench = PgBench(pg_each_database.url, pg_each_database.server.programs)
     yield bench
     bench.close()
 

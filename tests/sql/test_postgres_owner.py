@@ -250,7 +250,7 @@ def test_a_program_that_is_stopped_says_so_at_once(takeback, owner):
     assert said.code == 1
     assert "takeback: The program tried to change the schema of public.c; role tiers_owner" in said.err
     assert "hint: Send it through `takeback sql exec`" in said.err
-    assert "what it changed in the databases was taken back" in said.err
+    assert ": taken back: public.c: 1 deleted\n" in said.err
     assert owner.rows("select * from c order by id") == TWO
 
 

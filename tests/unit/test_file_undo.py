@@ -181,25 +181,11 @@ class TestMerge:
             files.undo(effect, OnConflict.MERGE)
         assert (files / "f").read_bytes() == edited
 
-    def test_without_git_it_is_a_conflict_that_says_so(
-        self, files: Files, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (files / "f").write_bytes(LINES)
-        effect = files.write("f", LINES.replace(b"line 3\n", b"line three\n"))
-        (files / "f").write_bytes(LINES + b"mine\n")
-        monkeypatch.setenv("PATH", "/nonexistent")
-        assert files.outcomes(effect, OnConflict.MERGE) == {"f": Outcome.CONFLICT}
-        assert "git" in files.details(effect, OnConflict.MERGE)
-
-    def test_the_users_git_settings_have_no_say(
-        self, files: Files, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        (tmp_path / "gitconfig").write_text("[merge]\n\tconflictStyle = nonsense\n[broken\n")
-        monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
-        monkeypatch.setenv("GIT_DIR", "/nonexistent")
+    def test_it_needs_no_program(self, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
         (files / "f").write_bytes(LINES)
         effect = files.write("f", LINES.replace(b"line 3\n", b"line three\n"))
         (files / "f").write_bytes((files / "f").read_bytes() + b"mine\n")
+        monkeypatch.setenv("PATH", "/nonexistent")
         files.undo(effect, OnConflict.MERGE)
         assert (files / "f").read_bytes() == LINES + b"mine\n"
 

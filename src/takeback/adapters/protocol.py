@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.plan import TargetOutcome
-from takeback.model.remedy import Offer, Remedy
+from takeback.model.remedy import Offer, Remedy, Target
 from takeback.model.staged import Staged
 from takeback.model.standing import Sighting
 
@@ -25,6 +25,7 @@ class Traits(NamedTuple):
     holds: bool = (
         False  # has release(): it holds things outside the blobs for as long as an effect can be undone
     )
+    merges: bool = False  # has whole_files(): it can take an edit of a file out from under later ones
 
 
 class Assessment(NamedTuple):
@@ -51,6 +52,14 @@ class Holder(Protocol):
 
     def release(self, effect: Effect) -> None:
         """The power to undo it was given up: let go of what is held for it. Twice is once."""
+        ...
+
+
+class Merging(Protocol):
+    """An adapter that can take an edit of a file out from under later ones."""
+
+    def whole_files(self, effect: Effect) -> tuple[Target, ...]:
+        """What the effect did to each file as a whole, whatever its targets name."""
         ...
 
 

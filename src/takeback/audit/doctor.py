@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from takeback.errors import TakebackError
+from takeback.model.extras import install_hint
 from takeback.model.ids import short
 from takeback.storage.store import Store, exists, is_remote, local_path
 
@@ -129,7 +130,7 @@ def _configuration_formats() -> Iterator[Finding]:
                 name,
                 WEAK,
                 f"{module} is not installed: no `edit` of {name.upper()}",
-                "Install takeback[config].",
+                install_hint("config"),
             )
 
 

@@ -99,10 +99,14 @@ def receipt_of(effect: Effect) -> dict[str, Any]:
     return effect.receipt or effect.change.args.get(REVIEWED, {}).get("receipt", {})
 
 
-def counts_of(effect: Effect) -> tuple[tuple[str, str], ...]:
-    """Each table of an effect, and what was done in it, in words."""
+def counts_of(effect: Effect, turned: bool = False) -> tuple[tuple[str, str], ...]:
+    """Each table of an effect, and what was done in it, in words; or `turned`, what its undo does there."""
     tables: dict[str, dict[str, int]] = receipt_of(effect).get("tables", {})
-    return tuple((name, _in_words(counts)) for name, counts in tables.items())
+    opposite = {"inserted": "deleted", "deleted": "inserted"} if turned else {}
+    return tuple(
+        (name, _in_words({opposite.get(word, word): count for word, count in counts.items()}))
+        for name, counts in tables.items()
+    )
 
 
 def _in_words(counts: dict[str, int]) -> str:

@@ -7,8 +7,8 @@ from takeback.adapters.protocol import Adapter, Assessment, Doubting, Relating
 from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.settle import way_out
+from takeback.engine.trail import assess_undo, explained, undo_change
 from takeback.errors import Forgotten, RecordInvalid, Refused, StoreBusy, Stuck
-from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect, State
 from takeback.model.ground import Ground
 from takeback.model.ids import short
@@ -30,18 +30,6 @@ class Wishes(NamedTuple):
     on_conflict: OnConflict = OnConflict.REFUSE
 
 
-def undo_change(effect: Effect, on_conflict: OnConflict, partial: bool = False, together: str = "") -> Change:
-    """`together` is the same for all that one undo takes back, so that one redo brings it back."""
-    original = effect.of or effect
-    summary = f"{'redo' if effect.is_undo else 'undo'} {short(original.id)}: {original.change.summary}"
-    args: dict[str, object] = {"on_conflict": on_conflict.value}
-    if partial:
-        args["partial"] = True
-    if together:
-        args["together"] = together
-    return Change(effect.change.adapter, UNDO, effect.change.resource, summary, args)
-
-
 def plan_undo(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
     with holders_named(parts, wanted):
         return _planned(parts, wanted, wishes)
@@ -54,7 +42,7 @@ def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
     chosen = {effect.id: effect for effect in wanted}
     if wishes.with_needs:
         _add_needs(parts, chosen)
-    blockers = _add_dependents(parts, chosen, wishes.cascade)
+    blockers = _add_dependents(parts, chosen, wishes)
     newest_first = in_turn([whole(parts, effect) for effect in chosen.values()])
     named = {effect.id for effect in wanted}
     targets = tuple(_outcomes(parts, newest_first, wishes.on_conflict))
@@ -166,8 +154,9 @@ def _add_needs(parts: Parts, chosen: dict[str, Effect]) -> None:
         missing = {need for effect in found for need in effect.needs} - seen
 
 
-def _add_dependents(parts: Parts, chosen: dict[str, Effect], cascade: bool) -> list[Effect]:
+def _add_dependents(parts: Parts, chosen: dict[str, Effect], wishes: Wishes) -> list[Effect]:
     """Later effects that stand on the chosen ones: added when cascading, returned as blockers otherwise."""
+    cascade = wishes.cascade
     blockers: dict[str, Effect] = {}
     asked: dict[str, int] = {}
     unseen = sorted(chosen.values(), key=lambda one: -one.order)  # the oldest is taken first
@@ -176,7 +165,10 @@ def _add_dependents(parts: Parts, chosen: dict[str, Effect], cascade: bool) -> l
         over = tuple(went_over(effect)) if cascade else ()
         later = parts.journal.effects(Query(ids=over, states=(State.DONE,))) if over else ()
         rows = _related(parts, effect) if cascade else ()
-        for dependent in (*dependents(parts, effect, asked), *later, *rows):
+        merges = wishes.on_conflict.merges and not cascade and _merges(parts, effect)
+        # Whether a later edit of the same file is in the way of a merge is found by merging.
+        same = _needing(parts, effect) if merges else dependents(parts, effect, asked)
+        for dependent in (*same, *later, *rows):
             if dependent.id in chosen or dependent.id in blockers:
                 continue
             if not cascade:
@@ -186,6 +178,11 @@ def _add_dependents(parts: Parts, chosen: dict[str, Effect], cascade: bool) -> l
             chosen[dependent.id] = dependent
             unseen.append(dependent)
     return sorted(blockers.values(), key=lambda blocker: -blocker.order)
+
+
+def _merges(parts: Parts, effect: Effect) -> bool:
+    adapter = parts.adapters.get(effect.change.adapter)
+    return adapter is not None and adapter.traits.merges
 
 
 def dependents(parts: Parts, effect: Effect, asked: dict[str, int] | None = None) -> Iterable[Effect]:
@@ -265,7 +262,7 @@ def _outcomes(
 ) -> Iterable[TargetOutcome]:
     """What would happen to each target. Where a later effect of the plan is undone first, what that one puts back is
     what this one will find; the rest is asked of the world."""
-    undone_before: list[Target] = []
+    undone_before: list[tuple[Target, int]] = []
     ground = Ground()
     for place, effect in enumerate(newest_first):
         adapter = adapter_of(parts, effect.change.adapter)
@@ -279,19 +276,17 @@ def _outcomes(
         touched_later = bool(ground.touched_by(target.resource for target in effect.targets))
         for target in effect.targets:
             if touched_later and ground.overlapping(target.resource):
-                later = [other for other in undone_before if overlaps(other.resource, target.resource)]
-                yield _after_later(target, later[-1], effect)
+                yield _after_later(parts, target, effect, undone_before, on_conflict)
                 continue
             if assessment is None:
-                change = undo_change(effect, on_conflict)
-                assessment = adapter.assess(change, effect)
+                _, assessment = assess_undo(parts, undo_change(effect, on_conflict), effect)
                 found = {one.resource: one for one in assessment.outcomes}
             if assessment.together and touched_later:
                 yield TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
                 continue
             if target.resource in found:
                 yield found[target.resource]._replace(effect=effect.id)
-        undone_before += effect.targets
+        undone_before += [(target, effect.order) for target in effect.targets]
         ground.add((target.resource for target in effect.targets), effect.id)
 
 
@@ -307,21 +302,29 @@ def _of_rows(
         yield one._replace(effect=effect.id)
 
 
-def _after_later(target: Target, later: Target, effect: Effect) -> TargetOutcome:
+def _after_later(
+    parts: Parts,
+    target: Target,
+    effect: Effect,
+    undone_before: Sequence[tuple[Target, int]],
+    on_conflict: OnConflict,
+) -> TargetOutcome:
     """What the later effect found is what this one left, or someone came between."""
+    found = [each for each in undone_before if overlaps(each[0].resource, target.resource)]
+    later, order = found[-1]
     left = target.after.get("then") or target.before.get("then") or target.after
-    if later.resource == target.resource and _plainly_differ(later.before, left):
-        if not _plainly_differ(later.before, target.before):
-            return TargetOutcome(
-                target.resource, Outcome.ALREADY, "what it did was taken back before", effect.id
-            )
-        return TargetOutcome(
-            target.resource,
-            Outcome.CONFLICT,
-            "was changed by someone else before the later effect",
-            effect.id,
-        )
-    return TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
+    told = TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
+    if later.resource != target.resource or not _plainly_differ(later.before, left):
+        return told
+    known = explained(parts, effect, (target.resource,), until=order).get(target.resource)
+    if known is not None and not _plainly_differ(later.before, known):
+        return told._replace(exact=False)
+    if not _plainly_differ(later.before, target.before):
+        return told._replace(outcome=Outcome.ALREADY, detail="what it did was taken back before")
+    if on_conflict.merges and _merges(parts, effect):
+        return told._replace(detail="to be merged after what came later", exact=False)
+    detail = "was changed by someone else before the later effect"
+    return told._replace(outcome=Outcome.CONFLICT, detail=detail)
 
 
 def _plainly_differ(one: dict[str, Any], other: dict[str, Any]) -> bool:

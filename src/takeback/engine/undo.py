@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from takeback.engine.do import Terms, do
 from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, whole
-from takeback.engine.plan import Wishes, plan_undo, undo_change
+from takeback.engine.plan import Wishes, plan_undo
+from takeback.engine.trail import assess_undo, undo_change
 from takeback.errors import Blocked, Conflict, LeaseLost, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
@@ -45,9 +46,7 @@ def refuse_blocked(plan: Plan) -> None:
 
 def refuse_conflicts(plan: Plan, wishes: Wishes) -> None:
     """All or nothing: one target that someone else changed since is enough."""
-    if wishes.on_conflict is not OnConflict.SKIP and any(
-        target.outcome is Outcome.CONFLICT for target in plan.targets
-    ):
+    if not wishes.on_conflict.skips and any(target.outcome is Outcome.CONFLICT for target in plan.targets):
         raise _conflict(plan.effects, plan.targets, wishes)
 
 
@@ -82,7 +81,7 @@ def _way_out(tried: OnConflict) -> str:
             "Nothing was touched. Force does not help here: make the missing directory, or move aside what is in "
             "the way, then undo again."
         )
-    if tried is OnConflict.SKIP:
+    if tried.skips:
         return "Nothing was touched: that is all there is to undo. Force captures and overwrites what is in a file now."
     return (
         "Nothing was touched. Merge keeps both where the text allows, skip does the rest, force captures what is in a "
@@ -93,7 +92,7 @@ def _way_out(tried: OnConflict) -> str:
 def _way_out_of_rows(tried: OnConflict) -> str:
     if tried is OnConflict.FORCE:
         return "Nothing was touched. Force does not help here: put right what is named, then undo again."
-    if tried is OnConflict.SKIP:
+    if tried.skips:
         return "Nothing was touched: that is all there is to undo. Force keeps what is in a row now and overwrites it."
     return (
         "Nothing was touched. Cascade undoes the later effects too, skip leaves these rows and does the rest, force "
@@ -117,7 +116,7 @@ def carry_out(
     stuck = postponed = False
     together = new_id() if len(plan.effects) > 1 else ""
     # What cannot be brought back stays taken back: then the rest is gone on with, and what failed is told.
-    whole_or_nothing = wishes.on_conflict is OnConflict.REFUSE and all(
+    whole_or_nothing = wishes.on_conflict in (OnConflict.REFUSE, OnConflict.MERGE) and all(
         adapter_of(parts, one.change.adapter).traits.redoes for one in plan.effects
     )
     for effect in plan.effects:
@@ -178,15 +177,14 @@ def _take_back(
     """One effect. What will happen to each target is asked again right before, and told only if it did happen."""
     effect = terms.undoes
     assert effect
-    adapter = adapter_of(parts, effect.change.adapter)
-    change = undo_change(effect, wishes.on_conflict)
-    assessment = adapter.assess(change, effect)
+    change, assessment = assess_undo(parts, undo_change(effect, wishes.on_conflict), effect)
     outcomes = assessment.outcomes
     left_out = [one for one in outcomes if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
     if left_out and wishes.on_conflict in (OnConflict.REFUSE, OnConflict.MERGE):
         refuse_conflicts(Plan((effect,), tuple(outcomes)), wishes)
     # Some targets stay as they are: then the effect is not undone as a whole, and the record must not say so.
-    change = undo_change(effect, wishes.on_conflict, bool(left_out), together)
+    asked = undo_change(effect, wishes.on_conflict, bool(left_out), together)
+    change = change._replace(args=change.args | asked.args)
     undo = None
     if terms.taken or any(one.outcome is Outcome.UNDONE for one in outcomes) or not left_out:
         undo = do(parts, lease, change, terms._replace(assessed=assessment))

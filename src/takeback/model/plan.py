@@ -1,11 +1,18 @@
 """What an undo would do, and what it did."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from takeback.errors import Misuse, TakebackError
+from takeback.model.change import Change
 from takeback.model.effect import Effect
+
+# In the arguments of an undo: by file, the state to which journaled merges led it since the effect was made.
+EXPLAINED = "explained"
+# Of an undo by merge: by file, what later effects that stay found and left there, as digests with their effect.
+LATER = "later"
+BY_KEY = "by_key"  # in the payload of an undo: other parts of the file had changed, and stayed
 
 
 class OnConflict(StrEnum):
@@ -13,13 +20,38 @@ class OnConflict(StrEnum):
     MERGE = "merge"
     SKIP = "skip"
     FORCE = "force"
+    MERGE_OR_SKIP = "merge-or-skip"
+
+    @property
+    def merges(self) -> bool:
+        return self in (OnConflict.MERGE, OnConflict.MERGE_OR_SKIP)
+
+    @property
+    def skips(self) -> bool:
+        return self in (OnConflict.SKIP, OnConflict.MERGE_OR_SKIP)
 
 
 def on_conflict_named(name: str) -> OnConflict:
     try:
         return OnConflict(name)
     except ValueError:
-        raise Misuse(f"on_conflict cannot be {name!r}.", hint="It is refuse, merge, skip or force.") from None
+        raise Misuse(
+            f"on_conflict cannot be {name!r}.", hint=f"It is one of {', '.join(OnConflict)}."
+        ) from None
+
+
+class Leeway(NamedTuple):
+    """How far an undo may go where something is not as the effect left it."""
+
+    on_conflict: OnConflict = OnConflict.REFUSE
+    explained: Mapping[str, dict[str, Any]] = {}  # by file; only over exactly this state it merges unasked
+    later: Mapping[str, list[list[str]]] = {}  # by file; effect, digest before it, digest after it
+
+
+def leeway_of(change: Change) -> Leeway:
+    args = change.args
+    on_conflict = OnConflict(args.get("on_conflict", OnConflict.REFUSE))
+    return Leeway(on_conflict, args.get(EXPLAINED, {}), args.get(LATER, {}))
 
 
 class Outcome(StrEnum):
@@ -37,6 +69,8 @@ class TargetOutcome(NamedTuple):
     outcome: Outcome
     detail: str = ""
     effect: str = ""
+    exact: bool = True  # False: merged with what was changed since
+    diff: str = ""  # of a merge: what it changes
 
 
 def nothing_to_do(targets: Sequence[TargetOutcome]) -> bool:

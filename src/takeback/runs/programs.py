@@ -23,6 +23,7 @@ class Seen(NamedTuple):
 
     environment: Mapping[str, str]
     effects: list[Effect]
+    unchanged: list[str]  # databases where no change of it was seen
 
 
 class Watched(NamedTuple):
@@ -34,7 +35,7 @@ class Watched(NamedTuple):
 def program(hand: Hand, addresses: Sequence[str], says: str, tell: Tell = quiet) -> Iterator[Seen]:
     """Whether the block ends well or not, what the program changed is recorded."""
     watched: list[Watched] = []
-    seen = Seen({}, [])
+    seen = Seen({}, [], [])
     environment: dict[str, str] = {}
     try:
         for address in addresses:
@@ -47,6 +48,8 @@ def program(hand: Hand, addresses: Sequence[str], says: str, tell: Tell = quiet)
             if effect := _left(hand, one):
                 seen.effects.append(effect)
                 hand.took_hold(effect)
+            else:
+                seen.unchanged.append(one.effect.change.resource)
 
 
 def _entered(hand: Hand, address: str, says: str, tell: Tell) -> tuple[Watched, Mapping[str, str]]:

@@ -74,7 +74,7 @@ class Desk:
     def undo(self, effect: Effect, on_conflict: OnConflict = OnConflict.REFUSE) -> Effect:
         """Take a done effect back; what comes back is the effect that did it, and taking that back is redo."""
         change = undo_of(effect, on_conflict)
-        if self.adapter.traits.marks and on_conflict is OnConflict.SKIP:
+        if self.adapter.traits.marks and on_conflict.skips:
             outcomes = self.adapter.assess(change, effect).outcomes
             if any(one.outcome not in (Outcome.UNDONE, Outcome.ALREADY) for one in outcomes):
                 change = change._replace(args=change.args | {"partial": True})

@@ -4,12 +4,13 @@ The bytes are put in place by the file adapter: every config effect carries an i
 in `remedy.payload["file"]`. So the whole file is captured too, and is compared before it is replaced.
 """
 
+import os
 from typing import Any, NamedTuple
 
 from takeback.adapters.config import formats
 from takeback.adapters.config.changes import requested
 from takeback.adapters.config.keys import Tagged, neighbours
-from takeback.adapters.config.restore import Choice, choices, remedy_of, restoration
+from takeback.adapters.config.restore import Choice, Restoration, choices, remedy_of, restoration
 from takeback.adapters.config.states import (
     View,
     key_resource,
@@ -21,14 +22,16 @@ from takeback.adapters.config.states import (
     words,
 )
 from takeback.adapters.config.steps import with_changes
+from takeback.adapters.file.capturing import told_merged
 from takeback.adapters.file.mounts import Footing
 from takeback.adapters.protocol import Adapter, Assessment, Receipt, Traits
+from takeback.adapters.three_way.merge import unified
 from takeback.errors import Conflict, Drifted, Misuse, Refused
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import BY_KEY, Outcome, TargetOutcome, leeway_of
 from takeback.model.remedy import Offer, Remedy, Strategy, Target, from_json, to_json
-from takeback.model.resource import display
+from takeback.model.resource import display, path_of
 from takeback.model.staged import Staged
 from takeback.model.standing import Sighting, Standing, TargetSighting, together
 from takeback.storage.protocols import Blobs
@@ -47,12 +50,13 @@ class Prepared(NamedTuple):
     made: tuple[str, ...]
     change: Change  # the inner one
     of: Effect | None = None  # for an inner undo
+    outcomes: tuple[TargetOutcome, ...] = ()  # of an undo
 
 
 class ConfigAdapter:
     name = "config"
     version = 1
-    traits = Traits(stages=True, atomic=True, exact=True)
+    traits = Traits(stages=True, atomic=True, exact=True, merges=True)
 
     def __init__(self, file: Adapter, blobs: Blobs) -> None:
         self._file = file
@@ -61,15 +65,13 @@ class ConfigAdapter:
         self._prepared: dict[str, Prepared] = {}
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
-        outcomes: tuple[TargetOutcome, ...] = ()
-        if change.kind == UNDO:
-            if of is None or of.remedy is None:
-                raise Misuse(
-                    "There is nothing to take back: the effect has no remedy.",
-                    hint="Name an effect that was done.",
-                )
-            outcomes = tuple(choice.outcome for choice in self._choices(change, of, self._seen(of)))
+        if change.kind == UNDO and (of is None or of.remedy is None):
+            raise Misuse(
+                "There is nothing to take back: the effect has no remedy.",
+                hint="Name an effect that was done.",
+            )
         prepared = self._prepare(change, of)
+        outcomes = prepared.outcomes
         resources = tuple(target.resource for target in prepared.targets)
         if not prepared.targets:
             return Assessment(resources, (Offer(Strategy.SNAPSHOT),), changes_nothing=True, outcomes=outcomes)
@@ -100,23 +102,25 @@ class ConfigAdapter:
             "places": prepared.places,
             "file": {"kind": prepared.change.kind, "args": prepared.change.args, "remedy": to_json(inner)},
         }
+        if effect.is_undo and prepared.of is None:
+            payload[BY_KEY] = True
         if prepared.made:
             payload["made"] = list(prepared.made)
         blobs = dict.fromkeys((*inner.blobs, *filter(None, (prepared.base, prepared.result))))
-        return Remedy(
-            self.name,
-            self.version,
-            inner.strategy,
-            prepared.targets,
-            payload,
-            tuple(blobs),
-            inner.exact,
-            inner.residue,
-            inner.good_until,
+        remedy = inner._replace(
+            adapter=self.name,
+            version=self.version,
+            targets=prepared.targets,
+            payload=payload,
+            blobs=tuple(blobs),
         )
+        return told_merged(remedy, prepared.outcomes)
 
     def apply(self, effect: Effect) -> Receipt:
         return self._file.apply(inner_effect(effect)) if effect.targets else Receipt()
+
+    def whole_files(self, effect: Effect) -> tuple[Target, ...]:
+        return inner_effect(effect).targets if effect.targets else ()
 
     def verify(self, effect: Effect) -> Sighting:
         if effect.remedy is None or not effect.targets:
@@ -176,7 +180,7 @@ class ConfigAdapter:
 
     def _refuse_conflicts(self, change: Change, of: Effect) -> None:
         """Someone may have come between assess and now."""
-        if change.args.get("on_conflict") == OnConflict.SKIP:
+        if leeway_of(change).on_conflict.skips:
             return
         odd = [
             c.outcome
@@ -227,12 +231,22 @@ class ConfigAdapter:
         )
 
     def _prepare_undo(self, change: Change, of: Effect) -> Prepared:
-        format = remedy_of(of).payload["format"]
         seen = self._seen(of)
-        chosen = [c for c in self._choices(change, of, seen) if c.outcome.outcome is Outcome.UNDONE]
+        found = self._choices(change, of, seen)
+        chosen = [choice for choice in found if choice.outcome.outcome is Outcome.UNDONE]
+        outcomes = tuple(choice.outcome for choice in found)
         if not chosen:
-            return Prepared(format, seen.digest, seen.digest, (), [], (), change)
+            format = remedy_of(of).payload["format"]
+            return Prepared(format, seen.digest, seen.digest, (), [], (), change, outcomes=outcomes)
         done = restoration(of, chosen, seen, self._blobs)
+        if seen.data is not None and done.then.data is not None:
+            outcomes = _with_diff(outcomes, seen.data, done.then.data, of.change.resource)
+        return self._prepared_undo(change, of, seen, chosen, done)._replace(outcomes=outcomes)
+
+    def _prepared_undo(
+        self, change: Change, of: Effect, seen: View, chosen: list[Choice], done: Restoration
+    ) -> Prepared:
+        format = remedy_of(of).payload["format"]
         pointers = tuple(choice.pointer for choice in chosen)
         before = inner_effect(of)
         if done.is_whole and self._file.verify(before).standing is Standing.AFTER:
@@ -275,14 +289,13 @@ class ConfigAdapter:
         return Change("file", "write", change.resource, change.summary, args)
 
     def _choices(self, change: Change, of: Effect, seen: View) -> tuple[Choice, ...]:
-        on_conflict = OnConflict(change.args.get("on_conflict", OnConflict.REFUSE))
-        found = choices(of, seen, on_conflict, self._blobs)
+        found = choices(of, seen, leeway_of(change), self._blobs)
         file = remedy_of(of).payload.get("file")
         moved = Footing(file["remedy"].get("payload", {})).moved(of.change.resource) if file else ""
         if not moved:
             return found
         return tuple(
-            one._replace(outcome=one.outcome._replace(outcome=Outcome.CONFLICT, detail=moved))
+            one._replace(outcome=one.outcome._replace(outcome=Outcome.CONFLICT, detail=moved, exact=True))
             for one in found
         )
 
@@ -292,6 +305,17 @@ class ConfigAdapter:
             return view(of.change.resource, remedy_of(of).payload["format"])
         except Refused as error:
             return View(b"", trouble=str(error))
+
+
+def _with_diff(
+    outcomes: tuple[TargetOutcome, ...], now: bytes, then: bytes, resource: str
+) -> tuple[TargetOutcome, ...]:
+    """The first key that was merged shows what becomes of the whole file."""
+    first = next((one for one in outcomes if not one.exact), None)
+    if first is None:
+        return outcomes
+    shown = unified(now, then, os.path.basename(path_of(resource)))
+    return tuple(one._replace(diff=shown) if one is first else one for one in outcomes)
 
 
 def inner_effect(effect: Effect) -> Effect:

@@ -42,15 +42,21 @@ def format_of(path: str, given: str = "") -> str:
         if given not in FORMATS:
             raise Misuse(f"{given!r} is not a known format.", hint=f"Use one of {', '.join(FORMATS)}.")
         return given
+    found = known_format(path)
+    if not found:
+        raise Misuse(
+            f"The format of {os.path.basename(path)} is not known from its name.",
+            hint=f"Name it with --format (format=): one of {', '.join(FORMATS)}.",
+        )
+    return found
+
+
+def known_format(path: str) -> str:
+    """From the file's name; empty if that tells nothing."""
     name = os.path.basename(path)
     found = _BY_NAME.get(name) or _BY_SUFFIX.get(os.path.splitext(name)[1].lower(), "")
     if found == "json" and (name.startswith(("tsconfig", "jsconfig")) or "/.vscode/" in path):
         return "jsonc"
-    if not found:
-        raise Misuse(
-            f"The format of {name} is not known from its name.",
-            hint=f"Name it with --format (format=): one of {', '.join(FORMATS)}.",
-        )
     return found
 
 
@@ -83,16 +89,15 @@ def rewritten(format: str, data: bytes, *stages: Any) -> bytes:
     wanted = stages[-1]
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     why = "it would change more than the keys asked for"
+    hint = "Ask for other keys, or write the whole file instead."
     for change in _ways(format):
         try:
             new = _carried_out(text.removeprefix(mark), plan, change)
             if new is not None and same(_parse(format, new), wanted):
                 return (mark + new).encode()
         except Refused as error:
-            why = str(error).removesuffix(".")
-    raise ValidationFailed(
-        f"The edit was not made: {why}.", hint="Ask for other keys, or write the whole file instead."
-    )
+            why, hint = str(error).removesuffix("."), error.hint or hint
+    raise ValidationFailed(f"The edit was not made: {why}.", hint=hint)
 
 
 def writable(format: str, value: Any, depth: int = 0) -> Any:

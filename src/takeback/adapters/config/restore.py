@@ -3,8 +3,7 @@
 from typing import Any, NamedTuple
 
 from takeback.adapters.config import formats
-from takeback.adapters.config.keys import Tagged, same
-from takeback.adapters.config.lines import taken_back
+from takeback.adapters.config.keys import Tagged, find, same
 from takeback.adapters.config.states import (
     State,
     View,
@@ -16,9 +15,10 @@ from takeback.adapters.config.states import (
     words,
 )
 from takeback.adapters.config.steps import Restored, with_restored
+from takeback.adapters.three_way.merge import lines_merged, merged_value
 from takeback.errors import Refused
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Leeway, OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Remedy, Target
 from takeback.storage.protocols import Blobs
 
@@ -30,6 +30,7 @@ class Choice(NamedTuple):
     target: Target
     place: int  # of the target in its effect
     pointer: str
+    merged: tuple[Any, ...] = ()  # the value that a merge gives the key, if there is one
 
 
 class Restoration(NamedTuple):
@@ -38,32 +39,66 @@ class Restoration(NamedTuple):
     is_whole: bool = False  # every byte as it was before the effect
 
 
-def choices(of: Effect, seen: View, on_conflict: OnConflict, blobs: Blobs) -> tuple[Choice, ...]:
+def choices(of: Effect, seen: View, leeway: Leeway, blobs: Blobs) -> tuple[Choice, ...]:
     """Compare and swap, key by key; a change elsewhere in the file is no conflict."""
-    return tuple(
-        _choice(of, target, place, seen, on_conflict, blobs) for place, target in enumerate(of.targets)
-    )
+    return tuple(_choice(of, target, place, seen, leeway, blobs) for place, target in enumerate(of.targets))
 
 
-def _choice(
-    of: Effect, target: Target, place: int, seen: View, on_conflict: OnConflict, blobs: Blobs
-) -> Choice:
+def _choice(of: Effect, target: Target, place: int, seen: View, leeway: Leeway, blobs: Blobs) -> Choice:
     remedy = remedy_of(of)
     format, pointer = remedy.payload["format"], pointer_in(target.resource)
     now = key_state(seen, format, pointer)
-    if same_state(now, target.before, format, pointer, blobs, seen):
-        outcome, detail = Outcome.ALREADY, "it is as it was before"
+    explained = seen.digest == leeway.explained.get(of.change.resource, {}).get("digest", None)
+    found = f"effect {of.id[:8]} left {words(target.after)}, found {words(now)}"
+    exact, merged = True, ()
+    if why := _changed_later(of, target, place, leeway, blobs):
+        outcome, detail = Outcome.CONFLICT, why
     elif same_state(now, target.after, format, pointer, blobs, seen):
         outcome, detail = Outcome.UNDONE, f"back to {words(target.before)}"
         if trouble := _in_the_way(of, target, place, seen, blobs):
             outcome, detail = Outcome.CONFLICT, trouble
-    elif on_conflict is OnConflict.FORCE:
+    elif same_state(now, target.before, format, pointer, blobs, seen) and not explained:
+        outcome, detail = Outcome.ALREADY, "it is as it was before"
+    elif leeway.on_conflict is OnConflict.FORCE:
         outcome = Outcome.UNDONE
         detail = f"back to {words(target.before)}; {words(now)} that was there is kept for redo"
+    elif not (leeway.on_conflict.merges or explained):
+        outcome, detail = Outcome.CONFLICT, found
+    elif merged := _merged(target, seen, format, pointer, blobs):
+        outcome, detail, exact = Outcome.UNDONE, "merged by key", False
+        if same(merged[0], find(seen.document, pointer)[1]):
+            outcome, detail, exact = Outcome.ALREADY, "what it did is no longer there", True
     else:
-        outcome = Outcome.CONFLICT
-        detail = f"effect {of.id[:8]} left {words(target.after)}, found {words(now)}"
-    return Choice(TargetOutcome(target.resource, outcome, detail, of.id), target, place, pointer)
+        outcome, detail = Outcome.CONFLICT, f"{found}; it does not merge"
+    told = TargetOutcome(target.resource, outcome, detail, of.id, exact)
+    return Choice(told, target, place, pointer, merged)
+
+
+def _changed_later(of: Effect, target: Target, place: int, leeway: Leeway, blobs: Blobs) -> str:
+    """A later effect that stays has changed the same key, and then someone wrote the same value again."""
+    format = remedy_of(of).payload["format"]
+    alone = Leeway(OnConflict.MERGE)
+    for effect, *digests in leeway.later.get(of.change.resource, ()):
+        if not all(map(blobs.has, digests)):
+            continue
+        was, became = (
+            _choice(of, target, place, view_of(b"".join(blobs.read(one)), format), alone, blobs).outcome
+            for one in digests
+        )
+        if was.outcome is Outcome.UNDONE and became.outcome is not Outcome.UNDONE:
+            return f"effect {effect[:8]} changed the same key later"
+    return ""
+
+
+def _merged(target: Target, seen: View, format: str, pointer: str, blobs: Blobs) -> tuple[Any, ...]:
+    """The value of a key without what the effect did to it; empty if that does not merge."""
+    now = key_state(seen, format, pointer)
+    three = (target.before, target.after, now)
+    if any(state["type"] != "value" or not state["present"] for state in three):
+        return ()
+    before, after = (value_of(state, format, pointer, blobs) for state in three[:2])
+    clean, value = merged_value(after, before, find(seen.document, pointer)[1])
+    return (value,) if clean else ()
 
 
 def _in_the_way(of: Effect, target: Target, place: int, seen: View, blobs: Blobs) -> str:
@@ -89,7 +124,12 @@ def restoration(of: Effect, chosen: list[Choice], seen: View, blobs: Blobs) -> R
     if untouched or seen.data is None or seen.trouble:
         data = b"".join(blobs.read(earlier)) if earlier else None
         return Restoration(View(None) if data is None else view_of(data, format), is_whole=True)
-    keys = [_restored(remedy, choice.target, choice.place, blobs) for choice in chosen]
+    keys = [
+        Restored(choice.pointer, True, *choice.merged)
+        if choice.merged
+        else _restored(remedy, choice.target, choice.place, blobs)
+        for choice in chosen
+    ]
     outcome = with_restored(seen.document, keys, remedy.payload.get("made", ()))
     data = _by_lines(remedy, seen.data, outcome.wanted, blobs)
     if data is None:
@@ -101,13 +141,10 @@ def _by_lines(remedy: Remedy, now: bytes, wanted: Any, blobs: Blobs) -> bytes | 
     """Where the lines of the edit are still as it left them, they come back as they were, comments and all."""
     format = remedy.payload["format"]
     earlier, left = (b"".join(blobs.read(digest)) if digest else b"" for digest in remedy.payload["whole"])
-    try:
-        text = taken_back(earlier.decode(), left.decode(), now.decode())
-    except UnicodeDecodeError:
+    data = lines_merged(now, left, earlier)
+    if data is None:
         return None
-    if text is None:
-        return None
-    then = view_of(text.encode(), format)
+    then = view_of(data, format)
     return then.data if not then.trouble and same(then.document, wanted) else None
 
 

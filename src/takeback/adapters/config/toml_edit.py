@@ -5,6 +5,7 @@ from typing import Any, cast
 from takeback.adapters.config.keys import spelled_float
 from takeback.adapters.config.steps import Add, Drop, Put, Step
 from takeback.errors import Misuse, Refused
+from takeback.model.extras import install_hint
 
 
 def parse(text: str) -> Any:
@@ -91,7 +92,7 @@ def _tomlkit() -> Any:
     except ImportError:
         raise Refused(
             "Editing TOML needs the package tomlkit, which is not installed.",
-            hint="Install it with `pip install 'takeback[config]'`.",
+            hint=install_hint("config"),
         ) from None
     return tomlkit
 

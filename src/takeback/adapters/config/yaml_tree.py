@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.config.keys import Tagged, spelled_float, spelled_int
 from takeback.errors import Refused
+from takeback.model.extras import install_hint
 
 ALIAS = "*"
 PLAIN = "plain"  # YAML 1.1 and 1.2 disagree about it
@@ -109,7 +110,7 @@ def _events(text: str) -> Iterator[Any]:
     except ImportError:
         raise Refused(
             "Editing YAML needs the package ruamel.yaml, which is not installed.",
-            hint="Install it with `pip install 'takeback[config]'`.",
+            hint=install_hint("config"),
         ) from None
     try:
         yield from YAML(typ="safe", pure=True).parse(text)  # pyright: ignore[reportUnknownMemberType]

@@ -27,7 +27,7 @@ from takeback.adapters.protocol import Assessment, Receipt, Staged, Traits
 from takeback.errors import Drifted, Misuse, NoRemedy, Stuck, TakebackError
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict
+from takeback.model.plan import leeway_of
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.resource import display
 from takeback.model.standing import Sighting, Standing
@@ -39,7 +39,7 @@ class FileAdapter:
 
     name = "file"
     version = VERSION
-    traits = Traits(stages=True, atomic=False, exact=True, holds=True)
+    traits = Traits(stages=True, atomic=False, exact=True, holds=True, merges=True)
 
     def __init__(self, blobs: Blobs, held: str = "", max_capture_bytes: int = 0) -> None:
         """`held` is a directory inside the store, on the files' filesystem if hard links are to be made whole."""
@@ -60,8 +60,7 @@ class FileAdapter:
                 "There is nothing to take back: the effect has no remedy.",
                 hint="Name an effect that was done.",
             )
-        on_conflict = OnConflict(change.args.get("on_conflict", "refuse"))
-        steps = plan_undo(of, on_conflict, self._tools, Scope())
+        steps = plan_undo(of, leeway_of(change), self._tools, Scope())
         targets = [step.target for step in steps if step.target is not None]
         cost = sum(target.before.get("size", target.before.get("bytes", 0)) for target in targets)
         return Assessment(
@@ -111,6 +110,9 @@ class FileAdapter:
         if first and not named:
             self._clean.add(effect.id)
         return Receipt()
+
+    def whole_files(self, effect: Effect) -> tuple[Target, ...]:
+        return effect.targets
 
     def verify(self, effect: Effect) -> Sighting:
         return sight(effect, clean=effect.id in self._clean)

@@ -3,13 +3,14 @@
 import os
 import stat
 import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from takeback.adapters.file.across import ACROSS, across_targets, is_across
 from takeback.adapters.file.assessing import may_own, place_of, topmost_missing
 from takeback.adapters.file.build import Tools, nameless_file, umask
 from takeback.adapters.file.conflicts import plan_undo
-from takeback.adapters.file.content import PIECE
+from takeback.adapters.file.content import MERGEABLE, PIECE
 from takeback.adapters.file.hold import NOT_HELD, can_hold
 from takeback.adapters.file.look import Sight, look, look_closely, meta_state
 from takeback.adapters.file.manifest import GID, TYPE, UID, Row, content_digest, encoded, extra
@@ -23,11 +24,12 @@ from takeback.adapters.file.trouble import CannotCapture, translated
 from takeback.adapters.file.xattrs import read_xattrs
 from takeback.errors import Conflict, Drifted, Misuse
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Outcome
+from takeback.model.plan import Outcome, TargetOutcome, leeway_of
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.resource import display, path_of, quote
 
 VERSION = 1
+MERGED, INHERITED = "merged", "inherited"  # in the payload of an undo
 _DEFAULT_ACL = "system.posix_acl_default"
 
 
@@ -70,7 +72,8 @@ def _captured(targets: list[Target], saved: list[_Saved], payload: dict[str, Any
     needed = dict.fromkeys(blob for target in targets for blob in blobs_of(target.before))
     for target in targets:
         # What the change leaves is kept while small: it is the base of a later merge.
-        if target.after.get("size", 0) <= PIECE or (payload and "undo" in payload):
+        most = MERGEABLE if target.before["type"] == "file" else PIECE
+        if target.after.get("size", 0) <= most or (payload and "undo" in payload):
             needed.update(dict.fromkeys(blobs_of(target.after)))
     residue = "; ".join(dict.fromkeys(words for each in saved for words in each.residue))
     remedy = Remedy(
@@ -250,10 +253,10 @@ def capture_undo(effect: Effect, tools: Tools) -> Captured:
         raise Misuse(
             "There is nothing to take back: the effect has no remedy.", hint="Name an effect that was done."
         )
-    on_conflict = OnConflict(effect.change.args.get("on_conflict", "refuse"))
-    steps = plan_undo(of, on_conflict, tools, Scope(tools.blobs, hold=effect.id if tools.held else ""))
+    leeway = leeway_of(effect.change)
+    steps = plan_undo(of, leeway, tools, Scope(tools.blobs, hold=effect.id if tools.held else ""))
     odd = [step.outcome for step in steps if step.outcome.outcome in (Outcome.CONFLICT, Outcome.FAILED)]
-    if odd and on_conflict is not OnConflict.SKIP:
+    if odd and not leeway.on_conflict.skips:
         details = "; ".join(f"{display(each.resource)} {each.detail}" for each in odd)
         raise Conflict(
             f"The {'redo' if of.is_undo else 'undo'} of {of.id[:8]} would destroy what was done since: {details}.",
@@ -262,10 +265,33 @@ def capture_undo(effect: Effect, tools: Tools) -> Captured:
         )
     moving = [step for step in steps if step.target is not None]
     targets = [step.target for step in moving if step.target is not None]
-    payload = {"undo": of.id}
+    payload: dict[str, Any] = {"undo": of.id}
     if "move" in of.remedy.payload:
         payload["move"] = "there" if of.remedy.payload["move"] == "back" else "back"
     if ACROSS in of.remedy.payload:
         payload[ACROSS] = "there" if of.remedy.payload[ACROSS] == "back" else "back"
     saved = [_Saved(step.target.before, step.seen, []) for step in moving if step.target is not None]
-    return _captured(targets, saved, payload)
+    captured = _captured(targets, saved, payload)
+    return captured._replace(remedy=told_merged(captured.remedy, [step.outcome for step in moving]))
+
+
+def told_merged(remedy: Remedy, outcomes: Iterable[TargetOutcome]) -> Remedy:
+    """What was merged is not exact, and the remedy says so."""
+    merged = [one.resource for one in outcomes if not one.exact]
+    if not merged:
+        return remedy
+    more = f" and {len(merged) - 1:,} more" if len(merged) > 1 else ""
+    told = f"{display(merged[0])}{more} was merged with later changes"
+    return remedy._replace(
+        payload=remedy.payload | {MERGED: merged, INHERITED: remedy.residue},
+        exact=False,
+        residue="; ".join(filter(None, (remedy.residue, told))),
+    )
+
+
+def inherited_residue(of: Effect) -> str:
+    """What the undo of an effect leaves behind because the effect did; a merge of its own does not count."""
+    remedy = of.remedy
+    if remedy is None:
+        return ""
+    return remedy.payload[INHERITED] if MERGED in remedy.payload else remedy.residue

@@ -1,16 +1,15 @@
 """What taking an effect back would do to each of its targets, given what is there now."""
 
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from takeback.adapters.file.across import goes_across
 from takeback.adapters.file.build import Tools
-from takeback.adapters.file.content import file_bytes
+from takeback.adapters.file.content import MERGEABLE, file_bytes
 from takeback.adapters.file.hold import name_to_hold, stays_apart
 from takeback.adapters.file.in_use import in_use, may_be_database
 from takeback.adapters.file.look import Sight, look_closely
 from takeback.adapters.file.manifest import PATH, TYPE, WHAT
-from takeback.adapters.file.merge import Merged, merge
 from takeback.adapters.file.mounts import Footing
 from takeback.adapters.file.moving import Move, move_of, move_targets
 from takeback.adapters.file.paths import Place, open_place
@@ -26,9 +25,9 @@ from takeback.adapters.file.states import (
 from takeback.adapters.file.tree import Scope, Seen
 from takeback.adapters.file.trouble import CannotCapture, translated
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Leeway, OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Target
-from takeback.model.resource import display
+from takeback.model.resource import display, path_of
 
 _FINE = (Outcome.UNDONE, Outcome.ALREADY)
 
@@ -41,7 +40,7 @@ class Step(NamedTuple):
     seen: Seen | None = None
 
 
-def plan_undo(of: Effect, on_conflict: OnConflict, tools: Tools, scope: Scope) -> list[Step]:
+def plan_undo(of: Effect, leeway: Leeway, tools: Tools, scope: Scope) -> list[Step]:
     """Asks the world and changes nothing; what is there goes to `scope.keep`, for redo."""
     move = move_of(of)
     footing = Footing(of.remedy.payload if of.remedy else {})
@@ -49,14 +48,14 @@ def plan_undo(of: Effect, on_conflict: OnConflict, tools: Tools, scope: Scope) -
         for name in (move.old, move.new):
             if why := footing.moved(name):
                 return _in_the_way(move_targets(move._replace(back=not move.back)), name, why)
-        return _undo_move(move, on_conflict)
+        return _undo_move(move, leeway.on_conflict)
     steps = [
         _step(target, Outcome.CONFLICT, why)
         if (why := footing.moved(target.resource))
         else _undo_target(
             target,
             of.id,
-            on_conflict,
+            leeway,
             tools,
             scope._replace(
                 hold=name_to_hold(tools, target.after, f"{scope.hold}-{index}") if scope.hold else ""
@@ -112,7 +111,7 @@ def _step(
     return Step(TargetOutcome(target.resource, outcome, detail), change, seen)
 
 
-def _undo_target(target: Target, of: str, on_conflict: OnConflict, tools: Tools, scope: Scope) -> Step:
+def _undo_target(target: Target, of: str, leeway: Leeway, tools: Tools, scope: Scope) -> Step:
     if "excluded" in target.before:
         return _step(target, Outcome.EXCLUDED, f"it was not captured: {target.before['excluded']}")
     with translated(target.resource):
@@ -124,32 +123,35 @@ def _undo_target(target: Target, of: str, on_conflict: OnConflict, tools: Tools,
             return _step(target, Outcome.CONFLICT, "cannot come back: the directory it was in is gone")
         with place:
             try:
-                return _undo_at(place, target, of, on_conflict, tools, scope)
+                return _undo_at(place, target, of, leeway, tools, scope)
             except CannotCapture as trouble:
                 return _step(target, Outcome.FAILED, f"cannot be captured as it is now: {trouble.reason}")
 
 
-def _undo_at(
-    place: Place, target: Target, of: str, on_conflict: OnConflict, tools: Tools, scope: Scope
-) -> Step:
+def _undo_at(place: Place, target: Target, of: str, leeway: Leeway, tools: Tools, scope: Scope) -> Step:
     manner = target.before if target.after["type"] == "absent" else target.after
     sight = look_closely(place, manner, scope)
     now = sight.state
     change = Target(target.resource, now, restored(target.before, target.after, now))
+    if why := changed_later(target, leeway, tools):
+        return _step(target, Outcome.CONFLICT, why)
     if same(now, target.after):
         return _step(target, Outcome.UNDONE, back_to(target.before, tools), change, sight.seen)
-    if same(now, target.before):
+    if same(now, target.before) and not is_explained(target, now, leeway):
         return _step(target, Outcome.ALREADY, "it is as it was before")
     found = difference(target.after, now, effect=of[:8])
-    if on_conflict is OnConflict.FORCE:
+    if leeway.on_conflict is OnConflict.FORCE:
         detail = f"{back_to(target.before, tools)}; {words(now)} that was there is kept for redo"
         return _step(target, Outcome.UNDONE, detail, change, sight.seen)
-    if on_conflict is OnConflict.MERGE:
-        merged = merged_with(place, target, now, tools)
-        if merged.content is not None:
-            return merge_step(target, now, merged, scope)
-        found = f"{found}; {merged.detail}"
+    if leeway.on_conflict.merges or is_explained(target, now, leeway):
+        return merge_step(place, target, now, tools, scope, found)
     return _step(target, Outcome.CONFLICT, found)
+
+
+def is_explained(target: Target, now: State, leeway: Leeway) -> bool:
+    """Whether nothing but merges of ours made it what it is now."""
+    explained = leeway.explained.get(target.resource)
+    return explained is not None and same(now, explained)
 
 
 def restored(before: State, after: State, now: State) -> State:
@@ -170,33 +172,104 @@ def back_to(before: State, tools: Tools) -> str:
     return f"back to {words(before)}{more}" + (f"; {apart}" if apart else "")
 
 
-def merged_with(place: Place, target: Target, now: State, tools: Tools) -> Merged:
-    if target.before["type"] == "absent":
-        return Merged(None, "undo would remove it, so there is nothing to merge with")
-    three = (target.before, target.after, now)
-    if any(state["type"] != "file" or "digest" not in state for state in three):
-        return Merged(None, f"only files can be merged, and {words(now)} is there")
-    if not tools.blobs.has(target.after["digest"]):
-        return Merged(None, "it is too large to merge")
-    base = b"".join(tools.blobs.read(target.after["digest"]))
-    theirs = b"".join(tools.blobs.read(target.before["digest"]))
-    return merge(file_bytes(place.fd, place.name, now["size"]), base, theirs)
+def changed_later(target: Target, leeway: Leeway, tools: Tools) -> str:
+    """Why a merge must not be trusted though it is clean: a later effect that stays has changed the same part, and the
+    part is as it was only because someone wrote the same again. Empty if none has."""
+    later = leeway.later.get(target.resource)
+    if not later or "digest" not in target.before or "digest" not in target.after:
+        return ""
+    is_there = {target.after["digest"]: True}
+    for effect, *digests in later:
+        for digest in digests:
+            if digest not in is_there:
+                is_there[digest] = _is_in(target, digest, tools)
+        if is_there[digests[0]] and not is_there[digests[1]]:
+            return f"effect {effect[:8]} changed the same part of it later"
+    return ""
 
 
-def merge_step(target: Target, now: State, merged: Merged, scope: Scope) -> Step:
+def _is_in(target: Target, digest: str, tools: Tools) -> bool:
+    """Whether what the effect did could be taken out of this content; True if that cannot be known."""
+    three = (digest, target.after["digest"], target.before["digest"])
+    if max(target.before["size"], target.after["size"]) > MERGEABLE or not all(map(tools.blobs.has, three)):
+        return True
+    from takeback.adapters.three_way.merge import merge
+
+    content, base, theirs = (b"".join(tools.blobs.read(one)) for one in three)
+    return merge(content, base, theirs, path_of(target.resource)).content not in (None, content)
+
+
+class _Aim(NamedTuple):
+    """What a merge makes of a file; no state if it does not merge."""
+
+    state: State | None
+    detail: str
+    diff: str = ""
+
+
+def merge_step(place: Place, target: Target, now: State, tools: Tools, scope: Scope, found: str) -> Step:
+    """Only what the effect changed is taken out of what is there now. `found` says how that differs."""
+    aim = _merged(place, target, now, tools, scope)
+    if aim.state is None:
+        return _step(target, Outcome.CONFLICT, f"{found}; {aim.detail}")
+    if same(now, aim.state):
+        return _step(target, Outcome.ALREADY, "what it did is no longer there")
+    outcome = TargetOutcome(target.resource, Outcome.UNDONE, aim.detail, exact=False, diff=aim.diff)
+    return Step(outcome, Target(target.resource, now, aim.state))
+
+
+def _merged(place: Place, target: Target, now: State, tools: Tools, scope: Scope) -> _Aim:
+    before, after = target.before, target.after
+    if before["type"] == "absent":
+        return _Aim(None, "undo would remove it, so there is nothing to merge with")
+    if any(state["type"] != "file" or "digest" not in state for state in (before, after, now)):
+        return _Aim(None, f"only files can be merged, and {words(now)} is there")
+    kept = {key: value for key, value in lasting(now).items() if key not in ("holes", "held", "twin")}
+    for key in ("mode", "uid", "gid", "xattrs"):
+        if before.get(key) == after.get(key):
+            continue
+        if now.get(key) != after.get(key) and now.get(key) != before.get(key):
+            return _Aim(None, f"it does not merge: {_PROPERTIES[key]} changed since")
+        kept.pop(key, None)
+        if key in before:
+            kept[key] = before[key]
+    content = _merged_content(place, target, now, tools, scope)
+    if content.state is None:
+        return content
+    if content.state["digest"] == now["digest"]:
+        return content._replace(state=kept | {key: now[key] for key in ("holes",) if key in now})
+    if now.get("nlink", 1) > 1:
+        return _Aim(None, f"it has {now['nlink']} names, which a merge would separate")
+    return content._replace(state=kept | content.state | {"mtime": time.time_ns()})
+
+
+_PROPERTIES = {"mode": "its mode", "uid": "its owner", "gid": "its group", "xattrs": "its attributes"}
+
+
+def _merged_content(place: Place, target: Target, now: State, tools: Tools, scope: Scope) -> _Aim:
+    before, after = target.before, target.after
+    for state, other in ((now, before), (before, now)):
+        if state["digest"] == after["digest"]:
+            keys = ("digest", "size", "holes")
+            return _Aim({key: other[key] for key in keys if key in other}, "merged")
+    if max(state["size"] for state in (before, after, now)) > MERGEABLE:
+        return _Aim(None, f"it is too large to merge (over {MERGEABLE >> 20} MB)")
+    if not all(tools.blobs.has(state["digest"]) for state in (before, after)):
+        return _Aim(None, "its earlier content is no longer in the store, so it cannot be merged")
+    from takeback.adapters.three_way.merge import merge
     from takeback.model.naming import name_of
 
-    assert merged.content is not None
-    digest = name_of(merged.content).hex()
+    ours = file_bytes(place.fd, place.name, now["size"])
+    if name_of(ours).hex() != now["digest"]:
+        raise CannotCapture(target.resource, "it changes while it is being read")
+    base, theirs = (b"".join(tools.blobs.read(state["digest"])) for state in (after, before))
+    merged = merge(ours, base, theirs, path_of(target.resource))
+    if merged.content is None:
+        return _Aim(None, merged.detail)
     if scope.keep:
         scope.keep.put(merged.content, like=target.resource)
-    aim: dict[str, Any] = {"digest": digest, "size": len(merged.content), "mtime": time.time_ns()}
-    for key in ("mode", "uid", "gid"):
-        aim[key] = target.before[key] if now[key] == target.after[key] else now[key]
-    goal = {key: value for key, value in lasting(now).items() if key not in ("holes", "held")} | aim
-    if same(now, goal):
-        return _step(target, Outcome.ALREADY, "what it did is no longer there")
-    return _step(target, Outcome.UNDONE, merged.detail, Target(target.resource, now, goal))
+    digest = name_of(merged.content).hex()
+    return _Aim({"digest": digest, "size": len(merged.content)}, merged.detail, merged.diff)
 
 
 def _undo_move(move: Move, on_conflict: OnConflict) -> list[Step]:

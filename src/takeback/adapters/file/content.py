@@ -14,6 +14,7 @@ from takeback.model.naming import Naming, read_pieces
 from takeback.storage.protocols import Blobs
 
 PIECE = 1 << 20
+MERGEABLE = 16 << 20  # larger files are not merged
 _TRIES = 4
 _MANY_HOLES = 64
 # A file changed this shortly before it was looked at may change again without its times moving (clock ticks).

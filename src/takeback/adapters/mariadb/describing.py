@@ -104,7 +104,8 @@ def _shown(shape: Shape, alias: str, logged: bool) -> str:
 def _sentence(
     shape: Shape, state: str, before: list[Any] | None, left: list[Any] | None, now: list[Any] | None
 ) -> str:
-    sides = [side for side in (before, left, now) if side is not None]
+    # What others changed, where that is known; else whatever differs.
+    sides = [side for side in ((left, now) if left and now else (before, left, now)) if side is not None]
     differ = [at for at in range(len(shape.stored)) if len({repr(side[at]) for side in sides}) > 1]
     shown = differ or list(range(len(shape.stored)))
     told = [

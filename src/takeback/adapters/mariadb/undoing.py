@@ -246,9 +246,9 @@ def refuse_conflicts(found: Taking, policy: OnConflict, partly: bool) -> None:
         if partly:
             raise Drifted("What stood in the way is gone.", hint="Nothing was changed. Try again.")
         return
-    if policy is OnConflict.SKIP and partly:
+    if policy.skips and partly:
         return
-    if policy is OnConflict.SKIP:
+    if policy.skips:
         raise Drifted(
             "Someone changed a row between looking and acting.", hint="Nothing was changed. Try again."
         )

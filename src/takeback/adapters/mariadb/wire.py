@@ -13,6 +13,7 @@ from takeback.errors import (
     TakebackError,
 )
 from takeback.model.database import Database, without_password
+from takeback.model.extras import install_hint
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -109,7 +110,7 @@ def connected(database: Database, url: str) -> Wire:
         import pymysql
     except ImportError:
         raise Misuse(
-            "A MariaDB or MySQL database needs takeback[mariadb].", hint="pip install 'takeback[mariadb]'"
+            "A MariaDB or MySQL database needs takeback[mariadb].", hint=install_hint("mariadb")
         ) from None
     options = _options(url)
     try:

@@ -19,7 +19,7 @@ from takeback.adapters.postgres.connecting import (
 )
 from takeback.adapters.postgres.cover import cover
 from takeback.adapters.postgres.guarding import Guard
-from takeback.adapters.postgres.install import adapt, installed, protect, unprotect
+from takeback.adapters.postgres.install import VERSION, VERSION_SQL, adapt, installed, protect, unprotect
 from takeback.adapters.postgres.links import Links
 from takeback.adapters.postgres.missing import look_for_missing
 from takeback.adapters.postgres.programs import enter, leave, sees_schema
@@ -61,6 +61,7 @@ class PostgresAdapter:
             str, PostgresSession
         ] = {}  # by effect: sessions whose open transaction waits for a person
         self._guards: dict[str, Guard] = {}  # by effect: of programs that are at work
+        self._tells: dict[str, Tell] = {}  # and who listens to what is found of them
 
     # -- a change and its way back
 
@@ -221,10 +222,10 @@ class PostgresAdapter:
         url = self._keyring.url(database)
         with understood(), self._links.to(database) as connection:
             found = enter(connection, effect, database, url, os.environ.get("PGOPTIONS", ""))
-            if not sees_schema(connection):
-                guard = Guard(url, effect.id, tell)
-                guard.start()
-                self._guards[effect.id] = guard
+            self._tells[effect.id] = tell
+            guard = Guard(url, effect.id, found["PGAPPNAME"], tell)
+            guard.start(tables=not sees_schema(connection))
+            self._guards[effect.id] = guard
         return found
 
     def leave(self, effect: Effect) -> dict[str, Any] | None:
@@ -232,7 +233,7 @@ class PostgresAdapter:
             guard.stop()
         database = database_of(effect)
         with understood(), self._links.to(database) as connection:
-            return leave(connection, effect)
+            return leave(connection, effect, self._tells.pop(effect.id, quiet))
 
     def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
         """Of a program whose watcher died."""
@@ -266,10 +267,10 @@ def database_of(effect: Effect) -> Database:
 
 
 def refuse_unprotected(connection: "Connection", database: Database) -> None:
-    standby, read_only, protected = ask(
+    standby, read_only, protected, version = ask(
         connection,
         "select pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on', "
-        f"to_regnamespace('{SCHEMA}') is not null",
+        f"to_regnamespace('{SCHEMA}') is not null, {VERSION_SQL}",
     )[0]
     if standby or read_only:
         raise ResourceUnreachable(
@@ -280,6 +281,11 @@ def refuse_unprotected(connection: "Connection", database: Database) -> None:
         raise NoRemedy(
             f"{resource_of(database)} is not protected: nothing that is changed there could be taken back.",
             hint=f"Run `takeback sql protect {database.source or database.url}` first.",
+        )
+    if (version or 1) < VERSION:
+        raise NoRemedy(
+            f"{resource_of(database)} was protected by an older takeback, which captures less than this one.",
+            hint=f"Run `takeback sql protect {database.source or database.url}` again; what was captured so far stays.",
         )
 
 

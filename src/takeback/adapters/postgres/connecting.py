@@ -15,6 +15,7 @@ from takeback.errors import (
     StoreBusy,
     TakebackError,
 )
+from takeback.model.extras import install_hint
 from takeback.model.holder import busy
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ def driver() -> Any:
     try:
         import psycopg
     except ImportError:
-        raise Misuse(
-            "PostgreSQL needs takeback[postgres].", hint="Install it: pip install 'takeback[postgres]'."
-        ) from None
+        raise Misuse("PostgreSQL needs takeback[postgres].", hint=install_hint("postgres")) from None
     return psycopg
 
 
@@ -74,6 +73,8 @@ def connect(url: str, waiting: Waiting = USUAL, first: str = "") -> "Connection"
         raise Refused(
             f"This is PostgreSQL {version}; takeback needs 14 or newer.", hint="Nothing was changed."
         )
+    if (connection.info.parameter_status("application_name") or "").endswith(f".{APPLICATION}"):
+        first = f"set application_name = '{APPLICATION}'; {first}"  # inherited from a program that we run in
     connection.execute(f"set standard_conforming_strings = on; {first}".encode())
     connection.lookout = Lookout(waiting, another)
     read_all_times(connection)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from takeback.adapters.database.protocol import Cover
 from takeback.adapters.postgres.connecting import ask
-from takeback.adapters.postgres.install import captures, installed, too_wide, up_to_date
+from takeback.adapters.postgres.install import captures, installed, outdated, too_wide, up_to_date
 from takeback.adapters.postgres.layout import may_switch_off
 from takeback.adapters.postgres.tables import Table, tables
 
@@ -32,6 +32,12 @@ _NOT_COVERED = (
 )
 
 
+_OLDER = (
+    "An older takeback protected this database. What was captured can be undone; new changes are refused until "
+    "`takeback sql protect` brings it up to date."
+)
+
+
 def cover(connection: "Connection") -> Cover:
     found = tables(connection)
     tier = tier_of(connection, found)
@@ -56,7 +62,8 @@ def cover(connection: "Connection") -> Cover:
         "where c.relkind = 'm' order by 1",
     )
     unprotected += [(name, "a materialized view: refresh it again instead") for (name,) in views]
-    return Cover(tier, tuple(protected), tuple(unprotected), (_SAYS[tier], _SCHEMA, _NOT_COVERED))
+    older = (_OLDER,) if outdated(connection) else ()
+    return Cover(tier, tuple(protected), tuple(unprotected), (*older, _SAYS[tier], _SCHEMA, _NOT_COVERED))
 
 
 def tier_of(connection: "Connection", found: tuple[Table, ...]) -> str:

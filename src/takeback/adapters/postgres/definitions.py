@@ -58,11 +58,23 @@ Things = dict[Key, Thing]
 
 def read(connection: "Connection") -> Things:
     rows = ask(connection, "select kind, oid, part, doc from takeback.objects()")
-    return {thing.key: thing for thing in (Thing(*row) for row in rows)}
+    return {thing.key: thing for thing in from_json(rows)}
 
 
 def from_json(data: Sequence[Any]) -> list[Thing]:
-    return [Thing(kind, oid, part, doc) for kind, oid, part, doc in data]
+    return [Thing(kind, oid, part, _comparable(doc)) for kind, oid, part, doc in data]
+
+
+def _comparable(doc: dict[str, Any]) -> dict[str, Any]:
+    """Options in any order, without the server's own, which older records still have."""
+    if not doc.get("options"):
+        return doc
+    given = sorted(one for one in doc["options"] if not one.startswith(_OF_THE_SERVER))
+    rest = {name: value for name, value in doc.items() if name != "options"}
+    return rest | ({"options": given} if given else {})
+
+
+_OF_THE_SERVER = "pg_"  # PostgreSQL 15.20 counts changes of a column in its option pg_attver
 
 
 def to_json(things: Iterable[Thing]) -> list[list[Any]]:

@@ -11,13 +11,21 @@ as $$
   ) lines
 $$;
 
+-- In any order, and without those that the server keeps for itself: PostgreSQL 15.20 counts changes of a column in pg_attver.
+create function takeback.options(given text[]) returns jsonb
+language sql immutable set search_path = pg_catalog, pg_temp
+as $$ select jsonb_agg(o order by o) from unnest(given) o where not starts_with(o, 'pg_') $$;
+
+-- In PL/pgSQL, so that a session plans this only once; compiling it would take longer than running it.
 create function takeback.objects() returns table (kind text, oid bigint, part int, doc jsonb)
-language sql stable security definer set search_path = pg_catalog, pg_temp
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set jit = off
 as $$
+#variable_conflict use_column
+begin return query
 with ns as materialized (
   select n.oid, n.nspname, n.nspowner, n.nspacl from pg_namespace n
   where n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast', 'takeback')
-    and n.nspname !~ '^(pg_temp_|pg_toast_temp_|takeback_[0-9]+$)'
+    and n.nspname !~ '^(pg_temp_|pg_toast_temp_|takeback_[0-9_]+$)'
 ), member as materialized (
   select d.classid, d.objid from pg_depend d where d.deptype = 'e'
 ), rel as materialized (
@@ -33,7 +41,7 @@ select 'relation', c.oid::int8, 0, jsonb_strip_nulls(jsonb_build_object(
   '_kind', c.relkind, 'schema', c.nspname, 'name', c.relname, 'owner', pg_get_userbyid(c.relowner),
   'rights', takeback.rights(coalesce(c.relacl,
     acldefault(case when c.relkind = 'S' then 's' else 'r' end::"char", c.relowner))),
-  'comment', obj_description(c.oid, 'pg_class'), 'persistence', c.relpersistence, 'options', to_jsonb(c.reloptions),
+  'comment', obj_description(c.oid, 'pg_class'), 'persistence', c.relpersistence, 'options', takeback.options(c.reloptions),
   'security', c.relrowsecurity, 'forced', c.relforcerowsecurity, 'identity', c.relreplident,
   'tablespace', (select spcname from pg_tablespace s where s.oid = c.reltablespace),
   'method', (select amname from pg_am a where a.oid = c.relam),
@@ -67,7 +75,8 @@ select 'column', a.attrelid::int8, a.attnum::int, jsonb_strip_nulls(jsonb_build_
      where o.oid = a.attcollation) end,
   'not null', a.attnotnull, 'default', pg_get_expr(d.adbin, d.adrelid), 'identity', nullif(a.attidentity, ''),
   'generated', nullif(a.attgenerated, ''), 'storage', case when a.attstorage <> t.typstorage then a.attstorage end,
-  'compression', nullif(a.attcompression, ''), 'statistics', nullif(a.attstattarget, -1), 'options', to_jsonb(a.attoptions),
+  'compression', nullif(a.attcompression, ''), 'statistics', nullif(a.attstattarget, -1),
+  'options', takeback.options(a.attoptions),
   'rights', nullif(takeback.rights(a.attacl), '[]'), 'comment', col_description(a.attrelid, a.attnum),
   'inherited', nullif(a.attinhcount > 0, false), 'local', nullif(a.attislocal, true)))
 from rel c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
@@ -139,8 +148,8 @@ union all
 select 'statistics', s.oid::int8, 0, jsonb_strip_nulls(jsonb_build_object(
   '_relation', s.stxrelid::int8, 'schema', ns.nspname, 'name', s.stxname, 'definition', pg_get_statisticsobjdef(s.oid),
   'owner', pg_get_userbyid(s.stxowner), 'comment', obj_description(s.oid, 'pg_statistic_ext')))
-from pg_statistic_ext s join ns on ns.oid = s.stxnamespace
-$$;
+from pg_statistic_ext s join ns on ns.oid = s.stxnamespace;
+end $$;
 
 -- The same without what is not compared.
 create function takeback.core(doc jsonb) returns jsonb

@@ -1,8 +1,9 @@
-"""Stop a program before it loses rows through the schema, where no event trigger could save them first.
+"""Stop a program before it does what has no way back: changes the schema where no event trigger could save rows first,
+or writes to large objects, roles and databases, of which no trigger tells.
 
-A connection of ours reads every table, so nobody can drop or alter one without waiting for us. If the program waits,
-its statement is ended; if it is somebody else, we stand aside and come back. Should the guard die, what was lost is
-still told when the program has ended (`losing`)."""
+A connection of ours reads every table, and holds the catalogs of the rest against writers, so nobody can change them
+without waiting for us. If the program waits, its statement is ended; if it is somebody else, we stand aside and come
+back. Should the guard die, what was lost is still told when the program has ended (`losing`, `witness`)."""
 
 import threading
 from typing import TYPE_CHECKING
@@ -27,24 +28,43 @@ _AT_ONCE = "set local lock_timeout = '1ms'"
 _HARMLESS = ("TRUNCATE", "LOCK", "VACUUM", "CLUSTER")
 _LONGEST = 1000  # of a statement as the server tells it; longer ones are cut off
 
+_TABLE, _SEQUENCE, _CATALOG = "table", "sequence", "catalog"
 _OWN = """
-select c.oid::int8, c.relkind = 'S' from pg_class c join pg_namespace n on n.oid = c.relnamespace
+select c.oid::int8, case c.relkind when 'S' then 'sequence' else 'table' end
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p', 'S') and c.relpersistence <> 't' and pg_has_role(c.relowner, 'usage')
-  and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname !~ '^takeback_[0-9]+$'
-  and (n.nspname <> 'takeback' or c.relname = 'op')
+  and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname !~ '^takeback_[0-9_]+$'
+  and (n.nspname <> 'takeback' or c.relname ~ '^(op$|log_|saved_|left_)')
 """
+# Who writes to these is seen by no trigger. Only a superuser may hold them, so only then are they named here.
+_CATALOGS = """
+select c.oid::int8, 'catalog' from pg_class c where c.relnamespace = 'pg_catalog'::regnamespace
+  and c.relname in ('pg_largeobject', 'pg_largeobject_metadata', 'pg_authid', 'pg_auth_members', 'pg_db_role_setting',
+    'pg_database', 'pg_tablespace')
+  and exists (select from pg_roles r where r.rolname = current_user and r.rolsuper)
+"""
+_SAYS = {
+    "pg_largeobject": "large objects",
+    "pg_largeobject_metadata": "large objects",
+    "pg_authid": "roles",
+    "pg_auth_members": "roles",
+    "pg_db_role_setting": "settings of roles",
+    "pg_database": "databases",
+    "pg_tablespace": "tablespaces",
+}
 _NAMES = """
 select c.oid::int8, format('%%I.%%I', n.nspname, c.relname)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.oid = any (%s::int8[]) order by c.oid
 """
-# The program's sessions are those of our role that began after us; takeback's own say who they are.
+# The program's sessions are those of our role that began after us; takeback's own say who they are. Catalogs are of the
+# whole server, so there only a session that has the program's name is stopped.
 _WAITING = """
-select l.pid, l.relation::int8, a.query,
-  a.usename = session_user and a.backend_start > %s and not starts_with(a.application_name, 'takeback')
+select l.pid, l.relation::int8, a.query, case when l.relation < 16384 then a.application_name = %s
+  else a.usename = session_user and a.backend_start > %s and not starts_with(a.application_name, 'takeback') end
 from pg_locks l join pg_stat_activity a on a.pid = l.pid
-where l.locktype = 'relation' and l.mode = 'AccessExclusiveLock' and not l.granted and l.relation = any (%s::int8[])
-  and l.database = (select oid from pg_database where datname = current_database())
+where l.locktype = 'relation' and not l.granted and l.relation = any (%s::int8[])
+  and l.database in (0, (select oid from pg_database where datname = current_database()))
   and pg_backend_pid() = any (pg_blocking_pids(l.pid))
 """
 _GOES_ON = "select 1 from takeback.find(%s) where no is not null and told is null"
@@ -53,21 +73,25 @@ _GOES_ON = "select 1 from takeback.find(%s) where no is not null and told is nul
 class Guard:
     """From before the program starts until it has ended; then `stop` it."""
 
-    def __init__(self, url: str, effect: str, tell: Tell) -> None:
+    def __init__(self, url: str, effect: str, name: str, tell: Tell) -> None:
+        """`name`: of the program's sessions."""
         self._effect = effect
+        self._name = name
         self._tell = tell
         self._connection: Connection = connect(url)
         self._told: set[int] = set()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=NAME, daemon=True)
 
-    def start(self) -> None:
+    def start(self, tables: bool) -> None:
+        """`tables`: no event trigger tells of what becomes of them."""
         try:
             self._connection.execute(PLAINLY.encode())
             self._connection.execute((_ALIVE % (f"{SECONDS}s", NAME)).encode())
             self._role, self._since = ask(self._connection, "select session_user, clock_timestamp()")[0]
-            self._sequences = dict(ask(self._connection, _OWN))
-            self._away = set(self._sequences)  # those that we do not hold
+            own = ask(self._connection, _OWN) if tables else []
+            self._kinds: dict[int, str] = dict([*own, *ask(self._connection, _CATALOGS)])
+            self._away = set(self._kinds)  # those that we do not hold
             if not self._away:
                 self._connection.close()
                 return
@@ -88,11 +112,11 @@ class Guard:
     def _hold(self, oids: list[int]) -> None:
         """What is gone meanwhile is not there to be held."""
         names = ask(self._connection, _NAMES, [oids])
-        tables = ", ".join(f"only {name}" for oid, name in names if not self._sequences[oid])
-        if tables:
-            run(self._connection, f"lock table {tables} in access share mode")
+        for kind, mode in ((_TABLE, "access share"), (_CATALOG, "share")):
+            if tables := ", ".join(f"only {name}" for oid, name in names if self._kinds[oid] == kind):
+                run(self._connection, f"lock table {tables} in {mode} mode")
         for oid, name in names:
-            if self._sequences[oid]:
+            if self._kinds[oid] == _SEQUENCE:
                 run(self._connection, f"select from {name} limit 0")
 
     def _watch(self) -> None:
@@ -118,9 +142,9 @@ class Guard:
 
     def _look(self) -> None:
         ask(self._connection, "select pg_stat_clear_snapshot()")
-        held = [oid for oid in self._sequences if oid not in self._away]
-        for pid, oid, query, is_program in ask(self._connection, _WAITING, [self._since, held]):
-            if is_program and not _harmless(query):
+        held = [oid for oid in self._kinds if oid not in self._away]
+        for pid, oid, query, is_program in ask(self._connection, _WAITING, [self._name, self._since, held]):
+            if is_program and (self._kinds[oid] == _CATALOG or not _harmless(query)):
                 ask(self._connection, "select pg_cancel_backend(%s)", [pid])
                 self._say(oid)
             else:
@@ -132,6 +156,12 @@ class Guard:
             return
         self._told.add(oid)
         for _, name in ask(self._connection, _NAMES, [[oid]]):
+            if self._kinds[oid] == _CATALOG:
+                what = _SAYS[name.removeprefix("pg_catalog.")]
+                self._tell(
+                    f"The program tried to change {what}; that has no way back, so it was stopped.", _OUTSIDE
+                )
+                return
             self._tell(
                 f"The program tried to change the schema of {name}; role {self._role} cannot have that captured, "
                 "so it was stopped.",
@@ -144,7 +174,7 @@ class Guard:
         run(self._connection, "rollback")
         run(self._connection, "begin")
         run(self._connection, _AT_ONCE)
-        self._away = set(self._sequences)
+        self._away = set(self._kinds)
         self._come_back()
 
     def _come_back(self) -> None:
@@ -158,6 +188,9 @@ class Guard:
             else:
                 self._away.discard(oid)
             run(self._connection, "release savepoint back")
+
+
+_OUTSIDE = "Do it yourself, outside takeback."
 
 
 def _harmless(query: str | None) -> bool:

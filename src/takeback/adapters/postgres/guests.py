@@ -7,6 +7,7 @@ from takeback.adapters.postgres import definitions, losing
 from takeback.adapters.postgres.connecting import ask, run
 from takeback.adapters.postgres.ops import Op
 from takeback.adapters.postgres.telling import net_counts
+from takeback.adapters.postgres.witness import besides_of
 from takeback.errors import Refused
 
 if TYPE_CHECKING:
@@ -41,10 +42,18 @@ def close(connection: "Connection", op: Op) -> dict[str, Any] | None:
         return told
     schema, lost = _compared(connection, shape) if shape is not None else ([], [])
     tables = _numbers(connection, op.no)
-    found: dict[str, Any] = {"tables": tables, "schema": schema} | ({"lost": lost} if lost else {})
-    nothing = not tables and not schema and not lost
-    run(connection, "select takeback.end_program(%s, %s)", [op.no, None if nothing else json.dumps(found)])
-    return None if nothing else found
+    besides = besides_of(connection, op.no)
+    if not tables and not schema and not lost and not besides.sequences:
+        return None
+    found: dict[str, Any] = {"tables": tables, "schema": schema + besides.sequences}
+    found |= ({"lost": lost} if lost else {}) | ({"notes": besides.notes} if besides.notes else {})
+    run(connection, "select takeback.end_program(%s, %s)", [op.no, json.dumps(found)])
+    return found
+
+
+def erase(connection: "Connection", op: Op) -> None:
+    """As if it had never been: it changed nothing."""
+    run(connection, "select takeback.end_program(%s, null)", [op.no])
 
 
 def _compared(connection: "Connection", shape: Any) -> tuple[list[str], list[str]]:

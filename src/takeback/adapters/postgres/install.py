@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.adapters.postgres import triggers
@@ -18,14 +19,18 @@ _ONE_AT_A_TIME = 0x7A6B6261636B
 _MOST_COLUMNS = 540  # of a table: an undo has its sides beside each other, and the server takes 1,664 at most
 
 
-_EVENT_TRIGGERS = [
-    statement
-    for event, what in (("ddl_command_start", "schema_begins"), ("ddl_command_end", "schema_ended"))
-    for statement in (
-        f"create event trigger takeback_{event} on {event} execute function takeback.{what}()",
-        f"alter event trigger takeback_{event} enable always",
-    )
-]
+_EVENT_TRIGGERS = {
+    "takeback_ddl_command_start": ("ddl_command_start", "schema_begins"),
+    "takeback_ddl_command_end": ("ddl_command_end", "schema_ended"),
+    "takeback_ddl_drop": ("sql_drop", "schema_drops"),
+}
+# Of what these files make. A database that an older one protected is brought up to date by `takeback sql protect`.
+VERSION = 2
+_FILES = ("schema.sql", "definitions.sql", "guests.sql", "programs.sql", "witness.sql")
+VERSION_SQL = (
+    f"(select substr(p.prosrc, 8)::int from pg_proc p where p.pronamespace = to_regnamespace('{SCHEMA}') "
+    "and p.proname = 'version')"
+)
 
 
 class Capture(NamedTuple):
@@ -82,6 +87,8 @@ def named(found: Sequence[Table], names: Sequence[str]) -> tuple[Table, ...]:
 def protect(connection: "Connection", names: Sequence[str]) -> None:
     if not installed(connection):
         _create_schema(connection)
+    elif outdated(connection):
+        _bring_up_to_date(connection)
     found = tables(connection)
     roots = {one.oid: one for one in found}
     for table in sorted(named(found, names), key=lambda one: (one.root, one.oid != one.root, one.oid)):
@@ -99,11 +106,64 @@ def too_wide(table: Table) -> bool:
     return len(table.columns) > _MOST_COLUMNS
 
 
-def _create_schema(connection: "Connection") -> None:
-    texts: list[str] = []
-    for name in ("schema.sql", "definitions.sql", "guests.sql", "programs.sql"):
+def _texts() -> Iterator[str]:
+    for name in _FILES:
         with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
-            texts.append(file.read())
+            yield file.read()
+    yield f"create function {SCHEMA}.version() returns int language sql immutable as 'select {VERSION}'"
+
+
+def outdated(connection: "Connection") -> bool:
+    """Was it protected by an older takeback?"""
+    return (ask(connection, f"select {VERSION_SQL}")[0][0] or 1) < VERSION
+
+
+def _bring_up_to_date(connection: "Connection") -> None:
+    """Functions and triggers of now, and columns that are missing; what was kept so far stays."""
+    from takeback.adapters.postgres.statements import first_words, split
+
+    if not ask(connection, "select takeback.keeper()")[0][0]:
+        raise Refused(
+            "An older takeback protected this database for another role, which must bring it up to date.",
+            hint="Run `takeback sql protect` as that role, or as a superuser.",
+        )
+    with transaction(connection):
+        wait_no_longer(connection)
+        run(connection, "select pg_advisory_xact_lock(%s)", [_ONE_AT_A_TIME])
+        for statement in (one for text in _texts() for one in split(text)):
+            words = first_words(statement)
+            if words[:2] == ["CREATE", "FUNCTION"]:
+                run(
+                    connection,
+                    re.sub(r"(?i)^create function", "create or replace function", _bare(statement)),
+                )
+            elif words[:2] == ["ALTER", "TABLE"] and "add column if not exists" in statement:
+                run(connection, statement)
+        _create_event_triggers(connection)
+        known = captures(connection)
+        for table in tables(connection, list(known)):
+            if table.owned:
+                root = table if table.root == table.oid else tables(connection, [table.root])[0]
+                _run_all(connection, triggers.functions(known[table.oid].log, table, root))
+                _run_all(connection, triggers.attach(table))
+
+
+def _bare(statement: str) -> str:
+    """Without the comments before it."""
+    return re.sub(r"\A(\s*--[^\n]*\n)*\s*", "", statement)
+
+
+def _create_event_triggers(connection: "Connection") -> None:
+    if not ask(connection, "select rolsuper from pg_roles where rolname = current_user")[0][0]:
+        return
+    there = {row[0] for row in ask(connection, "select evtname from pg_event_trigger")}
+    for name, (event, what) in _EVENT_TRIGGERS.items():
+        if name not in there:
+            run(connection, f"create event trigger {name} on {event} execute function {SCHEMA}.{what}()")
+            run(connection, f"alter event trigger {name} enable always")
+
+
+def _create_schema(connection: "Connection") -> None:
     may = ask(connection, "select has_database_privilege(current_database(), 'create')")[0][0]
     if not may:
         raise Refused(
@@ -113,10 +173,9 @@ def _create_schema(connection: "Connection") -> None:
     with transaction(connection):
         run(connection, "select pg_advisory_xact_lock(%s)", [_ONE_AT_A_TIME])
         if not installed(connection):
-            for text in texts:
+            for text in _texts():
                 run(connection, text)
-            if ask(connection, "select rolsuper from pg_roles where rolname = current_user")[0][0]:
-                _run_all(connection, _EVENT_TRIGGERS)
+            _create_event_triggers(connection)
 
 
 def install(connection: "Connection", table: Table, root: Table) -> None:
@@ -264,7 +323,8 @@ def unprotect(connection: "Connection", names: Sequence[str]) -> None:
             wait_no_longer(connection)
             for (shelf,) in ask(
                 connection,
-                "select n.nspname from pg_namespace n join takeback.op o on n.nspname = 'takeback_' || o.no",
+                "select distinct n.nspname from pg_namespace n "
+                "join takeback.op o on n.nspname ~ ('^takeback_' || o.no || '(_[0-9]+)?$')",
             ):
                 run(connection, f"drop schema {shelf} cascade")
             run(connection, f"drop schema {SCHEMA} cascade")

@@ -96,10 +96,13 @@ def settle(connection: "Connection", op: int) -> list[Move]:
         "select no, step, before, after, saved from takeback.ddl where op = %s order by step",
         [op],
     )
-    made: dict[int, int] = {}
+    made: dict[
+        int, int
+    ] = {}  # and when it was changed last: what it was called before that is free again by then
     apart_from: set[int] = set()
     for _, step, before, after, _ in rows:
         old = {thing.key for thing in from_json(before)}
+        made |= {thing.oid: step for thing in from_json(after) if thing.is_table and thing.oid in made}
         for thing in from_json(after):
             if thing.is_table and thing.key not in old:
                 made[thing.oid] = step

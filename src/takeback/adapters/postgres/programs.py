@@ -7,17 +7,17 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from takeback.adapters.postgres import definitions, guests, losing, noting, ops, shelf
-from takeback.adapters.postgres.connecting import ask, driver, run, transaction
+from takeback.adapters.database.protocol import Tell, quiet
+from takeback.adapters.postgres import definitions, guests, losing, noting, ops, shelf, witness
+from takeback.adapters.postgres.connecting import ask, run, transaction
 from takeback.adapters.postgres.following import capture_again
 from takeback.adapters.postgres.logs import log_name
 from takeback.adapters.postgres.session import close_op, open_op
 from takeback.adapters.postgres.telling import net_counts
-from takeback.adapters.postgres.unwinding import unwind
+from takeback.adapters.postgres.unwinding import one_way
 from takeback.errors import StoreBusy
 from takeback.model.database import FROM_ENVIRONMENT, Database
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict
 
 if TYPE_CHECKING:
     from takeback.adapters.postgres.connecting import Connection
@@ -36,15 +36,17 @@ def enter(
             number = open_op(connection, effect)
         if not sees_schema(connection):
             run(connection, "select takeback.begin_program(%s)", [number])
-    setting = f"-c takeback.op=p{number}"
-    found = {"PGOPTIONS": f"{options} {setting}".strip()}
+        witness.begin(connection, number)
+    setting, name = f"-c takeback.op=p{number}", f"p{number}.takeback"
+    found = {"PGOPTIONS": f"{options} {setting}".strip(), "PGAPPNAME": name}
     if database.source.startswith(FROM_ENVIRONMENT):
-        # Options in an address win over those of the environment.
-        found[database.source.removeprefix(FROM_ENVIRONMENT)] = with_option(url, setting)
+        # What is in an address wins over the environment.
+        found[database.source.removeprefix(FROM_ENVIRONMENT)] = marked(url, setting, name)
     return found
 
 
-def with_option(url: str, setting: str) -> str:
+def marked(url: str, setting: str, name: str) -> str:
+    """An address by which a session is recognised: by its options, and by its name where a driver is given others."""
     from urllib.parse import quote
 
     place, _, query = url.partition("?")
@@ -55,11 +57,14 @@ def with_option(url: str, setting: str) -> str:
             break
     else:
         pairs.append(f"options={quote(setting, safe='')}")
+    if not any(pair.startswith("application_name=") for pair in pairs):
+        pairs.append(f"application_name={name}")
     return f"{place}?{'&'.join(pairs)}"
 
 
-def leave(connection: "Connection", effect: Effect) -> dict[str, Any] | None:
-    """Closed for good: no session can add to it any more. None if nothing was changed, and nothing is left then."""
+def leave(connection: "Connection", effect: Effect, tell: Tell = quiet) -> dict[str, Any] | None:
+    """Closed for good: no session can add to it any more. None if no change was seen, and nothing is left then; what
+    the server counted all the same is told."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         with transaction(connection):
@@ -69,7 +74,11 @@ def leave(connection: "Connection", effect: Effect) -> dict[str, Any] | None:
                 return None
             alone = ask(connection, "select pg_try_advisory_xact_lock(%s, %s)", [_PROGRAMS, op.no])[0][0]
             if alone:
-                return guests.close(connection, op) if guest else _close(connection, op)
+                receipt = (guests.close if guest else _close)(connection, op)
+                if receipt is None:
+                    _tell_unseen(connection, op, tell)
+                    guests.erase(connection, op) if guest else ops.erase(connection, op)
+                return receipt
         if time.monotonic() > deadline:
             raise StoreBusy(
                 "The program is still at work in the database.",
@@ -89,6 +98,13 @@ def sees_schema(connection: "Connection") -> bool:
     )
 
 
+def _tell_unseen(connection: "Connection", op: ops.Op, tell: Tell) -> None:
+    for sentence in witness.notes(connection, op.no):
+        tell(sentence, "")
+    if sentence := witness.unseen(connection, op.no):
+        tell(sentence, witness.HINT)
+
+
 def _close(connection: "Connection", op: ops.Op) -> dict[str, Any] | None:
     closed, told, shape = ask(
         connection, "select closed, told, shape from takeback.op where no = %s", [op.no]
@@ -100,17 +116,19 @@ def _close(connection: "Connection", op: ops.Op) -> dict[str, Any] | None:
         lost += _compared(connection, op.no, shape)
     logs = ops.touched(connection, op.no)
     said = noting.told(connection, op.no)
-    if not logs and not said and not lost:
-        ops.erase(connection, op)
+    besides = witness.besides_of(connection, op.no)
+    if not logs and not said and not lost and not besides.sequences:
         return None
     noting.mark_again(connection, op.no)
     moves = shelf.marked(connection, noting.settle(connection, op.no))
     capture_again(connection, {oid for move in moves for oid in (move.oid, *move.parts)}, new=True)
     run(connection, "update takeback.op set closed = true, shape = null where no = %s", [op.no])
-    told: dict[str, Any] = {"tables": _numbers(connection, op.no, logs), "schema": said}
+    told: dict[str, Any] = {"tables": _numbers(connection, op.no, logs), "schema": said + besides.sequences}
+    if besides.notes:
+        told["notes"] = besides.notes
     if lost:
         told["lost"] = lost
-    elif said and (why := _one_way(connection, op, moves)):
+    elif said and (why := one_way(connection, op, moves)):
         told["one_way"] = [why]
     run(connection, *close_op(op.no, logs, told, moves))
     return told
@@ -126,20 +144,6 @@ def _compared(connection: "Connection", op: int, shape: Any) -> list[str]:
         changed = {one.oid for one in (*step.before, *step.after) if one.kind in ("relation", "column")}
         capture_again(connection, changed, new=False)
     return lost
-
-
-def _one_way(connection: "Connection", op: ops.Op, moves: list[shelf.Move]) -> str:
-    """Is there a way back? It is gone, and rolled back."""
-    psycopg = driver()
-    run(connection, "savepoint takeback_way_back")
-    try:
-        whole = op._replace(logs=ops.touched(connection, op.no), moves=tuple(moves))
-        found = unwind(connection, whole, op.no, OnConflict.REFUSE, lock=False)
-        why = "; ".join(f"{one.table} {one.key} {one.detail}" for one in found.obstacles[:3])
-    except psycopg.Error as error:
-        why = str(error.diag.message_primary)
-    run(connection, "rollback to savepoint takeback_way_back")
-    return why
 
 
 def _numbers(connection: "Connection", op: int, logs: Sequence[int]) -> dict[str, dict[str, int]]:

@@ -1,5 +1,6 @@
--- A program with its own driver, which says so by the setting takeback.op = 'p…'. While one of its transactions goes on
--- nobody can close the effect, and once that is closed nothing can be added to it.
+-- A program with its own driver, which says so by the setting takeback.op = 'p…', or by its application_name = 'p….takeback':
+-- one of them stays where a program has connection options of its own. While one of its transactions goes on nobody can close
+-- the effect, and once that is closed nothing can be added to it.
 create function takeback.program(op bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -15,13 +16,21 @@ end $$;
 create function takeback.current_program() returns bigint
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
-  select case when starts_with(session_user::text, 'takeback_') then takeback.tagged()
-    when current_setting('takeback.op', true) ~ '^p[0-9]+$' then substr(current_setting('takeback.op'), 2)::bigint end
+  select case when current_setting('takeback.op', true) ~ '^p[0-9]+$' then substr(current_setting('takeback.op'), 2)::bigint
+    when current_setting('takeback.op', true) <> '' then null
+    else substring(current_setting('application_name') from '^p([0-9]{1,9})\.takeback$')::bigint end
 $$;
+
+create function takeback.named_program() returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return case when takeback.current_program() is not null then takeback.program(takeback.current_program()) end;
+end $$;
 
 -- Its schema changes, where the role may create event triggers: the definitions before and after each command, and what the
 -- command loses. A command says only afterwards what it has done, so it is run once on trial, and rolled back.
-alter table takeback.ddl add column pending boolean not null default false;
+alter table takeback.ddl add column if not exists pending boolean not null default false;
 
 create function takeback.ddl_begins(tag text, query text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -107,6 +116,11 @@ begin
   end if;
   perform set_config('takeback.busy', 'on', true);
   now_is := takeback.snapshot();
+  if tg_tag in ('ALTER SEQUENCE', 'ALTER TABLE') and takeback.set_back(kept.before, now_is) is not null then
+    raise exception 'takeback cannot take back % of a program: it sets the sequence % back', tg_tag,
+      takeback.set_back(kept.before, now_is)
+      using errcode = '0A000', hint = 'Nothing was changed. Do it yourself, outside takeback.';
+  end if;
   update takeback.ddl d set before = takeback.differing(kept.before, now_is), after = takeback.differing(now_is, kept.before),
     step = nextval('takeback.step'), pending = false where d.no = kept.no returning * into kept;
   for one in select * from jsonb_array_elements(takeback.losses(kept.before, kept.after)) loop
@@ -133,6 +147,38 @@ begin
       where o->>0 = 'column') columns;
   end if;
   perform set_config('takeback.busy', 'off', true);
+end $$;
+
+-- A sequence that was restarted: what it counts is no part of its definition.
+create function takeback.set_back(before jsonb, after jsonb) returns text
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select format('%I.%I', b.o->3->>'schema', b.o->3->>'name')
+  from jsonb_array_elements(before) b(o) join jsonb_array_elements(after) a(o) on a.o->0 = b.o->0 and a.o->1 = b.o->1
+  where b.o->>0 = 'relation' and b.o->3 ? '_last' and (not a.o->3 ? '_last' or
+    ((a.o->3->>'_last')::numeric - (b.o->3->>'_last')::numeric) * (b.o->3->'sequence'->>'increment')::numeric < 0)
+  limit 1
+$$;
+
+-- Images of rows, and tables that were put aside, are of types that anybody may drop with all that hangs on them.
+create function takeback.schema_drops() returns event_trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  one record;
+  used boolean;
+begin
+  for one in
+    select distinct o.objid, o.objid::regclass as home from pg_event_trigger_dropped_objects() o
+    where o.object_type = 'table column' and o.schema_name ~ '^takeback(_[0-9_]+)?$'
+      and exists (select from pg_class c where c.oid = o.objid)
+  loop
+    execute format('select exists (select from %s)', one.home) into used;
+    if used then
+      raise exception 'rows that takeback keeps in % would lose a column', one.home using errcode = '2BP01',
+        hint = 'Nothing was changed. An undo needs these rows. Leave the type, or give up the effects on its tables first (takeback forget).';
+    end if;
+  end loop;
 end $$;
 
 -- A table whose columns came, went or changed: from now on images are taken as it is now. The functions are as they were but

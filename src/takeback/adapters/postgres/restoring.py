@@ -3,7 +3,7 @@ with the rows that were saved; then everything is read again and compared."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.postgres import definitions, following, refilling, shelf
 from takeback.adapters.postgres.adjusting import adjust, differs, rename, replaced, settle
@@ -27,7 +27,18 @@ class Odd(Exception):
         self.name, self.why = name, why
 
 
-def reverse(connection: "Connection", step: Step, op: int) -> list[shelf.Move]:
+class Reversed(NamedTuple):
+    moves: list[shelf.Move]  # tables that the step had made
+    left: list[str]  # what is not as it was, in sentences
+
+
+# Advice to the planner and to storage. No row, rule or right depends on it, so a server that writes it in a new way
+# does not take the way back away: the undo says what differs.
+_ADVICE = frozenset(("options", "statistics", "storage", "compression"))
+_LONGEST = 60  # of a value in a sentence
+
+
+def reverse(connection: "Connection", step: Step, op: int) -> Reversed:
     """Tables that it made are put on the shelf of `op`; `Odd` if something is in the way, and then nothing is left of
     it only if the caller rolls back."""
     return _Reversal(connection, step, op).carry_out()
@@ -43,9 +54,9 @@ class _Reversal:
         self._now: Things = definitions.read(connection)
         self._moves: list[shelf.Move] = []
         self._new: dict[Key, Key] = {}  # what is made again, by what it was
-        self._restored: list[Restored] = []
+        self._left: list[str] = []
 
-    def carry_out(self) -> list[shelf.Move]:
+    def carry_out(self) -> Reversed:
         self._refuse_changed()
         self._rename()
         self._remove()
@@ -54,7 +65,7 @@ class _Reversal:
         self._adjust()
         self._remember()
         self._compare()
-        return self._moves
+        return Reversed(self._moves, self._left)
 
     # -- looking
 
@@ -293,10 +304,16 @@ class _Reversal:
             if now is None:
                 raise Odd(self._shown(was), "did not come back")
             other = [name for name in all_names(now, was) if now.core.get(name) != was.core.get(name)]
-            if other and not (
-                was.kind == "statistics" and other == ["definition"]
-            ):  # columns in another order
-                raise Odd(self._shown(was), f"did not become what it was ({', '.join(other)})")
+            if was.kind == "statistics":
+                other = [name for name in other if name != "definition"]  # columns in another order
+            if not other:
+                continue
+            differences = "; ".join(_difference(name, was, now) for name in other)
+            if set(other) - _ADVICE:
+                raise Odd(self._shown(was), f"did not become what it was ({differences})")
+            self._left.append(
+                f"{definitions.word(was)} {self._shown(was)} differs from before ({differences})"
+            )
         for key, became in self._after.items():
             if key not in self._before and key in self._now:
                 raise Odd(self._shown(became), "did not go")
@@ -374,6 +391,11 @@ def _number(column: Thing) -> int:
 
 
 _BUSY = ("", "08", "57", "55", "40", "53")  # not a matter of what is done
+
+
+def _difference(name: str, was: Thing, now: Thing) -> str:
+    values = [json.dumps(thing.core.get(name), ensure_ascii=False) for thing in (was, now)]
+    return f"{name}: {values[0]} before, {values[1]} now" if max(map(len, values)) <= _LONGEST else name
 
 
 def _said(error: Any) -> str:

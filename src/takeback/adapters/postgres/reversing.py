@@ -59,7 +59,7 @@ def as_planned(
         return (TargetOutcome(whole, Outcome.ALREADY, f"effect {short(op.undone_by)} took it back"),)
     if op.rebased:
         return (TargetOutcome(whole, Outcome.CONFLICT, _REBASED),)
-    if op.lost and on_conflict is OnConflict.SKIP:
+    if op.lost and on_conflict.skips:
         return (TargetOutcome(whole, Outcome.EXCLUDED, f"has lost {'; '.join(op.lost)}"),)
     refuse_lost(op)
     if op.has_schema:
@@ -70,6 +70,8 @@ def as_planned(
     run(connection, "commit" if seen.plain else "rollback")
     if seen.to_do:
         return (TargetOutcome(whole, Outcome.UNDONE, _rows(seen.to_do)), *found)
+    if op.counters and not found and not op.logs:
+        return (TargetOutcome(whole, Outcome.UNDONE, "sequences that were set back go on"),)
     return tuple(found) or (TargetOutcome(whole, Outcome.ALREADY, "every row is as it was before"),)
 
 

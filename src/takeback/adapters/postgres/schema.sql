@@ -73,17 +73,6 @@ create index on takeback.counter (op);
 create table takeback.wide (op bigint not null);
 create index on takeback.wide (op);
 
--- Programs with their own driver log in with a role of their own; whatever they set, this says whom their changes
--- belong to.
-create table takeback.tag (
-  role  text primary key,
-  op    bigint not null
-);
-
-create function takeback.tagged() returns bigint
-language sql stable security definer set search_path = pg_catalog, pg_temp
-as $$ select op from takeback.tag where role = session_user $$;
-
 -- The marker. Whoever does the same effect at the same time waits here.
 create function takeback.open(id text, run text, agent text, summary text, undoes text, partial boolean) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from takeback.adapters.database.limit import most_of, refuse_too_many
 from takeback.adapters.database.protocol import OPEN, PREPARED, Reviewed, Rows
 from takeback.adapters.database.summary import summary
-from takeback.adapters.postgres import noting, reviewing, shelf
+from takeback.adapters.postgres import noting, ops, reviewing, shelf
 from takeback.adapters.postgres.connecting import (
     Question,
     ask,
@@ -27,10 +27,12 @@ from takeback.adapters.postgres.logs import is_wide
 from takeback.adapters.postgres.netting import Netting
 from takeback.adapters.postgres.shelf import Move
 from takeback.adapters.postgres.statements import WRITES, first_words, refuse_impossible, split
+from takeback.adapters.postgres.steps import steps_of
 from takeback.adapters.postgres.tallying import Tally
 from takeback.adapters.postgres.telling import effect_rows
 from takeback.adapters.postgres.trying import may_change_schema, run_it
-from takeback.errors import InDoubt, Misuse, StatementFailed
+from takeback.adapters.postgres.unwinding import one_way
+from takeback.errors import InDoubt, Misuse, NoRemedy, StatementFailed
 from takeback.model.database import Database
 from takeback.model.effect import REVIEWED, Effect
 
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 _OPEN = "select no, set_config('takeback.op', no::text, true) from takeback.open(%s, %s, %s, %s, %s, %s) no"
 
 
+# Whatever writes has a number of its own by then. An error, so that the commit sent with it is not carried out.
+_NOTHING_WRITTEN = "select 1 / (pg_current_xact_id_if_assigned() is null)::int"
 SHOWN = 1_001  # rows of one that waits, at most
 
 
@@ -75,6 +79,7 @@ class PostgresSession:
         self._again = again
         self._connection = connection
         self._op = 0
+        self._effect = ""
         self._most = 0
         self._tally: Tally | None = None
         self._schema = False  # it may have been changed
@@ -93,7 +98,9 @@ class PostgresSession:
         self._begin("begin read only")
         try:
             rows = self._all(statements, parameters)
-            run(self._connection, "commit")
+            if not self._read_only():
+                give_up(self._connection)
+                return None
         except psycopg.errors.ReadOnlySqlTransaction:
             give_up(self._connection)
             return None
@@ -104,6 +111,16 @@ class PostgresSession:
             give_up(self._connection)
             raise
         return rows
+
+    def _read_only(self) -> bool:
+        """Commit if nothing was written; in one trip. PostgreSQL 15 and older let large objects be written in a
+        transaction that only reads."""
+        psycopg = driver()
+        try:
+            ask_all(self._connection, [Question(_NOTHING_WRITTEN), Question("commit")])
+        except psycopg.errors.DivisionByZero:
+            return False
+        return True
 
     def _begin(self, how: str) -> None:
         """A connection that the server has ended meanwhile is made again: nothing was begun on it."""
@@ -133,7 +150,7 @@ class PostgresSession:
             try:
                 before, opened = ask_all(self._connection, [ABOUT_WRITTEN, _opening(effect)])
                 self._tally = Tally(self._connection, as_written(before))
-                self._op = opened[0][0]
+                self._op, self._effect = opened[0][0], effect.id
                 self._most = most_of(effect)
             except BaseException:
                 self.rollback()
@@ -255,11 +272,26 @@ class PostgresSession:
                 told["schema"] += noting.told(self._connection, self._op)
                 moves += noting.settle(self._connection, self._op)
             moves = shelf.marked(self._connection, moves)
+            self._refuse_one_way(moves)
             run(self._connection, *close_op(self._op, found.logs, told, moves))
         except psycopg.Error as error:
             self.rollback()
             raise _failed(error) from None
         return told
+
+    def _refuse_one_way(self, moves: list[Move]) -> None:
+        """Each change of the schema was seen to have a way back; several must have one together."""
+        if not self._schema and not self._moves:
+            return
+        op = ops.find(self._connection, self._effect)
+        if op is None or len(moves) + len(steps_of(self._connection, op.no)) < 2:
+            return
+        if why := one_way(self._connection, op, moves):
+            self.rollback()
+            raise NoRemedy(
+                f"Together these statements cannot be taken back: {why}.",
+                hint="They were rolled back; nothing was changed. Send them one by one, each as an effect of its own.",
+            )
 
     # -- for a person to decide
 

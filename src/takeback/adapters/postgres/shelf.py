@@ -2,7 +2,7 @@
 part of it: indexes, triggers, rights, sequences, comments, rows. Undo takes it back from there."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.postgres.connecting import ask, driver, run
@@ -98,12 +98,31 @@ def drop(connection: "Connection", statement: str, op: int) -> list[Move] | None
     return [put(connection, op, oid) for oid in dict.fromkeys(oids) if oid is not None]
 
 
-def shelf(op: int) -> str:
-    return f"takeback_{op}"
-
-
 def put(connection: "Connection", op: int, oid: int) -> Move:
-    run(connection, f"create schema if not exists {shelf(op)}")
+    return _somewhere(connection, op, lambda place: _put(connection, place, oid))
+
+
+_PLACES = 100  # shelves of one effect, at most
+
+
+def _somewhere(connection: "Connection", op: int, act: Callable[[str], Any]) -> Any:
+    """On the first shelf of the effect where the name is free: it may put two things of one name away."""
+    psycopg = driver()
+    for number in range(_PLACES):
+        place = f"takeback_{op}_{number}" if number else f"takeback_{op}"
+        fresh = not ask(connection, "select to_regnamespace(%s) is not null", [place])[0][0]
+        run(connection, "savepoint takeback_put")
+        try:
+            run(connection, f"create schema if not exists {place}")
+            return act(place)
+        except (psycopg.errors.DuplicateTable, psycopg.errors.DuplicateObject):
+            if fresh or number == _PLACES - 1:
+                raise
+            run(connection, "rollback to savepoint takeback_put")
+    return None
+
+
+def _put(connection: "Connection", place: str, oid: int) -> Move:
     schema, name = _name(connection, oid)
     parts = [
         row[0]
@@ -125,7 +144,7 @@ def put(connection: "Connection", op: int, oid: int) -> Move:
     back = _apart(connection, oid)
     for one in (oid, *parts):
         here, called = _name(connection, one)
-        run(connection, f"alter table {_sql(here, called)} set schema {shelf(op)}")
+        run(connection, f"alter table {_sql(here, called)} set schema {place}")
     return Move(GONE, oid, schema, name, tuple(parts), tuple((one, two) for one, two in foreign), back=back)
 
 
@@ -156,8 +175,7 @@ def _apart(connection: "Connection", oid: int) -> tuple[str, ...]:
 
 def put_type(connection: "Connection", op: int, name: str) -> None:
     """A type too: images of rows may be of it."""
-    run(connection, f"create schema if not exists {shelf(op)}")
-    run(connection, f"alter type {name} set schema {shelf(op)}")
+    _somewhere(connection, op, lambda place: run(connection, f"alter type {name} set schema {place}"))
 
 
 def take_type(connection: "Connection", oid: int, schema: str) -> bool:
@@ -165,7 +183,7 @@ def take_type(connection: "Connection", oid: int, schema: str) -> bool:
     rows = ask(
         connection,
         "select n.nspname, t.typname from pg_type t join pg_namespace n on n.oid = t.typnamespace "
-        "where t.oid = %s and n.nspname ~ '^takeback_[0-9]+$'",
+        "where t.oid = %s and n.nspname ~ '^takeback_[0-9_]+$'",
         [oid],
     )
     for place, name in rows:

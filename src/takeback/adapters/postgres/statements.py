@@ -123,8 +123,26 @@ def refuse_impossible(statement: str) -> None:
         )
     if first == "COPY":
         _refuse_copy(statement)
+    if first not in _DEFINES and _sets_counter(statement):
+        raise Refused(
+            "setval() takes hold at once and cannot be rolled back, so it cannot be taken back.",
+            hint="Nothing was changed. Run it yourself, outside takeback.",
+        )
     if first == "NOTIFY":
         raise Refused("What was notified cannot be taken back.", hint="Nothing was changed.")
+
+
+_DEFINES = frozenset(("CREATE", "ALTER", "DROP", "COMMENT", "GRANT", "REVOKE"))
+_SETVAL = re.compile(r"(?i)\bsetval\b")
+
+
+def _sets_counter(statement: str) -> bool:
+    """Calls setval(), in the statement or in a block of code in it."""
+    return bool(_SETVAL.search(statement)) and any(
+        _SETVAL.fullmatch(text) or (kind == "dollar" and _SETVAL.search(text))
+        for kind, text in ((kind, statement[begin:end]) for kind, begin, end in tokens(statement))
+        if kind in ("word", "dollar")
+    )
 
 
 def _refuse_copy(statement: str) -> None:

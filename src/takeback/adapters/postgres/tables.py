@@ -102,7 +102,7 @@ select c.oid::int8, n.nspname, c.relname, c.relkind::text,
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p', 'f') and c.relpersistence <> 't'
   and n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast', '{SCHEMA}')
-  and n.nspname not like 'pg\\_temp\\_%%' and n.nspname !~ '^takeback_[0-9]+$'
+  and n.nspname not like 'pg\\_temp\\_%%' and n.nspname !~ '^takeback_[0-9_]+$'
   and (%(oids)s::int8[] is null or c.oid = any (%(oids)s::int8[]))
 order by n.nspname, c.relname
 """

@@ -111,11 +111,9 @@ def _in_words(
     who = f"changed by effect {short(writer)}" if writer else "changed by someone who is not recorded"
     parts: list[str] = []
     of_interest = range(len(table.columns))
-    if expected and found:
-        of_interest = sorted(
-            of_interest, key=lambda place: expected[place] == found[place]
-        )  # what others changed
     for place in of_interest:
+        if status == "changed" and expected and found and expected[place] == found[place]:
+            continue  # others left it as it was
         column = table.columns[place]
         was, left, now = (side[place] if side else None for side in (target, expected, found))
         sides = {one[place] for one in (target, expected, found) if one}

@@ -7,13 +7,14 @@ from takeback.adapters.postgres.tables import SCHEMA, Column, Table, literal, qu
 
 EVENTS = {"i": "insert", "u": "update", "d": "delete", "t": "truncate"}
 # While no effect is open this is all that a statement costs, so it says no more than it must: what was never set is
-# null, and so is its comparison, which does not count. A program with its own driver has a role of its own, by which it
-# is known whatever it sets.
-ACTIVE = "(current_setting('takeback.op', true) <> '' or starts_with(session_user::text, 'takeback_'))"
-_OP = """case when starts_with(session_user::text, 'takeback_') then takeback.tagged()
-    when starts_with(current_setting('takeback.op', true), 'p')
+# null, and so is its comparison, which does not count. A program with its own driver has the setting or the name.
+ACTIVE = (
+    "(current_setting('takeback.op', true) <> '' or current_setting('application_name') like 'p%.takeback')"
+)
+_OP = """case when starts_with(current_setting('takeback.op', true), 'p')
       then takeback.program(substr(current_setting('takeback.op'), 2)::bigint)
-    else nullif(current_setting('takeback.op', true), '')::bigint end"""
+    when current_setting('takeback.op', true) <> '' then current_setting('takeback.op')::bigint
+    else takeback.named_program() end"""
 
 _NAMED = """(select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where c.oid = tg_relid)"""

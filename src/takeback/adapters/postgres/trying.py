@@ -53,8 +53,10 @@ def run_it(
         return _for_real(connection, op, act, tally, Tried(definitions.read(connection), [], frozenset()))
     tally.catalogs()
     start = tally.mark()
+    counters = _counters(connection)
     run(connection, "savepoint takeback_try")
     rows = act()
+    _refuse_set_back(connection, counters)
     touched = tally.catalogs()
     if not touched - _STATISTICS:
         run(connection, "release savepoint takeback_try")
@@ -68,6 +70,31 @@ def run_it(
     saved = noting.save(connection, lost)
     tally.forget_since(start)
     return _for_real(connection, op, act, tally, Tried(before, saved, frozenset(lost)))
+
+
+_COUNTERS = """
+select c.oid::int8, format('%I.%I', n.nspname, c.relname), pg_sequence_last_value(s.seqrelid), s.seqincrement
+from pg_sequence s join pg_class c on c.oid = s.seqrelid join pg_namespace n on n.oid = c.relnamespace
+where c.relpersistence = 'p' and n.nspname !~ '^takeback(_[0-9_]+)?$'
+  and (has_sequence_privilege(s.seqrelid, 'usage') or has_sequence_privilege(s.seqrelid, 'select'))
+"""
+
+
+def _counters(connection: "Connection") -> dict[int, tuple[str, int | None, int]]:
+    """Sequences: name, what it has reached, and by how much it counts."""
+    return {oid: (name, last, by) for oid, name, last, by in ask(connection, _COUNTERS)}
+
+
+def _refuse_set_back(connection: "Connection", before: dict[int, tuple[str, int | None, int]]) -> None:
+    """A function may call setval(), which no rollback takes back: the sequence is set forward again."""
+    for oid, (name, now, by) in _counters(connection).items():
+        _, was, _ = before.get(oid, ("", None, 1))
+        if was is not None and (now is None or (now - was) * by < 0):
+            run(connection, "select setval(%s::oid::regclass, %s, true)", [oid, was])
+            raise NoRemedy(
+                f"The statement sets the sequence {name} back, which cannot be taken back.",
+                hint=f"It was rolled back, and the sequence goes on from {was}. Run it yourself, outside takeback.",
+            )
 
 
 def _for_real(
@@ -140,17 +167,20 @@ def _refuse_lost_types(connection: "Connection", gone: list[Thing]) -> None:
     types = {one.oid: one.shown for one in gone if one.kind == "type"}
     rows = ask(
         connection,
-        "select distinct coalesce(nullif(e.typelem, 0), e.oid)::int8 from pg_attribute a "
+        "select distinct coalesce(nullif(e.typelem, 0), e.oid)::int8, c.oid::regclass::text from pg_attribute a "
         "join pg_class c on c.oid = a.attrelid join pg_type e on e.oid = a.atttypid "
-        "where c.relnamespace = 'takeback'::regnamespace and not a.attisdropped "
+        "join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname ~ '^takeback(_[0-9_]+)?$' and c.relkind in ('r', 'p') and not a.attisdropped "
         "and coalesce(nullif(e.typelem, 0), e.oid) = any (%s)",
         [list(types)],
     )
-    if rows:
-        raise NoRemedy(
-            f"The type {types[rows[0][0]]} cannot be dropped: rows that takeback keeps are of it.",
-            hint="It was rolled back; nothing was changed. Forget those effects, or leave the type.",
-        )
+    for oid, home in rows:
+        if ask(connection, f"select exists (select from {home})")[0][0]:
+            raise NoRemedy(
+                f"The type {types[oid]} cannot be dropped: takeback keeps rows of it in {home}.",
+                hint="It was rolled back; nothing was changed. An undo needs these rows. Leave the type, or give up "
+                "the effects on its tables first (`takeback forget`).",
+            )
 
 
 # Something temporary is nobody's business; TRUNCATE gives a table new files and nothing else.

@@ -245,7 +245,7 @@ def refuse(op: Op, found: Sequence[Obstacle], conflicts: int) -> Conflict:
 
 def refuse_other(seen: Look, on_conflict: OnConflict, partial: bool, found: Sequence[Obstacle]) -> None:
     """What was planned must be what is there, now that nobody can change it."""
-    if on_conflict is OnConflict.SKIP:
+    if on_conflict.skips:
         if bool(seen.conflicts) != partial:
             raise Drifted(
                 "Rows were changed while their undo was being prepared.",

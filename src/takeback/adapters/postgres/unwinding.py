@@ -4,8 +4,8 @@ the rows before that, and so on."""
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from takeback.adapters.postgres import definitions, noting, shelf
-from takeback.adapters.postgres.connecting import ask
+from takeback.adapters.postgres import definitions, noting, ops, shelf
+from takeback.adapters.postgres.connecting import ask, driver, run
 from takeback.adapters.postgres.following import capture_again
 from takeback.adapters.postgres.logs import log_name, of_op
 from takeback.adapters.postgres.missing import look_for_missing
@@ -62,10 +62,24 @@ def unwind(connection: "Connection", op: Op, number: int, on_conflict: OnConflic
     return Unwound(tuple(looks), tuple(moves), done, tuple(said), tuple(obstacles))
 
 
+def one_way(connection: "Connection", op: Op, moves: Sequence[Move]) -> str:
+    """Why an effect cannot be taken back as it is now; empty if it can. Its undo is carried out and rolled back."""
+    psycopg = driver()
+    run(connection, "savepoint takeback_way_back")
+    try:
+        whole = op._replace(logs=ops.touched(connection, op.no), moves=tuple(moves))
+        found = unwind(connection, whole, op.no, OnConflict.REFUSE, lock=False)
+        why = "; ".join(
+            f"{one.table} {one.key} {one.detail}".replace("  ", " ") for one in found.obstacles[:3]
+        )
+    except psycopg.Error as error:
+        why = str(error.diag.message_primary)
+    run(connection, "rollback to savepoint takeback_way_back")
+    return why
+
+
 def again(connection: "Connection", op: Op) -> Op:
     """An effect that was taken back and brought again happened the second time as that redo says."""
-    from takeback.adapters.postgres import ops
-
     while True:
         rows = ask(
             connection,
@@ -125,10 +139,10 @@ def _event(connection: "Connection", event: Move | Step, number: int) -> tuple[l
         }
         here = {key[1] for key in before if key[0] == "relation"}
         saved = noting.save(connection, {oid: lost[oid] for oid in lost if oid not in gone and oid in here})
-        moved = reverse(connection, event, number)
+        moved, left = reverse(connection, event, number)
         after = definitions.read(connection)
         step = noting.note(connection, number, before, after, saved, without=[move.oid for move in moved])
-        said = definitions.sentences(step.before, step.after, before | after) if step else []
+        said = left + (definitions.sentences(step.before, step.after, before | after) if step else [])
         differ = [*definitions.differing(after, before), *definitions.differing(before, after)]
         changed = {one.oid for one in differ if one.kind in ("relation", "column")}
         capture_again(connection, changed, new=False)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from takeback.errors import Misuse, Refused, ResourceUnreachable, ServerUnreachable, StoreBusy, TakebackError
+from takeback.model.extras import install_hint
 
 Argument = bytes | str | int | float
 Command = Sequence[Argument]
@@ -86,9 +87,7 @@ def open_link(url: str, shown: str) -> Link:
         from redis import connection as driver
         from redis.exceptions import AuthenticationError, ResponseError
     except ImportError:
-        raise Misuse(
-            "Redis needs takeback[redis].", hint="Install it with: pip install 'takeback[redis]'."
-        ) from None
+        raise Misuse("Redis needs takeback[redis].", hint=install_hint("redis")) from None
     settings = _settings(driver, url, shown)
     # Answers as the server sends them, and nothing in between that nobody asked for.
     settings |= {"protocol": 2, "decode_responses": False, "client_name": "takeback"}

@@ -103,7 +103,7 @@ class Undoing(NamedTuple):
     def _refuse(
         self, of: Effect, conflicts: Sequence[Choice], on_conflict: OnConflict, partial: bool
     ) -> None:
-        if on_conflict is OnConflict.SKIP:
+        if on_conflict.skips:
             if bool(conflicts) != partial:
                 raise Drifted(
                     f"Keys of effect {short(of.id)} were changed while its undo was being prepared.",

@@ -50,6 +50,7 @@ class SqliteAdapter:
     # -- Databases
 
     def connect(self, database: Database) -> SqliteSession:
+        _refuse_missing(resolved(self._whole(database)))
         return SqliteSession(
             resolved(self._whole(database)), self._held, self._committed, self._waiting.seconds, self._tell
         )
@@ -64,6 +65,7 @@ class SqliteAdapter:
             after = found[-1][0]
 
     def cover(self, database: Database) -> Cover:
+        _refuse_missing(resolved(self._whole(database)))
         found = self._ask(resolved(self._whole(database)), "cover")
         says = [
             "Every statement through takeback is captured, with its triggers, cascades and changes of tables.",
@@ -79,6 +81,7 @@ class SqliteAdapter:
         )
 
     def protect(self, database: Database, tables: Sequence[str]) -> Cover:
+        _refuse_missing(resolved(self._whole(database)))
         self._ask(resolved(self._whole(database)), "protect")
         return self.cover(database)
 
@@ -104,7 +107,7 @@ class SqliteAdapter:
             return Assessment((resource_of(database),), offers)
         path = path_of(database)
         if not os.path.isfile(path):
-            raise ResourceUnreachable(f"There is no database at {path}.", hint="Check the path.")
+            raise _missing(path)
         if not os.access(path, os.W_OK) or not os.access(os.path.dirname(path) or ".", os.W_OK):
             raise ResourceUnreachable(
                 f"{path} cannot be written.", hint="Check the rights of the file and its directory."
@@ -316,7 +319,9 @@ def _privately(path: str, flags: int) -> int:
 
 def _policy(change: Change) -> str:
     policy = OnConflict(change.args.get("on_conflict", OnConflict.REFUSE))
-    return (OnConflict.REFUSE if policy is OnConflict.MERGE else policy).value
+    if policy.merges:  # rows are compared one by one, and never merged
+        policy = OnConflict.SKIP if policy.skips else OnConflict.REFUSE
+    return policy.value
 
 
 def _placed(error: Conflict, database: Database) -> Conflict:
@@ -338,3 +343,16 @@ def _decoded_value(value: Any) -> Any:
 
         return binascii.a2b_base64(value["base64"])  # pyright: ignore[reportUnknownArgumentType]
     return value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _missing(path: str) -> Misuse:
+    return Misuse(
+        f"There is no database at {path}.",
+        hint="Check the path. An empty file is a database too: make one first if it is to be a new one.",
+    )
+
+
+def _refuse_missing(database: Database) -> None:
+    """An address that names no file is a mistake of the caller, and not a server that may come back."""
+    if not os.path.exists(path_of(database)):
+        raise _missing(path_of(database))

@@ -29,8 +29,8 @@ from takeback.adapters.tree.units import in_order, units_of
 from takeback.errors import Drifted, Misuse, NoRemedy, TakebackError
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import WAS_HELD, Effect, State
-from takeback.model.plan import OnConflict
-from takeback.model.remedy import Offer, Remedy, Strategy
+from takeback.model.plan import leeway_of
+from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.staged import Staged
 from takeback.model.standing import Sighting, Standing
 from takeback.storage.protocols import Blobs
@@ -48,7 +48,7 @@ class TreeAdapter:
     def __init__(self, name: str, blobs: Blobs, held: str = "", found: Found | None = None) -> None:
         """`name` is "command" or "tree"; `found` tells what changed in a watched tree."""
         self.name = name
-        self.traits = Traits(stages=False, atomic=False, exact=True, watches=found is not None, holds=True)
+        self.traits = Traits(exact=True, watches=found is not None, holds=True, merges=True)
         self._tools = Tools(blobs, held)
         self._found = found
         self._untried: set[str] = set()  # captured here, by nobody applied yet
@@ -104,7 +104,7 @@ class TreeAdapter:
     def _undoing(
         self, change: Change, of: Effect, keep: bool, lately: Mapping[str, Seen] | None = None
     ) -> Undoing:
-        return Undoing(of, OnConflict(change.args.get("on_conflict", "refuse")), self._tools, keep, lately)
+        return Undoing(of, leeway_of(change), self._tools, keep, lately)
 
     @contextmanager
     def lent(self, change: Change, sources: Mapping[str, bytes]) -> Iterator[None]:
@@ -146,6 +146,9 @@ class TreeAdapter:
         if first:
             self._clean.add(effect.id)
         return Receipt()
+
+    def whole_files(self, effect: Effect) -> tuple[Target, ...]:
+        return effect.targets
 
     def verify(self, effect: Effect) -> Sighting:
         if effect.remedy is None:

@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 from takeback.adapters.file.build import Tools
+from takeback.adapters.file.capturing import inherited_residue, told_merged
 from takeback.adapters.file.hold import NOT_HELD, can_hold, name_to_hold
 from takeback.adapters.file.mounts import ground_of
 from takeback.adapters.file.states import difference, same
@@ -27,7 +28,7 @@ from takeback.adapters.tree.undoing import Step
 from takeback.adapters.tree.units import in_order, units_of
 from takeback.errors import Conflict, Drifted
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Outcome
+from takeback.model.plan import OnConflict, Outcome, leeway_of
 from takeback.model.remedy import Remedy, Strategy, Target
 from takeback.model.resource import ancestors, display
 
@@ -152,7 +153,7 @@ def _grounds(
 
 def capture_undo(effect: Effect, of: Effect, steps: list[Step], name: str, tools: Tools) -> Remedy:
     """An undo's own remedy: what is there now, and what it will leave; so redo is the undo of the undo."""
-    refuse_conflicts(of, steps, OnConflict(effect.change.args.get("on_conflict", "refuse")))
+    refuse_conflicts(of, steps, leeway_of(effect.change).on_conflict)
     targets = [step.target for step in steps if step.target is not None]
     known = {target.resource: target for target in of.targets}
     with Places(targets) as places:
@@ -160,9 +161,10 @@ def capture_undo(effect: Effect, of: Effect, steps: list[Step], name: str, tools
         targets = led(held(effect.id, named, tools, places, []))
         times = _times_back(grounds_of(of), places)
         grounds = _grounds(targets, times, places, look=True)
-    residue = of.remedy.residue if of.remedy else ""
+    residue = inherited_residue(of)
     payload = {"undo": of.id, GROUNDS: to_json(grounds)}
-    return _remedy(name, targets, payload, not residue, residue)
+    remedy = _remedy(name, targets, payload, not residue, residue)
+    return told_merged(remedy, [step.outcome for step in steps if step.target is not None])
 
 
 def _named(target: Target, of: Target | None, places: Places) -> Target:
@@ -191,7 +193,7 @@ def _times_back(grounds: list[Ground], places: Places) -> dict[str, tuple[int, i
 
 def refuse_conflicts(of: Effect, steps: list[Step], on_conflict: OnConflict) -> None:
     odd = [step.outcome for step in steps if step.outcome.outcome in (Outcome.CONFLICT, Outcome.FAILED)]
-    if odd and on_conflict is not OnConflict.SKIP:
+    if odd and not on_conflict.skips:
         details = "; ".join(f"{display(each.resource)} {each.detail}" for each in odd[:20])
         more = f"; and {len(odd) - 20:,} more" if len(odd) > 20 else ""
         raise Conflict(

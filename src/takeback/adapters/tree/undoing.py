@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from takeback.adapters.file.build import Tools
-from takeback.adapters.file.conflicts import back_to, merge_step, merged_with
+from takeback.adapters.file.conflicts import back_to, changed_later, is_explained, merge_step
 from takeback.adapters.file.in_use import in_use
 from takeback.adapters.file.mounts import Footing
 from takeback.adapters.file.paths import Place
@@ -26,7 +26,7 @@ from takeback.adapters.tree.states import (
 from takeback.adapters.tree.twins import is_joined
 from takeback.adapters.tree.units import in_order
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Leeway, OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import display
 
@@ -51,14 +51,15 @@ class Undoing:
     def __init__(
         self,
         of: Effect,
-        on_conflict: OnConflict,
+        leeway: Leeway,
         tools: Tools,
         keep: bool,
         lately: Mapping[str, Seen] | None = None,
     ) -> None:
         """`lately` is what was seen a moment ago: files that were not touched since need not be read again."""
         self._of = of
-        self._on_conflict = on_conflict
+        self._leeway = leeway
+        self._on_conflict = leeway.on_conflict
         self._tools = tools
         self._scope = Scope(tools.blobs if keep else None)
         self._known = {target.resource for target in of.targets}
@@ -119,6 +120,8 @@ class Undoing:
     def _judged(self, target: Target, now: State, place: Place | None, places: Places) -> Step:
         before, after = target.before, target.after
         change = Target(target.resource, now, _aim(target, now))
+        if why := changed_later(target, self._leeway, self._tools):
+            return _told(target, Outcome.CONFLICT, why)
         if only_time(before, after) and same(now, after):
             if self._is_moved(target, now, places):
                 return _told(target, Outcome.UNDONE, f"its time is put back{_ownerless(target, now)}", change)
@@ -130,7 +133,8 @@ class Undoing:
                 if why := _why_mixed(target):
                     return _told(target, Outcome.EXCLUDED, why)
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
-        if same(now, before):
+        explained = is_explained(target, now, self._leeway)
+        if same(now, before) and not explained:
             return _told(target, Outcome.ALREADY, "it is as it was before")
         if place and _is_then(target, now):
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
@@ -138,12 +142,9 @@ class Undoing:
         if self._on_conflict is OnConflict.FORCE:
             detail = f"{self._back(target)}; {words(now)} that was there is kept for redo"
             return _told(target, Outcome.UNDONE, detail, change)
-        if self._on_conflict is OnConflict.MERGE and place and "unit" not in before:
-            three_way = merged_with(place, target, now, self._tools)
-            if three_way.content is not None:
-                step = merge_step(target, now, three_way, self._scope)
-                return Step(step.outcome, step.target)
-            found = f"{found}; {three_way.detail}"
+        if (self._on_conflict.merges or explained) and place and "unit" not in before:
+            step = merge_step(place, target, now, self._tools, self._scope, found)
+            return Step(step.outcome, step.target)
         return _told(target, Outcome.CONFLICT, found)
 
     def _has_room(self, resource: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command
-from takeback.frontends.cli.opening import existing, give, nothing_recorded, nothing_yet, opened
+from takeback.frontends.cli.opening import existing, give, nothing_yet, opened, tell_nothing
 from takeback.frontends.cli.output import Screen, clean, full_time
 from takeback.model.effect import GATE, Effect
 from takeback.model.ids import short
@@ -26,9 +26,7 @@ def _pending_arguments(parser: ArgumentParser) -> None:
 def _pending(asked: Asked) -> int:
     screen = asked.screen
     if nothing_yet(asked):
-        screen.say(nothing_recorded(asked))
-        screen.give([])
-        return 0
+        return tell_nothing(asked, [])
     with opened(asked) as tb:
         found = tb.pending()
         screen.give([_proposal_json(one) for one in found])

@@ -3,10 +3,10 @@
 import gc
 import os
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterator, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from takeback.errors import Failed, Misuse, TakebackError
 from takeback.frontends.cli.ending import (
@@ -19,20 +19,20 @@ from takeback.frontends.cli.ending import (
     tell_unprintable,
 )
 from takeback.frontends.cli.nameless import refuse_nameless
-from takeback.frontends.cli.output import Screen, Unprintable, printing, put, screen_for
+from takeback.frontends.cli.output import Screen, Unprintable, choose_colour, printing, put, screen_for, warn
+from takeback.frontends.cli.usage import (
+    Entry,
+    Parser,
+    Part,
+    parser_for,
+    parser_with_parts,
+    short_help,
+    top_parser,
+)
 
 OURS = 125
 RUNNING = ("run", "shell")  # commands that end with the exit code of what they ran
 _ENDED_BY_SIGNAL = (129, 143)  # 128 + SIGHUP, 128 + SIGTERM
-
-
-class Entry(NamedTuple):
-    """Where a command lives; loaded only when it is asked for, so that `log` does not pay for `undo`."""
-
-    group: str
-    module: str
-    help: str
-    example: str
 
 
 class Asked(NamedTuple):
@@ -50,6 +50,8 @@ class Command(NamedTuple):
     arguments: Callable[[ArgumentParser], None]
     carry_out: Callable[[Asked], int]
     mixed: bool = False  # options may stand between its words
+    parts: Mapping[str, Part] = {}  # its subcommands
+    long: bool = False  # its answer may be longer than a screen
 
 
 COMMANDS: dict[str, Entry] = {
@@ -183,30 +185,12 @@ COMMANDS: dict[str, Entry] = {
 }
 
 
-class _Formatter(RawDescriptionHelpFormatter):
-    """With a width of its own: argparse would import shutil at every start to ask for one."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=28, width=_width())
-
-
-def _width() -> int:
-    try:
-        return min(os.get_terminal_size(1).columns - 2, 110)
-    except OSError:
-        return 100
-
-
-class _Parser(ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise Misuse(f"{message[0].upper()}{message[1:]}.", hint=f"`{self.prog} --help` shows an example.")
-
-
 def answer(argv: Sequence[str]) -> int:
     """Carry out one command line; its exit code."""
     words, made, code = list(argv), list[str](), 0
     name = _name_in(words)
     _print_anything()
+    choose_colour(_colour_in(_own_words(words)))
     try:
         code = _guarded(words, made)
         if sys.stdout:
@@ -284,13 +268,26 @@ def _store_in(words: list[str]) -> str:
     return ""
 
 
+def _colour_in(words: list[str]) -> str:
+    """As --color says it; asked of the words, because an error may come before they are understood."""
+    for place, word in enumerate(words):
+        if word == "--no-color":
+            return "never"
+        name, equals, value = word.partition("=")
+        if name == "--color":
+            return value if equals else "".join(words[place + 1 : place + 2])
+    return "auto"
+
+
 def _run(words: list[str], made: list[str]) -> int:
     place = _place_of_command(words)
     if place is None:
         return _without_command(words)
     name = words.pop(place)
     if name == "help":
-        return _run([*words, "--help"], made)
+        return _help(words, made)
+    if name == "version":
+        return _without_command([*words, "--version"])
     if name == "keep":
         raise Misuse(
             "`takeback keep` was renamed.",
@@ -300,15 +297,60 @@ def _run(words: list[str], made: list[str]) -> int:
     if name not in COMMANDS:
         raise Misuse(f"There is no command {name!r}.", hint=_suggestion(name))
     command = command_named(name)
-    parser = parser_of(name, command)
-    options = parser.parse_intermixed_args(words) if command.mixed else parser.parse_args(words)
+    options = _options(name, command, words)
     refuse_nameless(_own_words(words), options)
     gc.enable()
-    screen = screen_for(options.json, options.quiet, options.no_color, printable(options.store or ""))
+    screen = screen_for(options.json, options.quiet, printable(options.store or ""))
     if COMMANDS[name].group == "Look":  # nothing to lose, and no time either
-        return command.carry_out(Asked(options, screen, made, looking=True))
-    with _hearing():
+        with _paged(command, options):
+            return command.carry_out(Asked(options, screen, made, looking=True))
+    with _hearing(), _paged(command, options):
         return command.carry_out(Asked(options, screen, made, looking=COMMANDS[name].group == "People"))
+
+
+def _help(words: list[str], made: list[str]) -> int:
+    if "--man" not in words:
+        return _run([*words, "--help"], made)
+    from takeback.frontends.cli.man import page
+
+    words.remove("--man")
+    put(page(" ".join(words)), end="")
+    return 0
+
+
+def _options(name: str, command: Command, words: list[str]) -> Namespace:
+    if not command.parts:
+        return parser_of(name, command).understood(words, command.mixed)
+    place = _place_of_command(words)
+    if place is None:
+        parser_with_parts(name, COMMANDS[name], command.parts).understood(words, mixed=False)
+        raise Misuse(
+            f"`takeback {name}` needs a subcommand: {', '.join(command.parts)}.",
+            hint=f"`takeback {name} --help` tells what they do.",
+        )
+    action = words.pop(place)
+    if action not in command.parts:
+        from takeback.frontends.cli.suggestions import did_you_mean
+
+        listed = f"There are {', '.join(command.parts)}."
+        raise Misuse(
+            f"There is no `takeback {name} {action}`.",
+            hint=did_you_mean(action, command.parts, listed, f"takeback {name} "),
+        )
+    options = parser_of(f"{name} {action}", command).understood(words, command.mixed)
+    options.action = action
+    return options
+
+
+@contextmanager
+def _paged(command: Command, options: Namespace) -> Iterator[None]:
+    if not command.long or options.json or options.quiet or options.no_pager or not sys.stdout.isatty():
+        yield
+        return
+    from takeback.frontends.cli.pager import paged
+
+    with paged(True):
+        yield
 
 
 @contextmanager
@@ -330,7 +372,7 @@ def _place_of_command(words: list[str]) -> int | None:
         word = words[place]
         if not word.startswith("-"):
             return place
-        place += 2 if word == "--store" else 1
+        place += 2 if word in ("--store", "--color") else 1
     return None
 
 
@@ -341,73 +383,33 @@ def command_named(name: str) -> Command:
     return module.COMMANDS[name]
 
 
-def parser_of(name: str, command: Command) -> ArgumentParser:
-    entry = COMMANDS[name]
-    parser = _Parser(
-        prog=f"takeback {name}",
-        description=entry.help[:1].upper() + entry.help[1:] + ("" if entry.help.endswith("?") else "."),
-        epilog=f"example:\n  {entry.example}",
-        formatter_class=_Formatter,
-        allow_abbrev=False,
-    )
-    command.arguments(parser)
-    _add_global_options(parser)
-    return parser
-
-
-def _add_global_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("everywhere")
-    group.add_argument(
-        "--store", metavar="PATH", help="the store; else TAKEBACK_STORE, else ~/.local/state/takeback"
-    )
-    group.add_argument("--json", action="store_true", help="the answer as JSON")
-    group.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
-    group.add_argument("--no-color", action="store_true", help="no colour, even on a terminal")
+def parser_of(name: str, command: Command) -> Parser:
+    """Of a command, or of a subcommand (`sql exec`)."""
+    first, _, part = name.partition(" ")
+    if part:
+        return parser_for(name, command.parts[part], command.parts[part].arguments)
+    if command.parts:
+        return parser_with_parts(name, COMMANDS[first], command.parts)
+    return parser_for(name, COMMANDS[first], command.arguments)
 
 
 def _without_command(words: list[str]) -> int:
-    parser = _Parser(
-        prog="takeback",
-        usage="takeback COMMAND [options]",
-        description="Undo for what AI agents do: every change gets a way back before it is made.",
-        epilog=_overview(),
-        formatter_class=_Formatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="store_true", help="print the version")
-    _add_global_options(parser)
-    options = parser.parse_args(words)
-    if options.version:
+    if not words:
+        warn(short_help())
+        return Misuse.exit_code
+    parser = top_parser(COMMANDS)
+    if parser.understood(words, mixed=False).version:
         import takeback
 
         put(f"takeback {takeback.__version__}")
         return 0
-    parser.print_help(sys.stderr)
-    return Misuse.exit_code
-
-
-def _overview() -> str:
-    lines: list[str] = []
-    group = ""
-    for name, entry in COMMANDS.items():
-        if not entry.group:
-            continue
-        if entry.group != group:
-            group = entry.group
-            lines.append(f"{group}:" if not lines else f"\n{group}:")
-        lines.append(f"  {name:<12} {entry.help}")
-    lines.append("\n`takeback COMMAND --help` shows the options of a command and an example.")
-    lines.append(
-        "An effect is named by its id, any unique beginning of it, @ (the newest) or @~2 (the second before it)."
-    )
-    return "\n".join(lines)
+    raise Misuse("No command was given.", hint="`takeback help` lists them.")
 
 
 def _suggestion(name: str) -> str:
-    from difflib import get_close_matches
+    from takeback.frontends.cli.suggestions import command_meant
 
-    close = get_close_matches(name, [known for known in COMMANDS if not known.startswith("_")], 1)
-    return f"Did you mean `takeback {close[0]}`?" if close else "`takeback --help` lists them."
+    return command_meant(name, [known for known in COMMANDS if not known.startswith("_")])
 
 
 def _print_anything() -> None:

@@ -6,7 +6,7 @@ from takeback.api import Takeback, now
 from takeback.audit.runs import RunNow, as_they_stand
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command
-from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened
+from takeback.frontends.cli.opening import give, nothing_yet, opened, tell_nothing
 from takeback.frontends.cli.output import clean, counted, local_time
 from takeback.frontends.cli.project import HAPPENED, effects_listed, hint_elsewhere, runs_listed
 from takeback.model.effect import Effect, State
@@ -41,9 +41,7 @@ def _number(text: str) -> int:
 def _log(asked: Asked) -> int:
     options, screen = asked.options, asked.screen
     if nothing_yet(asked):
-        screen.say(nothing_recorded(asked))
-        screen.give([])
-        return 0
+        return tell_nothing(asked, [])
     with opened(asked) as tb:
         if options.path_only and options.path:
             raise Misuse("The path was given twice.", hint="Give PATH or --path.")
@@ -127,9 +125,7 @@ def _runs_arguments(parser: ArgumentParser) -> None:
 def _runs(asked: Asked) -> int:
     screen = asked.screen
     if nothing_yet(asked):
-        screen.say(nothing_recorded(asked))
-        screen.give([])
-        return 0
+        return tell_nothing(asked, [])
     with opened(asked) as tb:
         infos = runs_listed(asked, tb)
         runs = as_they_stand(tb.store, infos)
@@ -157,4 +153,7 @@ def done_in(run: RunNow) -> str:
     return counted(run.undos, "undo") if run.undos and not run.effects else counted(run.effects, "effect")
 
 
-COMMANDS = {"log": Command(_log_arguments, _log), "runs": Command(_runs_arguments, _runs)}
+COMMANDS = {
+    "log": Command(_log_arguments, _log, long=True),
+    "runs": Command(_runs_arguments, _runs, long=True),
+}

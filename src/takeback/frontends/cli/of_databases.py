@@ -20,14 +20,18 @@ def named(target: TargetOutcome) -> str:
 
 
 def detail_of(target: TargetOutcome, result: UndoResult) -> str:
-    """What was done in which table; while it is planned, what had been."""
+    """What was done in which table; while it is planned, what would be: the opposite of the effect."""
     if not is_whole(target) or target.detail:
         return target.detail
-    effect = next((one for one in (*result.undo, *result.effects) if _of(one) == target.effect), None)
+    made = next((one for one in result.undo if _of(one) == target.effect), None)
+    effect = made or next((one for one in result.effects if _of(one) == target.effect), None)
     if effect is None:
         return ""
-    told = [f"{table}: {words}" for table, words in counts_of(effect) if words != "nothing"]
-    return "; ".join((*told, *receipt_of(effect).get("schema", ())))
+    told = [
+        f"{table}: {words}" for table, words in counts_of(effect, turned=made is None) if words != "nothing"
+    ]
+    schema: list[str] = receipt_of(effect).get("schema", [])
+    return "; ".join((*told, *(schema if made else [f"takes back: {one}" for one in schema])))
 
 
 def _of(effect: Effect) -> str:

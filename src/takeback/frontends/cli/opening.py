@@ -46,6 +46,24 @@ def nothing_recorded(asked: Asked) -> str:
     return f"Nothing recorded yet: there is no store at {clean(printable(store_path(asked)))}."
 
 
+def tell_nothing(asked: Asked, empty: object) -> int:
+    """There is no store. That is an answer where nobody named one; a wrong name must not look like a quiet day."""
+    path, shown = store_path(asked), clean(printable(store_path(asked)))
+    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+        raise Misuse(
+            f"{shown} is no takeback store.", hint="Give the directory of a store, or none for the usual one."
+        )
+    if asked.options.store or os.environ.get("TAKEBACK_STORE"):
+        named = "--store" if asked.options.store else "TAKEBACK_STORE"
+        raise Refused(
+            f"There is no store at {shown}.",
+            hint=f"Check {named}; the first change, or `takeback store make`, makes one.",
+        )
+    asked.screen.say(nothing_recorded(asked))
+    asked.screen.give(empty)
+    return 0
+
+
 @contextmanager
 def opened(asked: Asked) -> Iterator[Takeback]:
     """The store, with what a crash left settled and told. Whoever only looks calls nobody's functions."""

@@ -4,9 +4,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from takeback.errors import TakebackError
 
@@ -60,7 +60,7 @@ class Screen(NamedTuple):
 
     def hint(self, text: str) -> None:
         if not (self.json or self.quiet):
-            put(self.paint(f"hint: {at_store(text, self.store)}", "dim"))
+            put(f"{self.paint('hint:', 'cyan')} {at_store(text, self.store)}")
 
     def give(self, data: Any) -> None:
         """The answer as JSON, where that was asked for."""
@@ -68,16 +68,38 @@ class Screen(NamedTuple):
             put(json.dumps(data, indent=2))
 
     def paint(self, text: str, style: str) -> str:
-        return f"\033[{_STYLES[style]}m{text}\033[0m" if self.colour and style else text
+        return painted(text, style) if self.colour and style else text
 
     def state(self, state: str, width: int = 0) -> str:
         return self.paint(state.ljust(width), _STATE_STYLES.get(state, ""))
 
 
-def screen_for(asks_json: bool, quiet: bool, no_color: bool, store: str | None = None) -> Screen:
+def screen_for(asks_json: bool, quiet: bool, store: str | None = None) -> Screen:
     terminal = bool(sys.stdout and sys.stdout.isatty())
-    plain = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return Screen(asks_json, quiet, terminal and not plain and not asks_json, terminal, store)
+    return Screen(asks_json, quiet, coloured(sys.stdout) and not asks_json, terminal, store)
+
+
+_chosen = "auto"  # as --color says, for this command
+
+
+def choose_colour(when: str) -> None:
+    global _chosen  # noqa: PLW0603 an error must know it before the options are understood
+    _chosen = when
+
+
+def coloured(stream: TextIO | None) -> bool:
+    """Whether to paint on this stream: as --color says, else as the environment says, else on a terminal only."""
+    if _chosen in ("always", "never"):
+        return _chosen == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    if any(os.environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    return bool(stream and stream.isatty()) and os.environ.get("TERM") != "dumb"
+
+
+def painted(text: str, style: str) -> str:
+    return f"\033[{_STYLES[style]}m{text}\033[0m"
 
 
 def at_store(hint: str, store: str | None) -> str:
@@ -100,8 +122,39 @@ def quoted(word: str) -> str:
     return f"$'{escaped}'"
 
 
+def answered(question: str, meanings: Mapping[str, str], otherwise: str) -> str:
+    """What someone at the terminal chose: one of `meanings`, by what they may type. `otherwise` is what Enter and
+    the end of input mean; the question says so."""
+    while True:
+        sys.stderr.write(f"{question} ")
+        sys.stderr.flush()
+        line = sys.stdin.readline()
+        typed = line.strip().lower()
+        if not typed:
+            if not line:
+                sys.stderr.write("\n")
+            return otherwise
+        if typed in meanings:
+            return meanings[typed]
+        warn(f"Please answer {_any_of(meanings)}.")
+
+
+def _any_of(meanings: Mapping[str, str]) -> str:
+    words: dict[str, list[str]] = {}
+    for typed, meaning in meanings.items():
+        words.setdefault(meaning, []).append(typed)
+    told = [f"{ways[0]} ({ways[-1]})" if len(ways) > 1 else ways[0] for ways in words.values()]
+    return " or ".join((", ".join(told[:-1]), told[-1])) if len(told) > 1 else told[0]
+
+
+_LABELS = {"error:": "red", "hint:": "cyan"}
+
+
 def warn(text: str) -> None:
-    """For a person, beside the answer."""
+    """For a person, beside the answer. `error:` and `hint:` look the same everywhere."""
+    label, blank, rest = text.partition(" ")
+    if label in _LABELS and coloured(sys.stderr):
+        text = f"{painted(label, _LABELS[label])}{blank}{rest}"
     print(text, file=sys.stderr)
 
 

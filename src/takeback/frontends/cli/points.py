@@ -8,7 +8,7 @@ from takeback.api import Takeback, now
 from takeback.audit.views import checkpoint_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command
-from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened, session
+from takeback.frontends.cli.opening import give, nothing_yet, opened, session, tell_nothing
 from takeback.frontends.cli.output import clean, local_time, quoted
 from takeback.model.ids import short
 from takeback.model.run import Checkpoint
@@ -89,9 +89,7 @@ def _checkpoints_arguments(parser: ArgumentParser) -> None:
 def _checkpoints(asked: Asked) -> int:
     screen = asked.screen
     if nothing_yet(asked):
-        screen.say(nothing_recorded(asked))
-        screen.give([])
-        return 0
+        return tell_nothing(asked, [])
     with opened(asked) as tb:
         scope = None if asked.options.run else tb.here()
         points = tuple(reversed(tb.checkpoints(asked.options.run, scope=scope)))

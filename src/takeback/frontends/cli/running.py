@@ -10,7 +10,7 @@ from takeback.errors import Misuse
 from takeback.frontends.cli.commands import OURS, Asked, Command
 from takeback.frontends.cli.interrupted import ctrl_c_is_for_the_command, taken_back, unanswered
 from takeback.frontends.cli.opening import agent_of, opened
-from takeback.frontends.cli.output import bytes_in_words, clean, counted, warn
+from takeback.frontends.cli.output import answered, bytes_in_words, clean, counted, warn
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
 from takeback.model.resource import display
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from takeback.runs.run import Run
 
 _LISTED = 10
+_ANSWERS = {
+    "y": "apply", "yes": "apply", "a": "apply", "apply": "apply",
+    "n": "discard", "no": "discard", "d": "discard", "discard": "discard",
+    "s": "show", "show": "show", "diff": "show",
+}  # fmt: skip
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -136,11 +141,11 @@ def _with_databases(asked: Asked, argv: list[str], limit: float) -> int:
     refuse_unknown(options.sql)
     with opened(asked) as tb:
         with tb.run(options.name or shown(tuple(argv)) or "command", agent_of(asked)) as run:
-            outcome, effects = carried_out(asked, tb, run, argv, limit)
-        asked.made.extend(effect.id for effect in effects)
+            ended = carried_out(asked, tb, run, argv, limit)
+        asked.made.extend(effect.id for effect in ended.effects)
         if not (asked.screen.json or asked.screen.quiet):
-            say_effects(tb, effects, outcome)
-        return _told(asked, tb, outcome, tuple(tb.effect(effect.id) for effect in effects))
+            say_effects(tb, ended)
+        return _told(asked, tb, ended.outcome, tuple(tb.effect(effect.id) for effect in ended.effects))
 
 
 def _here() -> str:
@@ -187,25 +192,18 @@ def _asked_for(asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome
     name = outcome.effect.id
     while True:
         _say_changes(outcome)
-        answer = _answer("Apply it, discard it, or show the difference? [a/d/s] ")
-        if answer in ("a", "apply", "y", "yes"):
+        answer = answered("Apply it? [y: apply, n: discard, s: show it, Enter: leave it held]", _ANSWERS, "")
+        if answer == "apply":
             run.apply(name)
             return outcome._replace(effect=tb.effect(name))
-        if answer in ("d", "discard", "n", "no"):
+        if answer == "discard":
             run.discard(name)
             return outcome._replace(effect=None)
-        if answer in ("s", "show", "diff"):
-            from takeback.frontends.cli.show import say_difference
+        if not answer:
+            return outcome
+        from takeback.frontends.cli.show import say_difference
 
-            say_difference(asked.screen, tb, tb.effect(name))
-        elif not answer:
-            return outcome  # no more input: it stays held
-
-
-def _answer(question: str) -> str:
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower()
+        say_difference(asked.screen, tb, tb.effect(name))
 
 
 def _told(asked: Asked, tb: "Takeback", outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ()) -> int:

@@ -277,4 +277,7 @@ def _say_part(screen: Screen, part: Part) -> None:
         screen.say(screen.paint(clean_line(line), style))
 
 
-COMMANDS = {"show": Command(_show_arguments, _show), "diff": Command(_diff_arguments, _diff)}
+COMMANDS = {
+    "show": Command(_show_arguments, _show, long=True),
+    "diff": Command(_diff_arguments, _diff, long=True),
+}

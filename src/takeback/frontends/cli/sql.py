@@ -3,39 +3,66 @@
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
-from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import give, opened
 from takeback.frontends.cli.output import clean, counted
+from takeback.frontends.cli.usage import Part
 
 if TYPE_CHECKING:
     from takeback.adapters.database.protocol import Cover, Databases
     from takeback.api import Takeback
     from takeback.model.database import Database
 
-_ACTIONS = ("doctor", "protect", "unprotect", "exec")
 _MOST_LISTED = 50
 
 
-def _arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("action", choices=_ACTIONS)
+def _address(parser: ArgumentParser) -> None:
     parser.add_argument(
         "address",
         metavar="URL",
         help="postgresql://…, sqlite:///file.db, mariadb://…, redis://…, or env:NAME",
     )
-    parser.add_argument("words", nargs="*", default=[], metavar="WORD", help="tables; for exec the statement")
-    parser.add_argument("--run", metavar="R", help="for exec: the run it belongs to")
-    parser.add_argument("--agent", metavar="A", help="for exec: whose change it is")
+    parser.set_defaults(words=[], dry_run=False)
+
+
+def _tables(parser: ArgumentParser) -> None:
+    _address(parser)
+    parser.add_argument("words", nargs="*", metavar="TABLE", help="only these tables (else all)")
+    parser.add_argument("--dry-run", action="store_true", help="tell what is covered now, and change nothing")
+
+
+def _statement(parser: ArgumentParser) -> None:
+    _address(parser)
+    parser.add_argument("words", nargs="*", metavar="STATEMENT", help="the statement, as one word")
+    parser.add_argument("--run", metavar="R", help="the run it belongs to")
+    parser.add_argument("--agent", metavar="A", help="whose change it is (else TAKEBACK_AGENT, else cli)")
     parser.add_argument(
-        "--most", metavar="N", help="for exec: how many rows it may change (else max_rows in settings.json)"
+        "--most", metavar="N", help="how many rows it may change (else max_rows in settings.json)"
     )
     parser.add_argument(
-        "--review",
-        action="store_true",
-        help="for exec: show what it changed before it is committed, and apply it only if told so",
+        "--review", action="store_true", help="show what it changed before it is committed, and ask"
     )
-    parser.add_argument("--dry-run", action="store_true", help="tell what would be done, and do nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show what it would change, and change nothing"
+    )
+
+
+_PARTS = {
+    "doctor": Part("see what of a database is covered", "takeback sql doctor postgresql:///app", _address),
+    "protect": Part(
+        "protect a database, so that changes of its rows can be undone",
+        "takeback sql protect postgresql:///app",
+        _tables,
+    ),
+    "unprotect": Part(
+        "remove the protection of a database", "takeback sql unprotect sqlite:///shop.db orders", _tables
+    ),
+    "exec": Part(
+        "run a statement as an effect",
+        "takeback sql exec sqlite:///shop.db \"UPDATE users SET role = 'admin' WHERE id = 42\"",
+        _statement,
+    ),
+}
 
 
 def _sql(asked: Asked) -> int:
@@ -45,11 +72,7 @@ def _sql(asked: Asked) -> int:
             from takeback.frontends.cli.sql_exec import carry_out
 
             return carry_out(asked, tb)
-        if asked.options.review:
-            raise Misuse("--review is for `sql exec`.", hint="Leave it out.")
         database, adapter = _found(tb, asked.options.address)
-        if action == "doctor" and asked.options.words:
-            raise Misuse("`sql doctor` takes no tables.", hint="It tells of all of them.")
         if action == "doctor" or asked.options.dry_run:
             cover = adapter.cover(database)
         elif action == "protect":
@@ -102,4 +125,4 @@ def _say_cover(asked: Asked, tb: "Takeback", database: "Database", cover: "Cover
         screen.say(f"  {clean(name)}: {clean(why)}")
 
 
-COMMANDS = {"sql": Command(_arguments, _sql, mixed=True)}
+COMMANDS = {"sql": Command(_address, _sql, mixed=True, parts=_PARTS)}

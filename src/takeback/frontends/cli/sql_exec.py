@@ -7,7 +7,7 @@ from takeback.audit.rows import counts_of
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.opening import give, session
-from takeback.frontends.cli.output import clean
+from takeback.frontends.cli.output import answered, clean
 from takeback.frontends.cli.show import say_rows
 from takeback.model.effect import REVIEWED, Effect, State
 from takeback.model.ids import short
@@ -65,9 +65,7 @@ def _decided(asked: Asked, tb: "Takeback", run: "Run", effect: Effect) -> Effect
             "them are taken by others that wait (`takeback status`). In Python, run.sql(…, review=True) holds it until "
             "run.apply or run.discard.",
         )
-    sys.stderr.write("Apply it? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+    if answered("Apply it? [y/N]", {"y": "y", "yes": "y", "n": "n", "no": "n"}, "n") == "y":
         run.apply(effect.id)
         return tb.effect(effect.id)
     run.discard(effect.id)

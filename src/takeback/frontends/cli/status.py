@@ -9,7 +9,7 @@ from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.inbox import tell_inbox
 from takeback.frontends.cli.look import done_in
-from takeback.frontends.cli.opening import give, nothing_recorded, nothing_yet, opened, store_path
+from takeback.frontends.cli.opening import give, nothing_yet, opened, store_path, tell_nothing
 from takeback.frontends.cli.output import Screen, bytes_in_words, clean, counted, local_time, seconds_in_words
 from takeback.frontends.cli.show_run import tell_attention
 from takeback.model.effect import Effect, State
@@ -26,9 +26,7 @@ def _arguments(parser: ArgumentParser) -> None:
 def _status(asked: Asked) -> int:
     screen = asked.screen
     if nothing_yet(asked):
-        screen.say(nothing_recorded(asked))
-        screen.give({"store": printable(store_path(asked)), "exists": False})
-        return 0
+        return tell_nothing(asked, {"store": printable(store_path(asked)), "exists": False})
     with opened(asked) as tb:
         status = look(tb.store, tb.size(), now())
         give(asked, tb, status_json(status))

@@ -8,20 +8,11 @@ from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.opening import store_path
 from takeback.frontends.cli.output import clean, counted
+from takeback.frontends.cli.usage import Part
 from takeback.storage.store import exists
 
 
-def _arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("action", choices=("make", "copy", "reopen"))
-    parser.add_argument(
-        "places",
-        nargs="*",
-        metavar="PLACE",
-        help="for copy: FROM and TO, for reopen: a store; each a directory or postgresql://…",
-    )
-    parser.add_argument(
-        "--backup", action="store_true", help="of a copy: the first store stays in use, not the copy"
-    )
+def _blobs(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--blobs",
         metavar="URL",
@@ -30,13 +21,37 @@ def _arguments(parser: ArgumentParser) -> None:
     )
 
 
+def _copy_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("source", metavar="FROM", help="a store: a directory or postgresql://…")
+    parser.add_argument("target", metavar="TO", help="where there is none yet: a directory or postgresql://…")
+    parser.add_argument("--backup", action="store_true", help="the first store stays in use, not the copy")
+    _blobs(parser)
+
+
+def _reopen_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("place", metavar="STORE", help="a directory or postgresql://…")
+
+
+_PARTS = {
+    "make": Part("make a store, where --store or TAKEBACK_STORE say", "takeback store make", _blobs),
+    "copy": Part(
+        "copy a store to another place and use the copy from then on",
+        "takeback store copy ~/.local/state/takeback postgresql://host/agents",
+        _copy_arguments,
+    ),
+    "reopen": Part(
+        "use a store again that was copied",
+        "takeback store reopen ~/.local/state/takeback",
+        _reopen_arguments,
+    ),
+}
+
+
 def _store(asked: Asked) -> int:
     return {"make": _make, "copy": _copy, "reopen": _reopen}[asked.options.action](asked)
 
 
 def _make(asked: Asked) -> int:
-    if asked.options.places:
-        raise Misuse("`store make` takes no places.", hint="--store or TAKEBACK_STORE name the store.")
     path = store_path(asked)
     new = not exists(path)
     with takeback.api.open(path, blobs=asked.options.blobs) as tb:
@@ -46,12 +61,7 @@ def _make(asked: Asked) -> int:
 
 
 def _copy(asked: Asked) -> int:
-    if len(asked.options.places) != 2:
-        raise Misuse(
-            "`store copy` takes two places.",
-            hint="takeback store copy ~/.local/state/takeback postgresql://host/name",
-        )
-    source, target = asked.options.places
+    source, target = asked.options.source, asked.options.target
     if not exists(source):
         raise Misuse(f"There is no store at {clean(printable(source))}.", hint="Name one that is there.")
     with takeback.api.open(source, recover=False) as tb:
@@ -72,9 +82,7 @@ def _copy(asked: Asked) -> int:
 
 
 def _reopen(asked: Asked) -> int:
-    if len(asked.options.places) != 1:
-        raise Misuse("`store reopen` takes one place.", hint="takeback store reopen ~/.local/state/takeback")
-    (place,) = asked.options.places
+    place: str = asked.options.place
     if not exists(place):
         raise Misuse(f"There is no store at {clean(printable(place))}.", hint="Name one that is there.")
     with takeback.api.open(place, recover=False) as tb:
@@ -88,4 +96,4 @@ def _reopen(asked: Asked) -> int:
     return 0
 
 
-COMMANDS = {"store": Command(_arguments, _store, mixed=True)}
+COMMANDS = {"store": Command(_blobs, _store, mixed=True, parts=_PARTS)}

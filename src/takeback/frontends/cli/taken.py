@@ -80,7 +80,7 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
             screen.say(f"Would {words.present} {counted(len(result.effects), 'effect')}:")
         for effect in () if wanted.listed else result.effects:
             screen.say(f"  {screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}")
-        _list_targets(asked, result, words.of_a_target)
+        _list_targets(asked, result, f"would {wanted.verb}")
     elif any(one.outcome in _GOOD for one in result.targets):
         if any(one.outcome is Outcome.UNDONE for one in result.targets):
             screen.say(f"{words.past} {_amount(result)} in {took(started)}.")

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.errors import Misuse, TakebackError
 from takeback.frontends.cli.commands import Asked
@@ -22,6 +22,7 @@ _AT_ONCE = (
     "What it does in a database is done at once; `takeback undo` takes it back. Single statements can be held, with "
     "`takeback sql exec --review`."
 )
+_SENTENCES = 20  # about the schema, at most
 _DIRECT = "rows of the databases named: exactly; files: not at all, for {}"
 
 
@@ -53,10 +54,16 @@ def refuse_unfit(asked: Asked) -> None:
             raise Misuse(f"{name} does not go with --sql.", hint=f"Nothing was run. {instead}")
 
 
-def carried_out(
-    asked: Asked, tb: "Takeback", run: "Run", argv: list[str], limit: float
-) -> tuple[CommandOutcome, tuple[Effect, ...]]:
-    """What became of the command, and its effects in the databases that still stand."""
+class Ended(NamedTuple):
+    """What became of a command, and of what it was seen to change in databases."""
+
+    outcome: CommandOutcome
+    effects: tuple[Effect, ...]  # that still stand
+    taken_back: tuple[Effect, ...]
+    unchanged: tuple[str, ...]  # databases where no change of it was seen
+
+
+def carried_out(asked: Asked, tb: "Takeback", run: "Run", argv: list[str], limit: float) -> Ended:
     addresses: list[str] = asked.options.sql
     direct = next((why for one in addresses if (why := _out_of_reach(tb.parts.named(one)))), "")
     _warn_of_held(tb, addresses)
@@ -76,7 +83,8 @@ def carried_out(
             )
     failed = (outcome.exit_code and asked.options.on_failure == "undo") or outcome.conflicts
     left = _taken_back(run, seen.effects) if failed else tuple(seen.effects)
-    return outcome, left
+    gone = tuple(one for one in seen.effects if one not in left)
+    return Ended(outcome, left, gone, tuple(seen.unchanged))
 
 
 def _warn_of_held(tb: "Takeback", addresses: list[str]) -> None:
@@ -94,7 +102,8 @@ def _warn_of_held(tb: "Takeback", addresses: list[str]) -> None:
 
 def _tell(sentence: str, hint: str) -> None:
     warn(f"takeback: {clean(sentence)}")
-    warn(f"hint: {clean(hint)}")
+    if hint:
+        warn(f"hint: {clean(hint)}")
 
 
 def _out_of_reach(database: Database) -> str:
@@ -170,19 +179,34 @@ def _taken_back(run: "Run", effects: list[Effect]) -> tuple[Effect, ...]:
     return tuple(left)
 
 
-def say_effects(tb: "Takeback", effects: tuple[Effect, ...], outcome: CommandOutcome) -> None:
-    from takeback.audit.rows import counts_of, no_way_back
+def say_effects(tb: "Takeback", ended: Ended) -> None:
+    """Only what was seen: a program may have sessions that are not recognised."""
+    from takeback.audit.rows import no_way_back
 
-    for effect in effects:
-        counts = [f"{table}: {words}" for table, words in counts_of(tb.effect(effect.id))]
-        told = "; ".join(counts or effect.receipt.get("schema", [])) or "changed"
-        warn(f"takeback: {clean(effect.change.resource)}: {clean(told)}: {short(effect.id)}")
+    for effect in ended.effects:
+        said = _in_words(tb.effect(effect.id))
+        warn(f"takeback: {clean(effect.change.resource)}: {clean(said)}: {short(effect.id)}")
         for sentence in (*effect.receipt.get("notes", ()), *no_way_back(effect)):
             warn(f"takeback: {clean(sentence)}")
         if no_way_back(effect):
             warn(f"hint: `takeback undo {short(effect.id)}` says what you can do.")
-    if outcome.exit_code and not effects:
-        warn("takeback: what it changed in the databases was taken back.")
+    for effect in ended.taken_back:
+        said = _in_words(tb.effect(effect.id))
+        warn(f"takeback: {clean(effect.change.resource)}: taken back: {clean(said)}")
+        for sentence in effect.receipt.get("notes", ()):
+            warn(f"takeback: {clean(sentence)}")
+    for resource in ended.unchanged:
+        warn(f"takeback: {clean(resource)}: no change of it was seen.")
+
+
+def _in_words(effect: Effect) -> str:
+    """The schema first: rows that were changed must not hide a table that was dropped."""
+    from takeback.audit.rows import counts_of
+
+    schema: list[str] = effect.receipt.get("schema", [])
+    more = [f"{len(schema) - _SENTENCES} more changes of the schema"] if len(schema) > _SENTENCES else []
+    counts = [f"{table}: {words}" for table, words in counts_of(effect)]
+    return "; ".join([*schema[:_SENTENCES], *more, *counts]) or "changed"
 
 
 def after_failure(why: str, effects: tuple[Effect, ...], outcome: CommandOutcome) -> str:
@@ -191,7 +215,7 @@ def after_failure(why: str, effects: tuple[Effect, ...], outcome: CommandOutcome
         return f"it failed ({why}), and what it changed stays."
     if not outcome.files_recorded:
         return f"it failed ({why}); what it did to files was not recorded."
-    return f"it failed ({why}), so nothing was changed."
+    return f"it failed ({why}), so no file was changed."
 
 
 def refuse_unknown(addresses: list[str]) -> None:

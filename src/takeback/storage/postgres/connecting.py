@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Misuse, Refused, ServerUnreachable
 from takeback.model.database import refuse_unclear, without_password
+from takeback.model.extras import install_hint
 from takeback.storage.postgres.answering import connections
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def driver() -> Any:
     except ImportError:
         raise Misuse(
             "A store in PostgreSQL needs takeback[postgres].",
-            hint="Install it: pip install 'takeback[postgres]'.",
+            hint=install_hint("postgres"),
         ) from None
     return psycopg
 

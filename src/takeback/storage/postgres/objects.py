@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from takeback.errors import Misuse, ResourceUnreachable
+from takeback.model.extras import install_hint
 
 _HINT = (
     "Check the bucket and the rights: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL for"
@@ -71,7 +72,5 @@ def _library() -> Any:
     try:
         import obstore
     except ImportError:
-        raise Misuse(
-            "Blobs in an object store need takeback[s3].", hint="Install it: pip install 'takeback[s3]'."
-        ) from None
+        raise Misuse("Blobs in an object store need takeback[s3].", hint=install_hint("s3")) from None
     return obstore

@@ -1,0 +1,136 @@
+"""How the journal explains that a file is not as an effect left it: merges of ours changed it since.
+
+An undo with merge takes an edit out from under later effects, so these no longer find what they left. Each such undo
+recorded what it found and what it left. Where these records lead without a gap from what an effect left to what is
+there now, every byte of the difference is known, and the effect is taken back by a merge without being asked to.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Any, cast
+
+from takeback.adapters.protocol import Assessment, Merging
+from takeback.engine.parts import Parts, adapter_of
+from takeback.model.change import UNDO, Change
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.plan import BY_KEY, EXPLAINED, LATER, OnConflict, Outcome, leeway_of
+from takeback.model.remedy import Target
+from takeback.model.resource import without_fragment
+from takeback.storage.protocols import Query
+
+_FEW = 64
+_TOLD = ("type", "digest", "size", "mode", "uid", "gid", "xattrs", "target")
+
+
+def undo_change(effect: Effect, on_conflict: OnConflict, partial: bool = False, together: str = "") -> Change:
+    """`together` is the same for all that one undo takes back, so that one redo brings it back."""
+    original = effect.of or effect
+    summary = f"{'redo' if effect.is_undo else 'undo'} {short(original.id)}: {original.change.summary}"
+    args: dict[str, object] = {"on_conflict": on_conflict.value}
+    if partial:
+        args["partial"] = True
+    if together:
+        args["together"] = together
+    return Change(effect.change.adapter, UNDO, effect.change.resource, summary, args)
+
+
+def assess_undo(parts: Parts, change: Change, effect: Effect) -> tuple[Change, Assessment]:
+    """What an undo would do to each target. Where one is not as the effect left it, the journal is asked whether it
+    explains that; then the change says so."""
+    adapter = adapter_of(parts, effect.change.adapter)
+    if (
+        adapter.traits.merges
+        and leeway_of(change).on_conflict.merges
+        and (over := _standing_over(parts, effect))
+    ):
+        change = change._replace(args=change.args | {LATER: over})
+    assessment = adapter.assess(change, effect)
+    odd = {one.resource for one in assessment.outcomes if one.outcome in (Outcome.CONFLICT, Outcome.ALREADY)}
+    if not odd or not adapter.traits.merges or leeway_of(change).on_conflict is OnConflict.FORCE:
+        return change, assessment
+    known = explained(parts, effect, odd)
+    if not known:
+        return change, assessment
+    change = change._replace(args=change.args | {EXPLAINED: known})
+    return change, adapter.assess(change, effect)
+
+
+def explained(
+    parts: Parts, effect: Effect, resources: Collection[str], until: int = 0
+) -> dict[str, dict[str, Any]]:
+    """By file: the state to which merges led it since the effect was made, and nothing else did. `until`: what came
+    from that record on does not count."""
+    wanted = {without_fragment(resource) for resource in resources}
+    states: dict[str, dict[str, Any] | None] = {
+        one.resource: one.after for one in _files(parts, effect) if one.resource in wanted
+    }
+    passed = {effect.id: effect.undoes}  # and what each undoes
+    merged: set[str] = set()
+    for later in _later(parts, effect, states):
+        if until and later.order >= until:
+            break
+        passed[later.id] = later.undoes
+        again = passed.get(later.undoes) == effect.id  # it was taken back, and this brought it back
+        for target in _files(parts, later):
+            if target.resource not in states or "identity" in target.before or "identity" in target.after:
+                continue
+            by_merge = _merged(later, target.resource)
+            # An exact undo of something older than the effect leaves a difference that no merge explains.
+            strange = later.is_undo and not by_merge and later.undoes not in passed
+            before = target.before if again else states[target.resource]
+            states[target.resource] = None if strange or before is None else _after(before, target)
+            merged |= {target.resource} if by_merge else set()
+    return {
+        resource: {name: state[name] for name in _TOLD if name in state}
+        for resource, state in states.items()
+        if state is not None and resource in merged
+    }
+
+
+def _standing_over(parts: Parts, effect: Effect) -> dict[str, list[list[str]]]:
+    """By file: what each later effect that stands found there and left. One that wrote the same bytes again would not
+    be found by comparing with what is there now."""
+    found: dict[str, list[list[str]]] = {}
+    own = {one.resource for one in _files(parts, effect)}
+    for later in _later(parts, effect, own):
+        if later.state is State.DONE and not later.is_undo:
+            for one in _files(parts, later):
+                if one.resource in own and "digest" in one.before and "digest" in one.after:
+                    pair = [later.id, one.before["digest"], one.after["digest"]]
+                    found.setdefault(one.resource, []).append(pair)
+    return found
+
+
+def _files(parts: Parts, effect: Effect) -> tuple[Target, ...]:
+    adapter = parts.adapters.get(effect.change.adapter)
+    if adapter is None or effect.remedy is None or not adapter.traits.merges:
+        return ()
+    return cast("Merging", adapter).whole_files(effect)
+
+
+def _later(parts: Parts, effect: Effect, resources: Collection[str]) -> Iterable[Effect]:
+    """What touched these files since, in the order in which it took hold; undone or not."""
+    if parts.journal.tally()["records"] <= effect.order + 1:
+        return ()  # nothing was recorded since, but that it was done
+    since = Query(states=(State.DONE, State.UNDONE), told_after=effect.order)
+    queries = [since._replace(resource=one) for one in resources] if len(resources) <= _FEW else [since]
+    found = {one.id: one for query in queries for one in parts.journal.effects(query)}
+    return sorted(found.values(), key=lambda one: one.order)
+
+
+def _merged(effect: Effect, resource: str) -> bool:
+    """Whether it is an undo that left in what others changed in the file."""
+    if not effect.is_undo or effect.remedy is None:
+        return False
+    leeway = leeway_of(effect.change)
+    return leeway.on_conflict.merges or resource in leeway.explained or BY_KEY in effect.remedy.payload
+
+
+def _after(state: dict[str, Any], target: Target) -> dict[str, Any] | None:
+    """What a later change left; None if it did not find exactly this."""
+    before, after = target.before, target.after
+    if "meta" in before:
+        return state | {"mode": after["mode"]} if state.get("mode") == before["mode"] else None
+    unknown = ("uid", "gid") if "owner_lost" in state or "owner_lost" in before else ()
+    same = all(state.get(name) == before.get(name) for name in _TOLD if name not in unknown)
+    return after if same else None

@@ -1,0 +1,279 @@
+"""What someone at a terminal meets: colour, pager, questions, and the same words where there is no terminal."""
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import termios
+from pathlib import Path
+
+import pytest
+
+from takeback.frontends.cli.commands import COMMANDS, command_named, parser_of
+from takeback.frontends.cli.man import names, page
+from takeback.frontends.cli.suggestions import ELSEWHERE
+from tests.e2e.conftest import COMMAND, CommandLine, surroundings
+from tests.world import World
+
+
+def seen(
+    directory: object, *words: str, typed: bytes = b"", size: tuple[int, int] = (24, 80), **environment: str
+) -> tuple[int, str]:
+    """The exit code and what a terminal of this size shows; what is typed waits there from the beginning."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("=HHHH", *size, 0, 0))
+    child = subprocess.Popen(
+        [*COMMAND, *words], cwd=str(directory), env=surroundings() | {"TERM": "xterm"} | environment,
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    os.write(ours, typed)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(ours, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(ours)
+    return child.wait(60), shown.decode().replace("\r\n", "\n")
+
+
+@pytest.fixture
+def long_log(takeback: CommandLine, world: World) -> World:
+    for number in range(4):
+        takeback.write(f"f{number}", "1")
+    return world
+
+
+PAGER = "sed 's/^/paged: /'"
+
+
+def test_a_pager_only_for_what_is_longer_than_the_screen(long_log: World) -> None:
+    assert "paged: " not in seen(long_log.root, "log", TAKEBACK_PAGER=PAGER)[1]
+    assert "paged: " in seen(long_log.root, "log", size=(3, 80), TAKEBACK_PAGER=PAGER)[1]
+    assert "paged: " in seen(long_log.root, "log", size=(3, 80), PAGER=PAGER)[1]
+
+
+def test_no_pager_where_nobody_wants_one(takeback: CommandLine, long_log: World) -> None:
+    small = (3, 80)
+    for words, environment in (
+        (("log", "--no-pager"), {"TAKEBACK_PAGER": PAGER}),
+        (("log", "--json"), {"TAKEBACK_PAGER": PAGER}),
+        (("log",), {"TAKEBACK_PAGER": "", "PAGER": PAGER}),
+        (("log",), {"TAKEBACK_PAGER": "cat"}),
+        (("log",), {"TAKEBACK_PAGER": PAGER, "TERM": "dumb"}),
+    ):
+        code, shown = seen(long_log.root, *words, size=small, **environment)
+        assert (code, "paged: " in shown) == (0, False), (words, environment)
+    assert "paged: " not in takeback.done("log", TAKEBACK_PAGER=PAGER).out
+
+
+def test_a_reader_who_leaves_the_pager_is_no_error(long_log: World) -> None:
+    code, shown = seen(long_log.root, "log", size=(3, 80), TAKEBACK_PAGER="head -1")
+
+    assert (code, "rror" in shown) == (0, False)
+
+
+def test_a_pager_that_is_not_there_is_said_by_the_shell_and_is_no_traceback(long_log: World) -> None:
+    code, shown = seen(long_log.root, "log", size=(3, 80), TAKEBACK_PAGER="no-such-pager-at-all")
+
+    assert "Traceback" not in shown and "this is a bug" not in shown
+    assert code == 0
+
+
+def test_colour_can_be_forced_and_forbidden(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1\n")
+
+    for forced in ({"FORCE_COLOR": "1"}, {"CLICOLOR_FORCE": "1"}):
+        assert "\033[" in takeback.done("log", **forced).out
+    assert "\033[" in takeback.done("log", "--color", "always").out
+    assert "\033[" in takeback.done("log", "--color=always", NO_COLOR="1").out
+    for plain in ({"FORCE_COLOR": "0"}, {"FORCE_COLOR": "1", "NO_COLOR": "1"}):
+        assert "\033[" not in takeback.done("log", **plain).out
+    assert "\033[" not in seen(world.root, "log", "--color=never", FORCE_COLOR="1")[1]
+    assert "\033[" not in seen(world.root, "log", TERM="dumb")[1]
+    assert "\033[" not in takeback.done("log", "--json", "--color=always").out
+    said = takeback("log", "--color", "sometimes")
+    assert (said.code, "--color" in said.err) == (2, True)
+
+
+def test_error_and_hint_look_the_same_everywhere(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1")
+    takeback.done("undo")
+    error, hint = "\033[31merror:\033[0m ", "\033[36mhint:\033[0m "
+
+    for words in (("undo",), ("nosuch",), ("log", "--nosuch"), ("show", "nosuch")):
+        shown = seen(world.root, *words)[1]
+        assert error in shown and hint in shown, words
+    takeback.done("redo")
+    assert hint in seen(world.root, "undo")[1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "there"),
+    [(b"y\n", True), (b"a\n", True), (b"n\n", False), (b"d\n", False), (b"what\ns\nyes\n", True)],
+)
+def test_finding_7n_a_question_takes_y_and_n(world: World, typed: bytes, there: bool) -> None:
+    code, shown = seen(world.root, "run", "--ask", "--", "touch", "made", typed=typed)
+
+    assert (code, (world / "made").exists()) == (0, there)
+    assert "Enter: leave it held" in shown
+    assert ("Please answer y (apply), n (discard) or s (diff)." in shown) == (b"what" in typed)
+
+
+def test_enter_leaves_it_held(takeback: CommandLine, world: World) -> None:
+    code, shown = seen(world.root, "run", "--ask", "--", "touch", "made", typed=b"\n")
+
+    assert (code, (world / "made").exists(), "held " in shown) == (0, False, True)
+
+
+def test_words_of_other_tools_are_understood(takeback: CommandLine) -> None:
+    for word, meant in {
+        "revert": "takeback undo", "restore": "takeback undo", "rollback": "takeback undo", "rewind": "takeback undo",
+        "history": "takeback log", "gc": "takeback sweep", "prune": "takeback sweep", "init": "takeback store make",
+    }.items():  # fmt: skip
+        said = takeback(word)
+        assert (said.code, said.err.splitlines()[1]) == (2, f"hint: Did you mean `{meant}`?")
+    assert "settings.json" in takeback("config").err
+    assert "`takeback undo`" in takeback("UNDO").err
+    assert takeback("zzzzzz").err.splitlines()[1] == "hint: `takeback help` lists them."
+
+
+def test_every_word_of_other_tools_leads_to_something_that_is_there() -> None:
+    for word, meant in ELSEWHERE.items():
+        assert word not in COMMANDS
+        name, *rest = meant.split()[1:]
+        if name == "help":
+            continue
+        assert COMMANDS[name].group
+        command = command_named(name)
+        if command.parts:
+            name, rest = f"{name} {rest[0]}", rest[1:]
+        options = parser_of(name, command)._option_string_actions  # pyright: ignore[reportPrivateUsage]
+        assert set(rest) <= set(options), meant
+
+
+def test_mistyped_options_and_subcommands_get_a_suggestion(takeback: CommandLine) -> None:
+    assert takeback("undo", "--cascde").err == (
+        "error: There is no option --cascde.\nhint: Did you mean `--cascade`?\n"
+    )
+    assert (
+        takeback("sql", "protct", "sqlite:///x").err.splitlines()[1]
+        == "hint: Did you mean `takeback sql protect`?"
+    )
+    assert takeback("store", "frob").err.splitlines()[1] == "hint: There are make, copy, reopen."
+    assert takeback("sql").code == 2
+    assert takeback("runs", "one-too-many").code == 2
+
+
+def test_the_version_by_every_usual_name(takeback: CommandLine) -> None:
+    told = takeback.done("--version").out
+
+    assert told == takeback.done("-V").out == takeback.done("version").out
+
+
+def test_without_a_word_the_help_is_short(takeback: CommandLine) -> None:
+    said = takeback()
+
+    assert (said.code, said.out) == (2, "")
+    assert "Start here:" in said.err and len(said.err.splitlines()) < 15
+    assert "Start here:" in takeback.done("help").out
+
+
+@pytest.mark.parametrize("name", [name for name in names() if " " in name])
+def test_a_subcommand_has_help_of_its_own(takeback: CommandLine, name: str) -> None:
+    said = takeback.done(*name.split(), "--help")
+
+    assert f"example:\n  takeback {name}" in said.out
+    assert takeback.done("help", *name.split()).out == said.out
+    first = name.split(maxsplit=1)[0]
+    assert f"  {name.split()[1]} " in takeback.done(first, "--help").out
+
+
+def test_the_manual_says_what_the_help_says(takeback: CommandLine) -> None:
+    def plain(text: str) -> str:
+        return text.replace("\\-", "-").replace("\\(aq", "'").replace("\\(ga", "`").replace("\\e", "\\")
+
+    pages = {name: plain(page(name)) for name in names()}
+    assert len(pages) > len(COMMANDS)
+    for name, text in pages.items():
+        if not name:
+            continue
+        parser = parser_of(name, command_named(name.split()[0]))
+        for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
+            assert all(option in text for option in action.option_strings)
+            assert (action.help or "") in text
+        assert f"takeback-{name.split()[0]}(1)" in pages[""].replace("\\fB", "").replace("\\fR", "")
+    assert takeback.done("help", "--man", "sql", "exec").out == page("sql exec")
+    assert takeback.done("help", "--man").out == page("")
+    assert takeback("help", "--man", "nosuch").code == 2
+
+
+@pytest.mark.may_skip("a sound machine may have no man")
+def test_man_reads_the_pages_without_a_warning(tmp_path: Path) -> None:
+    import shutil
+
+    if not shutil.which("groff"):
+        pytest.skip("needs groff")
+    for name in names():
+        done = subprocess.run(
+            ["groff", "-man", "-Tutf8", "-ww", "-Kutf8"],
+            input=page(name),
+            text=True,
+            capture_output=True,
+            check=True,
+        )
+        assert done.stderr == "", name
+
+
+def test_finding_7e_a_wrong_store_is_no_quiet_day(takeback: CommandLine, world: World) -> None:
+    (world / "file").write_text("x")
+    (world / "full").mkdir()
+    (world / "full" / "mine").write_text("x")
+
+    for name in ("file", "full", "/", "/dev/null"):
+        for words in (("log",), ("status",), ("runs",), ("checkpoints",), ("pending",)):
+            assert takeback(*words, "--store", name).code == 2, (words, name)
+    assert takeback("log", TAKEBACK_STORE=str(world / "file")).code == 2
+    for words in (("log", "--json"), ("status",), ("runs",)):
+        assert takeback(*words, TAKEBACK_STORE=str(world / "nowhere")).code == 3
+    said = takeback("log", "--store", "nowhere")
+    assert (said.code, "--store" in said.err) == (3, True)
+    quiet = takeback.done("log", TAKEBACK_STORE="", XDG_STATE_HOME=str(world / "state"))
+    assert quiet.out.startswith("Nothing recorded yet")
+    assert not (world / "nowhere").exists() and not (world / "state").exists()
+
+
+@pytest.mark.needs("bash")
+def test_completion_of_subcommands_values_and_options(takeback: CommandLine) -> None:
+    def offered(*words: str) -> list[str]:
+        out = takeback.done("_complete", "--", str(len(words)), "takeback", *words).out
+        return [line.split("\t")[0] for line in out.splitlines()]
+
+    assert offered("sql", "p") == ["protect"]
+    assert offered("store", "") == ["make", "copy", "reopen"]
+    assert "hold" in offered("run", "--on-failure", "")
+    assert offered("log", "--color", "al") == ["always"]
+    assert "--cascade" in offered("undo", "--")
+    assert "--review" in offered("sql", "exec", "--")
+    assert "--review" not in offered("sql", "doctor", "--")
+    assert offered("run", "--", "git", "--") == []
+
+
+@pytest.mark.needs("bash")
+def test_after_run_bash_completes_what_the_command_would(takeback: CommandLine) -> None:
+    script = takeback.done("completion", "bash").out
+    asking = (
+        f'{script}\n_command_offset() {{ COMPREPLY=("from $1"); }}\n'
+        'COMP_WORDS=(takeback run --name x -- git ch)\nCOMP_CWORD=6\n_takeback\necho "${COMPREPLY[@]}"'
+    )
+
+    done = subprocess.run(
+        ["bash", "-c", asking], capture_output=True, text=True, check=True, env=surroundings()
+    )
+
+    assert done.stdout == "from 5\n"
