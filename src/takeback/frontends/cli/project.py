@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from takeback.errors import Refused
 from takeback.frontends.cli.commands import Asked
-from takeback.frontends.cli.output import clean, counted, warn
+from takeback.frontends.cli.output import answered, clean, counted
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.project import Scope
@@ -129,14 +129,5 @@ def at_terminal(asked: Asked) -> bool:
 
 
 def confirmed(question: str) -> bool:
-    """`y` or `yes`; an empty answer and the end of input mean no."""
-    while True:
-        sys.stderr.write(f"{question} [y/N] ")
-        sys.stderr.flush()
-        line = sys.stdin.readline()
-        answer = line.strip().lower()
-        if answer in ("y", "yes"):
-            return True
-        if answer in ("n", "no", ""):
-            return False
-        warn("Please answer y or n.")
+    """An empty answer and the end of input mean no."""
+    return answered(f"{question} [y/N]", {"y": "y", "yes": "y", "n": "n", "no": "n"}, "n") == "y"
