@@ -25,7 +25,7 @@ from takeback.model.when import point_in_time
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
 from takeback.runs.names import latest_first, name_of, run_of
 from takeback.runs.projects import as_those_of, opening, scope_of, scope_of_run
-from takeback.runs.span import Span, planned, refuse_unfinished
+from takeback.runs.span import Span, planned, refuse_unfinished, stuck_since
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
@@ -263,7 +263,8 @@ class Takeback(Workflows, Deciding, Acceptance):
         if plan.stays:
             outcome = "partial" if result.outcome == "done" else result.outcome
             result = result._replace(outcome=outcome, targets=(*result.targets, *plan.stays))
-        return result
+        stuck = () if wishes.get("dry_run") else stuck_since(self.store.journal, span)
+        return result._replace(outcome="stuck", effects=result.effects + stuck) if stuck else result
 
     def redo(
         self,

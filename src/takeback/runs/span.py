@@ -63,6 +63,12 @@ def _made_after(journal: Journal, id: str, span: Span) -> bool:
     return made is not None and made.order > span.seq and made.at >= span.at
 
 
+def stuck_since(journal: Journal, span: Span) -> tuple[Effect, ...]:
+    """What is left out, because a person has to settle it first."""
+    found = journal.effects(Query(states=(State.STUCK,), scope=span.scope, run=span.run))
+    return tuple(one for one in found if one.order > span.seq and one.at >= span.at)
+
+
 def refuse_unfinished(journal: Journal, leases: Leases, span: Span, now: int) -> None:
     """By name: a run that is at work, or an effect that is not settled, in these projects."""
     for info in journal.runs((span.run,) if span.run else (), unfinished=True, scope=span.scope):
@@ -72,7 +78,7 @@ def refuse_unfinished(journal: Journal, leases: Leases, span: Span, now: int) ->
         ):
             raise _at_work(info)
     for effect in journal.effects(Query(states=OPEN_STATES, scope=span.scope, run=span.run)):
-        if effect.waits_for == PERSON:
+        if effect.waits_for == PERSON or effect.state is State.STUCK:
             continue
         what = f"Effect {short(effect.id)} ({effect.change.summary})"
         if effect.waits_for == COMMAND:
@@ -81,9 +87,8 @@ def refuse_unfinished(journal: Journal, leases: Leases, span: Span, now: int) ->
                 hint="Nothing was changed. End it first; `takeback recover` records one whose process has died.",
                 effect=effect.id,
             )
-        state = "is stuck" if effect.state is State.STUCK else "is still being made"
         raise StoreBusy(
-            f"{what} {state}.",
+            f"{what} is still being made.",
             hint=f"Nothing was changed. `takeback show {short(effect.id)}` tells more.",
             effect=effect.id,
         )

@@ -16,7 +16,7 @@ from takeback.model.ids import short
 from takeback.model.plan import Outcome, UndoResult
 from takeback.model.when import point_in_time
 from takeback.runs.projects import other_projects, scope_of_run
-from takeback.runs.span import Span
+from takeback.runs.span import Span, stuck_since
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -36,7 +36,8 @@ class Asking(NamedTuple):
 
 def take_back_to(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> int:
     asking = _asking(asked, tb)
-    wanted = Wanted("undo", asking.words, partial(tb.undo_span, asking.span), listed=True)
+    left_out = stuck_since(tb.store.journal, asking.span)
+    wanted = Wanted("undo", asking.words, partial(tb.undo_span, asking.span), left_out, listed=True)
     try:
         plan = tb.undo_span(asking.span, None, **{**wishes, "dry_run": True})
         if plan.effects and not asked.options.dry_run:
