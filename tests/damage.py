@@ -2,8 +2,8 @@
 
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from takeback.storage.bodies import shortened, whole
@@ -15,11 +15,23 @@ def rewrite_records(
     store: str | Path, where: str, values: tuple[object, ...], change: Callable[[Kept], Kept]
 ) -> None:
     with closing(sqlite3.connect(os.path.join(store, "journal.db"), isolation_level=None)) as connection:
-        connection.execute("DROP TRIGGER IF EXISTS records_are_final")
         rows = connection.execute(f"SELECT seq, body FROM records WHERE {where}", values).fetchall()
         assert rows
-        for seq, body in rows:
-            connection.execute("UPDATE records SET body = ? WHERE seq = ?", (change(body), seq))
+        with unguarded(connection):
+            for seq, body in rows:
+                connection.execute("UPDATE records SET body = ? WHERE seq = ?", (change(body), seq))
+
+
+@contextmanager
+def unguarded(connection: sqlite3.Connection) -> Iterator[None]:
+    """Without the triggers of the records, which are there again afterwards."""
+    found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+    guards = [row for row in found if row[0] in ("records_are_final", "records_stay")]
+    for name, _ in guards:
+        connection.execute(f"DROP TRIGGER {name}")
+    yield
+    for _, sql in guards:
+        connection.execute(sql)
 
 
 def another_byte(kept: Kept) -> Kept:

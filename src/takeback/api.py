@@ -499,8 +499,9 @@ def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float]
     keyring = Keyring()
     waiting = Waiting(store.settings.lock_seconds, tell)
     adapters = Registry(
-        files, store.blobs, held, store.layers, keyring, waiting, Processes(myself, alive, hold)
-    )
+        files, store.blobs, held, store.layers, keyring, waiting,
+        Processes(myself, alive, hold, lambda: store.made_here),
+    )  # fmt: skip
     return Parts(
         store.journal,
         store.blobs,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from takeback.errors import Misuse
 from takeback.model.cover import TRY
 from takeback.model.effect import Effect, State
+from takeback.model.flaw import Flaw
 from takeback.model.ids import short
 from takeback.model.project import Scope
 from takeback.runs.dead import something_left
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 class Verified(NamedTuple):
     """What `verify` found; sound if there is nothing in it."""
 
-    findings: tuple[str, ...]
+    findings: tuple[Flaw, ...]
     records: int
     blobs: int
 
@@ -88,6 +89,8 @@ class Upkeep(ABC):
 
         self.store.read_anew()
         findings = list(self.store.journal.check())
+        if lost := self.store.lost():
+            findings.append(Flaw(lost))
         findings += self.store.blobs.check(read_data)
         findings += self._missing_blobs()
         findings += lost_layers(self.store.layers())
@@ -96,14 +99,16 @@ class Upkeep(ABC):
         blobs = sum(1 for _ in self.store.blobs.info())
         return Verified(tuple(findings), self.store.journal.tally()["records"], blobs)
 
-    def _missing_blobs(self) -> Iterator[str]:
+    def _missing_blobs(self) -> Iterator[Flaw]:
         for effect in self.store.journal.effects(Query(states=(State.DONE, State.UNDONE, State.INTENDED))):
             for digest in effect.remedy.blobs if effect.remedy and not effect.forgotten else ():
                 if not self.store.blobs.has(digest):
-                    yield f"Effect {short(effect.id)} cannot be undone: blob {digest[:12]} is missing."
+                    text = f"Effect {short(effect.id)} cannot be undone: blob {digest[:12]} is missing."
+                    yield Flaw(text, blob=digest, effect=effect.id)
         for digest in texts.needed(self.store.journal):
             if not self.store.blobs.has(digest):
-                yield f"The state of a checkpoint, or what a run remembered, is missing: blob {digest[:12]}."
+                text = f"The state of a checkpoint, or what a run remembered, is missing: blob {digest[:12]}."
+                yield Flaw(text, blob=digest)
 
     def forget(
         self,

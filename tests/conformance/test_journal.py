@@ -24,6 +24,7 @@ from takeback.testing.fakes import closing as ended
 from takeback.testing.journal_queries_suite import DurableJournalSuite, JournalQueriesSuite
 from takeback.testing.journal_suite import Books
 from tests.conformance.postgres_scene import PostgresScene
+from tests.damage import unguarded
 from tests.servers.postgres import PgDatabase
 
 
@@ -61,9 +62,8 @@ class TestSqliteJournal(DurableJournalSuite):
         self._behind_its_back(directory, "UPDATE effects SET state = ? WHERE id = ?", (state, effect))
 
     def _behind_its_back(self, directory: Path, sql: str, values: tuple[object, ...]) -> None:
-        with closing(sqlite3.connect(directory / "journal.db", isolation_level=None)) as connection:
-            connection.execute("DROP TRIGGER records_are_final")
-            connection.execute("DROP TRIGGER records_stay")
+        database = sqlite3.connect(directory / "journal.db", isolation_level=None)
+        with closing(database) as connection, unguarded(connection):
             connection.execute(sql, values)
 
     def test_the_database_itself_refuses_to_change_or_remove_a_record(self, tmp_path: Path) -> None:

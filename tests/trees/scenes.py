@@ -5,6 +5,7 @@ something to destroy in all of them; `odd` and `wide` have more around and insid
 """
 
 import os
+import re
 import socket
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
@@ -223,12 +224,30 @@ def manifest(root: Path) -> Picture:
     return picture(os.fsencode(root))
 
 
+_OBJECT = re.compile(rb"(^|/)objects/([0-9a-f]{2}|pack|info)(/|$)")
+
+
 def without_directory_times(seen: Picture) -> Picture:
     return {
         path: {name: value for name, value in found.items() if name != "mtime"}
         if found["mode"].startswith("d")
         else found
         for path, found in seen.items()
+    }
+
+
+def but_for_git_objects(before: Picture, seen: Picture) -> tuple[Picture, Picture]:
+    """Both without the git objects that an undo left, and without the times of those that git touched."""
+    there = {path: found for path, found in seen.items() if path in before or not _OBJECT.search(path)}
+    return _without_object_times(before), _without_object_times(there)
+
+
+def _without_object_times(seen: Picture) -> Picture:
+    return {
+        path: {name: value for name, value in found.items() if name != "mtime"}
+        if _OBJECT.search(path)
+        else found
+        for path, found in without_directory_times(seen).items()
     }
 
 

@@ -7,6 +7,7 @@ from takeback.adapters.box.variables import read_variables
 from takeback.audit.diff import Part, State
 from takeback.errors import TakebackError
 from takeback.model.effect import Effect
+from takeback.model.flaw import Flaw
 from takeback.model.ids import short
 from takeback.model.point import Point, box_of, point_from_json
 from takeback.model.resource import file_resource
@@ -14,7 +15,7 @@ from takeback.storage.layers import Layers
 from takeback.storage.protocols import Blobs
 
 
-def lost_layers(layers: Layers) -> Iterator[str]:
+def lost_layers(layers: Layers) -> Iterator[Flaw]:
     """What is wrong, one sentence each."""
     for box in layers.boxes():
         try:
@@ -22,7 +23,7 @@ def lost_layers(layers: Layers) -> Iterator[str]:
         except TakebackError:
             whole = False
         if not whole:
-            yield f"Box {short(box)} has lost layers of the point where it stands."
+            yield Flaw(f"Box {short(box)} has lost layers of the point where it stands.")
 
 
 def point_words(state: State) -> str:

@@ -14,7 +14,7 @@ from takeback.model.ground import Ground
 from takeback.model.ids import short
 from takeback.model.life import overtaken
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome
-from takeback.model.remedy import Target
+from takeback.model.remedy import APART, BY_MEANING, Target
 from takeback.model.resource import ancestors, overlaps
 from takeback.model.turns import in_turn, went_over
 from takeback.storage.protocols import Query
@@ -242,6 +242,8 @@ class _Reach:
         return not other.targets or any(self._meets(target) for target in other.targets)
 
     def _meets(self, target: Target) -> bool:
+        if target.after.get(BY_MEANING) == APART:
+            return False
         if any(self._effect in state.get("over", ()) for state in (target.before, target.after)):
             return False  # it was changed before
         if target.resource in self._targets:
@@ -286,6 +288,9 @@ def _outcomes(
                 continue
             if target.resource in found:
                 yield found[target.resource]._replace(effect=effect.id)
+        # An undo may change paths that the effect itself did not touch, such as git's list of packed refs.
+        ours = {target.resource for target in effect.targets}
+        yield from (one._replace(effect=effect.id) for one in found.values() if one.resource not in ours)
         undone_before += [(target, effect.order) for target in effect.targets]
         ground.add((target.resource for target in effect.targets), effect.id)
 
@@ -309,11 +314,14 @@ def _after_later(
     undone_before: Sequence[tuple[Target, int]],
     on_conflict: OnConflict,
 ) -> TargetOutcome:
-    """What the later effect found is what this one left, or someone came between."""
+    """What the later effect found is what this one left, or someone came between. Of what is compared by its meaning
+    the adapter tells, when its turn comes."""
     found = [each for each in undone_before if overlaps(each[0].resource, target.resource)]
     later, order = found[-1]
     left = target.after.get("then") or target.before.get("then") or target.after
     told = TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
+    if BY_MEANING in target.after:
+        return told
     if later.resource != target.resource or not _plainly_differ(later.before, left):
         return told
     known = explained(parts, effect, (target.resource,), until=order).get(target.resource)

@@ -3,6 +3,12 @@
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+HARMLESS = "harmless"  # in a payload: the residue can be read with `show`, and is no news at every change
+
+
+BY_MEANING = "by_meaning"  # in a state: other bytes may mean the same, as only its adapter can tell
+APART = "apart"  # its value where effects on the same path do not stand on each other
+
 
 class Strategy(StrEnum):
     """Best first."""
@@ -32,6 +38,11 @@ class Remedy(NamedTuple):
     exact: bool = True
     residue: str = ""
     good_until: str = ""
+
+
+def surprises(remedy: Remedy) -> bool:
+    """Whether undo leaves something behind that people should read about at once."""
+    return bool(remedy.residue) and HARMLESS not in remedy.payload
 
 
 class Offer(NamedTuple):

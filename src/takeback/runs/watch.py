@@ -248,7 +248,7 @@ class Watch:
             )
             return found.targets
 
-        targets, residue = compared(proposal.change, self._roots, minus)
+        targets, residue = compared(proposal.change, self._roots, minus, parts.blobs)
         targets = self._without_databases(proposal, self._without_others(proposal, targets))
         change = change_found(proposal.change, parts.blobs, targets, residue, every)
         if change is None:

@@ -1,11 +1,11 @@
 """Appending to the journal in SQLite: each record, and what it does to the tables made from records."""
 
-import json
 import sqlite3
 from collections.abc import Sequence, Set
-from typing import Any, NamedTuple
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeVar
 
-from takeback.errors import Blocked, KeyReused, LeaseLost, StoreBusy
+from takeback.errors import Blocked, KeyReused, LeaseLost, RecordInvalid, StoreBusy
 from takeback.model.effect import OPEN_STATES, State
 from takeback.model.ground import Ground
 from takeback.model.ids import short
@@ -23,11 +23,12 @@ from takeback.model.project import Project, made_markers, touched_projects
 from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
 from takeback.model.resource import display, without_fragment
 from takeback.model.run import OF_RUNS, Lease, OnDeath, RunInfo, RunState, run_after
-from takeback.storage.bodies import shortened, whole
+from takeback.storage.bodies import parsed, shortened
 from takeback.storage.database import Row
 from takeback.storage.leases import refuse_unheld_opening
 from takeback.storage.scopes import belong
 
+_Word = TypeVar("_Word", bound=StrEnum)
 _LIFE = (
     "own.state, own.seq, own.told, own.ended, own.undoes, own.partial, own.undone_by, own.accepted_by,"
     " own.forgotten, own.pinned"
@@ -265,7 +266,7 @@ def _body(connection: sqlite3.Connection, seq: int) -> dict[str, Any]:
     """Of a record; empty if it is damaged."""
     row = connection.execute("SELECT body FROM records WHERE seq = ?", (seq,)).fetchone()
     try:
-        return json.loads(whole(row[0]))
+        return parsed(row[0])
     except (TypeError, ValueError):
         return {}
 
@@ -329,7 +330,7 @@ def run_key_reused(key: str) -> KeyReused:
 def _has_signal(connection: sqlite3.Connection, record: Record, name: str, read: int) -> bool:
     sql = "SELECT body FROM records WHERE kind = 'signal' AND effect = '' AND run = ? AND seq > ? AND seq < ?"
     bodies = connection.execute(sql, (record.run, read, record.seq)).fetchall()
-    return any(json.loads(whole(body))["name"] == name for (body,) in bodies)
+    return any(parsed(body)["name"] == name for (body,) in bodies)
 
 
 def changing(life: Life) -> Row:
@@ -344,7 +345,7 @@ def to_life(row: Row) -> Life:
     return Life(
         id,
         run,
-        State(state),
+        _word(State, state, f"Effect {id}"),
         seq,
         told_at,
         ended,
@@ -360,4 +361,15 @@ def to_run(row: Row) -> RunInfo:
     """From the columns `RUN`, and how many effects it has if that was asked for."""
     id, name, agent, state, on_death, opened_at, closed_at, *own = row[:13]
     effects = row[13] or 0 if len(row) > 13 else 0
-    return RunInfo(id, name, agent, RunState(state), OnDeath(on_death), opened_at, closed_at, effects, *own)
+    stands, dies = _word(RunState, state, f"Run {id}"), _word(OnDeath, on_death, f"Run {id}")
+    return RunInfo(id, name, agent, stands, dies, opened_at, closed_at, effects, *own)
+
+
+def _word(words: type[_Word], found: str, where: str) -> _Word:
+    try:
+        return words(found)
+    except ValueError:
+        raise RecordInvalid(
+            f"{where} is listed as {found!r}, a word that takeback does not write.",
+            hint="Run `takeback verify`.",
+        ) from None

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 from takeback.errors import Corrupt, ResourceUnreachable, TakebackError
+from takeback.model.flaw import Flaw
 from takeback.storage import blob_rows as rows
 from takeback.storage.blob_reader import BASE_GONE, BlobReader, damaged
 from takeback.storage.blob_rows import LOST, Stored, is_recipe
@@ -12,14 +13,14 @@ from takeback.storage.packs import EntryDamaged
 from takeback.storage.tables import Shelf, Tables
 
 
-def check_blobs(database: Tables, packs: Shelf, reader: BlobReader, read_data: bool) -> Iterator[str]:
+def check_blobs(database: Tables, packs: Shelf, reader: BlobReader, read_data: bool) -> Iterator[Flaw]:
     """Holds the lock for one blob at a time. With `read_data` every byte is read, decoded and hashed."""
     after = 0
     while True:
         try:
             found = rows.page(database.read, after)
         except Corrupt as error:
-            yield f"The list of blobs cannot be read: {error}"
+            yield Flaw(f"The list of blobs cannot be read: {error}", unreadable=True)
             return
         if not found:
             return
@@ -38,7 +39,7 @@ def check_blobs(database: Tables, packs: Shelf, reader: BlobReader, read_data: b
 
 def _problems(
     database: Tables, packs: Shelf, reader: BlobReader, stored: Stored, read_data: bool
-) -> Iterator[str]:
+) -> Iterator[Flaw]:
     try:
         if stored.base == LOST:
             raise damaged(stored.digest, BASE_GONE)
@@ -49,13 +50,15 @@ def _problems(
         else:
             _look(packs, stored)
     except (Corrupt, ResourceUnreachable) as error:
-        yield str(error)
+        yield Flaw(str(error), blob=stored.digest.hex())
     try:
         for ref in rows.refs_of(database.read, stored.digest):
             if rows.find_id(database.read, ref) is None:
-                yield f"Blob {stored.digest.hex()} refers to blob {ref.hex()}, which is not in the store."
+                text = f"Blob {stored.digest.hex()} refers to blob {ref.hex()}, which is not in the store."
+                yield Flaw(text, blob=stored.digest.hex())
     except Undecodable:
-        yield f"Blob {stored.digest.hex()} has a damaged list of the blobs it refers to."
+        text = f"Blob {stored.digest.hex()} has a damaged list of the blobs it refers to."
+        yield Flaw(text, blob=stored.digest.hex())
 
 
 def _look(packs: Shelf, stored: Stored) -> None:

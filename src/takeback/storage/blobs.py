@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from takeback.errors import BlobDamaged, Corrupt, ResourceUnreachable
+from takeback.model.flaw import Flaw
 from takeback.model.naming import Naming, is_empty, zeros, zeros_name
 from takeback.storage import blob_rows as rows
 from takeback.storage import codec, disk
@@ -296,7 +297,7 @@ class StoredBlobs:
         further = (found for name in below if name not in counted and (found := self._find(name)))
         return _stored(stored) + sum(self._weight(one, counted) for one in further)
 
-    def check(self, read_data: bool) -> Iterator[str]:
+    def check(self, read_data: bool) -> Iterator[Flaw]:
         with self._lock:
             self._reader.forget()
             self._ahead.forget()

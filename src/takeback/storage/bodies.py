@@ -1,10 +1,14 @@
 """The body of a record as it is kept: short ones as text, longer ones deflated against what records usually say."""
 
+import json
 import zlib
 from functools import cache
 from typing import Any
 
+from takeback.errors import Refused
+
 LONG = 64  # shorter bodies gain nothing
+MOST = 128 << 20  # bytes of a body: nothing longer is written, and nothing longer is inflated
 _SMALL = 4 << 10  # up to this length a small window sees everything, and costs a third of the time
 _BRIEF = 800  # up to this length the first of nine levels finds nearly what the sixth does, in half the time
 
@@ -40,6 +44,11 @@ def shortened(body: bytes) -> str | bytes:
 
 
 def deflated(body: bytes) -> bytes:
+    if len(body) > MOST:
+        raise Refused(
+            f"One record would take {len(body):,} bytes, and a journal takes at most {MOST:,}.",
+            hint="Nothing was changed. Make a smaller change, or give less data to the call.",
+        )
     if len(body) < LONG:
         # One block that is stored as it is, and the last: a quarter of the time.
         size = len(body)
@@ -61,9 +70,22 @@ def whole(kept: str | bytes) -> bytes:
         return kept.encode("utf-8", "surrogateescape")
     machine = zlib.decompressobj(-15, zdict=USUAL)
     try:
-        body = machine.decompress(kept)
+        body = machine.decompress(kept, MOST + 1)
     except zlib.error as error:
         raise ValueError(str(error)) from error
+    if len(body) > MOST:
+        raise ValueError(f"it would take more than {MOST:,} bytes")
     if not machine.eof or machine.unused_data:
         raise ValueError("it ends too early or too late")
     return body
+
+
+def parsed(kept: str | bytes) -> dict[str, Any]:
+    """What the body says; ValueError if it is damaged, or is no JSON object that anyone of us wrote."""
+    try:
+        said = json.loads(whole(kept))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(said, dict):
+        raise ValueError("it is not an object")
+    return said  # pyright: ignore[reportUnknownVariableType]

@@ -10,10 +10,13 @@ from typing import Any
 from takeback.errors import Misuse, RecordInvalid, ResourceUnreachable, StoreBusy, TakebackError
 from takeback.storage import disk, retiring
 from takeback.storage.format_1 import FormatOne, is_old
+from takeback.storage.process import lock_holders
 
 Row = tuple[Any, ...]
 
 BUSY_SECONDS = 10
+# In this order: the first sets what must be set before any table.
+SCHEMAS = ("blobs.sql", "journal.sql", "projects.sql")
 
 
 class Database:
@@ -273,10 +276,7 @@ class Database:
             return retiring.refused()
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return StoreBusy(
-                "Another process has been writing to the store for too long.",
-                hint="Try again; `takeback doctor` shows who is at work.",
-            )
+            return _busy(self.path)
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return RecordInvalid(
                 f"The journal is damaged: {error}.",
@@ -302,6 +302,27 @@ class Database:
                 hint="Check that it exists and belongs to you, or choose another with --store.",
             )
         return RecordInvalid(f"The journal refused: {error}.", hint="Run `takeback verify`.")
+
+
+def locking(path: str) -> tuple[str, ...]:
+    """Other processes that keep everyone else from the database at that path; in words."""
+    return lock_holders((path, f"{path}-shm"))
+
+
+def _busy(path: str) -> StoreBusy:
+    by = locking(path)
+    if not by:
+        return StoreBusy(
+            "Another process has been writing to the store for too long.",
+            hint="Try again; `takeback doctor` shows who is at work.",
+        )
+    told = f"The store has been locked for {BUSY_SECONDS} seconds by {by[0]}."
+    return StoreBusy(told, hint="Try again when it is done. A stopped process goes on with `kill -CONT PID`.")
+
+
+def schema(name: str) -> str:
+    with open(os.path.join(os.path.dirname(__file__), "schema", name), encoding="utf-8") as file:
+        return file.read()
 
 
 def _of_index(error: sqlite3.Error) -> bool:

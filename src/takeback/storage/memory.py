@@ -6,6 +6,7 @@ from typing import Any
 
 from takeback.errors import Blocked, KeyReused, LeaseLost, StoreBusy
 from takeback.model.effect import OPEN_STATES, Effect, State
+from takeback.model.flaw import Flaw
 from takeback.model.ids import short
 from takeback.model.life import (
     BIRTHS,
@@ -267,13 +268,14 @@ class MemoryJournal:
                 counts[name] = counts.get(name, 0) + 1
         return counts
 
-    def check(self) -> Iterator[str]:
+    def check(self) -> Iterator[Flaw]:
         previous = GENESIS
         for record in self._records:
             body = canonical(record.body)
             expected = chained(previous, record.seq, record.at, record.kind, record.run, record.effect, body)
             if expected != record.hash:
-                yield f"Record {record.seq} is not what was written: its hash does not fit."
+                text = f"Record {record.seq} is not what was written: its hash does not fit."
+                yield Flaw(text, effect=record.effect, run=record.run)
             previous = record.hash
 
     def _body(self, life: Life) -> dict[str, Any]:

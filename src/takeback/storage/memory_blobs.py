@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from takeback.model.flaw import Flaw
 from takeback.model.naming import name_of
 from takeback.storage.blob_reader import damaged, missing
 from takeback.storage.codec import cut
@@ -68,15 +69,17 @@ class MemoryBlobs:
             found = [BlobInfo(one, len(self.kept[one].content), len(self.kept[one].content)) for one in names]
         yield from found
 
-    def check(self, read_data: bool) -> Iterator[str]:
+    def check(self, read_data: bool) -> Iterator[Flaw]:
         with self._lock:
             kept = dict(self.kept)
         for digest, one in kept.items():
             if read_data and name_of(one.content).hex() != digest:
-                yield str(damaged(bytes.fromhex(digest), "its bytes do not have its hash"))
+                error = damaged(bytes.fromhex(digest), "its bytes do not have its hash")
+                yield Flaw(str(error), blob=digest)
             for ref in one.refs:
                 if ref not in kept:
-                    yield f"Blob {digest} refers to blob {ref}, which is not in the store."
+                    text = f"Blob {digest} refers to blob {ref}, which is not in the store."
+                    yield Flaw(text, blob=digest)
 
     def sweep(self, live: Callable[[], Iterable[str]], grace: int) -> int:
         with self._lock:

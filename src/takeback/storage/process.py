@@ -1,9 +1,11 @@
 """Who we are, and whether someone else is still there. Exact on this machine, honest about others."""
 
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 
-from takeback.model.boot_clock import first_line, offset_ns, same_start, started
+from takeback.model.boot_clock import fields_of, first_line, offset_ns, same_start, started
 from takeback.model.run import Owner
 
 
@@ -56,3 +58,25 @@ def _someone_else() -> None:
 
 
 os.register_at_fork(after_in_child=_someone_else)
+
+
+def lock_holders(paths: Sequence[str]) -> tuple[str, ...]:
+    """Other processes that have one of these files locked for writing, as the kernel tells; in words."""
+    wanted: set[str] = set()
+    for path in paths:
+        with suppress(OSError):
+            found = os.stat(path)
+            wanted.add(f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}")
+    pids: dict[int, None] = {}
+    with suppress(OSError), open("/proc/locks", encoding="ascii", errors="replace") as file:
+        for line in file:
+            words = line.replace("->", "").split()
+            if len(words) >= 6 and words[3] == "WRITE" and words[5] in wanted and words[4].isdigit():
+                pids[int(words[4])] = None
+    return tuple(_described(pid) for pid in pids if pid != os.getpid())
+
+
+def _described(pid: int) -> str:
+    name, state = first_line(f"/proc/{pid}/comm"), (fields_of(pid) or [""])[0]
+    told = f"process {pid} ({name})" if name else f"process {pid}"
+    return f"{told}, which is stopped" if state in ("T", "t") else told

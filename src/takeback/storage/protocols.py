@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from takeback.model.effect import Effect, State
+from takeback.model.flaw import Flaw
 from takeback.model.project import Project, Scope
 from takeback.model.record import Draft, Kind, Record
 from takeback.model.run import Lease, Owner, RunInfo
@@ -87,7 +88,7 @@ class Journal(Projects, Protocol):
         """How many effects are in each state, in constant time; and `accepted`, `pinned`, `forgotten`, `records`."""
         ...
 
-    def check(self) -> Iterator[str]:
+    def check(self) -> Iterator[Flaw]:
         """Everything that is wrong with it, one sentence each; nothing if it is sound."""
         ...
 
@@ -158,7 +159,7 @@ class Blobs(Protocol):
         """What is kept; all of it when nothing is named."""
         ...
 
-    def check(self, read_data: bool) -> Iterator[str]:
+    def check(self, read_data: bool) -> Iterator[Flaw]:
         """Everything that is wrong, one sentence each."""
         ...
 

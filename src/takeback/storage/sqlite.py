@@ -1,19 +1,19 @@
 """The journal in SQLite: records, and projections kept in the same transaction."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from takeback.errors import RecordInvalid, StoreFull, TakebackError
 from takeback.model.effect import Effect
+from takeback.model.flaw import Flaw
 from takeback.model.ids import short
 from takeback.model.life import OF_EFFECTS, told
 from takeback.model.project import Project, Scope
 from takeback.model.record import GENESIS, Draft, Kind, Record, chained
 from takeback.model.run import Lease, RunInfo
 from takeback.storage.appending import EFFECTS_OF_RUN, IN_FLIGHT, RECORD, RUN, to_life, to_run
-from takeback.storage.bodies import whole
+from takeback.storage.bodies import parsed, whole
 from takeback.storage.database import Database, Row
 from takeback.storage.effects_sql import DAMAGED, count_effects, select_effects
 from takeback.storage.effects_sql import IN_FLIGHT as IN_FLIGHT_EFFECTS
@@ -168,7 +168,7 @@ class SqliteJournal(SqlJournal):
             at = self._now()
             return tuple(self._unlisted.append(connection, lease, draft, at) for draft in drafts)
 
-    def check(self) -> Iterator[str]:
+    def check(self) -> Iterator[Flaw]:
         from takeback.storage.check_sqlite import check_journal
 
         with suppress(TakebackError):  # whatever keeps it from being listed is among the findings
@@ -207,7 +207,7 @@ class SqliteJournal(SqlJournal):
 def to_record(row: Row) -> Record:
     seq, kind, run, effect, at, body, hash = row
     try:
-        return Record(seq, Kind(kind), run, effect, at, json.loads(whole(body)), hash)
+        return Record(seq, Kind(kind), run, effect, at, parsed(body), hash)
     except ValueError as error:
         raise RecordInvalid(
             f"Record {seq} cannot be read: {error}.", hint="Run `takeback verify`."

@@ -5,19 +5,21 @@ import os
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnreachable
+from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnreachable, TakebackError
 from takeback.model.cover import NAME
 from takeback.model.home import home
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk, retiring
-from takeback.storage.database import Database
+from takeback.storage.database import SCHEMAS, Database, schema
 from takeback.storage.format_1 import VERSION, FormatOne
 from takeback.storage.leases import SqliteLeases
 from takeback.storage.process import alive_beside
 from takeback.storage.sqlite import SqliteJournal
 from takeback.storage.whole_store import Store
+from takeback.storage.witness import Witness
 
 if TYPE_CHECKING:
     from takeback.storage.blobs import StoredBlobs
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 FORMAT_LINE = "takeback store "
 POLL_SECONDS = 0.2
 COPYING = "COPYING"  # names the store that this one is being filled from
-# In this order: the first sets what must be set before any table.
-_SCHEMAS = ("blobs.sql", "journal.sql", "projects.sql")
 
 
 class DiskStore(Store):
@@ -38,6 +38,7 @@ class DiskStore(Store):
         self.leases = SqliteLeases(database, alive_beside)
         self._sqlite = database
         self._journal_path = os.path.join(path, "journal.db")
+        self._witness = witness(path)
 
     def _retired_by_now(self) -> str:
         return _retired(self._sqlite)
@@ -54,7 +55,26 @@ class DiskStore(Store):
     def close(self) -> None:
         if self._blobs:
             self._blobs.close()
+        if not self.read_only:
+            with suppress(TakebackError):  # closed already, or its disk failed
+                self._witness.remember(self._sqlite)
         self._sqlite.close()
+
+    @property
+    def made_here(self) -> bool:
+        note = self._witness.note()
+        return note is not None and note.made
+
+    def lost(self) -> str:
+        note = self._witness.lost(self._sqlite)
+        if note is None:
+            return ""
+        return (
+            f"The store at {self.path} has lost records: it had {note.in_words()}, and that one is not in it."
+        )
+
+    def trust(self) -> None:
+        self._witness.trust(self._sqlite)
 
     def adopting(self, now: Callable[[], int]) -> SqliteJournal:
         return SqliteJournal(self._sqlite, now)
@@ -145,6 +165,18 @@ def exists(path: str) -> bool:
     return False
 
 
+def witness(path: str) -> Witness:
+    return Witness(_state(), path)
+
+
+def was_there(path: str) -> str:
+    """Of a store that is not there: a sentence, if this user knows that there was one."""
+    note = None if is_remote(path) else witness(path).note()
+    if note is None or not note.seq:
+        return ""
+    return f"The store at {path} was removed. It had {note.in_words()}."
+
+
 def _refuse_covered(path: str) -> None:
     """By the sandbox we are in: then it is not absent, and must not be made a second time."""
     if not os.path.isdir(path):
@@ -192,6 +224,7 @@ def open_store(path: str, now: Callable[[], int], blobs: str = "", copying: str 
         )
     path = os.path.abspath(path)
     there = exists(path)
+    removed = "" if there else was_there(path)
     if os.path.isdir(path):
         disk.check_private(path)
     if not there or _half_made(path):
@@ -202,18 +235,35 @@ def open_store(path: str, now: Callable[[], int], blobs: str = "", copying: str 
     settings = _settings(path)
     database = _opened(path)
     database.on_io_error = lambda: _mark_suspect(path)
-    return DiskStore(path, database, settings, now)
+    store = DiskStore(path, database, settings, now)
+    store.replaces = removed
+    return store
 
 
 def _opened(path: str) -> Database:
     name = os.path.join(path, "journal.db")
-    older = FormatOne(lambda: _write_format(path), lambda: _schema("journal.sql") + _schema("projects.sql"))
+    _refuse_links(name)
+    older = FormatOne(lambda: _write_format(path), lambda: schema("journal.sql") + schema("projects.sql"))
     try:
         return Database(name, older, read_only=not os.access(path, os.W_OK))
     except ResourceUnreachable:
         if not disk.is_full(path):
             raise
     return Database(name, older, full=True)  # looking works without room
+
+
+def _refuse_links(journal: str) -> None:
+    """SQLite follows a link, and makes and writes files beside its target."""
+    for name in (journal, f"{journal}-wal", f"{journal}-shm"):
+        try:
+            mode = os.lstat(name).st_mode
+        except OSError:
+            continue
+        if not stat.S_ISREG(mode):
+            raise Corrupt(
+                f"{name} is a {'symbolic link' if stat.S_ISLNK(mode) else 'special file'}, not a file of the store.",
+                hint="Nothing was touched. Put the file itself there, or restore the store from a backup.",
+            )
 
 
 def _retired(database: Database) -> str:
@@ -237,7 +287,8 @@ def _create(path: str) -> None:
     with disk.reachable(path, "looked at"):
         names = os.listdir(path)
     if not all(
-        name in ("lock", "blobs", "held", COPYING) or name.startswith(("journal.db", "FORMAT"))
+        name in ("lock", "blobs", "held", "settings.json", COPYING)
+        or name.startswith(("journal.db", "FORMAT"))
         for name in names
     ):
         raise Refused(
@@ -253,6 +304,7 @@ def _create(path: str) -> None:
         disk.make_private_directory(os.path.join(path, "held"))
         _create_database(path)
         _write_format(path)
+        witness(path).made()  # before it is there: one that nobody vouches for was made elsewhere
         disk.rename(_staged(path), os.path.join(path, "journal.db"))
     finally:
         os.close(lock)
@@ -279,8 +331,8 @@ def _create_database(path: str) -> None:
     os.close(disk.create_private(staged))
     try:
         connection = sqlite3.connect(staged, isolation_level=None)
-        for name in _SCHEMAS:
-            connection.executescript(_schema(name))
+        for name in SCHEMAS:
+            connection.executescript(schema(name))
         # Here, where nobody else has it open: of several that change the mode at once all but one are told it is busy.
         connection.execute("PRAGMA journal_mode=WAL")
         connection.close()
@@ -289,11 +341,6 @@ def _create_database(path: str) -> None:
             f"The store could not be made: {error}.",
             hint="Check free space and rights, or choose another with --store.",
         ) from error
-
-
-def _schema(name: str) -> str:
-    with open(os.path.join(os.path.dirname(__file__), "schema", name), encoding="utf-8") as file:
-        return file.read()
 
 
 def _check_format(path: str) -> None:
@@ -363,7 +410,7 @@ def _settings(path: str) -> Settings:
             raise Misuse(f"{name} is not a file.", hint="Remove it to use the defaults.")
         with disk.reachable(name, "read"), open(handle, encoding="utf-8", closefd=False) as file:
             return settings_from(json.load(file), name)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Misuse(
             f"{name} is not JSON: {error}.", hint="Correct it, or remove it to use the defaults."
         ) from error

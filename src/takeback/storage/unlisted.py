@@ -6,7 +6,6 @@ tables would say and lists many at once. Whoever else wants to append or to read
 (`listed` in `tally`), from the records. Runs, and all that is rare, are listed with the record itself.
 """
 
-import json
 import sqlite3
 from typing import NamedTuple
 
@@ -31,7 +30,7 @@ from takeback.storage.appending import (
     stand_of,
     to_life,
 )
-from takeback.storage.bodies import whole
+from takeback.storage.bodies import parsed
 from takeback.storage.database import Row
 from takeback.storage.scopes import belong, derive_one
 
@@ -262,7 +261,7 @@ def _list_damaged(connection: sqlite3.Connection, row: Row) -> None:
 
 def _read(row: Row) -> Record:
     seq, kind, run, effect, at, body, hash = row
-    return Record(seq, Kind(kind), run, effect, at, json.loads(whole(body)), hash)
+    return Record(seq, Kind(kind), run, effect, at, parsed(body), hash)
 
 
 def _set_listed(connection: sqlite3.Connection, seq: int) -> None:

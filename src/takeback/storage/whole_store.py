@@ -124,6 +124,23 @@ class Store(ABC):
     def suspect(self) -> bool:
         return os.path.lexists(self._suspect_path)
 
+    # What this user remembers of it, outside of it.
+
+    replaces = ""  # a sentence, if it was made in the place of one that was removed
+
+    @property
+    def made_here(self) -> bool:
+        """Whether this user made it, or said that it is theirs. A store on a server was named with its credentials."""
+        return True
+
+    def lost(self) -> str:
+        """A sentence, if it has lost a record that was seen in it."""
+        return ""
+
+    def trust(self) -> None:
+        """A person said that it is theirs, as it is."""
+        return
+
     def read_anew(self) -> None:
         """Look at what the disk holds, not at what this process remembers of it."""
         return

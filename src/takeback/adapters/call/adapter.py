@@ -70,7 +70,7 @@ class CallAdapter:
     traits = Traits(exact=False, marks=True, redoes=False)
 
     def __init__(self, processes: Processes) -> None:
-        self.actions = Actions()
+        self.actions = Actions(processes.trusted)
         self._hands = Hands()
         self._asker = Asker(processes, self._hands)
         self._processes = processes

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 
 from takeback.adapters.call.action import Action
@@ -12,7 +12,8 @@ from takeback.model.looking import LOOKING
 
 
 class Actions:
-    def __init__(self) -> None:
+    def __init__(self, trusted: Callable[[], bool]) -> None:
+        self._trusted = trusted
         self._seen: dict[str, Action] = {}
 
     def see(self, action: Action) -> None:
@@ -34,6 +35,13 @@ class Actions:
         if script:
             refuse_busy(module, where)
         for one in (module, *_further()):
+            if one not in sys.modules and one not in _further() and not self._trusted():
+                raise ActionMissing(
+                    f"The action {name} is of the module {one}, which only this store names, and the store was made "
+                    "elsewhere. If it is yours: `takeback store trust`.",
+                    hint="Nothing was imported or called. You can also name the module yourself: "
+                    f"TAKEBACK_ACTIONS={one} takeback …",
+                )
             try:
                 loaded = _imported(one, where)
             except (Exception, SystemExit) as error:  # noqa: BLE001

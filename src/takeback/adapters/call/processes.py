@@ -13,3 +13,5 @@ class Processes(NamedTuple):
     alive: Callable[[Owner], bool | None]
     # The lease of that run is ours for so many seconds from now, or LeaseLost: asked before each further try.
     hold: Callable[[str, float], None] = lambda run, seconds: None
+    # Whether modules that only the journal names may be imported: a store from elsewhere could name any.
+    trusted: Callable[[], bool] = lambda: True

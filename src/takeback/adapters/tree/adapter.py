@@ -1,7 +1,7 @@
 """Many paths as one effect: what a sandboxed command left, merged and taken back; what was found in a watched tree."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.hold import release_held, release_returned
@@ -20,12 +20,13 @@ from takeback.adapters.tree.capturing import (
 )
 from takeback.adapters.tree.carrying import Carrier
 from takeback.adapters.tree.change import WATCH, read_targets
+from takeback.adapters.tree.git.layout import may_be_gits
 from takeback.adapters.tree.lending import Lent
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sighting import sight
 from takeback.adapters.tree.swapping import Swap
-from takeback.adapters.tree.undoing import Seen, Undoing
-from takeback.adapters.tree.units import in_order, units_of
+from takeback.adapters.tree.undoing import Seen, Step, Undoing
+from takeback.adapters.tree.units import Unit, in_order, units_of
 from takeback.errors import Drifted, Misuse, NoRemedy, TakebackError
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import WAS_HELD, Effect, State
@@ -89,7 +90,7 @@ class TreeAdapter:
             )
         name, lately = self._seen
         undoing = self._undoing(change, of, keep=False, lately=lately if name == of.id else None)
-        steps = undoing.plan()
+        steps = self._in_git(undoing.plan(), change, of, keep=False)
         self._seen = (of.id, undoing.seen)
         targets = [step.target for step in steps if step.target is not None]
         cost = sum(target.before.get("size", target.before.get("bytes", 0)) for target in targets)
@@ -105,6 +106,12 @@ class TreeAdapter:
         self, change: Change, of: Effect, keep: bool, lately: Mapping[str, Seen] | None = None
     ) -> Undoing:
         return Undoing(of, leeway_of(change), self._tools, keep, lately)
+
+    def _in_git(self, steps: list[Step], change: Change, of: Effect, keep: bool) -> list[Step]:
+        """With what lies inside git directories compared by what it means to git."""
+        from takeback.adapters.tree.git.undo_plan import git_aware
+
+        return git_aware(steps, of, leeway_of(change).on_conflict, self._tools, keep)
 
     @contextmanager
     def lent(self, change: Change, sources: Mapping[str, bytes]) -> Iterator[None]:
@@ -134,7 +141,8 @@ class TreeAdapter:
                     hint="Name an effect that was done.",
                 )
             self._seen = ("", {})
-            steps = self._undoing(effect.change, of, keep=True).plan()
+            planned = self._undoing(effect.change, of, keep=True).plan()
+            steps = self._in_git(planned, effect.change, of, keep=True)
             remedy = capture_undo(effect, of, steps, self.name, self._tools)
         self._untried.add(effect.id)
         return remedy
@@ -176,9 +184,19 @@ class TreeAdapter:
             raise NoRemedy("The effect has no remedy.", hint="Capture comes before apply.", effect=effect.id)
         units = units_of(effect.targets, forward)
         lent = self._lent.get(effect.change.args.get("targets", "")) if first else None
-        with Places(effect.targets) as places:
+        with Places(effect.targets) as places, self._git_locks(effect, units, places):
             Carrier(effect.id, grounds_of(effect), self._tools, places, forward, first, lent).carry(units)
         self._release_returned(effect)
+
+    def _git_locks(
+        self, effect: Effect, units: Sequence[Unit], places: Places
+    ) -> AbstractContextManager[None]:
+        changed = [unit.resource for unit in units if may_be_gits(unit.resource)]
+        if not changed:
+            return nullcontext()
+        from takeback.adapters.tree.git.locks import locked
+
+        return locked(effect.id, effect.targets, changed, places)
 
     def _release_returned(self, effect: Effect) -> None:
         """Only now that their own names are durable."""
@@ -207,6 +225,11 @@ class TreeAdapter:
                     place = places.within_reach(unit.resource)
                     if place:
                         Swap(unit, place, scratch(effect.id, unit.number, place.name), self._tools).tidy()
+            changed = [unit.resource for unit in units if may_be_gits(unit.resource)]
+            if changed:
+                from takeback.adapters.tree.git.locks import release_left
+
+                release_left(effect.id, effect.targets, changed, places)
             if effect.id in self._met:
                 self._met.discard(effect.id)
                 # Scratch that went moved the times of directories; these are never worth failing.

@@ -8,9 +8,10 @@ from takeback.adapters.file.build import Tools
 from takeback.adapters.file.capturing import inherited_residue, told_merged
 from takeback.adapters.file.hold import NOT_HELD, can_hold, name_to_hold
 from takeback.adapters.file.mounts import ground_of
-from takeback.adapters.file.states import difference, same
+from takeback.adapters.file.states import counted, difference, same
 from takeback.adapters.file.trouble import CannotCapture, translated
 from takeback.adapters.tree.change import WATCH, contents, read_targets
+from takeback.adapters.tree.git.layout import objects_added
 from takeback.adapters.tree.grounds import Ground, from_json, to_json, under
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import (
@@ -29,7 +30,7 @@ from takeback.adapters.tree.units import in_order, units_of
 from takeback.errors import Conflict, Drifted
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict, Outcome, leeway_of
-from takeback.model.remedy import Remedy, Strategy, Target
+from takeback.model.remedy import HARMLESS, Remedy, Strategy, Target
 from takeback.model.resource import ancestors, display
 
 VERSION = 1
@@ -54,8 +55,14 @@ def capture_change(effect: Effect, name: str, tools: Tools) -> Remedy:
         targets = [target for target in led(targets) if not is_unchanged(target)]
         times = {target.resource: (target.before["mtime"], target.after["mtime"]) for target in timed}
         grounds = _grounds(targets, times, places, look=change.kind != WATCH)
+        objects = objects_added(targets, places)
     exact = bool(change.args.get("exact", True)) and not residue
-    return _remedy(name, targets, {GROUNDS: to_json(grounds)}, exact, "; ".join(dict.fromkeys(residue)))
+    payload: dict[str, Any] = {GROUNDS: to_json(grounds)}
+    if objects:
+        if not residue:
+            payload[HARMLESS] = True
+        residue.append(f"{counted(objects, 'git object')}, which git itself removes when nothing uses them")
+    return _remedy(name, targets, payload, exact, "; ".join(dict.fromkeys(residue)))
 
 
 def is_timed(target: Target) -> bool:

@@ -47,7 +47,7 @@ class Keeping(Custody):
 def is_kept(place: Place, state: State, inside: dict[str, State], blobs: Blobs) -> bool:
     """Whether all of what is at this place is in the store."""
     if not is_dir(state):
-        return is_captured(place, state, blobs, None) or _is_late(place, state)
+        return is_captured(place, state, blobs, None) or _is_near(place, state)
     if not alike(see(place, state), state):
         return False
     try:
@@ -57,9 +57,12 @@ def is_kept(place: Place, state: State, inside: dict[str, State], blobs: Blobs) 
         return False
 
 
-def _is_late(place: Place, state: State) -> bool:
+def _is_near(place: Place, state: State) -> bool:
+    """The same but for properties that come last, or for the stat cache of an index of git."""
+    if "late" not in state and "meaning" not in state:
+        return False
     try:
-        return "late" in state and place.stat() is not None and alike(see(place, state), state)
+        return place.stat() is not None and alike(see(place, state), state)
     except CannotCapture:
         return False
 

@@ -13,6 +13,7 @@ from takeback.adapters.file.paths import Place
 from takeback.adapters.file.states import ABSENT, State, lasting, same
 from takeback.adapters.file.tree import Scope
 from takeback.adapters.file.trouble import CannotCapture, in_our_words
+from takeback.adapters.tree.git.meaning import with_meaning
 from takeback.adapters.tree.linked import Linked
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sparse import by_handle, moved_sparse, still_sparse
@@ -219,7 +220,8 @@ class _Reading:
         self._bring_holes_along()
         linked = Linked(self._blobs, self.world)
         rows = [(one.resource, one.before, one.after, one.source) for one in self._read]
-        targets = [target._replace(after=lasting(target.after)) for target in linked.joined(rows)]
+        joined = [target._replace(after=lasting(target.after)) for target in linked.joined(rows)]
+        targets = with_meaning(joined, self._blobs)
         self._residue += linked.residue
         changed = [target.resource for target in targets if target.before["type"] == "file"]
         for resource, why in in_use(changed, HAD_OPEN).items():

@@ -4,11 +4,13 @@ import os
 import stat
 from typing import NamedTuple
 
+from takeback.adapters.file.content import file_bytes
 from takeback.adapters.file.look import look_closely
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.states import ABSENT, State, same
 from takeback.adapters.file.tree import Scope
 from takeback.adapters.file.xattrs import CAPABILITY, at, read_xattrs
+from takeback.model.naming import name_of
 
 _ACL = "system.posix_acl_access"
 _PRIVILEGED = stat.S_ISUID | stat.S_ISGID
@@ -38,7 +40,26 @@ def see(place: Place, manner: State = ABSENT, scope: Scope | None = None) -> Sta
     if stat.S_ISDIR(status.st_mode) and not reduced:
         inode = {"dev": status.st_dev, "ino": status.st_ino}
         return shell_of(status, read_xattrs(at(place.fd, place.name))) | inode
-    return look_closely(place, manner, scope or Scope(), status).state
+    state = look_closely(place, manner, scope or Scope(), status).state
+    return with_index_meaning(place, state) if "meaning" in manner else state
+
+
+def with_index_meaning(place: Place, state: State) -> State:
+    """With the meaning of an index of git, so that a refreshed stat cache is no other content."""
+    if state["type"] != "file" or "size" not in state:
+        return state
+    from takeback.adapters.tree.git.index import MOST, meaning_of
+
+    if state["size"] > MOST:
+        return state
+    try:
+        content = file_bytes(place.fd, place.name, state["size"])
+    except OSError:
+        return state
+    if name_of(content).hex() != state.get("digest"):
+        return state  # someone is writing to it
+    meaning = meaning_of(content)
+    return state | {"meaning": meaning} if meaning else state
 
 
 def is_dir(state: State) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from takeback.adapters.file.kernel import AT_ROOT, libc
 from takeback.adapters.tree.change import put_targets
+from takeback.adapters.tree.git.meaning import with_meaning
 from takeback.adapters.watch.apart import without
 from takeback.adapters.watch.processes import at_work
 from takeback.adapters.watch.roots import Root
@@ -44,7 +45,10 @@ def refuse_at_work(change: Change) -> None:
 
 
 def compared(
-    change: Change, roots: Sequence[tuple[WatchedRoot, Baseline]], minus: Callable[[Targets], Targets]
+    change: Change,
+    roots: Sequence[tuple[WatchedRoot, Baseline]],
+    minus: Callable[[Targets], Targets],
+    blobs: Blobs,
 ) -> tuple[Targets, tuple[str, ...]]:
     """The targets of all roots, and what undo could not bring back."""
     targets: list[Target] = []
@@ -59,7 +63,7 @@ def compared(
         f"{display(one.resource)} {f'stays ({OLDER})' if one.resource in stay else OVER}" for one in moved
     ]
     kept = tuple(_staying(target, stay) for target in targets) if stay else tuple(targets)
-    return minus(kept), tuple(residue)
+    return tuple(with_meaning(minus(kept), blobs)), tuple(residue)
 
 
 def _moved_in(change: Change, targets: Sequence[Target]) -> list[Target]:
@@ -131,7 +135,7 @@ def found_by(change: Change, place: Place, others: Sequence[Effect] = ()) -> Cha
             every.update(one.resource for one in all)
             return without(all, steps, change.args.get("roots", ()), place.blobs)
 
-        targets, residue = compared(change, roots, minus)
+        targets, residue = compared(change, roots, minus, place.blobs)
         return change_found(change, place.blobs, targets, residue, every)
     finally:
         for watched, _ in roots:

@@ -12,6 +12,7 @@ from takeback.frontends.cli.opening import agent_of, nothing_yet, opened, own_di
 from takeback.frontends.cli.output import bytes_in_words, clean, counted, warn
 from takeback.model.ids import new_id, short
 from takeback.model.plan import Outcome
+from takeback.model.remedy import surprises
 from takeback.model.resource import display, file_resource
 from takeback.model.turns import way_to_both
 from takeback.runs.captured import Captured
@@ -274,7 +275,7 @@ def _say_done(asked: Asked, outcome: CommandOutcome) -> None:
     size = bytes_in_words(sum(one.size for one in outcome.changes if one.kind != "deleted"))
     though = f", though it failed ({_why(outcome)})" if outcome.exit_code else ""
     warn(f"takeback: {in_numbers(outcome.changes)} ({size}): {short(effect.id)}{though}")
-    if effect.remedy and effect.remedy.residue:
+    if effect.remedy and surprises(effect.remedy):
         warn(f"takeback: undo would leave this behind: {clean(effect.remedy.residue)}")
     shared: str = effect.change.args.get("shared", "")
     if shared:

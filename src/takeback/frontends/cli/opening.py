@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import takeback.api
 from takeback.api import Takeback, now
-from takeback.errors import Misuse, Refused
+from takeback.errors import Corrupt, Misuse, Refused
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.output import clean, warn
@@ -17,7 +17,7 @@ from takeback.model.ids import SHORT, short
 from takeback.model.run import OnDeath, RunInfo
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
-from takeback.storage.store import default_path, exists, local_path
+from takeback.storage.store import default_path, exists, local_path, was_there
 
 if TYPE_CHECKING:
     from takeback.runs.run import Run
@@ -38,8 +38,16 @@ def own_directory(asked: Asked) -> str:
 
 
 def nothing_yet(asked: Asked) -> bool:
-    """Whether there is no store: looking must not make one."""
-    return not exists(store_path(asked))
+    """Whether there is no store: looking must not make one. One that was removed is not an empty history."""
+    path = store_path(asked)
+    if exists(path):
+        return False
+    if asked.looking and (removed := was_there(os.path.abspath(path))):
+        raise Corrupt(
+            removed,
+            hint="Restore it from a backup. `takeback store make` starts a new, empty one in its place.",
+        )
+    return True
 
 
 def nothing_recorded(asked: Asked) -> str:
@@ -68,6 +76,7 @@ def tell_nothing(asked: Asked, empty: object) -> int:
 def opened(asked: Asked) -> Iterator[Takeback]:
     """The store, with what a crash left settled and told. Whoever only looks calls nobody's functions."""
     with takeback.api.open(store_path(asked), calls=not asked.looking) as tb:
+        _tell_lost(tb)
         tell_recovered(tb)
         tb.tell = lambda words: warn(f"takeback: {clean(words)}")
         tb.here = Standing(asked, tb)
@@ -81,6 +90,13 @@ def existing(asked: Asked) -> Iterator[Takeback]:
         raise Misuse(nothing_recorded(asked), hint="--store or TAKEBACK_STORE name another store.")
     with opened(asked) as tb:
         yield tb
+
+
+def _tell_lost(tb: Takeback) -> None:
+    if tb.store.replaces:
+        warn(f"{clean(tb.store.replaces)} A new, empty store was made in its place.")
+    elif lost := tb.store.lost():
+        warn(f"{clean(lost)} If it was restored from a backup: `takeback store trust`.")
 
 
 def tell_recovered(tb: Takeback) -> None:

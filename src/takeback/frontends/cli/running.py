@@ -13,6 +13,7 @@ from takeback.frontends.cli.opening import agent_of, opened
 from takeback.frontends.cli.output import answered, bytes_in_words, clean, counted, warn
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
+from takeback.model.remedy import surprises
 from takeback.model.resource import display
 from takeback.runs.command_line import shown
 from takeback.runs.outcome import CommandOutcome, in_numbers, left_behind
@@ -257,7 +258,7 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
             _say_changes(outcome)
         warn(f"takeback: {in_numbers(outcome.changes)} ({_bytes(outcome)}): {short(outcome.effect.id)}"
              + (f", though it failed ({failed})" if outcome.exit_code else ""))  # fmt: skip
-        if outcome.effect.remedy and outcome.effect.remedy.residue:
+        if outcome.effect.remedy and surprises(outcome.effect.remedy):
             warn(f"takeback: not exact: {clean(outcome.effect.remedy.residue)}.")
     elif outcome.exit_code and asked.options.sql:
         from takeback.frontends.cli.with_databases import after_failure

@@ -32,6 +32,12 @@ def _reopen_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("place", metavar="STORE", help="a directory or postgresql://…")
 
 
+def _trust_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "place", metavar="STORE", nargs="?", help="a directory; the usual store if none is given"
+    )
+
+
 _PARTS = {
     "make": Part("make a store, where --store or TAKEBACK_STORE say", "takeback store make", _blobs),
     "copy": Part(
@@ -44,11 +50,16 @@ _PARTS = {
         "takeback store reopen ~/.local/state/takeback",
         _reopen_arguments,
     ),
+    "trust": Part(
+        "say that a store is yours: made on another machine, or restored from a backup",
+        "takeback store trust",
+        _trust_arguments,
+    ),
 }
 
 
 def _store(asked: Asked) -> int:
-    return {"make": _make, "copy": _copy, "reopen": _reopen}[asked.options.action](asked)
+    return {"make": _make, "copy": _copy, "reopen": _reopen, "trust": _trust}[asked.options.action](asked)
 
 
 def _make(asked: Asked) -> int:
@@ -93,6 +104,23 @@ def _reopen(asked: Asked) -> int:
     asked.screen.say(
         f"{shown} is in use again ({clean(words)})." if words else f"{shown} was in use all the time."
     )
+    return 0
+
+
+def _trust(asked: Asked) -> int:
+    """The store is one's own, as it is: made on another machine, or restored from a backup."""
+    place = asked.options.place or store_path(asked)
+    if not exists(place):
+        raise Misuse(f"There is no store at {clean(printable(place))}.", hint="Name one that is there.")
+    with takeback.api.open(place, recover=False) as tb:
+        lost = tb.store.lost()
+        tb.store.trust()
+        asked.screen.give({"store": tb.store.name, "lost": lost})
+    asked.screen.say(
+        f"{clean(printable(place))} is trusted: modules that it names are imported for undo and recovery."
+    )
+    if lost:
+        asked.screen.say(f"It stays as it is. {clean(lost)}")
     return 0
 
 

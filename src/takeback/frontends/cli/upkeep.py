@@ -18,6 +18,7 @@ from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.opening import existing, give, nothing_recorded, nothing_yet, opened, store_path
 from takeback.frontends.cli.output import bytes_in_words, clean, counted, took
+from takeback.model.flaw import Flaw
 from takeback.model.ids import short
 from takeback.upkeep import Verified
 
@@ -81,10 +82,11 @@ def _verified(asked: Asked, tb: takeback.api.Takeback) -> Verified:
         return tb.verify(read_data=asked.options.read_data)
     except Corrupt as error:
         # So damaged that looking at it ended early: what the journal itself can tell is told all the same.
-        return Verified(tuple(dict.fromkeys((*tb.store.journal.check(), str(error)))), 0, 0)
+        found = Flaw(str(error), unreadable=True)
+        return Verified(tuple(dict.fromkeys((*tb.store.journal.check(), found))), 0, 0)
 
 
-def _reach(tb: takeback.api.Takeback, findings: tuple[str, ...]) -> "Reach | None":
+def _reach(tb: takeback.api.Takeback, findings: tuple[Flaw, ...]) -> "Reach | None":
     """None when that cannot be told."""
     from takeback.audit.soundness import reach
 
@@ -113,7 +115,7 @@ def _unsound(asked: Asked, error: TakebackError) -> int:
         error = type(error)(str(error), hint=_BACKUP.format(store=store_path(asked)))
     if not asked.screen.json:
         raise error
-    found = Verified((str(error),), 0, 0)
+    found = Verified((Flaw(str(error), unreadable=True),), 0, 0)
     asked.screen.give(_verified_json(asked, found, None) | as_field(asked.screen, [error]))
     return error.exit_code
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from takeback.errors import TakebackError
+from takeback.model.flaw import Flaw
 from takeback.model.record import Draft, Kind, Record, canonical
 from takeback.model.run import Lease
 from takeback.storage.bodies import deflated
@@ -138,14 +139,14 @@ class PostgresJournal(SqlJournal):
     def resolve(self, prefix: str) -> tuple[str, ...]:
         return () if "\0" in prefix else super().resolve(prefix)
 
-    def check(self) -> Iterator[str]:
+    def check(self) -> Iterator[Flaw]:
         from takeback.storage.check_sqlite import check_records
 
         with suppress(TakebackError):  # whatever keeps it from being listed is among the findings
             self._list()
         waiting = self._postgres.read(_WAITING) if self._postgres.read_only else []
         for finding in check_records(self._postgres):
-            if not any(finding.startswith(f"Effect {effect} ") for (effect,) in waiting):
+            if (finding.effect,) not in waiting:
                 yield finding
 
     def _list(self) -> None:

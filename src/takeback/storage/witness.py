@@ -1,0 +1,100 @@
+"""What this user remembers of a store outside of it: that it was made here, and how far its journal had come.
+
+A store that was removed, cut or exchanged cannot tell that itself. The note is only a witness: without it everything
+works, and nothing is noticed.
+"""
+
+import hashlib
+import json
+import os
+import stat
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from takeback.errors import ResourceUnreachable
+from takeback.storage import disk
+from takeback.storage.tables import Reading
+
+DIRECTORY = "takeback-known"
+_HEAD = "SELECT seq, hash, at FROM records ORDER BY seq DESC LIMIT 1"
+_LONGEST = 4096
+
+
+class Note(NamedTuple):
+    made: bool  # by this user, here
+    seq: int = 0  # of the newest record that was seen
+    hash: str = ""
+    at: int = 0  # when that one was written, microseconds since 1970
+
+    def in_words(self) -> str:
+        when = (
+            datetime.fromtimestamp(self.at / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+            if self.at
+            else ""
+        )
+        return f"{self.seq:,} records" + (f", the newest of {when}" if when else "")
+
+
+class Witness:
+    def __init__(self, state: str, store: str) -> None:
+        """`state`: the directory in which this user's programs keep what they know."""
+        self._store = os.path.realpath(store)
+        self._directory = os.path.join(state, DIRECTORY)
+        name = hashlib.sha256(os.fsencode(self._store)).hexdigest()[:32]
+        self._path = os.path.join(self._directory, name)
+
+    def note(self) -> Note | None:
+        try:
+            handle = disk.open_private(self._path)
+        except (OSError, disk.Refused):
+            return None
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return None
+            told: Any = json.loads(os.read(handle, _LONGEST))
+            return Note(bool(told["made"]), int(told["seq"]), str(told["hash"]), int(told["at"]))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None  # a note that cannot be read is no note
+        finally:
+            os.close(handle)
+
+    def made(self) -> None:
+        """A new, empty store takes the place of whatever was known."""
+        self._write(Note(True))
+
+    def lost(self, tables: Reading) -> Note | None:
+        """The note, if the store does not have the record that it tells of."""
+        note = self.note()
+        if note is None or not note.seq:
+            return None
+        rows = tables.read("SELECT hash FROM records WHERE seq = ?", (note.seq,))
+        return None if rows and rows[0][0].hex() == note.hash else note
+
+    def remember(self, tables: Reading) -> None:
+        """How far the journal has come, unless it has lost what was known: that stays known until `trust`."""
+        rows = tables.read(_HEAD)
+        note = self.note()
+        if not rows or (note and note.seq == rows[0][0]) or self.lost(tables):
+            return
+        self._write(Note(note.made if note else False, rows[0][0], rows[0][1].hex(), rows[0][2]))
+
+    def trust(self, tables: Reading) -> None:
+        """A person said that this store, as it is, is their own."""
+        rows = tables.read(_HEAD)
+        self._write(Note(True, *((rows[0][0], rows[0][1].hex(), rows[0][2]) if rows else ())))
+
+    def _write(self, note: Note) -> None:
+        """Not synced: a note that is lost is missed by no one."""
+        content = json.dumps({"store": self._store, **note._asdict()}).encode()
+        staged = f"{self._path}.{os.getpid()}.new"
+        with suppress(OSError, ResourceUnreachable, disk.Refused):
+            os.makedirs(self._directory, disk.DIRECTORY_MODE, exist_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(staged)
+            handle = disk.create_private(staged)
+            try:
+                disk.write_fully(handle, content, staged)
+            finally:
+                os.close(handle)
+            os.rename(staged, self._path)
