@@ -101,6 +101,9 @@ class Takeback(Workflows, Deciding, Acceptance):
                     break
             else:
                 return self._open(name, agent, OnDeath.LEAVE, begun)
+        here = self._open_here.get(info.id)
+        if here and here.join_again():
+            return here
         return self.resume(info, wait=wait)
 
     def _run(self, info: RunInfo, lease: Lease, begun: int = 0) -> "Run":

@@ -154,7 +154,11 @@ class InDoubt(Unavailable):
 
 
 class AwaitingApproval(Unavailable):
-    """Nothing was done yet: a person has to say yes first."""
+    """Nothing was done yet: a person has to say yes first, before `until` (microseconds since 1970; 0: at any time)."""
+
+    def __init__(self, message: str, *, hint: str = "", effect: str | None = None, until: int = 0) -> None:
+        super().__init__(message, hint=hint, effect=effect)
+        self.until = until
 
 
 class LeaseHeld(Unavailable):

@@ -1,5 +1,6 @@
 """After going back: what was spent is answered from the journal or asked about, and fired only after a fork."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -154,3 +155,51 @@ def test_what_means_the_same_is_the_same(one: dict[str, object], other: dict[str
 )
 def test_what_does_not_mean_the_same_is_not(one: dict[str, object], other: dict[str, object]) -> None:
     assert sameness(one) != sameness(other)
+
+
+CALLED = 1_795_000_000_000_000  # 2026-11-18 11:06:40 UTC
+LATER = CALLED + 120_000_000
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"to": "anna", "at": "2026-11-18T11:06:40Z"}, {"to": "anna", "at": "2026-11-18T11:08:40Z"}),
+        ({"to": "anna", "at": "2026-11-18T12:06:40+01:00"}, {"to": "anna", "at": "2026-11-18 11:08:40"}),
+        ({"to": "anna", "sent": 1_795_000_000}, {"to": "anna", "sent": 1_795_000_120.5}),
+        ({"to": "anna", "ms": 1_795_000_000_000}, {"to": "anna", "ms": 1_795_000_120_000}),
+        ({"to": "anna"}, {"to": "anna", "at": "2026-11-18T11:08:40Z"}),
+    ],
+)
+def test_finding_14_another_time_stamp_is_the_same_request(
+    one: dict[str, object], other: dict[str, object]
+) -> None:
+    assert sameness(one, at=CALLED) == sameness(other, at=LATER)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"book": "2026-12-24T10:00"}, {"book": "2026-12-24T11:00"}),
+        ({"cents": 500}, {"cents": 501}),
+        ({"day": "2026-12-24"}, {"day": "2026-12-25"}),
+    ],
+)
+def test_finding_14_another_appointment_is_another_request(
+    one: dict[str, object], other: dict[str, object]
+) -> None:
+    assert sameness(one, at=CALLED) != sameness(other, at=LATER)
+
+
+def test_finding_14_a_new_time_stamp_does_not_send_it_again(tb: takeback.Takeback) -> None:
+    with tb.run("write") as run:
+        run.checkpoint("before")
+        mail(tb, run, to="anna", text=(first := stamp()))
+        run.undo(to="before")
+        with pytest.raises(takeback.Spent, match="did this before"):
+            run.call(send_mail, to="anna", text=stamp())
+    assert post.sent() == [f"mail anna {first}"]
+
+
+def stamp() -> str:
+    return datetime.now(UTC).isoformat()

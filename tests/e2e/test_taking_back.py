@@ -160,6 +160,33 @@ def test_merge_keeps_both_edits(takeback: CommandLine, world: World) -> None:
     assert (world / "a").read_text() == "".join([*lines[:19], "mine\n"])
 
 
+@pytest.mark.needs("git")
+@pytest.mark.parametrize("way", [["run"], ["run", "--in-place"]], ids=" ".join)
+def test_finding_first_day_8_a_commit_is_taken_back_after_git_status(
+    takeback: CommandLine, world: World, way: list[str]
+) -> None:
+    git = "git -c user.name=a -c user.email=a@example.org"
+    repository = world / "repository"
+    repository.mkdir()
+    line = f"git init -q; echo 1 > a; {git} add a; {git} commit -qm first"
+    subprocess.run(["sh", "-ec", line], cwd=repository, check=True)
+    first = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=repository, check=True, capture_output=True
+    ).stdout
+    second = f"cd repository; echo 2 > a; git add a; {git} commit -qm second"
+    takeback.done(*way, "--", "sh", "-ec", second)
+    subprocess.run(["sh", "-ec", "touch a; git status"], cwd=repository, check=True, capture_output=True)
+
+    said = takeback.done("undo")
+
+    assert (repository / "a").read_text() == "1\n"
+    now = subprocess.run(["git", "rev-parse", "HEAD"], cwd=repository, check=True, capture_output=True).stdout
+    assert now == first
+    assert len(re.findall("git objects", said.out)) == 1
+    status = subprocess.run(["git", "status", "-s"], cwd=repository, check=True, capture_output=True).stdout
+    assert status == b""
+
+
 def test_an_edit_of_a_moved_file_travels_back_with_it(takeback: CommandLine, world: World) -> None:
     """So it stands in the README and in docs/concepts/undo.md."""
     (world / "a").write_text("a\n")

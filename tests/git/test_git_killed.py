@@ -1,5 +1,6 @@
 """An undo inside a repository that is killed: the next command settles it, no lock keeps git out, fsck is clean."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,8 @@ class Scenario:
 
     def renew(self) -> Repository:
         shutil.rmtree(self.place)
+        # An older copy is put back on purpose: nothing outside may remember the newer one.
+        shutil.rmtree(os.path.join(os.environ["XDG_STATE_HOME"], "takeback-known"), ignore_errors=True)
         shutil.copytree(self.kept, self.place, symlinks=True)
         return Repository(self.place / "main")
 

@@ -188,6 +188,28 @@ def test_refs_are_taken_back_one_by_one_though_git_packed_them(
     repository.assert_sound()
 
 
+@pytest.mark.parametrize("packed", ["", "git pack-refs --all --prune"])
+@pytest.mark.parametrize("name", ["packed", "other"])
+@pytest.mark.parametrize(
+    ("made", "refusal"), [("NAME", "was moved since"), ("NAME/below", "cannot come back")]
+)
+def test_a_branch_does_not_come_back_over_one_that_the_user_made(
+    run: takeback.Run, agent: Agent, repository: Repository, name: str, made: str, refusal: str, packed: str
+) -> None:
+    effect = agent(f"git branch -q -D {name}")
+    repository.sh(
+        f"git branch {made.replace('NAME', name)} v0; git commit -q --allow-empty -m mine; {packed}"
+    )
+    repository.sh(f"git branch -f {made.replace('NAME', name)} main")
+    there = repository.facts()
+
+    with pytest.raises(takeback.Conflict, match=refusal):
+        undo(run, effect)
+
+    assert repository.facts() == there
+    repository.assert_sound()
+
+
 def test_a_branch_that_the_user_deleted_after_a_gc_stays_deleted(
     run: takeback.Run, agent: Agent, repository: Repository
 ) -> None:
@@ -373,6 +395,20 @@ def test_a_worktree_that_the_agent_made_goes_as_a_whole(
     repository.assert_sound()
 
 
+def test_one_worktree_goes_and_another_one_stays(
+    run: takeback.Run, agent: Agent, repository: Repository
+) -> None:
+    effect = agent("git worktree add -q ../second -b second")
+    repository.git("worktree", "add", "-q", "../third", "-b", "third")
+
+    assert undo(run, effect).outcome == "done"
+
+    assert not (repository.root.parent / "second").exists()
+    third = Repository(repository.root.parent / "third")
+    third.sh("echo mine > mine; git add mine; git commit -qm mine")
+    repository.assert_sound()
+
+
 def test_a_submodule_is_a_git_directory_too(run: takeback.Run, agent: Agent, repository: Repository) -> None:
     kind = repository.git("rev-parse", "--show-object-format").strip()
     fresh(repository.root.parent / "library", f"--object-format={kind}")
@@ -508,3 +544,50 @@ def test_reftables_are_files_that_stay_or_go_together(run: takeback.Run, reposit
     (tables / "tables.list").write_text("0x01-0x01-a.ref\n0x02-0x02-b.ref\n")
     assert run.undo(outcome.effect).outcome == "done"
     assert (tables / "tables.list").read_text() == "0x01-0x01-a.ref\n"
+
+
+def test_a_command_that_meets_a_lock_of_git_is_held_and_not_lost(
+    run: takeback.Run, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from takeback.adapters.tree.adapter import TreeAdapter
+
+    lock = repository.root / ".git/index.lock"
+    before = repository.facts()
+    apply = TreeAdapter.apply
+
+    def while_git_runs(self: TreeAdapter, effect: takeback.Effect) -> object:
+        lock.write_bytes(b"")
+        return apply(self, effect)
+
+    monkeypatch.setattr(TreeAdapter, "apply", while_git_runs)
+    with pytest.raises(takeback.StoreBusy, match=r"index\.lock") as caught:
+        run.command(["sh", "-ec", WHAT_AGENTS_DO["commit"]], cwd=str(repository.root), env=variables())
+    monkeypatch.undo()
+    assert repository.facts() == before
+    lock.unlink()
+
+    held = caught.value.effect
+    assert held is not None
+    run.apply(held)
+
+    assert repository.git("log", "-1", "--format=%s").strip() == "agent"
+    repository.assert_sound()
+
+
+@pytest.mark.parametrize("gone", ["git gc -q", "git repack -adq"])
+def test_objects_at_an_alternate_count(run: takeback.Run, repository: Repository, gone: str) -> None:
+    repository.sh(
+        "git clone -q -s . ../borrower; cd ../borrower; git config gc.auto 0; git branch kept origin/other"
+    )
+    borrower = Repository(repository.root.parent / "borrower")
+    before = borrower.facts()
+    line = "git branch -D kept; git reset -q --hard HEAD~1"
+    outcome = run.command(["sh", "-ec", line], cwd=str(borrower.root), env=variables())
+    assert outcome.effect is not None
+    repository.sh(gone)
+    borrower.sh(f"{PROMPT}; git gc -q")
+
+    assert run.undo(outcome.effect).outcome == "done"
+
+    assert borrower.facts() == before
+    borrower.assert_sound()

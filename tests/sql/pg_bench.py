@@ -68,6 +68,19 @@ class PgBench:
             receipt = session.commit()
         return None if receipt is None else effect._replace(state=State.DONE, receipt=receipt)
 
+    @contextmanager
+    def program(self, **given: str) -> "Iterator[psycopg.Connection[Any]]":
+        """A session of a program with a driver of its own. `effect` is what it did, and `told` what was said, when it
+        has ended."""
+        adapter = self.adapter()
+        effect = intended(adapter, self.database, "a program")
+        self.told: list[str] = []
+        variables = adapter.enter(effect, lambda sentence, hint: self.told.append(sentence))
+        options = {"options": variables["PGOPTIONS"], "application_name": variables["PGAPPNAME"]} | given
+        with psycopg.connect(self.url, autocommit=True, **options) as connection:  # pyright: ignore
+            yield connection
+        self.effect = effect._replace(state=State.DONE, receipt=adapter.leave(effect) or {})
+
     def script(self, *statements: str) -> Change:
         text = json.dumps([[statement, []] for statement in statements]).encode()
         args = {"database": to_json(self.database), "script": self.blobs.put(text)}

@@ -263,4 +263,4 @@ def test_while_no_effect_is_open_a_statement_is_asked_no_more_than_two_things(be
     assert len(told) == 4
     for (text,) in told:
         condition = text.partition(" WHEN ")[2].partition(" EXECUTE ")[0].lower()
-        assert re.findall(r"\w+(?=\()", condition) == ["current_setting", "starts_with"]
+        assert re.findall(r"\w+(?=\()", condition) == ["current_setting", "current_setting"]

@@ -187,7 +187,7 @@ def test_show_tells_of_a_run_that_ended(command: CommandLine, address: str) -> N
 
     said = command.done("show", run).out
 
-    for line in ('Called   {"name":"kim"}', 'Result   "hi kim"', "State    kept", "Workflow flows:greet"):
+    for line in ('Called   {"name":"kim"}', 'Result   "hi kim"', "State    accepted", "Workflow flows:greet"):
         assert line in said
     assert f"write {os.path.realpath(place / 'a')}" in said or "write a" in said
 

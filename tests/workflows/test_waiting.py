@@ -204,3 +204,46 @@ def test_a_workflow_that_swallows_that_it_has_to_wait_waits_all_the_same(bench: 
 
     assert bench.look(run).state.value in ("accepted", "undone")
     assert not [one for one in bench.tb.effects() if one.state.value == "proposed"]
+
+
+def test_finding_13_a_run_goes_on_when_no_one_approved_in_time(bench: Bench) -> None:
+    @flow
+    def release(run: takeback.Run) -> None:
+        run.write(bench.world / "a", "1")
+        run.call(announce, "v1", key="v1")
+
+    run = bench.tb.submit(release)
+    bench.work(release)
+    assert len(bench.tb.pending()) == 1
+    bench.ahead = 23 * 3600
+    bench.work(release)
+    assert bench.look(run).state.value == "suspended"
+
+    bench.ahead = DAY + 60
+    bench.work(release)
+
+    assert bench.look(run).state.value == "undone" and bench.text("a") is None
+    with pytest.raises(takeback.ApprovalExpired, match="not approved in time"):
+        bench.tb.result(run, 0)
+
+
+def test_finding_13_a_late_approval_is_refused_and_nothing_is_called(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    @flow
+    def release(run: takeback.Run) -> None:
+        calls.append(run.call(announce, "v1", key="v1"))
+
+    bench.tb.submit(release)
+    bench.work(release)
+    (waiting,) = bench.tb.pending()
+    late = waiting.at + (DAY + 60) * 1_000_000
+    monkeypatch.setattr("takeback.deciding.now", lambda: late)
+
+    assert bench.tb.pending() == ()
+    with pytest.raises(takeback.ApprovalExpired, match="silence means no"):
+        bench.tb.approve(waiting, by="bea", answer="cannot be undone")
+    bench.work(release)
+    assert calls == []

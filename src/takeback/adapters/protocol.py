@@ -103,6 +103,15 @@ class Relating(Protocol):
 
 
 @runtime_checkable
+class Neighbouring(Protocol):
+    """An adapter whose effects may be about one thing though the journal names none."""
+
+    def may_be_about_one(self, effect: Effect, later: Effect) -> bool:
+        """Whether undo of the first could overwrite what the later one did."""
+        ...
+
+
+@runtime_checkable
 class Doubting(Protocol):
     """An adapter that may not know what it has done."""
 

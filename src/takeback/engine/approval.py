@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any, NamedTuple, Protocol
 
-from takeback.errors import Denied, Misuse, RecordInvalid, Refused
+from takeback.errors import ApprovalExpired, Denied, Misuse, RecordInvalid, Refused
 from takeback.model.change import Change, intent
 from takeback.model.effect import GATE, Effect, State, waits_for_approval
 from takeback.model.ids import short
@@ -42,11 +42,19 @@ def has_ended(books: Books, run: str) -> bool:
     return all(info.state not in UNFINISHED for info in books.journal.runs((run,)))
 
 
+def waits_until(effect: Effect, patience: int = 0) -> int:
+    """When silence means no, microseconds since 1970; 0: never. `patience` is for proposals that do not say it."""
+    gate: dict[str, Any] = effect.change.args[GATE]
+    return gate.get("until", effect.at + patience if patience else 0)
+
+
 def why_never(books: Books, effect: Effect, now: int) -> str:
-    """Why the run that asked for it never asks again; "" while it can."""
+    """Why it can no longer be decided on, or is never asked for again; "" while it can."""
     info = next(iter(books.journal.runs((effect.run,))), None)
     if info is None or info.state not in UNFINISHED:
         return f"its run {short(effect.run)} has ended"
+    if (until := waits_until(effect)) and now > until and not decision_on(books, effect):
+        return "it was not approved in time"
     goes_on = info.state is RunState.SUSPENDED or info.on_death in (OnDeath.LEAVE, OnDeath.RESUME)
     if goes_on or not books.leases.free(info.id, now):
         return ""
@@ -70,6 +78,12 @@ def refuse_undecidable(books: Books, effect: Effect, now: int) -> None:
         )
     if decision := decision_on(books, effect):
         raise _decided(effect, decision)
+    if (until := waits_until(effect)) and now > until:
+        raise ApprovalExpired(
+            f"Effect {short(effect.id)} was not approved in time, and silence means no.",
+            hint="Nothing was called, and nothing will be: its run is told so when it asks again.",
+            effect=effect.id,
+        )
     if never := why_never(books, effect, now):
         name = short(effect.id)
         drop = (

@@ -53,7 +53,8 @@ class Terms(NamedTuple):
     undoes: Effect | None = None
     assessed: Assessment | None = None  # by whoever asks, just now
     agent: str = ""
-    asked_after: int = 0  # an approval that was asked for before this did not come in time
+    asked_at: int = 0  # microseconds since 1970
+    patience: int = 0  # how long a proposal waits for a person, in microseconds; 0: for ever
     # Of an undo: what an earlier one, stuck and given up, has taken back. It is part of this one, so that redo brings
     # it back too.
     taken: Remedy | None = None

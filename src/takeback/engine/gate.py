@@ -1,7 +1,9 @@
 """Before something that cannot be taken back, or only by hand: a person says yes to exactly that."""
 
+from typing import Any
+
 from takeback.adapters.protocol import Adapter, Assessment
-from takeback.engine.approval import decision_on, digest_of, has_ended, in_words
+from takeback.engine.approval import decision_on, digest_of, has_ended, in_words, waits_until
 from takeback.engine.do import Terms, draft, prepared, proposed
 from takeback.engine.parts import Parts
 from takeback.engine.settle import abort
@@ -23,14 +25,15 @@ def passed(
     if earlier.run != lease.run:
         raise _asked_first(parts, earlier)
     decision = decision_on(parts, earlier)
+    until = waits_until(earlier, terms.patience)
+    if until and (decision.at if decision else terms.asked_at) > until:
+        abort(parts, lease, adapter, earlier, "It was not approved in time, and silence means no.")
+        raise ApprovalExpired(
+            f"{earlier.change.summary}: it was not approved in time, and silence means no.",
+            hint="Nothing was called. Ask again if it is still wanted.",
+            effect=earlier.id,
+        )
     if decision is None:
-        if earlier.at < terms.asked_after:
-            abort(parts, lease, adapter, earlier, "Nobody approved it in time, and silence means no.")
-            raise ApprovalExpired(
-                f"{earlier.change.summary}: nobody approved it in time, and silence means no.",
-                hint="Nothing was called. Ask again if it is still wanted.",
-                effect=earlier.id,
-            )
         raise _waiting(earlier)
     if not decision.approved:
         abort(parts, lease, adapter, earlier, in_words(decision))
@@ -47,7 +50,9 @@ def passed(
 def _proposal(
     parts: Parts, lease: Lease, adapter: Adapter, change: Change, terms: Terms, assessment: Assessment
 ) -> Effect:
-    gate = {"plan": assessment.offers[0].residue}
+    gate: dict[str, Any] = {"plan": assessment.offers[0].residue}
+    if terms.patience:
+        gate["until"] = terms.asked_at + terms.patience
     gated = change._replace(args={**change.args, "waits": PERSON, GATE: gate})
     effect = prepared(adapter, proposed(lease, gated, terms), assessment)
     (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
@@ -71,4 +76,5 @@ def _waiting(effect: Effect) -> AwaitingApproval:
         hint=f"Nothing was called yet. `takeback approve {short(effect.id)}` or `takeback deny {short(effect.id)}`; "
         f"then the run asks for it again: tb.resume({short(effect.run)!r}) if it has let go.",
         effect=effect.id,
+        until=waits_until(effect),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from takeback.adapters.protocol import Adapter, Assessment, Doubting, Relating
+from takeback.adapters.protocol import Adapter, Assessment, Doubting, Neighbouring, Relating
 from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.settle import way_out
@@ -191,7 +191,11 @@ def dependents(parts: Parts, effect: Effect, asked: dict[str, int] | None = None
     An undo cancels out with what it undid, so neither counts; what an undo left different is found by comparing.
     `asked` remembers from where on each resource was looked at: a thousand steps of one box are looked at once.
     """
-    for later in (*_later_on_the_same(parts, effect, asked), *_needing(parts, effect)):
+    for later in (
+        *_later_on_the_same(parts, effect, asked),
+        *_needing(parts, effect),
+        *_neighbours(parts, effect),
+    ):
         if not later.is_undo and later.id not in (effect.id, effect.undoes):
             yield later
 
@@ -208,6 +212,15 @@ def _related(parts: Parts, effect: Effect) -> Iterable[Effect]:
 
 def _needing(parts: Parts, effect: Effect) -> Iterable[Effect]:
     return parts.journal.effects(Query(needing=effect.id, states=(State.DONE,), made=True))
+
+
+def _neighbours(parts: Parts, effect: Effect) -> Iterable[Effect]:
+    """Later ones that nothing tells apart from this one: refused rather than overwritten."""
+    adapter = parts.adapters.get(effect.change.adapter)
+    if effect.is_undo or not isinstance(adapter, Neighbouring):
+        return ()
+    query = Query(resource=effect.change.resource, states=(State.DONE,), told_after=effect.order, made=True)
+    return [one for one in parts.journal.effects(query) if adapter.may_be_about_one(effect, one)]
 
 
 def _later_on_the_same(parts: Parts, effect: Effect, asked: dict[str, int] | None) -> Iterable[Effect]:

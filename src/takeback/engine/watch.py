@@ -17,7 +17,7 @@ from takeback.model.standing import Standing
 from takeback.storage.protocols import Query
 
 _LOOKS = 5
-NOTHING = "Nothing was changed."
+NOTHING = "No change of it was seen."  # someone else's: there may be some that we did not see
 RECEIPT = "receipt"  # in what is found: told with the outcome, not with the intent
 
 

@@ -9,8 +9,10 @@ _LONG = 60 * 1_000_000  # microseconds after which somebody should have taken wh
 
 def needs_attention(info: RunInfo) -> bool:
     """It waits, and for nothing that comes by itself or that its function has asked for."""
-    waits = info.state is RunState.SUSPENDED and info.on_death is OnDeath.RESUME and info.due_at >= NEVER
-    return waits and (not info.awaits or info.awaits.startswith((DECIDED, SETTLED)))
+    if info.state is not RunState.SUSPENDED or info.on_death is not OnDeath.RESUME:
+        return False
+    for_a_person = info.awaits.startswith((DECIDED, SETTLED))
+    return for_a_person or (info.due_at >= NEVER and not info.awaits)
 
 
 def overdue(info: RunInfo, at: int) -> bool:

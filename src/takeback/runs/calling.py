@@ -127,7 +127,7 @@ class Calling(Changing, ABC):
     def _answered(self, change: Change) -> Effect | None:
         """From the journal, after the run went back: what cannot come again is not called again."""
         spent = self._known_past().spent if change.adapter == "call" else ()
-        found = answer(spent, change) if spent else None
+        found = answer(spent, change, self._now()) if spent else None
         if found and self._past:
             # Two that are the same are answered one after the other.
             self._past = self._past._replace(spent=tuple(one for one in spent if one.id != found.id))

@@ -93,7 +93,6 @@ class Changing(Durable, ABC):
     ) -> Effect | None:
         if earlier := self._answered(change):
             return earlier
-        patience = self._settings.approval_seconds * 1_000_000
         key = options.key
         if key and self._replay is not None and self._replay.history.turns and change.adapter != "call":
             # What had this key was taken back when the run went back to a checkpoint, and is asked for anew.
@@ -104,7 +103,8 @@ class Changing(Durable, ABC):
             options.checks,
             options.expects,
             agent=self.agent,
-            asked_after=self._now() - patience if patience else 0,
+            asked_at=self._now(),
+            patience=self._settings.approval_seconds * 1_000_000,
             held_back=self.uninterrupted,
             give_way=self._give_way,
             step=step,

@@ -75,6 +75,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         self._lease = lease
         self._settings = settings
         self._lock = OwnLock(info.id)
+        self._others = 0  # parts of this process that joined it too, and have not left it
         self._position = info.effects - awaiting(parts, info)
         self._since_checkpoint = 0
         self._signals: Interruptions | None = None
@@ -278,8 +279,9 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     def _left(self, error: BaseException | None) -> None:
         try:
             if self._info.on_death is OnDeath.LEAVE:
-                self.let_go()
-            elif error is None:
+                self.leave()
+                return
+            if error is None:
                 with self.uninterrupted():
                     self.close()
             elif isinstance(error, AwaitingApproval) and self._info.on_death is not OnDeath.FINISH:
@@ -295,7 +297,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             else:
                 self._fail(error)
         finally:
-            if not self._ended:
+            if not self._ended and self._info.on_death is not OnDeath.LEAVE:
                 self.let_go()  # it could not be ended: whoever opens the store next settles it
 
     def close(self) -> None:
@@ -342,10 +344,23 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             self._append(checkpoints.draft(self.id, label, automatic=True))
             self._end(RunState.SUSPENDED)
 
+    def join_again(self) -> bool:
+        """Another part of this process works on it too; False if it is over here. Each of them leaves it."""
+        with self._lock:
+            if self._ended or self._is_a_childs_copy():
+                return False
+            self._others += 1
+            return True
+
     def leave(self) -> None:
-        """Let go of the lease and leave the run open for whoever joins it next."""
+        """Let go of the lease and leave the run open for the next process that joins it. A run that was joined several
+        times in one process is let go of when the last of them leaves."""
         self._refuse_in_workflow("Leaving the run", _RETURN)
-        self.let_go()
+        with self._lock:
+            if self._others:
+                self._others -= 1
+                return
+            self.let_go()
 
     def let_go(self) -> None:
         """Whatever becomes of the run, this process has no part in it any more."""

@@ -66,22 +66,22 @@ def _cannot_come_again(effect: Effect, said: bool) -> bool:
     return effect.state is State.DONE and effect.remedy is not None and effect.remedy.strategy in _FOR_GOOD
 
 
-def answer(spent: Sequence[Effect], change: Change) -> Effect | None:
+def answer(spent: Sequence[Effect], change: Change, now: int) -> Effect | None:
     """The effect that answers this request; None if it is a new one. `Spent` if a person has to decide that."""
     for one in spent:
         if intent(one.change) == intent(change) and one.state is State.DONE:
             return one
-    wanted = _meaning(change)
+    wanted = _meaning(change, now)
     for one in spent:
-        if _meaning(one.change) == wanted:
+        if _meaning(one.change, one.at) == wanted:
             raise _asked_about(one, change)
     return None
 
 
-def _meaning(change: Change) -> Any:
+def _meaning(change: Change, at: int) -> Any:
     from takeback.policy.sameness import sameness
 
-    return [change.args.get("action"), sameness(json.loads(change.args["arguments"]))]
+    return [change.args.get("action"), sameness(json.loads(change.args["arguments"]), at=at)]
 
 
 def _asked_about(one: Effect, change: Change) -> Spent:

@@ -167,7 +167,8 @@ def _stopped(shift: Shift, run: Run, workflow: Workflow, replay: Replay, error: 
             error = replay.broken or error
     error = replay.broken or error
     if isinstance(error, AwaitingApproval):
-        raise Leaving(f"{error} {error.hint}", NEVER, f"{DECIDED}{error.effect}")
+        # When its time is over, a worker goes on with the run, and the function learns that silence means no.
+        raise Leaving(f"{error} {error.hint}", error.until or NEVER, f"{DECIDED}{error.effect}")
     if isinstance(error, Unavailable):
         raise error
     if isinstance(error, (Spent, Stuck)):

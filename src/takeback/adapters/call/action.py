@@ -63,6 +63,7 @@ class Terms(NamedTuple):
     honours_key: bool = False  # the other side takes a second call with the same key for the first
     certain: tuple[type[BaseException], ...] = ()  # errors which mean that nothing happened
     version: int = 1
+    resource: str = ""  # what it is about, with arguments in braces
 
 
 class Action:
@@ -151,6 +152,7 @@ def action(
     certain: "tuple[type[BaseException], ...] | type[BaseException]" = (),
     name: str = "",
     version: int = 1,
+    resource: str = "",
 ) -> Any:
     """Make a function an action: `run.call` gives it an idempotency key, records the intent first, and asks the world
     when the answer is lost.
@@ -160,9 +162,13 @@ def action(
     seconds the outcome is in doubt. What is not there `settles_in` seconds after the call will not appear any more.
     `risk` (low, medium, high) is told to whoever looks or approves. `retries`: how often it is called again by
     itself, with the same key, once that is known to be safe: the probe found nothing, or the other side
-    `honours_key`. `certain` names errors which mean that nothing happened."""
+    `honours_key`. `certain` names errors which mean that nothing happened. `resource` says what it is about, with
+    arguments in braces ("flags/{name}"): calls about one thing know of each other, and undo of an earlier one is
+    refused while a later one is in force."""
     certain = certain if isinstance(certain, tuple) else (certain,)
-    terms = Terms(expects, _probe(verify), risk, timeout, settles_in, retries, honours_key, certain, version)
+    terms = Terms(
+        expects, _probe(verify), risk, timeout, settles_in, retries, honours_key, certain, version, resource
+    )
 
     def made(chosen: Callable[..., Any]) -> Action:
         found = Action(chosen, name, terms)

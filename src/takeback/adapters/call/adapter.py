@@ -10,6 +10,7 @@ from takeback.adapters.call.calling import Hands, TimedOut, under_way
 from takeback.adapters.call.finding import Actions
 from takeback.adapters.call.processes import Processes
 from takeback.adapters.call.signature import KEY, bound, fitting
+from takeback.adapters.call.thing import about, may_be_one, thing_of
 from takeback.adapters.protocol import Assessment, Receipt, Traits
 from takeback.errors import (
     ActionMissing,
@@ -45,7 +46,12 @@ def call_change(action: Action, given: tuple[Any, ...], named: dict[str, Any]) -
         raise
     shown = ", ".join(f"{name}={_short(value)}" for name, value in arguments.items())
     summary = f"call {action.name.rpartition(':')[2]}({shown})"
-    args = {"action": action.name, "arguments": text, "home": [action.module, action.where, action.script]}
+    args: dict[str, Any] = {
+        "action": action.name,
+        "arguments": text,
+        "home": [action.module, action.where, action.script],
+        **about(action, arguments),
+    }
     return Change("call", "call", f"call://{action.name}", summary, args)
 
 
@@ -109,6 +115,14 @@ class CallAdapter:
         offer = Offer(Strategy.MANUAL, exact=False, why="a call that was made up for is not brought back")
         return Assessment(resources, (offer,), outcomes=outcomes)
 
+    def may_be_about_one(self, effect: Effect, later: Effect) -> bool:
+        if later.change.kind == UNDO or effect.change.args.get("action") != later.change.args.get("action"):
+            return False
+        if thing_of(effect.change.args) or thing_of(later.change.args):
+            return False  # the journal names what they are about
+        mine, its = ((arguments_of(one), result_of(one)) for one in (effect, later))
+        return may_be_one(mine, its)
+
     def stage(self, effect: Effect, named: bool) -> tuple[Staged, ...]:
         return ()
 
@@ -116,7 +130,7 @@ class CallAdapter:
         """The way back is a name and what was given; that it can be found is seen now."""
         owner, *more = self._asker.here()
         payload: dict[str, Any] = {"caller": [list(owner), *more]}
-        targets = (Target(f"{effect.change.resource}/{effect.id}", {}, {}),)
+        targets = (Target(thing_of(effect.change.args) or f"{effect.change.resource}/{effect.id}", {}, {}),)
         if effect.of:
             targets = tuple(Target(one.resource, one.after, one.before) for one in effect.of.targets)
         else:

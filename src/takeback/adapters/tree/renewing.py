@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from takeback.adapters.file.states import ABSENT
 from takeback.adapters.file.tree import Scope
 from takeback.adapters.file.trouble import translated
+from takeback.adapters.tree.git.meaning import with_meaning
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import is_excluded, see
 from takeback.adapters.tree.twins import is_joined, is_unchanged
@@ -31,4 +32,4 @@ def renewed(blobs: Blobs, targets: Iterable[Target]) -> tuple[Target, ...]:
             now = target._replace(before=before)
             if not is_unchanged(now):
                 found.append(now)
-    return tuple(found)
+    return tuple(with_meaning(found, blobs))

@@ -20,6 +20,7 @@ _CACHES = re.compile(
     r"(?P<home>.+)/(?:objects/(?:pack/(?:pack-[0-9a-f]+\.bitmap|multi-pack-index.*)|"
     r"info|info/(?:packs|commit-graph|commit-graphs(?:/.+)?))|info/refs)"
 )
+_ROOMS = ("/worktrees", "/modules", "/logs")
 _SCRATCH = ("FETCH_HEAD", "ORIG_HEAD", "COMMIT_EDITMSG")
 
 
@@ -33,11 +34,16 @@ class GitPart(StrEnum):
     INDEX = "index"
     SCRATCH = "scratch"  # FETCH_HEAD, ORIG_HEAD, COMMIT_EDITMSG
     TABLE = "reftable"
+    ROOM = "room"  # a directory that means nothing by itself
 
 
-_BY_NAME = {"index": GitPart.INDEX, "packed-refs": GitPart.PACKED, "HEAD": GitPart.HEAD} | dict.fromkeys(
-    _SCRATCH, GitPart.SCRATCH
-)
+_BY_NAME = {
+    "index": GitPart.INDEX,
+    "packed-refs": GitPart.PACKED,
+    "HEAD": GitPart.HEAD,
+    **dict.fromkeys(_SCRATCH, GitPart.SCRATCH),
+    **dict.fromkeys((one[1:] for one in _ROOMS), GitPart.ROOM),
+}
 
 
 class Spot(NamedTuple):
@@ -49,7 +55,7 @@ class Spot(NamedTuple):
 def may_be_gits(resource: str) -> bool:
     """A cheap look at the path alone: most effects touch no git directory."""
     return (
-        resource.endswith(("/index", "/packed-refs", "HEAD", "/COMMIT_EDITMSG", "/info/refs"))
+        resource.endswith(("/index", "/packed-refs", "HEAD", "/COMMIT_EDITMSG", "/info/refs", *_ROOMS))
         or "/refs/" in resource
         or "/objects/" in resource
         or "/logs/" in resource

@@ -13,7 +13,7 @@ from takeback.storage.protocols import Blobs
 
 MEANING = "meaning"  # of an index: its digest without the stat cache
 PACKED = "packed"  # of a ref that has no file: what packed-refs says of it, or nothing
-_APART = (GitPart.LOG, GitPart.SCRATCH, GitPart.OBJECT, GitPart.CACHE)
+_APART = (GitPart.LOG, GitPart.SCRATCH, GitPart.OBJECT, GitPart.CACHE, GitPart.ROOM)
 SHADOWED = "shadowed"  # of packed-refs: refs in it that have a file too, so that it says nothing of them
 
 

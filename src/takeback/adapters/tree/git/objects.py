@@ -1,12 +1,15 @@
 """Whether a repository has an object: loose, in a pack, or at an alternate. Only the names are looked at."""
 
 import hashlib
+import mmap
 import os
+import stat
 import zlib
 from collections.abc import Iterable
 
 _DEEPEST = 5  # as git: so many alternates of alternates
-_MAGIC = b"\xfftOc"
+_VERSION_2 = b"\xfftOc\0\0\0\x02"
+_LISTED = 1 << 20  # a longer list of alternates is not read to its end
 _MOST = 64 << 20  # a loose object up to this size is read to see that it is whole
 
 
@@ -17,7 +20,7 @@ class ObjectStore:
         """`coming`: object ids that an undo is about to bring back; `indexes`: contents of such indexes of packs."""
         self._directories = list(_with_alternates(directory))
         self._coming = frozenset(coming)
-        self._indexes = list(indexes)
+        self._indexes: list[bytes | mmap.mmap] = list(indexes)
         self._read = False
         self._blind = False  # a partial clone, or an index of a pack that is not understood: nobody can tell
 
@@ -42,9 +45,9 @@ class ObjectStore:
                 if name.endswith(b".promisor"):
                     self._blind = True
                 if name.endswith(b".idx"):
-                    content = _content(os.path.join(packs, name))
-                    self._blind = self._blind or not content.startswith(_MAGIC + b"\0\0\0\x02")
-                    self._indexes.append(content)
+                    index = _mapped(os.path.join(packs, name))
+                    self._blind = self._blind or index[:8] != _VERSION_2
+                    self._indexes.append(index)
 
 
 def is_whole(oid: str, content: bytes) -> bool:
@@ -78,20 +81,47 @@ def _names_in(directory: bytes) -> list[bytes]:
 
 
 def _content(path: bytes) -> bytes:
+    """Of a small file."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        handle = _opened(path)
     except OSError:
         return b""
+    try:
+        return os.read(handle, _LISTED)
+    finally:
+        os.close(handle)
 
 
-def _in_pack(index: bytes, oid: bytes) -> bool:
+def _mapped(path: bytes) -> bytes | mmap.mmap:
+    """An index of a pack may be large, and little of it is read."""
+    try:
+        handle = _opened(path)
+    except OSError:
+        return b""
+    try:
+        return mmap.mmap(handle, 0, prot=mmap.PROT_READ)
+    except (OSError, ValueError):
+        return b""
+    finally:
+        os.close(handle)
+
+
+def _opened(path: bytes) -> int:
+    """A regular file: nobody makes us wait at a FIFO."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise FileNotFoundError(path)
+
+
+def _in_pack(index: bytes | mmap.mmap, oid: bytes) -> bool:
     """By bisection in an index of version 2."""
-    if not index.startswith(_MAGIC + b"\0\0\0\x02"):
+    if index[:8] != _VERSION_2:
         return False
     size, table = len(oid), 8 + 256 * 4
-    low = int.from_bytes(index[8 + (oid[0] - 1) * 4 :][:4]) if oid[0] else 0
-    high = int.from_bytes(index[8 + oid[0] * 4 :][:4])
+    low = int.from_bytes(index[8 + (oid[0] - 1) * 4 : 8 + oid[0] * 4]) if oid[0] else 0
+    high = int.from_bytes(index[8 + oid[0] * 4 : 12 + oid[0] * 4])
     if table + high * size > len(index):
         return False
     while low < high:

@@ -35,7 +35,9 @@ def plan_refs(desk: GitDesk) -> None:
     if moved is None:
         return
     now = packed_now(desk.home, desk.places)
-    if not _all_plain(desk, loose, packed, now):
+    if _all_plain(desk, loose, packed, now) and _has_room(desk, moved, loose, now):
+        _tell(desk, moved, loose)
+    else:
         _one_by_one(desk, moved, loose, packed, now)
     _demand_objects(desk, moved)
     _note_packed(desk, [ref.name for ref in moved], now)
@@ -88,6 +90,28 @@ def _all_plain(desk: GitDesk, loose: dict[str, str], packed: str, now: dict[str,
         for name, resource in loose.items()
         if desk.targets[resource].before["type"] != "file"
     )
+
+
+def _has_room(desk: GitDesk, moved: list[_Moved], loose: dict[str, str], now: dict[str, str]) -> bool:
+    """Whether no ref that others made since has the same name, or one that is a directory of it."""
+    others = {name: oid for name, oid in now.items() if all(name != ref.name for ref in moved)}
+    for ref in moved:
+        resource = ref_resource(desk.home, ref.name)
+        place = desk.places.within_reach(resource) if ref.name not in loose else None
+        if ref.before != NONE and in_the_way(ref.name, others):
+            return False
+        if place is not None and place.stat() is not None:
+            return False
+    return True
+
+
+def _tell(desk: GitDesk, moved: list[_Moved], loose: dict[str, str]) -> None:
+    """The value of a ref says more than the size of its file."""
+    for ref in moved:
+        step = desk.steps.get(loose.get(ref.name, ""))
+        if step is not None and ref.before and ref.before != ref.after:
+            told = step.outcome._replace(detail=f"back to {ref.before[:10]}")
+            desk.steps[told.resource] = Step(told, step.target)
 
 
 def _one_by_one(

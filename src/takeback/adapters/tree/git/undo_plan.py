@@ -121,8 +121,8 @@ def _plan_log(desk: GitDesk, resource: str, spot: Spot) -> None:
     target = desk.targets[resource]
     if not is_a_ref(desk, resource):
         return
-    if culprit := _ref_that_stays(desk, spot):
-        desk.refuse(resource, f"stays as it is, because {culprit}")
+    if _ref_stays(desk, spot):
+        del desk.steps[resource]  # the ref is told, and its reflog goes with it
         return
     before, after = desk.content(target.before), desk.content(target.after)
     now = desk.content_now(resource) or b""
@@ -148,13 +148,13 @@ def _plan_log(desk: GitDesk, resource: str, spot: Spot) -> None:
     desk.change(resource, there, goal, "without the lines of the effect; the others stay")
 
 
-def _ref_that_stays(desk: GitDesk, spot: Spot) -> str:
+def _ref_stays(desk: GitDesk, spot: Spot) -> bool:
     """A ref and its reflog go together; HEAD's tells of every branch."""
     for resource, other in desk.of(GitPart.REF, GitPart.HEAD):
         mine = spot.name in (other.name or "HEAD", "HEAD")
         if mine and desk.outcome(resource) is Outcome.CONFLICT:
-            return f"{other.name or 'HEAD'} {desk.steps[resource].outcome.detail}"
-    return ""
+            return True
+    return False
 
 
 def _plan_index(desk: GitDesk, resource: str) -> None:
@@ -241,10 +241,10 @@ def _keep_tables_together(desk: GitDesk) -> None:
 
 
 def _settle_directories(desk: GitDesk) -> None:
-    """Directories of refs and reflogs mean nothing by themselves: they go if they are empty then."""
+    """Directories of refs, reflogs, worktrees mean nothing by themselves: they go if they are empty then."""
     inside = [
         resource
-        for resource, _ in desk.of(GitPart.REF, GitPart.LOG)
+        for resource, _ in desk.of(GitPart.REF, GitPart.LOG, GitPart.ROOM)
         if resource in desk.steps and not is_a_ref(desk, resource)
     ]
     for resource in sorted(inside, key=len, reverse=True):
@@ -253,6 +253,6 @@ def _settle_directories(desk: GitDesk) -> None:
             if (desk.goes(resource) or step.outcome.outcome is Outcome.CONFLICT) and holds_more(
                 desk, resource
             ):
-                desk.stay(resource, "others keep refs in it")
+                desk.stay(resource, "others use it")
         elif step.outcome.outcome is Outcome.CONFLICT:
             desk.stay(resource, "git needs it no more, or has made it again")
