@@ -265,7 +265,8 @@ def _with_taken(effect: Effect, taken: Remedy | None) -> Effect:
 
 
 def announce(parts: Parts, lease: Lease, effect: Effect) -> Effect:
-    (record,) = parts.journal.append(lease, [draft(parts, Kind.INTENT, effect)])
+    effect = parts.belonging(effect)
+    (record,) = parts.journal.append(lease, [as_draft(Kind.INTENT, effect)])
     return effect._replace(state=State.INTENDED, seq=effect.seq or record.seq, told=record.seq, at=record.at)
 
 
@@ -278,7 +279,10 @@ def _give_up(
 
 
 def draft(parts: Parts, kind: Kind, effect: Effect) -> Draft:
-    effect = parts.belonging(effect)
+    return as_draft(kind, parts.belonging(effect))
+
+
+def as_draft(kind: Kind, effect: Effect) -> Draft:
     remedy = to_json(effect.remedy) if effect.remedy else None
     return Draft(kind, effect.run, effect.id, intent_body(effect, remedy))
 
