@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NoReturn
 
-from takeback.errors import Misuse, TakebackError
+from takeback.errors import Renamed, TakebackError
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
@@ -100,7 +100,7 @@ class Acceptance(ABC):
 
     def keep(self, *what: object, **wishes: object) -> NoReturn:
         """Renamed: says which word is meant, and does nothing."""
-        raise Misuse(
+        raise Renamed(
             "tb.keep was renamed.", hint="tb.accept accepts what was made, tb.apply makes what is held."
         )
 

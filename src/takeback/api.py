@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from takeback.acceptance import Acceptance
 from takeback.deciding import Deciding
-from takeback.errors import LeaseHeld, Misuse, Refused, StoreBusy, Unavailable
+from takeback.errors import LeaseHeld, Misuse, Refused, Renamed, StoreBusy, Unavailable
 from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from takeback.engine.recover import Settled
     from takeback.runs.run import Run
     from takeback.runs.verbs import Path
+    from takeback.storage.given_up import GivenUp
 
 _ALL = 1 << 40
 
@@ -49,6 +50,7 @@ class Takeback(Workflows, Deciding, Acceptance):
         self.recovered: tuple[Settled, ...] = ()
         self.here: Callable[[], Scope | None] = lambda: None
         self.tell: Callable[[str], None] = lambda words: None  # what it waits for, while it waits
+        self.given_up: list[GivenUp] = []  # ways back that were given up by policy, in this process
         self.unrecovered = ""  # why what a crash left could not be settled yet, in a sentence
         self._parts: Parts | None = None
         self._open_here: WeakValueDictionary[str, Run] = WeakValueDictionary()
@@ -61,7 +63,7 @@ class Takeback(Workflows, Deciding, Acceptance):
     def parts(self) -> "Parts":
         """Made when first needed: looking at the journal needs no adapter."""
         if self._parts is None:
-            self._parts = _wire(self.store, self._tell, self._hold)
+            self._parts = _wire(self.store, self._tell, self._hold, self.without_room)
         return self._parts
 
     def _tell(self, words: str) -> None:
@@ -79,7 +81,7 @@ class Takeback(Workflows, Deciding, Acceptance):
         """A new run; use it as a context manager. What it did is taken back if it fails or its process dies, unless
         `on_death` says "accept". It belongs to the project around `project`, else around the current directory."""
         if on_death == "keep":
-            raise Misuse('on_death="keep" was renamed.', hint='Say on_death="accept".')
+            raise Renamed('on_death="keep" was renamed.', hint='Say on_death="accept".')
         if on_death not in (OnDeath.UNDO, OnDeath.ACCEPT):
             raise Misuse(f"A run cannot end with {on_death!r}.", hint='Say on_death="undo" or "accept".')
         return self._open(name, agent, OnDeath(on_death), opening(self.store.journal, project))
@@ -479,7 +481,12 @@ def resource_of(path: "Path") -> str:
     return file_resource(os.path.join(os.path.realpath(parent), name) if name else whole)
 
 
-def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float], None]) -> "Parts":
+def _wire(
+    store: Store,
+    tell: Callable[[str], None],
+    hold: Callable[[str, float], None],
+    room: Callable[[int], None],
+) -> "Parts":
     from takeback.adapters.call.processes import Processes
     from takeback.adapters.database.keyring import Keyring
     from takeback.adapters.database.waiting import Waiting
@@ -511,9 +518,10 @@ def _wire(store: Store, tell: Callable[[str], None], hold: Callable[[str, float]
         store.leases,
         adapters,
         store.refuse_if_suspect,
-        store.refuse_without_room,
+        room,
         keyring.named,
         Belonging(store.journal),
         file_resource(os.path.realpath(store.path)),
+        store.settings.max_capture_bytes,
         store_names,
     )

@@ -51,6 +51,10 @@ class Misuse(TakebackError):
     exit_code = 2
 
 
+class Renamed(Misuse):
+    """The word was replaced by another, which the hint names; nothing was done."""
+
+
 class Refused(TakebackError):
     """We did not act; the world is untouched."""
 
@@ -89,9 +93,12 @@ class Conflict(Refused):
         hint: str = "",
         effect: str | None = None,
         resources: tuple[str, ...] = (),
+        obstacles: tuple[str, ...] = (),
     ) -> None:
+        """`obstacles`: what stands in the way, where it is not that something was changed (`model.plan.Obstacle`)."""
         super().__init__(message, hint=hint, effect=effect)
         self.resources = resources
+        self.obstacles = obstacles
 
 
 class KeyReused(Refused):

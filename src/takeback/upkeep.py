@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from takeback.errors import Misuse
+from takeback.errors import Misuse, StoreFull
 from takeback.model.cover import TRY
 from takeback.model.effect import Effect, State
 from takeback.model.flaw import Flaw
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.engine.recover import Settled
     from takeback.retention.tiers import Decision
+    from takeback.retention.upkeep import Space
     from takeback.storage.copying import Copied
+    from takeback.storage.given_up import GivenUp
 
 
 class Verified(NamedTuple):
@@ -42,6 +44,7 @@ class Upkeep(ABC):
     """The part of a store opened that keeps it in order."""
 
     store: Store
+    given_up: "list[GivenUp]"  # ways back that were given up by policy since the store was opened
     here: "Callable[[], Scope | None]"  # what `@` and the newest mean; None: everything. The command line sets it
 
     def _scope_for(self, what: object) -> "Scope | None":
@@ -161,13 +164,61 @@ class Upkeep(ABC):
             clear(os.path.join(self.store.path, name))
 
     def _keep_up(self, run: str) -> None:
-        """After a run ended well: bring the store under its caps."""
-        from takeback.retention.upkeep import keep_up
+        """After a run ended well: give up what its time is over for, and bring the store under its limits."""
+        from takeback.retention.upkeep import crowding
 
         ended = tuple(self.store.journal.effects(Query(run=run, limit=50)))
-        size = self.store.bytes_on_disk(layers=False)  # forgetting files would not make boxes smaller
-        if keep_up(self.parts, self.store.settings, now(), size, ended, self._held):
+        self._make_room(crowding(self.parts, self.store.settings, now(), ended))
+
+    def _make_room(self, also: "Sequence[Decision]" = (), more: int = 0) -> None:
+        """The oldest accepted effects go first, then the baselines of watched directories. `more`: for a capture."""
+        from takeback.retention.upkeep import due
+        from takeback.runs.watch import drop_unused
+
+        settings, limits, space = self.store.settings, self.store.limits(), self._space(more)
+        found = (*due(self.parts, settings, limits, now(), space), *also)
+        if decisions := {one.effect.id: one for one in found}:
+            self._give_up(tuple(decisions.values()))
+            space = self._space(more)
+        if space.over(limits)[0] and drop_unused(self.parts, now() / 1e6):
             self.sweep()
+
+    def stay_within_limits(self) -> None:
+        """For whoever changes things in a run that does not end."""
+        limits = self.store.limits()
+        if self.store.bytes_on_disk(layers=False) > limits.store or self.store.free_bytes() < limits.free:
+            self._make_room()
+
+    def _space(self, more: int = 0) -> "Space":
+        from takeback.retention.upkeep import Space, pinned_bytes
+
+        taken = self.store.bytes_on_disk(layers=False)  # forgetting files would not make boxes smaller
+        return Space(taken + more - pinned_bytes(self.parts), self.store.free_bytes() - more)
+
+    def _give_up(self, decisions: "Sequence[Decision]") -> None:
+        """Noted first: a kill in between must not lose the line that tells of it."""
+        from takeback.retention.forget import forget
+        from takeback.storage.given_up import Bound, GivenUp, note
+
+        going = [
+            GivenUp(one.effect.id, Bound(one.bound), one.effect.at, one.limit)
+            for one in decisions
+            if one.bound
+        ]
+        note(self.store.path, going)
+        forget(self.parts, decisions, self._held)
+        self.given_up += going
+        self.sweep()
+
+    def without_room(self, more: int) -> None:
+        """Raises when there is no room for a capture of that many bytes, after what may go has gone."""
+        try:
+            self.store.refuse_without_room(more)
+        except StoreFull:
+            if self.store.retired or self.store.suspect():
+                raise
+            self._make_room(more=more)
+            self.store.refuse_without_room(more)
 
     def copy_to(self, path: str, *, blobs: str = "", backup: bool = False) -> "Copied":
         """A copy of this store, at a directory or a `postgresql://` address where there is none yet. Nobody writes to

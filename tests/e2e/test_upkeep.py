@@ -1,9 +1,11 @@
 """recover verify doctor forget sweep, and what every command does after a crash."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -215,7 +217,56 @@ def test_forget_explains_every_decision_and_a_dry_run_forgets_nothing(takeback: 
     assert len(dry["decisions"]) == 2
     assert all(one["why"] for one in dry["decisions"])
     assert takeback.effect(first["id"])["forgotten"] is False
-    assert "nobody has kept it" in takeback.done("forget", "--dry-run").out
+    assert "counts as accepted after 30 days" in takeback.done("forget", "--dry-run").out
+
+
+def test_finding_r5_whoever_gives_a_way_back_up_says_so(takeback: CommandLine, world: World) -> None:
+    """`repro/retention_default.sh`: four commands in a store with room for two."""
+    takeback.write("seed", "x")
+    settings = {"accepted_seconds": 0, "store_bytes": 20_000_000, "grace_seconds": 0}
+    Path(os.environ["TAKEBACK_STORE"], "settings.json").write_text(json.dumps(settings))
+    gone: list[str] = []
+    for n, quiet in enumerate([(), (), (), ("-q",)]):
+        (world / f"data{n}").write_bytes(os.urandom(9_000_000))
+        said = takeback.done(*quiet, "run", "--", "rm", f"data{n}")
+        now = [one["id"] for one in takeback.done("log", "--json").json if one["forgotten"]]
+        fresh = [one for one in now if one not in gone]
+        gone = now
+        if quiet:
+            assert fresh and said.err == ""
+            told = takeback.done("status", "--json").json
+            assert set(fresh) <= set(told["attention"])
+            assert [one["effect"] for one in told["given_up"]] == fresh
+            assert "was given up" in takeback.done("status").out
+        elif fresh:
+            assert all(one[:8] in said.err for one in fresh) and "in the settings moves the limit" in said.err
+            assert takeback.done("status", "--json").json["given_up"] == []
+    assert len(gone) >= 3
+
+
+def test_status_tells_what_goes_next_and_what_is_pinned(takeback: CommandLine) -> None:
+    first, second = takeback.write("a", "1"), takeback.write("b", "1")
+    takeback.done("accept", first["id"], second["id"])
+    assert takeback.done("status", "--json").json["goes_next"]["id"] == first["id"]
+
+    takeback.done("pin", first["id"])
+
+    told = takeback.done("status", "--json").json
+    assert (told["effects"]["pinned"], told["goes_next"]["id"]) == (1, second["id"])
+    assert f"next to go: {second['id'][:8]}" in takeback.done("status").out
+    assert takeback("forget", first["id"]).code == 3
+    takeback.done("unpin", first["id"])
+    takeback.done("forget", first["id"])
+
+
+@pytest.mark.parametrize("words", [("keep", "@"), ("run", "--on-failure", "keep", "--", "true")])
+def test_the_old_word_says_which_one_is_meant_and_does_nothing(
+    takeback: CommandLine, words: tuple[str, ...]
+) -> None:
+    takeback.write("a", "1")
+    said = takeback(*words)
+    assert said.code == 2 and "renamed" in said.err
+    assert "takeback accept ID" in said.err or "`leave` leaves" in said.err
 
 
 def test_what_was_forgotten_by_name_cannot_be_undone(takeback: CommandLine) -> None:

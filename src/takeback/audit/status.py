@@ -4,16 +4,21 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.audit.runs import RunNow, as_they_stand
+from takeback.audit.views import iso
 from takeback.model.attention import needs_attention, overdue
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
+from takeback.model.life import ACCEPTS
 from takeback.model.run import RunInfo, RunState
-from takeback.model.settings import Settings
+from takeback.model.settings import Limits, Settings
+from takeback.storage.disk import is_full
+from takeback.storage.given_up import GivenUp, untold
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store
 
 if TYPE_CHECKING:
     from takeback.engine.approval import Proposal
 
+_LOOKED_AT = 50
 # Of an undo that is stuck or in the making a person must hear all the same.
 _UNDOS = """
 SELECT state, accepted_by <> '', forgotten, count(*) FROM effects
@@ -37,9 +42,14 @@ class Status(NamedTuple):
     proposals: "tuple[Proposal, ...]"  # what needs an approval, decided on or not
     in_doubt: tuple[Effect, ...]  # calls of which nobody knows whether they happened
     settings: Settings
+    limits: Limits
+    pinned_bytes: int
+    goes_next: "tuple[Effect, int] | None"  # the oldest that is accepted, and when its time is over
+    given_up: tuple[GivenUp, ...]  # ways back that were given up, and nobody was told yet
     suspect: bool
     retired: str  # what became of a store that takes nothing new
     read_only: bool
+    full: bool  # there is no room on its disk for the few pages that a change needs
     attention: tuple[RunInfo, ...]  # runs of workflows that cannot go on without a person
     unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker takes
 
@@ -83,14 +93,47 @@ def look(store: Store, size: int, now: int) -> Status:
         in_doubt=tuple(_in_doubt(store, now)),
         unfinished=as_they_stand(store, unfinished),
         settings=store.settings,
+        limits=store.limits(),
+        pinned_bytes=_pinned_bytes(store) if tally.get("pinned") else 0,
+        goes_next=_goes_next(store),
+        given_up=_given_up(store),
         suspect=store.suspect(),
         retired=store.retired,
         read_only=store.read_only,
+        full=is_full(store.path),
         attention=tuple(info for info in unfinished if needs_attention(info)),
         unclaimed=tuple(
             info for info in unfinished if overdue(info, now) and store.leases.free(info.id, now)
         ),
     )
+
+
+def _pinned_bytes(store: Store) -> int:
+    effects = store.journal.effects(Query(pinned=True, remembered=True))
+    blobs = {blob for one in effects for blob in (one.remedy.blobs if one.remedy else ())}
+    return sum(info.stored for info in store.blobs.info(tuple(blobs))) if blobs else 0
+
+
+def _goes_next(store: Store) -> tuple[Effect, int] | None:
+    """It may stay longer, for the sake of an earlier one; and go earlier, when there is no room."""
+    found = store.journal.effects(Query(forgettable=True, limit=_LOOKED_AT))
+    effect = next((one for one in found if not one.pinned), None)
+    if effect is None:
+        return None
+    began = max((info.closed_at for info in store.journal.runs((effect.run,))), default=0)
+    if effect.accepted_by == "person":
+        said = store.journal.records(kinds=ACCEPTS, effect=effect.id)
+        began = max((record.at for record in said), default=began)
+    return effect, (began or effect.at) + store.settings.accepted_seconds * 1_000_000
+
+
+def _given_up(store: Store) -> tuple[GivenUp, ...]:
+    """As noted; what is not forgotten after all is left out."""
+    noted = untold(store.path)
+    ids = tuple(one.effect for one in noted)
+    found = store.journal.effects(Query(ids=ids, damaged_too=True)) if ids else ()
+    forgotten = {one.id for one in found if one.forgotten}
+    return tuple(one for one in noted if one.effect in forgotten)
 
 
 def _proposals(store: Store, now: int) -> "tuple[Proposal, ...]":
@@ -133,10 +176,20 @@ def status_json(status: Status) -> dict[str, Any]:
             "open": status.runs(RunState.OPEN),
             "suspended": status.runs(RunState.SUSPENDED),
         },
-        "attention": [info.id for info in status.attention],
+        "attention": [*(info.id for info in status.attention), *(one.effect for one in status.given_up)],
         "unclaimed": [info.id for info in status.unclaimed],
         "settings": status.settings._asdict(),
+        "limits": {"store_bytes": status.limits.store, "free_bytes": status.limits.free},
+        "pinned_bytes": status.pinned_bytes,
+        "goes_next": {"id": status.goes_next[0].id, "at": iso(status.goes_next[1])}
+        if status.goes_next
+        else None,
+        "given_up": [
+            {"effect": one.effect, "bound": one.bound.value, "setting": one.bound.setting, "limit": one.limit}
+            for one in status.given_up
+        ],
         "suspect": status.suspect,
         "retired": status.retired,
         "read_only": status.read_only,
+        "full": status.full,
     }

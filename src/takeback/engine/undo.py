@@ -11,7 +11,7 @@ from takeback.errors import Blocked, Conflict, LeaseLost, Refused, Stuck, Takeba
 from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
-from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome, UndoResult
+from takeback.model.plan import Obstacle, OnConflict, Outcome, Plan, TargetOutcome, UndoResult
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Remedy
 from takeback.model.resource import display
@@ -55,6 +55,15 @@ def _conflict(effects: Sequence[Effect], targets: Sequence[TargetOutcome], wishe
     names = "; ".join(f"{display(one.resource)} {one.detail}".strip() for one in conflicts[:5])
     more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
     verb = "redo" if any(one.id == conflicts[0].effect and one.is_undo for one in effects) else "undo"
+    obstacles = tuple(dict.fromkeys(one.obstacle for one in conflicts))
+    if Obstacle.CHANGED not in obstacles:
+        return Conflict(
+            f"{names}{more}.",
+            hint=f"Nothing was touched. {out_of_the_way(obstacles, verb)}",
+            effect=conflicts[0].effect,
+            resources=tuple(one.resource for one in conflicts),
+            obstacles=obstacles,
+        )
     return Conflict(
         f"Changed since, so {verb} would destroy someone's work: {names}{more}.",
         hint=_way_out_of_rows(wishes.on_conflict)
@@ -63,6 +72,16 @@ def _conflict(effects: Sequence[Effect], targets: Sequence[TargetOutcome], wishe
         effect=conflicts[0].effect,
         resources=tuple(one.resource for one in conflicts),
     )
+
+
+def out_of_the_way(obstacles: Sequence[str], verb: str) -> str:
+    """What to do where neither merge nor force can help."""
+    found = {
+        Obstacle.OPEN: "The process would go on writing to the old file: end it",
+        Obstacle.MOUNT: "Mount or unmount it as it was",
+    }
+    ways = [way for obstacle, way in found.items() if obstacle in obstacles]
+    return f"{'. '.join(ways)}, then {verb} again."
 
 
 def refuse_untouched(result: UndoResult, *, to_a_point: bool = False) -> UndoResult:

@@ -2,23 +2,26 @@
 
 from typing import Any, NamedTuple
 
-from takeback.errors import Misuse
+from takeback.errors import Misuse, Renamed
 
 HOUR = 3600
 DAY = 24 * HOUR
 MB = 1024 * 1024
+GB = 1024 * MB
 
 
+PRESETS: dict[str, dict[str, int]] = {
+    "small": {"accepted_seconds": HOUR, "store_bytes": 500 * MB, "versions_per_file": 50},
+}
 _RENAMED = {"kept_seconds": "accepted_seconds"}
 
 
 class Settings(NamedTuple):
-    accepted_seconds: int = (
-        HOUR  # an accepted effect can be undone at least this long, then it may be forgotten
-    )
+    accepted_seconds: int = 30 * DAY  # an accepted effect can be undone for this long, then it is forgotten
     audit_days: int = 7  # records are shown at least this long; 183 for six months
-    versions_per_file: int = 50
-    store_bytes: int = 500 * MB
+    versions_per_file: int = 0  # accepted ones; 0: no cap
+    store_bytes: int = 0  # 0: a tenth of the disk, and 5 GB at least
+    free_bytes: int = 0  # of the disk, which the store leaves free; 0: 2 GB, or a twentieth of a smaller disk
     max_capture_bytes: int = 0  # a change that needs more than this is refused; 0: no cap
     max_rows: int = 1_000_000  # a statement that changes more rows must say so first; 0: no cap
     lock_seconds: int = 10  # for rows that are held for a decision, and of an undo for anybody's; 0: no limit
@@ -32,22 +35,42 @@ class Settings(NamedTuple):
     approval_seconds: int = DAY  # what nobody has approved by then is not done: silence means no; 0: no limit
 
 
+class Limits(NamedTuple):
+    """Of a store on a disk of a certain size, in bytes."""
+
+    store: int  # what it may take, without what is pinned
+    free: int  # what it leaves free
+
+
+def limits(settings: Settings, disk: int) -> Limits:
+    return Limits(
+        settings.store_bytes or max(5 * GB, disk // 10), settings.free_bytes or min(2 * GB, disk // 20)
+    )
+
+
 def settings_from(data: Any, where: str) -> Settings:
     """Strict: an unknown name or a wrong value is a mistake worth hearing of."""
     if not isinstance(data, dict):
         raise Misuse(f"{where} is not a JSON object.", hint='Write for example {"accepted_seconds": 86400}.')
     given: dict[str, Any] = {str(name): value for name, value in data.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    preset = given.pop("retention", None)
+    if preset is not None and preset not in PRESETS:
+        raise Misuse(
+            f"{where}: there is no retention {preset!r}.", hint=f"It is one of: {', '.join(PRESETS)}."
+        )
     unknown = given.keys() - set(Settings._fields)
     for old in sorted(unknown & _RENAMED.keys()):
-        raise Misuse(f"{where} sets {old!r}, which was renamed.", hint=f"It is called {_RENAMED[old]!r} now.")
+        raise Renamed(
+            f"{where} sets {old!r}, which was renamed.", hint=f"It is called {_RENAMED[old]!r} now."
+        )
     if unknown:
         raise Misuse(
             f"{where} sets {sorted(unknown)[0]!r}, which does not exist.",
-            hint=f"It knows: {', '.join(Settings._fields)}.",
+            hint=f"It knows: {', '.join(('retention', *Settings._fields))}.",
         )
     for name, value in given.items():
         if type(value) is not int or value < 0:
             raise Misuse(
                 f"{where}: {name} must be a whole number, not {value!r}.", hint="Seconds, days or bytes."
             )
-    return Settings(**given)
+    return Settings(**{**PRESETS.get(preset or "", {}), **given})

@@ -13,8 +13,9 @@ from takeback.model.effect import COMMAND, PERSON, Effect, State
 from takeback.model.ids import LENGTH, short
 from takeback.model.life import ACCEPTS
 from takeback.model.record import Draft, Kind
+from takeback.model.run import OnDeath
 from takeback.model.settings import Settings
-from takeback.retention.leaning import barred_without, spare
+from takeback.retention.leaning import barred_without, earlier_standing, spare
 from takeback.retention.tiers import Decision, Weighed, decide
 from takeback.storage.protocols import Query
 
@@ -38,6 +39,12 @@ def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Decision, ...]:
             raise Refused(
                 f"Effect {short(effect.id)} is already forgotten.", hint="Its record stays for the audit."
             )
+        if effect.pinned:
+            raise Refused(
+                f"Effect {short(effect.id)} is pinned.",
+                hint=f"`takeback unpin {short(effect.id)}` first, if its way back may go.",
+                effect=effect.id,
+            )
         if effect.state is State.ABORTED:
             raise Refused(
                 f"Effect {short(effect.id)} never happened: {effect.note or 'it was aborted.'}",
@@ -49,7 +56,20 @@ def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Decision, ...]:
                 hint=_WAITING.get(effect.waits_for, "Run `takeback recover` first.").format(short(effect.id)),
             )
     going = {effect.id for effect in effects}
+    for effect in effects:
+        _refuse_pinned(parts, effect, going)
     return tuple(Decision(effect, True, _by_name(parts, effect, going)) for effect in effects)
+
+
+def _refuse_pinned(parts: Parts, effect: Effect, going: set[str]) -> None:
+    """A pinned effect could not be undone beneath a later one that was forgotten."""
+    for one in earlier_standing(parts, effect, going):
+        if one.pinned:
+            raise Refused(
+                f"The pinned effect {short(one.id)} could not be undone without effect {short(effect.id)}.",
+                hint=f"`takeback unpin {short(one.id)}` first, if its way back may go.",
+                effect=effect.id,
+            )
 
 
 def _by_name(parts: Parts, effect: Effect, going: set[str]) -> str:
@@ -64,9 +84,13 @@ def forget(parts: Parts, decisions: Sequence[Decision], held: str) -> None:
         for one in batch:
             if is_of_database(one.effect.change.resource):
                 _owe(held, one.effect)
-        drafts = [Draft(Kind.FORGET, one.effect.run, one.effect.id, {"why": one.why}) for one in batch]
+        drafts = [Draft(Kind.FORGET, one.effect.run, one.effect.id, _said(one)) for one in batch]
         parts.journal.append(None, drafts)
         release(parts, [one.effect for one in batch], held)
+
+
+def _said(decision: Decision) -> dict[str, str]:
+    return {"why": decision.why} | ({"bound": decision.bound} if decision.bound else {})
 
 
 def release(parts: Parts, effects: Iterable[Effect], held: str) -> None:
@@ -105,18 +129,34 @@ def _debt(held: str, effect: Effect) -> str:
 
 
 def weighed(parts: Parts, effects: Iterable[Effect]) -> tuple[Weighed, ...]:
-    ended = {info.id: info.closed_at for info in parts.journal.runs()}
-    accepted_at = {record.effect: record.at for record in parts.journal.records(kinds=ACCEPTS)}
     listed = list(effects)
+    few = len(listed) <= BATCH
+    # Of a few effects only what is said of them is read; a store may have a million.
+    ids = tuple({effect.run for effect in listed}) if few else ()
+    runs = {info.id: info for info in parts.journal.runs(ids)} if listed else {}
+    accepted_at = _accepted_at(parts, listed if few else None)
     forgotten = _forgotten_undos(parts, listed)
     return tuple(
         Weighed(
             effect,
-            accepted_at.get(effect.id, ended.get(effect.run, 0)) or effect.at,
+            accepted_at.get(effect.id, runs[effect.run].closed_at if effect.run in runs else 0) or effect.at,
             effect.state is State.UNDONE and effect.undone_by in forgotten,
+            effect.run in runs and runs[effect.run].on_death is OnDeath.LEAVE,
         )
         for effect in listed
     )
+
+
+def _accepted_at(parts: Parts, effects: Sequence[Effect] | None) -> dict[str, int]:
+    """When a person accepted each; None: of all there are."""
+    if effects is None:
+        return {record.effect: record.at for record in parts.journal.records(kinds=ACCEPTS)}
+    return {
+        one.id: record.at
+        for one in effects
+        if one.accepted_by == "person"
+        for record in parts.journal.records(kinds=ACCEPTS, effect=one.id)
+    }
 
 
 def _forgotten_undos(parts: Parts, effects: list[Effect]) -> set[str]:

@@ -1,6 +1,7 @@
 """Undo goes newest first, so an effect that is forgotten bars the way back of every earlier one that it overlaps."""
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain, islice
 from math import inf
 
 from takeback.engine.parts import Parts
@@ -71,19 +72,24 @@ def barred_without(parts: Parts, effect: Effect, going: Collection[str]) -> str:
     """Which earlier effects can no longer be undone once this one is forgotten, in words; empty if none."""
     if not _in_force(effect):
         return ""
-    found = {one.id: None for one in _needed(parts, effect, going)}
-    for target in effect.targets:
-        for one in _standing(parts, target.resource, going):
-            if len(found) > _NAMED:
-                break
-            if one.order >= effect.order:
-                continue
-            found[one.id] = None
+    found = {one.id: None for one in islice(earlier_standing(parts, effect, going), _NAMED + 1)}
     if not found:
         return ""
     names = [short(id) for id in found][:_NAMED] + (["others"] if len(found) > _NAMED else [])
     listed = " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else names[0]
     return f"{listed}, which came before, can then no longer be undone either"
+
+
+def earlier_standing(parts: Parts, effect: Effect, going: Collection[str]) -> Iterator[Effect]:
+    """Those before it that could not be undone without it, each once."""
+    if not _in_force(effect):
+        return
+    seen: set[str] = set()
+    around = (one for target in effect.targets for one in _standing(parts, target.resource, going))
+    for one in chain(_needed(parts, effect, going), (one for one in around if one.order < effect.order)):
+        if one.id not in seen:
+            seen.add(one.id)
+            yield one
 
 
 def _first_standing(parts: Parts, resource: str, going: Collection[str]) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, cast
 
-from takeback.errors import Misuse
+from takeback.errors import Misuse, Renamed
 from takeback.model.record import canonical
 
 _MOST = 1 << 63
@@ -127,4 +127,4 @@ def refuse_unfit(request: Request) -> Request:
 
 def refuse_keep(on_failure: str) -> None:
     if on_failure == "keep":
-        raise Misuse("After a failure `keep` was renamed.", hint="`leave` leaves what the command changed.")
+        raise Renamed("After a failure `keep` was renamed.", hint="`leave` leaves what the command changed.")

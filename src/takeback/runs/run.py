@@ -21,6 +21,7 @@ from takeback.errors import (
     AwaitingApproval,
     InDoubt,
     Misuse,
+    Renamed,
     ResourceUnreachable,
     StoreFull,
     TakebackError,
@@ -238,7 +239,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
 
     def keep(self, *what: object) -> NoReturn:
         """Renamed: says which word is meant, and does nothing."""
-        raise Misuse(
+        raise Renamed(
             "run.keep was renamed.", hint="run.accept accepts what was made, run.apply makes what is held."
         )
 

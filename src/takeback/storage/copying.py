@@ -130,7 +130,7 @@ def _copy_settings(source: Store, target: Store) -> None:
 
 
 def _refuse_unsound(source: Store, target: Store) -> None:
-    problems = [*target.journal.check(), *target.blobs.check(False)]
+    problems: list[str] = [*target.journal.check(), *target.blobs.check(False)]
     if target.journal.tally() != source.journal.tally():
         problems.append(Flaw("The copy does not count the same effects."))
     if problems:

@@ -94,14 +94,15 @@ def _narrowed(query: Query, in_flight: str) -> tuple[list[str], list[Any]]:
     if query.resource:
         sql, given = _overlapping(query.resource)
         narrow(f"e.seq IN ({sql})", *given)
-    if query.undos:
-        narrow("e.undoes <> ''")
-    if query.made:
-        narrow("e.undoes = ''")
-    if query.forgettable:
-        narrow("e.accepted_by <> '' AND e.forgotten = 0")
-    if query.remembered:
-        narrow("e.forgotten = 0")
+    for sql, asked in (
+        ("e.undoes <> ''", query.undos),
+        ("e.undoes = ''", query.made),
+        ("e.accepted_by <> '' AND e.forgotten = 0", query.forgettable),
+        ("e.pinned = 1", query.pinned),
+        ("e.forgotten = 0", query.remembered),
+    ):
+        if asked:
+            narrow(sql)
     return where, values
 
 

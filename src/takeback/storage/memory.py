@@ -205,6 +205,7 @@ class MemoryJournal:
             and (not query.undos or bool(life.undoes))
             and (not query.made or not life.undoes)
             and (not query.forgettable or (bool(life.accepted_by) and not life.forgotten))
+            and (not query.pinned or life.pinned)
             and (not query.remembered or not life.forgotten)
             and (query.scope is None or self._belongs(life, query.scope))
             and life.seq > query.after

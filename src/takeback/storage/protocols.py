@@ -25,6 +25,7 @@ class Query(NamedTuple):
     )
     undos: bool = False  # only those that take another one back
     made: bool = False  # only those that do not
+    pinned: bool = False
     forgettable: bool = False  # accepted, and not forgotten yet
     remembered: bool = False  # not forgotten
     after: int = 0  # only those with a greater seq

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from takeback.errors import ResourceUnreachable
-from takeback.model.settings import Settings
+from takeback.errors import StoreFull
+from takeback.model.settings import MB, Limits, Settings, limits
+from takeback.model.sizes import bytes_in_words
 from takeback.storage import disk
 from takeback.storage.protocols import Journal, Leases
 from takeback.storage.retiring import refused
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from takeback.storage.blobs import StoredBlobs
     from takeback.storage.layers import Layers
     from takeback.storage.tables import Tables
+
+
+_SMALL = MB  # a capture of so few bytes may use what is kept free for others
 
 
 class Store(ABC):
@@ -89,19 +93,42 @@ class Store(ABC):
         ...
 
     def refuse_without_room(self, more: int) -> None:
-        """Refuse before the disk fills, so that undo and its records still fit."""
-        with disk.reachable(self.path, "looked at"):
-            disk_now = os.statvfs(self.path)
+        """Refuse before the disk fills, so that undo and its records still fit. A capture that is not small leaves
+        more free than that."""
+        disk_now = self._disk()
         free = disk_now.f_bavail * disk_now.f_frsize
-        if free - more < self.settings.reserve_bytes or (disk_now.f_files and not disk_now.f_favail):
+        reserve = self.settings.reserve_bytes
+        reserve = max(reserve, self.limits().free) if more > _SMALL else reserve
+        inodes = disk_now.f_files and not disk_now.f_favail
+        if free - more < reserve or inodes:
             if self._blobs:
                 self._blobs.disown()
-            raise ResourceUnreachable(
-                f"The disk under the store has {free:,} bytes free, too few to keep a way back.",
+            if inodes:
+                raise StoreFull(
+                    "The disk under the store has no inodes left: it takes no more files.",
+                    hint="Nothing was changed. Delete files that nobody needs, or choose another store with --store.",
+                )
+            needs = f"this change needs {bytes_in_words(more)} for its way back, and " if more else ""
+            raise StoreFull(
+                f"The disk under the store has {bytes_in_words(free)} free; {needs}"
+                f"{bytes_in_words(reserve)} must stay free.",
                 hint="Nothing was changed. Free some space: `takeback sweep` deletes what nothing needs (with "
                 "--grace 0, for when no other process is at work, the youngest too). Or choose another store with "
-                "--store.",
+                "--store; `free_bytes` and `reserve_bytes` in the settings lower what must stay free.",
             )
+
+    def _disk(self) -> os.statvfs_result:
+        with disk.reachable(self.path, "looked at"):
+            return os.statvfs(self.path)
+
+    def free_bytes(self) -> int:
+        """Of the disk under the store."""
+        now = self._disk()
+        return now.f_bavail * now.f_frsize
+
+    def limits(self) -> Limits:
+        now = self._disk()
+        return limits(self.settings, now.f_blocks * now.f_frsize)
 
     def bytes_on_disk(self, layers: bool = True) -> int:
         """`layers`: those of boxes too."""

@@ -23,9 +23,9 @@ from takeback.adapters.file.states import (
     words,
 )
 from takeback.adapters.file.tree import Scope, Seen
-from takeback.adapters.file.trouble import CannotCapture, translated
+from takeback.adapters.file.trouble import CannotCapture, protected, translated
 from takeback.model.effect import Effect
-from takeback.model.plan import Leeway, OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Leeway, Obstacle, OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import display, path_of
 
@@ -47,10 +47,10 @@ def plan_undo(of: Effect, leeway: Leeway, tools: Tools, scope: Scope) -> list[St
     if move is not None:
         for name in (move.old, move.new):
             if why := footing.moved(name):
-                return _in_the_way(move_targets(move._replace(back=not move.back)), name, why)
+                return _in_the_way(move_targets(move._replace(back=not move.back)), name, why, Obstacle.MOUNT)
         return _undo_move(move, leeway.on_conflict)
     steps = [
-        _step(target, Outcome.CONFLICT, why)
+        Step(TargetOutcome(target.resource, Outcome.CONFLICT, why, obstacle=Obstacle.MOUNT))
         if (why := footing.moved(target.resource))
         else _undo_target(
             target,
@@ -64,6 +64,8 @@ def plan_undo(of: Effect, leeway: Leeway, tools: Tools, scope: Scope) -> list[St
         for index, target in enumerate(of.targets)
     ]
     steps = [_unless_in_use(each) for each in steps]
+    if leeway.on_conflict.skips:
+        steps = [_unless_protected(each) for each in steps]
     return _all_or_none(steps) if goes_across(of) else steps
 
 
@@ -73,7 +75,17 @@ def _unless_in_use(step: Step) -> Step:
     if change is None or same_inode_will_do(change.before, change.after):
         return step
     why = _open_in(change.resource, change.before, step.seen)
-    return Step(TargetOutcome(change.resource, Outcome.CONFLICT, why)) if why else step
+    if not why:
+        return step
+    return Step(TargetOutcome(change.resource, Outcome.CONFLICT, why, obstacle=Obstacle.OPEN))
+
+
+def _unless_protected(step: Step) -> Step:
+    """Then the rest can be done without it."""
+    why = protected(step.target.resource) if step.target else ""
+    if not why:
+        return step
+    return Step(step.outcome._replace(outcome=Outcome.CONFLICT, detail=f"cannot be changed: {why}"))
 
 
 def _open_in(resource: str, now: State, seen: Seen | None) -> str:
@@ -294,9 +306,9 @@ def _undo_move(move: Move, on_conflict: OnConflict) -> list[Step]:
     # A directory brings along what is open in it.
     found = in_use((here,)) if now_here["type"] == "file" else {}
     if why := found.get(here, ""):
-        return _in_the_way(targets, here, why)
+        return _in_the_way(targets, here, why, Obstacle.OPEN)
     if why := _open_in(there, sight.state, sight.seen):
-        return _in_the_way(targets, there, why)
+        return _in_the_way(targets, there, why, Obstacle.OPEN)
     goal = move._replace(what=now_here, replaced=lasting(move.replaced), back=not move.back)
     again = "again" if move.back else "back"
     left = f"moved {again} to {display(there)}"
@@ -315,11 +327,20 @@ def _undo_move(move: Move, on_conflict: OnConflict) -> list[Step]:
     ]
 
 
-def _in_the_way(targets: tuple[Target, Target], culprit: str, what: str) -> list[Step]:
+def _in_the_way(
+    targets: tuple[Target, Target], culprit: str, what: str, obstacle: Obstacle = Obstacle.CHANGED
+) -> list[Step]:
     """A conflict of both names, told of each so that it can stand behind it in a sentence."""
     why = f"stays as it is, because {display(culprit)} {what}"
     return [
-        Step(TargetOutcome(target.resource, Outcome.CONFLICT, what if target.resource == culprit else why))
+        Step(
+            TargetOutcome(
+                target.resource,
+                Outcome.CONFLICT,
+                what if target.resource == culprit else why,
+                obstacle=obstacle,
+            )
+        )
         for target in targets
     ]
 

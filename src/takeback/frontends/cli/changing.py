@@ -10,9 +10,10 @@ from takeback.errors import Misuse, NoRemedy, TakebackError, ValidationFailed
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.opening import give, opened, rehearsal, session
-from takeback.frontends.cli.output import bytes_in_words, clean, took
+from takeback.frontends.cli.output import clean, took
 from takeback.model.ids import short
 from takeback.model.resource import display
+from takeback.model.sizes import bytes_in_words
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:

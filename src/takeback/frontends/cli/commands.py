@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from takeback.errors import Failed, Misuse, TakebackError
+from takeback.errors import Failed, Misuse, Renamed, TakebackError
 from takeback.frontends.cli.ending import (
     aimed,
     complained,
@@ -237,6 +237,8 @@ def _guarded(words: list[str], made: list[str]) -> int:
     own = _own_words(words)
     try:
         return _run(words, made)
+    except Renamed as error:  # also of `run`: nothing was run
+        return complained(error, "--json" in own)
     except TakebackError as error:
         return _as_ours(own, complained(aimed(error, _store_in(own)), "--json" in own))
     except (BrokenPipeError, KeyboardInterrupt, Unprintable):
@@ -289,7 +291,7 @@ def _run(words: list[str], made: list[str]) -> int:
     if name == "version":
         return _without_command([*words, "--version"])
     if name == "keep":
-        raise Misuse(
+        raise Renamed(
             "`takeback keep` was renamed.",
             hint="`takeback accept ID` accepts what was made, `takeback apply ID` makes what is held, "
             "`takeback pin ID` never forgets its way back.",

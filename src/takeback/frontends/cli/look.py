@@ -6,13 +6,13 @@ from takeback.api import Takeback, now
 from takeback.audit.runs import RunNow, as_they_stand
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command
-from takeback.frontends.cli.opening import give, nothing_yet, opened, tell_nothing
-from takeback.frontends.cli.output import clean, counted, local_time
-from takeback.frontends.cli.project import HAPPENED, effects_listed, hint_elsewhere, runs_listed
-from takeback.model.effect import Effect, State
+from takeback.frontends.cli.log_table import FIELDS, Told, formatted, is_folded, lines, stat_lines, width_of
+from takeback.frontends.cli.nearby import ago, here
+from takeback.frontends.cli.opening import agent_of, give, nothing_yet, opened, tell_nothing
+from takeback.frontends.cli.output import clean, counted
+from takeback.frontends.cli.project import effects_listed, hint_elsewhere, runs_listed
+from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.model.run import RunInfo
-from takeback.storage.protocols import Query
 
 
 def _log_arguments(parser: ArgumentParser) -> None:
@@ -30,6 +30,14 @@ def _log_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--since", metavar="TIME", help="since then: 10m, 2h, 3d, 09:30, 2026-11-18")
     parser.add_argument("--aborted", action="store_true", help="also what was aborted and never happened")
     parser.add_argument("--all", action="store_true", help="of all projects, and what was aborted")
+    parser.add_argument("-p", "--patch", action="store_true", help="with what each of them changed")
+    parser.add_argument("--stat", action="store_true", help="with the paths that each of them changed")
+    parser.add_argument(
+        "--format",
+        metavar="F",
+        default="",
+        help="a line for each: json, or a text with " + " ".join(f"{{{field}}}" for field in FIELDS),
+    )
 
 
 def _number(text: str) -> int:
@@ -39,13 +47,13 @@ def _number(text: str) -> int:
 
 
 def _log(asked: Asked) -> int:
-    options, screen = asked.options, asked.screen
+    screen = asked.screen
     if nothing_yet(asked):
         return tell_nothing(asked, [])
+    if asked.options.path_only and asked.options.path:
+        raise Misuse("The path was given twice.", hint="Give PATH or --path.")
     with opened(asked) as tb:
-        if options.path_only and options.path:
-            raise Misuse("The path was given twice.", hint="Give PATH or --path.")
-        effects = effects_listed(asked, tb)
+        effects = _listed(asked, tb)
         if screen.json:
             from takeback.audit.views import effect_json
 
@@ -55,28 +63,48 @@ def _log(asked: Asked) -> int:
     return 0
 
 
+def _listed(asked: Asked, tb: Takeback) -> tuple[Effect, ...]:
+    """With --json and --format json every effect, else finished undos are folded into what they took back."""
+    options = asked.options
+    if asked.screen.json or options.format == "json":
+        return effects_listed(asked, tb, options.number)
+    asks = options.number + 1 if options.number else 0  # one more, to know whether there are more
+    while True:
+        found = effects_listed(asked, tb, asks)
+        left = tuple(one for one in found if not is_folded(one))
+        if not asks or len(left) > options.number or len(found) < asks:
+            return left
+        asks *= 4
+
+
 def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> None:
-    screen = asked.screen
+    screen, options = asked.screen, asked.options
+    more = options.number and options.format != "json" and len(effects) > options.number
+    effects = effects[: options.number] if more else effects
     if not effects:
-        here = "" if _everywhere(asked) else " in this project"
-        screen.say(f"No effects match{here}." if _narrowed(asked) else f"No effects yet{here}.")
+        place = "" if _everywhere(asked) else " in this project"
+        screen.say(f"No effects match{place}." if _narrowed(asked) else f"No effects yet{place}.")
         _hint_elsewhere(asked, tb)
         return
     runs = {info.id: info for info in tb.store.journal.runs(tuple({effect.run for effect in effects}))}
-    today = now()
-    rows = [(local_time(effect.at, today), _doer(effect, runs.get(effect.run)), effect) for effect in effects]
-    time_width = max(len(row[0]) for row in rows)
-    doer_width = min(32, max(len(row[1]) for row in rows))
-    for when, doer, effect in rows:
-        screen.say(
-            f"{screen.paint(short(effect.id), 'cyan')}  {when:<{time_width}}  {screen.state(effect.state.value, 8)}  "
-            f"{doer:<{doer_width}}  {clean(effect.change.summary)}{screen.paint(_marks(effect), 'dim')}"
-        )
-    if len(effects) == asked.options.number:
-        listed = State if asked.options.all or asked.options.aborted else HAPPENED
-        total = tb.store.journal.count(Query(states=tuple(listed), scope=tb.here()))
-        if total > len(effects) and not _narrowed(asked):
-            screen.hint(f"{counted(total, 'effect')} in all; -n 0 lists them.")
+    told = Told(
+        here(), now(), runs, agent_of(asked), not (_narrowed(asked) or options.all or options.aborted)
+    )
+    if options.format:
+        for line in formatted(options.format, effects, told):
+            screen.say(line)
+        return
+    for effect, line in zip(effects, lines(screen, effects, told, width_of(screen)), strict=True):
+        screen.say(line)
+        if options.stat:
+            for path in stat_lines(effect, told.here):
+                screen.say(path)
+        if options.patch:
+            from takeback.frontends.cli.show import say_changed
+
+            say_changed(screen, tb, effect)
+    if more:
+        screen.hint("There are more; -n 0 lists all.")
     _hint_elsewhere(asked, tb)
 
 
@@ -93,26 +121,6 @@ def _everywhere(asked: Asked) -> bool:
 def _narrowed(asked: Asked) -> bool:
     options = asked.options
     return bool(options.run or options.path or options.path_only or options.agent or options.since)
-
-
-def _doer(effect: Effect, run: RunInfo | None) -> str:
-    """Who did it, and in which run."""
-    name = clean(run.name) if run else short(effect.run)
-    whole = f"{clean(effect.agent)}/{name}" if effect.agent else name
-    return whole if len(whole) <= 32 else whole[:31] + "…"
-
-
-def _marks(effect: Effect) -> str:
-    marks = [
-        "accepted" if effect.accepted else "",
-        "pinned" if effect.pinned else "",
-        "forgotten" if effect.forgotten else "",
-        "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
-        f"by {short(effect.undone_by)}" if effect.undone_by else "",
-        clean(effect.note) if effect.state in (State.STUCK, State.ABORTED) else "",
-    ]
-    told = ", ".join(mark for mark in marks if mark)
-    return f"  ({told})" if told else ""
 
 
 def _runs_arguments(parser: ArgumentParser) -> None:
@@ -141,7 +149,7 @@ def _runs(asked: Asked) -> int:
         for run in runs:
             info = run.info
             screen.say(
-                f"{screen.paint(short(info.id), 'cyan')}  {local_time(info.opened_at, today):<12}  "
+                f"{screen.paint(short(info.id), 'cyan')}  {ago(info.opened_at, today):<10}  "
                 f"{screen.state(run.state.value, 13)}  {clean(info.agent):<{agent_width}}  "
                 f"{done_in(run):>11}  {clean(info.name)}"
             )

@@ -1,7 +1,7 @@
 """The store a command works on, and the lasting run that the commands of a person share."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +10,19 @@ from takeback.api import Takeback, now
 from takeback.errors import Corrupt, Misuse, Refused
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import printable
-from takeback.frontends.cli.output import clean, warn
+from takeback.frontends.cli.output import clean, counted, local_time, seconds_in_words, warn
 from takeback.frontends.cli.project import Standing
 from takeback.model.effect import COMMAND, State
 from takeback.model.ids import SHORT, short
 from takeback.model.run import OnDeath, RunInfo
+from takeback.model.sizes import bytes_in_words
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import default_path, exists, local_path, was_there
 
 if TYPE_CHECKING:
     from takeback.runs.run import Run
+    from takeback.storage.given_up import GivenUp
 
 SESSION = "command line"
 AGENT = "cli"
@@ -80,7 +82,11 @@ def opened(asked: Asked) -> Iterator[Takeback]:
         tell_recovered(tb)
         tb.tell = lambda words: warn(f"takeback: {clean(words)}")
         tb.here = Standing(asked, tb)
-        yield tb
+        try:
+            yield tb
+        finally:
+            if tb.given_up and not (asked.screen.quiet or asked.screen.json):
+                tell_given_up(tb)
 
 
 @contextmanager
@@ -90,6 +96,39 @@ def existing(asked: Asked) -> Iterator[Takeback]:
         raise Misuse(nothing_recorded(asked), hint="--store or TAKEBACK_STORE name another store.")
     with opened(asked) as tb:
         yield tb
+
+
+def tell_given_up(tb: Takeback) -> None:
+    """What this command gave up to make room. What nobody is told here stays noted for `status`."""
+    from takeback.storage.given_up import was_told
+
+    for line in given_up_in_words(tb.given_up):
+        warn(f"takeback: {line}")
+    was_told(tb.store.path, [one.effect for one in tb.given_up])
+
+
+def given_up_in_words(given_up: "Sequence[GivenUp]") -> Iterator[str]:
+    """A sentence for each bound that was reached, with the setting that moves it."""
+    from takeback.storage.given_up import Bound
+
+    for bound in Bound:
+        these = [one for one in given_up if one.bound is bound]
+        if not these:
+            continue
+        limit = these[-1].limit
+        reached = {
+            Bound.TIME: f"accepted more than {seconds_in_words(limit)} ago",
+            Bound.STORE: f"the store is over its {bytes_in_words(limit)}",
+            Bound.DISK: f"less than {bytes_in_words(limit)} of the disk was free",
+            Bound.VERSIONS: f"more than {counted(limit, 'version')} of a file",
+        }[bound]
+        names = ", ".join(short(one.effect) for one in these[:_MOST_NAMED])
+        more = f" and {len(these) - _MOST_NAMED:,} more" if len(these) > _MOST_NAMED else ""
+        since = local_time(min(one.at for one in these), now())
+        yield (
+            f"{reached}: the way back of {counted(len(these), 'effect')} from {since} on was given up ({names}{more}). "
+            f"`{bound.setting}` in the settings moves the limit; `takeback pin` keeps a way back for ever."
+        )
 
 
 def _tell_lost(tb: Takeback) -> None:
@@ -154,6 +193,7 @@ def session(asked: Asked, tb: Takeback) -> "Iterator[Run]":
             asked.made[:] = made_since(tb, started)
             run.suspend(f"interrupted: {type(signal).__name__}")
             raise
+        tb.stay_within_limits()
 
 
 def made_since(tb: Takeback, started: int) -> list[str]:

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TextIO
 
 from takeback.errors import TakebackError
@@ -151,11 +151,13 @@ _LABELS = {"error:": "red", "hint:": "cyan"}
 
 
 def warn(text: str) -> None:
-    """For a person, beside the answer. `error:` and `hint:` look the same everywhere."""
+    """For a person, beside the answer. `error:` and `hint:` look the same everywhere. A
+    terminal that is gone changes nothing of what was done."""
     label, blank, rest = text.partition(" ")
     if label in _LABELS and coloured(sys.stderr):
         text = f"{painted(label, _LABELS[label])}{blank}{rest}"
-    print(text, file=sys.stderr)
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def complain(error: TakebackError, as_json: bool) -> None:
@@ -200,17 +202,6 @@ def _visible(character: str) -> str:
 
 
 # Words for numbers.
-
-
-def bytes_in_words(count: int) -> str:
-    if count < 1024:
-        return f"{count} bytes" if count != 1 else "1 byte"
-    value = float(count)
-    for unit in ("KB", "MB", "GB", "TB"):
-        value /= 1024
-        if value < 1024 or unit == "TB":
-            break
-    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
 
 
 def seconds_in_words(seconds: int) -> str:

@@ -42,8 +42,9 @@ class Standing:
         return self._scope
 
 
-def effects_listed(asked: Asked, tb: "Takeback") -> tuple[Effect, ...]:
-    """What `log` lists, newest first: of this project, unless a run or a path is named or everything is asked for."""
+def effects_listed(asked: Asked, tb: "Takeback", number: int) -> tuple[Effect, ...]:
+    """What `log` lists, newest first, at most so many (0: all): of this project, unless a run, a path or everything is
+    asked for."""
     options = asked.options
     path = options.path_only or options.path
     everywhere = bool(options.run or path)
@@ -52,7 +53,7 @@ def effects_listed(asked: Asked, tb: "Takeback") -> tuple[Effect, ...]:
         path=path,
         agent=options.agent,
         state=None if options.all or options.aborted else HAPPENED,
-        limit=options.number,
+        limit=number,
         newest=True,
         scope=None if everywhere else tb.here(),
         since=options.since or 0,

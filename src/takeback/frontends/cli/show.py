@@ -248,6 +248,14 @@ def _parts(tb: "Takeback", effect: Effect, only: str) -> tuple[Part, ...]:
     return tuple(part for part in found if not only or overlaps(only, part.resource))
 
 
+def say_changed(screen: Screen, tb: "Takeback", effect: Effect) -> None:
+    """Of any effect, for `log -p`."""
+    if "database" in effect.change.args:
+        say_rows(screen, tb, effect)
+    elif effect.targets:
+        _say_parts(screen, _parts(tb, effect, ""))
+
+
 def say_difference(screen: Screen, tb: "Takeback", effect: Effect) -> None:
     _say_parts(screen, difference(tb.store.blobs, effect))
 

@@ -22,6 +22,10 @@ def _address(parser: ArgumentParser) -> None:
         metavar="URL",
         help="postgresql://…, sqlite:///file.db, mariadb://…, redis://…, or env:NAME",
     )
+
+
+def _only_address(parser: ArgumentParser) -> None:
+    _address(parser)
     parser.set_defaults(words=[], dry_run=False)
 
 
@@ -48,7 +52,9 @@ def _statement(parser: ArgumentParser) -> None:
 
 
 _PARTS = {
-    "doctor": Part("see what of a database is covered", "takeback sql doctor postgresql:///app", _address),
+    "doctor": Part(
+        "see what of a database is covered", "takeback sql doctor postgresql:///app", _only_address
+    ),
     "protect": Part(
         "protect a database, so that changes of its rows can be undone",
         "takeback sql protect postgresql:///app",

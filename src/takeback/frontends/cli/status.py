@@ -9,12 +9,21 @@ from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.inbox import tell_inbox
 from takeback.frontends.cli.look import done_in
-from takeback.frontends.cli.opening import give, nothing_yet, opened, store_path, tell_nothing
-from takeback.frontends.cli.output import Screen, bytes_in_words, clean, counted, local_time, seconds_in_words
+from takeback.frontends.cli.opening import (
+    give,
+    given_up_in_words,
+    nothing_yet,
+    opened,
+    store_path,
+    tell_nothing,
+)
+from takeback.frontends.cli.output import Screen, clean, counted, local_time, seconds_in_words
 from takeback.frontends.cli.show_run import tell_attention
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.run import NEVER, RunInfo, RunState
+from takeback.model.sizes import bytes_in_words
+from takeback.storage.given_up import was_told
 
 _MOST_RUNS = 5
 
@@ -32,12 +41,14 @@ def _status(asked: Asked) -> int:
         give(asked, tb, status_json(status))
         if not screen.json:
             _tell(screen, status)
+            if status.given_up and screen.terminal and not (screen.quiet or tb.store.read_only):
+                was_told(tb.store.path, [one.effect for one in status.given_up])
     return 0
 
 
 def _tell(screen: Screen, status: Status) -> None:
     states = status.states
-    cap = status.settings.store_bytes
+    cap = status.limits.store
     screen.say(
         f"Store    {clean(status.path)}: {bytes_in_words(status.size)} of {bytes_in_words(cap)}, "
         f"{counted(status.records, 'record')}"
@@ -61,6 +72,8 @@ def _tell(screen: Screen, status: Status) -> None:
     _tell_runs(screen, status)
     _tell_attention(screen, status)
     _tell_retention(screen, status)
+    for line in given_up_in_words(status.given_up):
+        screen.say(screen.paint(f"{line[:1].upper()}{line[1:]}", "yellow"))
     _tell_troubles(screen, status)
 
 
@@ -120,13 +133,25 @@ def _tell_attention(screen: Screen, status: Status) -> None:
 
 def _tell_retention(screen: Screen, status: Status) -> None:
     settings = status.settings
-    rules = (
-        "not accepted: for ever",
-        f"accepted: {seconds_in_words(settings.accepted_seconds)}, then it may be forgotten",
-        f"records: {counted(settings.audit_days, 'day')} at least",
-        f"at most {counted(settings.versions_per_file, 'version')} a file",
-    )
-    screen.say(f"Keeping  {'; '.join(rules)}")
+    rules = [
+        "a way back stays until it is accepted",
+        f"then for {seconds_in_words(settings.accepted_seconds)}",
+        f"while the store is under {bytes_in_words(status.limits.store)} and {bytes_in_words(status.limits.free)} of "
+        "the disk are free",
+    ]
+    if settings.versions_per_file:
+        rules.append(f"at most {counted(settings.versions_per_file, 'version')} a file")
+    screen.say(f"Keeping  {', '.join(rules)}")
+    if status.pinned:
+        screen.say(
+            f"         {counted(status.pinned, 'effect')} pinned: {bytes_in_words(status.pinned_bytes)}, beside the cap"
+        )
+    if status.goes_next:
+        effect, at = status.goes_next
+        screen.say(
+            f"         next to go: {screen.paint(short(effect.id), 'cyan')} {clean(effect.change.summary)}, "
+            f"{local_time(at, now())}; earlier if there is no room. `takeback pin {short(effect.id)}` keeps it"
+        )
     if status.forgettable:
         effects = max(0, status.accepted - status.forgotten)
         undos = status.forgettable - effects
@@ -143,7 +168,13 @@ def _tell_troubles(screen: Screen, status: Status) -> None:
         screen.hint(
             "Run `takeback verify --read-data`; when it finds nothing wrong, the store is trusted again."
         )
-    if status.read_only:
+    if status.full:
+        told = "The disk under the store is full: looking works, changes and undo are refused."
+        screen.say(screen.paint(told, "red"))
+        screen.hint(
+            "Free some space, or `takeback forget` and `takeback sweep` give back what the store can."
+        )
+    elif status.read_only:
         screen.say(
             screen.paint("The store is read-only: looking works, changes and undo are refused.", "yellow")
         )
@@ -151,11 +182,9 @@ def _tell_troubles(screen: Screen, status: Status) -> None:
         screen.hint(
             "`takeback log` shows what is stuck, `takeback show ID` why; `takeback undo ID` takes it back."
         )
-    if status.size > status.settings.store_bytes:
+    if status.size - status.pinned_bytes > status.limits.store:
         screen.say(
-            screen.paint(
-                f"The store is over its cap of {bytes_in_words(status.settings.store_bytes)}.", "yellow"
-            )
+            screen.paint(f"The store is over its cap of {bytes_in_words(status.limits.store)}.", "yellow")
         )
         screen.hint("`takeback forget`, then `takeback sweep` make room.")
 

@@ -17,9 +17,10 @@ from takeback.errors import (
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.opening import existing, give, nothing_recorded, nothing_yet, opened, store_path
-from takeback.frontends.cli.output import bytes_in_words, clean, counted, took
+from takeback.frontends.cli.output import clean, counted, took
 from takeback.model.flaw import Flaw
 from takeback.model.ids import short
+from takeback.model.sizes import bytes_in_words
 from takeback.upkeep import Verified
 
 if TYPE_CHECKING:

@@ -2,10 +2,11 @@
 first, without changing anything."""
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from takeback.engine.undo import out_of_the_way
 from takeback.errors import Conflict, Refused, StoreBusy, Stuck, TakebackError
 from takeback.model.database import is_of_database
 from takeback.model.effect import COMMAND, Effect, State
@@ -64,7 +65,8 @@ def with_a_way_out(
         ways = ways_out(tb, wanted, wishes)
         both = _with_those_after(tb, wanted, wishes, error.effect)
         later = _with_later(tb, wanted, wishes, error)
-        found = both or " ".join(one for one in (later, ways) if one)
+        first = by_hand(wanted, error.obstacles) if error.obstacles else later
+        found = both or " ".join(one for one in (first, ways) if one)
         error.hint = f"Nothing was touched. {found or by_hand(wanted)}"
     if wanted.newest and not ways:
         error.hint = f"{error.hint} {earlier(tb, wanted.newest)}".strip()
@@ -147,7 +149,9 @@ def _readable(blobs: Blobs, digests: Iterable[str]) -> bool:
     return True
 
 
-def by_hand(wanted: Wanted) -> str:
+def by_hand(wanted: Wanted, obstacles: Sequence[str] = ()) -> str:
+    if obstacles:
+        return out_of_the_way(obstacles, wanted.verb)
     return (
         "Neither --merge nor --force can help here: put back what is gone, or move aside what is in the way, "
         f"then {wanted.verb} again."

@@ -63,6 +63,7 @@ CREATE INDEX effects_of_run ON effects (run);
 CREATE INDEX effects_in_flight ON effects (state) WHERE state = 'proposed' OR state = 'intended' OR state = 'stuck';
 CREATE INDEX undos ON effects (seq) WHERE undoes <> '';
 CREATE INDEX forgettable_effects ON effects (seq) WHERE accepted_by <> '' AND forgotten = 0;
+CREATE INDEX pinned_effects ON effects (seq) WHERE pinned = 1;
 -- one_effect_per_key: a key has at most one effect that is not aborted; those that are have given theirs up.
 CREATE UNIQUE INDEX one_effect_per_key ON effects (key) WHERE key <> '';
 

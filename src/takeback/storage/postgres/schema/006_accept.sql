@@ -3,6 +3,7 @@
 
 ALTER TABLE takeback_store.effects RENAME kept_by TO accepted_by;
 ALTER TABLE takeback_store.effects ADD pinned smallint NOT NULL DEFAULT 0;
+CREATE INDEX pinned_effects ON takeback_store.effects (seq) WHERE pinned = 1;
 
 ALTER TABLE takeback_store.runs DROP CONSTRAINT runs_state_check;
 ALTER TABLE takeback_store.runs DROP CONSTRAINT runs_on_death_check;
