@@ -306,13 +306,13 @@ class Takeback(Workflows, Deciding, Acceptance):
     ) -> UndoResult:
         from takeback.engine.plan import Wishes, plan_undo
         from takeback.engine.stuck import Taker, carry_out, to_settle
-        from takeback.engine.undo import refuse_blocked, refuse_conflicts, refuse_untouched
+        from takeback.engine.undo import merge_hint, refuse_blocked, refuse_conflicts, refuse_untouched
 
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
         for run in tuple(self._open_here.values()):
             run.refuse_in_transaction(wanted)
         plan = plan_undo(self.parts, wanted, wishes)
-        refuse_blocked(plan)
+        refuse_blocked(plan, lambda: merge_hint(self.parts, wanted, wishes))
         refuse_conflicts(plan, wishes)
         if dry_run:
             return UndoResult("planned", plan.effects, plan.targets)

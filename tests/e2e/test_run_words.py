@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.mounts import tmpfs
 from tests.e2e.conftest import COMMAND, CommandLine, surroundings
 from tests.world import World
 
@@ -172,3 +173,19 @@ def test_finding_r7_a_rehearsal_with_conflicts_ends_as_the_undo_would(
     done = takeback("undo", "--skip-conflicts")
     assert (planned.code, done.code) == (1, 1), (planned, done)
     assert sorted(os.listdir(world.root)) == ["a"]
+
+
+@pytest.mark.root
+@pytest.mark.needs("mount", "umount")
+def test_finding_r7_a_full_disk_and_one_without_inodes_are_told_as_what_they_are(
+    takeback: CommandLine, world: World
+) -> None:
+    with tmpfs(world / "full", "size=2m"):
+        said = takeback("write", "full/f", input=os.urandom(3 << 20))
+        assert said.code == 5, said
+        assert f"The disk of {world / 'full' / 'f'} is full" in said.err
+        assert "bytes are free" in said.err
+    with tmpfs(world / "none", "nr_inodes=1"):
+        said = takeback("write", "none/f", input="x")
+        assert said.code == 5, said
+        assert f"The filesystem of {world / 'none' / 'f'} has no inodes left" in said.err

@@ -31,7 +31,7 @@ from takeback.frontends.cli.way_out import (
 )
 from takeback.model.effect import OPEN_STATES, PERSON, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import UndoResult, nothing_to_do
+from takeback.model.plan import OnConflict, UndoResult, nothing_to_do
 from takeback.model.run import RunInfo
 from takeback.runs.box_history import with_commits
 from takeback.runs.held import held_error
@@ -45,17 +45,27 @@ _MOST_LISTED = 10
 
 
 def _conflict_arguments(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("what someone changed since").add_mutually_exclusive_group()
-    names = {"merge": "--merge", "skip": "--skip-conflicts", "force": "--force"}
-    helps = {
-        "merge": "keep both where the text can be merged",
-        "skip": "leave it and do the rest",
-        "force": "overwrite it; it is captured first, redo brings it back",
+    group = parser.add_argument_group("what someone changed since")
+    options = {
+        "--merge": "take out this edit alone and keep every later change; refused where they overlap",
+        "--skip-conflicts": "leave it and do the rest; with --merge: leave only what does not merge",
+        "--force": "overwrite it; it is captured first, redo brings it back",
     }
-    for value, option in names.items():
-        group.add_argument(
-            option, action="store_const", const=value, dest="on_conflict", default="refuse", help=helps[value]
+    for option, what in options.items():
+        group.add_argument(option, action="store_true", help=what)
+
+
+def _on_conflict(options: Namespace) -> str:
+    if options.force and (options.merge or options.skip_conflicts):
+        raise Misuse(
+            "--force cannot be combined with --merge or --skip-conflicts.",
+            hint="--force overwrites what --merge and --skip-conflicts keep.",
         )
+    if options.force:
+        return OnConflict.FORCE
+    if options.merge:
+        return OnConflict.MERGE_OR_SKIP if options.skip_conflicts else OnConflict.MERGE
+    return OnConflict.SKIP if options.skip_conflicts else OnConflict.REFUSE
 
 
 def _undo_arguments(parser: ArgumentParser) -> None:
@@ -92,7 +102,7 @@ def _undo(asked: Asked) -> int:
         "dry_run": options.dry_run,
         "cascade": options.cascade,
         "with_needs": options.with_needs,
-        "on_conflict": options.on_conflict,
+        "on_conflict": _on_conflict(options),
         "agent": agent_of(asked),
     }
     with existing(asked) as tb:
@@ -246,7 +256,7 @@ def _redo(asked: Asked) -> int:
         raise Refused(nothing_recorded(asked), hint="There is nothing to redo.")
     wishes: dict[str, Any] = {
         "dry_run": options.dry_run,
-        "on_conflict": options.on_conflict,
+        "on_conflict": _on_conflict(options),
         "agent": agent_of(asked),
     }
     with existing(asked) as tb:

@@ -13,6 +13,7 @@ from takeback.frontends.cli.output import clean, counted
 from takeback.frontends.cli.project import effects_listed, hint_elsewhere, runs_listed
 from takeback.model.effect import Effect
 from takeback.model.ids import short
+from takeback.model.run import RunState
 
 
 def _log_arguments(parser: ArgumentParser) -> None:
@@ -150,10 +151,19 @@ def _runs(asked: Asked) -> int:
             info = run.info
             screen.say(
                 f"{screen.paint(short(info.id), 'cyan')}  {ago(info.opened_at, today):<10}  "
-                f"{screen.state(run.state.value, 13)}  {clean(info.agent):<{agent_width}}  "
-                f"{done_in(run):>11}  {clean(info.name)}"
+                f"{screen.state(state_shown(run), 13)}  {clean(info.agent):<{agent_width}}  "
+                f"{done_in(run):>11}  {clean(info.name)}{screen.paint(_how_it_failed(run), 'red')}"
             )
     return 0
+
+
+def state_shown(run: RunNow) -> str:
+    """One that ended by itself and left a note of how it failed is no success."""
+    return "failed" if run.state is RunState.ACCEPTED and run.info.note else run.state.value
+
+
+def _how_it_failed(run: RunNow) -> str:
+    return f"  ({clean(run.info.note)})" if state_shown(run) == "failed" else ""
 
 
 def done_in(run: RunNow) -> str:
