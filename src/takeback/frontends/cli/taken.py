@@ -77,8 +77,9 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
     elif nothing_to_do(result.targets):
         screen.say(f"Nothing to {words.present}: {_named(result.targets)} {words.already}.")
     elif result.outcome == "planned":
-        screen.say(f"Would {words.present} {counted(len(result.effects), 'effect')}:")
-        for effect in result.effects:
+        if not wanted.listed:
+            screen.say(f"Would {words.present} {counted(len(result.effects), 'effect')}:")
+        for effect in () if wanted.listed else result.effects:
             screen.say(f"  {screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}")
         _list_targets(asked, result, f"would {wanted.verb}")
         _show_merges(asked, result)

@@ -42,6 +42,7 @@ class Wanted(NamedTuple):
     ] = ()  # belongs to it, and cannot be taken back because it is stuck or in the making
     newest: Effect | None = None  # when nothing was named: what was chosen
     passed: tuple[Effect, ...] = ()  # newer ones, which someone took back by hand
+    listed: bool = False  # its effects were shown already
 
     @property
     def command(self) -> str:
@@ -165,7 +166,7 @@ def by_hand(wanted: Wanted, obstacles: Sequence[str] = ()) -> str:
 def earlier(tb: "Takeback", than: Effect) -> str:
     """The newest effect before it that can be undone alone."""
     tried = 0
-    for effect in latest_first(tb.store.journal, Query(states=(State.DONE,))):
+    for effect in latest_first(tb.store.journal, Query(states=(State.DONE,), scope=tb.here())):
         if effect.order >= than.order or effect.is_undo:
             continue
         if _works(tb, partial(tb.undo, [effect]), {"on_conflict": "refuse"}):
