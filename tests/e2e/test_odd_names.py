@@ -161,7 +161,7 @@ def test_what_undo_would_remove_is_not_said_to_be_no_file(takeback: CommandLine,
 
     said = takeback("undo", "--merge")
 
-    assert "undo would remove it, so there is nothing to merge with." in said.err
+    assert "would be removed by the undo, so there is nothing to merge with." in said.err
     assert "only files" not in said.err
 
 

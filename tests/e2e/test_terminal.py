@@ -5,6 +5,7 @@ import os
 import pty
 import struct
 import subprocess
+import sys
 import termios
 from pathlib import Path
 
@@ -85,6 +86,17 @@ def test_a_pager_that_is_not_there_is_said_by_the_shell_and_is_no_traceback(long
     assert code == 0
 
 
+def test_a_closed_standard_output_is_told_as_such(takeback: CommandLine) -> None:
+    takeback.write("a", "1")
+    words = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "log"]
+
+    done = subprocess.run(
+        words, cwd=takeback.directory, env=surroundings(), stderr=subprocess.PIPE, check=False
+    )
+
+    assert (done.returncode, b"bug" in done.stderr) == (1, False), done.stderr
+
+
 def test_colour_can_be_forced_and_forbidden(takeback: CommandLine, world: World) -> None:
     takeback.write("a", "1\n")
 
@@ -129,6 +141,39 @@ def test_enter_leaves_it_held(takeback: CommandLine, world: World) -> None:
     code, shown = seen(world.root, "run", "--ask", "--", "touch", "made", typed=b"\n")
 
     assert (code, (world / "made").exists(), "held " in shown) == (0, False, True)
+
+
+def test_finding_7h_a_command_that_failed_is_told_as_failed(takeback: CommandLine) -> None:
+    assert takeback("run", "--", "sh", "-c", "touch x; exit 44").code == 44
+    takeback.done("run", "--", "touch", "y")
+
+    good, bad = takeback.done("runs").out.splitlines()
+
+    assert " failed " in bad and bad.endswith("(exit code 44)")
+    assert " accepted " in good
+
+
+def test_finding_7i_calls_are_counted_first(takeback: CommandLine, world: World) -> None:
+    (world / "acts.py").write_text(
+        "import takeback\n@takeback.action\ndef deploy(n, key): return {'n': n}\n"
+        "@deploy.undo\ndef back(receipt, n): pass\n"
+    )
+    program = (
+        "import acts, takeback\nwith takeback.open() as tb, tb.run('both') as run:\n"
+        "    run.write('a', '1')\n    run.call(acts.deploy, n=1)\n"
+    )
+    paths = os.pathsep.join((str(world.root), surroundings()["PYTHONPATH"]))
+    environment = surroundings() | {"PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-c", program], cwd=world.root, env=environment, check=True)
+
+    said = takeback.done("undo", "--run", "both", PYTHONPATH=paths)
+
+    assert said.out.startswith("Took back 1 call (deploy), 1 file in ")
+
+
+def test_a_command_that_changes_nothing_says_so(takeback: CommandLine) -> None:
+    assert takeback.done("run", "--", "true").err == "takeback: No changes.\n"
+    assert takeback.done("-q", "run", "--", "true").err == ""
 
 
 def test_the_log_is_as_wide_as_the_terminal(takeback: CommandLine, world: World) -> None:

@@ -131,8 +131,6 @@ class Undoing:
         change = Target(target.resource, now, _aim(target, now))
         if only_forced(target):
             return self._forced(target, now, change)
-        if why := changed_later(target, self._leeway, self._tools):
-            return _told(target, Outcome.CONFLICT, why)
         if only_time(before, after) and same(now, after):
             if self._is_moved(target, now, places):
                 return _told(target, Outcome.UNDONE, f"its time is put back{_ownerless(target, now)}", change)
@@ -143,6 +141,8 @@ class Undoing:
             ):
                 if why := _why_mixed(target):
                     return _told(target, Outcome.EXCLUDED, why)
+            if why := changed_later(target, self._leeway, self._tools):
+                return _told(target, Outcome.CONFLICT, why)
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
         explained = is_explained(target, now, self._leeway)
         if same(now, before) and not explained:
@@ -154,8 +154,9 @@ class Undoing:
             detail = f"{self._back(target)}; {words(now)} that was there is kept for redo"
             return _told(target, Outcome.UNDONE, detail, change)
         if (self._on_conflict.merges or explained) and place and "unit" not in before:
-            step = merge_step(place, target, now, self._tools, self._scope, found)
-            return Step(step.outcome, step.target)
+            step = merge_step(place, target, now, self._tools, self._scope)
+            why = changed_later(target, self._leeway, self._tools) if step.target else ""
+            return _told(target, Outcome.CONFLICT, why) if why else Step(step.outcome, step.target)
         return _told(target, Outcome.CONFLICT, found)
 
     def _forced(self, target: Target, now: State, change: Target) -> Step:

@@ -11,6 +11,7 @@ from takeback.errors import Corrupt, Misuse, Refused
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.output import clean, counted, local_time, seconds_in_words, warn
+from takeback.frontends.cli.project import Standing
 from takeback.model.effect import COMMAND, State
 from takeback.model.ids import SHORT, short
 from takeback.model.run import OnDeath, RunInfo
@@ -80,6 +81,7 @@ def opened(asked: Asked) -> Iterator[Takeback]:
         _tell_lost(tb)
         tell_recovered(tb)
         tb.tell = lambda words: warn(f"takeback: {clean(words)}")
+        tb.here = Standing(asked, tb)
         try:
             yield tb
         finally:
@@ -217,7 +219,7 @@ def _joined(asked: Asked, tb: Takeback) -> "Run":
     agent = agent_of(asked)
     given: str = asked.options.run or ""
     if not given:
-        return tb.session(SESSION if agent == AGENT else f"{SESSION} of {agent}", agent)
+        return tb.session(SESSION if agent == AGENT else f"{SESSION} of {agent}", agent, project=".")
     named = [info for info in tb.store.journal.runs(unfinished=True) if info.name == given]
     ids = tb.store.journal.resolve(given.lower()) if not named and len(given) >= SHORT // 2 else ()
     for info in named or (tb.store.journal.runs(ids) if ids else ()):
@@ -247,7 +249,4 @@ def effect_or_run(tb: "Takeback", name: str) -> "str | RunInfo":
     """An effect by its id, or a run by its id or name."""
     if name.startswith("@"):
         return name
-    ids = tb.store.journal.resolve(name.lower())
-    if ids:
-        return next(tb.store.journal.runs(ids), name) if len(ids) == 1 else name
-    return next((info for info in reversed(tb.runs()) if name and info.name == name), name)
+    return tb.run_meant(name) or name

@@ -16,6 +16,7 @@ _STATE_STYLES = {
     "undone": "dim",
     "aborted": "dim",
     "stuck": "red",
+    "failed": "red",
     "proposed": "yellow",
     "intended": "yellow",
     "open": "yellow",

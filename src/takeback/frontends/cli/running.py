@@ -201,6 +201,9 @@ def _carried_out(asked: Asked, tb: "Takeback", argv: list[str], limit: float) ->
             except (KeyboardInterrupt, SystemExit) as error:
                 unanswered(tb, run, outcome.effect.id, error)
                 raise
+        if outcome.exit_code and not outcome.effect:
+            with run.uninterrupted():
+                run.close(failed=f"exit code {outcome.exit_code}")
     return outcome
 
 

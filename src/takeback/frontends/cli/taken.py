@@ -77,10 +77,12 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
     elif nothing_to_do(result.targets):
         screen.say(f"Nothing to {words.present}: {_named(result.targets)} {words.already}.")
     elif result.outcome == "planned":
-        screen.say(f"Would {words.present} {counted(len(result.effects), 'effect')}:")
-        for effect in result.effects:
+        if not wanted.listed:
+            screen.say(f"Would {words.present} {counted(len(result.effects), 'effect')}:")
+        for effect in () if wanted.listed else result.effects:
             screen.say(f"  {screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}")
         _list_targets(asked, result, f"would {wanted.verb}")
+        _show_merges(asked, result)
     elif any(one.outcome in _GOOD for one in result.targets):
         if any(one.outcome is Outcome.UNDONE for one in result.targets):
             screen.say(f"{words.past} {_amount(result)} in {took(started)}.")
@@ -183,7 +185,8 @@ def _way_on(result: UndoResult, verb: str) -> str:
             else f"`takeback redo {short(result.undo[0].id)}` brings it back."
         )
     # What was overwritten or merged when it was undone is there again, so that undo would be a conflict again.
-    how = {str(effect.change.args.get("on_conflict")) for effect in result.effects} & {"force", "merge"}
+    asked = {str(effect.change.args.get("on_conflict")) for effect in result.effects}
+    how = {one.removesuffix("-or-skip") for one in asked} & {"force", "merge"}
     names = " ".join(short(effect.undoes) for effect in result.effects[:_MOST_LISTED])
     if len(result.effects) > _MOST_LISTED:
         return "`takeback log` lists them; `takeback undo ID…` takes them back again."
@@ -231,6 +234,13 @@ def _names_of_calls(result: UndoResult, calls: Sequence[TargetOutcome]) -> str:
 
 def _is_file(target: Any) -> bool:
     return {target.before.get("type"), target.after.get("type")} <= {"file", "absent"}
+
+
+def _show_merges(asked: Asked, result: UndoResult) -> None:
+    """What a merge would change, as a diff."""
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    for line in (line for one in result.targets for line in one.diff.splitlines()):
+        asked.screen.say(asked.screen.paint(clean(line), styles.get(line[:1], "dim")))
 
 
 def _list_targets(asked: Asked, result: UndoResult, word: str) -> None:
