@@ -4,25 +4,29 @@ import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, takewhile
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 from takeback.acceptance import Acceptance
 from takeback.deciding import Deciding
-from takeback.errors import LeaseHeld, Misuse, Renamed
+from takeback.errors import LeaseHeld, Misuse, Refused, Renamed, StoreBusy
 from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
 from takeback.model.looking import refuse_while_looking
 from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
+from takeback.model.project import Scope
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
+from takeback.model.when import point_in_time
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
 from takeback.runs.names import latest_first, name_of, run_of
+from takeback.runs.projects import as_those_of, opening, scope_of, scope_of_run
 from takeback.runs.signals import held_back
+from takeback.runs.span import Span, planned, refuse_unfinished, stuck_since
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
@@ -43,6 +47,7 @@ _ALL = 1 << 40
 class Takeback(Workflows, Deciding, Acceptance):
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.here: Callable[[], Scope | None] = lambda: None
         self.tell: Callable[[str], None] = lambda words: None  # what it waits for, while it waits
         self.given_up: list[GivenUp] = []  # ways back that were given up by policy, in this process
         self._parts: Parts | None = None
@@ -68,27 +73,34 @@ class Takeback(Workflows, Deciding, Acceptance):
 
     # Runs.
 
-    def run(self, name: str, agent: str = "", *, on_death: str = "undo") -> "Run":
+    def run(
+        self, name: str, agent: str = "", *, on_death: str = "undo", project: "Path | None" = None
+    ) -> "Run":
         """A new run; use it as a context manager. What it did is taken back if it fails or its process dies, unless
-        `on_death` says "accept"."""
+        `on_death` says "accept". It belongs to the project around `project`, else around the current directory."""
         if on_death == "keep":
             raise Renamed('on_death="keep" was renamed.', hint='Say on_death="accept".')
         if on_death not in (OnDeath.UNDO, OnDeath.ACCEPT):
             raise Misuse(f"A run cannot end with {on_death!r}.", hint='Say on_death="undo" or "accept".')
-        return self._open(name, agent, OnDeath(on_death))
+        return self._open(name, agent, OnDeath(on_death), opening(self.store.journal, project))
 
-    def session(self, name: str, agent: str = "", wait: float = 10) -> "Run":
+    def session(
+        self, name: str, agent: str = "", wait: float = 10, *, project: "Path | None" = None
+    ) -> "Run":
         """The open run of that name, or a new one: for commands that each are a process of their own. It is left
-        open, not taken back, when such a process ends; let go of it with `run.leave()`."""
+        open, not taken back, when such a process ends; let go of it with `run.leave()`. With `project` each project
+        has a run of its own by that name."""
         self.store.refuse_if_suspect()
+        begun = opening(self.store.journal, project)
+        where = None if project is None else begun.get("project", "")
         # Looked for and made in one transaction: of several first commands one makes it and the others wait.
         with self.store.together():
             for info in self.store.journal.runs(unfinished=True):
-                mine = info.name == name and info.on_death is OnDeath.LEAVE
+                mine = info.name == name and info.on_death is OnDeath.LEAVE and where in (None, info.project)
                 if mine and not self.store.elsewhere(info.id):
                     break
             else:
-                return self._open(name, agent, OnDeath.LEAVE)
+                return self._open(name, agent, OnDeath.LEAVE, begun)
         here = self._open_here.get(info.id)
         if here and here.join_again():
             return here
@@ -103,13 +115,19 @@ class Takeback(Workflows, Deciding, Acceptance):
         return run
 
     def _open(
-        self, name: str, agent: str, on_death: OnDeath, undoing: Sequence[str] = (), on_conflict: str = ""
+        self,
+        name: str,
+        agent: str,
+        on_death: OnDeath,
+        belongs: dict[str, Any],
+        undoing: Sequence[str] = (),
+        on_conflict: str = "",
     ) -> "Run":
         _refuse_unnamed(name, agent)
         refuse_while_looking()
         self.store.refuse_if_suspect()
         id = new_id()
-        body: dict[str, Any] = {"name": name, "agent": agent, "on_death": on_death.value}
+        body: dict[str, Any] = {"name": name, "agent": agent, "on_death": on_death.value} | belongs
         if undoing:
             # How it was asked for: whoever has to finish it must do it the same way.
             body |= {"undoing": list(undoing), "on_conflict": on_conflict}
@@ -117,7 +135,9 @@ class Takeback(Workflows, Deciding, Acceptance):
         with self.store.together():
             lease = self._acquire(id, 0)
             (record,) = self.store.journal.append(lease, [Draft(Kind.OPEN, id, "", body)])
-        return self._run(RunInfo(id, name, agent, RunState.OPEN, on_death, record.at), lease, begun)
+        project: str = belongs.get("project", "")
+        info = RunInfo(id, name, agent, RunState.OPEN, on_death, record.at, project=project)
+        return self._run(info, lease, begun)
 
     def _acquire(self, run: str, wait: float) -> Any:
         until = time.monotonic() + wait
@@ -155,9 +175,12 @@ class Takeback(Workflows, Deciding, Acceptance):
         with_needs: bool = False,
         on_conflict: str = "refuse",
         agent: str = "",
+        project: "Path | None" = None,
     ) -> UndoResult:
         """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing. The
-        run of a workflow that has not ended ends with it."""
+        run of a workflow that has not ended ends with it. With `project`, `@` counts the effects of that project."""
+        if project is not None:
+            what = self._placed(what, project)
         if not dry_run and (info := self._unfinished_workflow(what)):
             return self._end_by_undo(
                 info,
@@ -174,7 +197,7 @@ class Takeback(Workflows, Deciding, Acceptance):
         on_conflict: str,
         agent: str,
     ) -> UndoResult:
-        wanted = effects_of(self.store.journal, what)
+        wanted = effects_of(self.store.journal, what, self._scope_for(what))
         held = tuple(one for one in wanted if one.waits_for)
         made = tuple(one for one in wanted if not one.waits_for)
         result = UndoResult("done", (), ())
@@ -190,23 +213,61 @@ class Takeback(Workflows, Deciding, Acceptance):
             result = result._replace(
                 effects=result.effects + dropped.effects, targets=result.targets + dropped.targets
             )
-        stuck = () if dry_run else stuck_in(self.store.journal, what)
+        stuck = () if dry_run else stuck_in(self.store.journal, what, self._scope_for(what))
         if not stuck:
             return result
         # What it asked for did not all happen: part of the run waits for a person.
         return result._replace(outcome="stuck", effects=result.effects + stuck)
 
-    def undo_to(self, checkpoint: "Checkpoint | str", **wishes: Any) -> UndoResult:
-        """Take back what the checkpoint's run did after it, newest first; the agent's own state comes with it."""
-        from takeback.engine.undo import not_accepted
+    def _placed(self, what: Any, project: "Path") -> Any:
+        """With the ids of those that `@` means in this project."""
+        if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
+            return [self._placed(one, project) for one in cast("Sequence[object]", what)]
+        if isinstance(what, str) and what.startswith("@"):
+            return self.effect(what, project=project).id
+        return what
+
+    def undo_to(
+        self,
+        checkpoint: "Checkpoint | str",
+        *,
+        run: "str | RunInfo | None" = None,
+        project: "Path | None" = None,
+        **wishes: Any,
+    ) -> UndoResult:
+        """Take back everything of the checkpoint's project (or of `project`) that took hold after it, whoever did it,
+        newest first; with `run` only what that run did. The agent's own state comes with it."""
         from takeback.runs.checkpoints import find, state_of
 
         point = find(self.store.journal, checkpoint)
-        wanted = tuple(one for one in not_accepted(self.parts, point.run) if one.order > point.seq)
-        state = state_of(self.store.blobs, point)
-        if not wanted:
-            return UndoResult("done", (), (), state=state)
-        return self._undo(wanted, to_a_point=True, **wishes)._replace(state=state)
+        own = scope_of_run(self.store.journal, point.run)
+        scope = scope_of(self.store.journal, project) if project is not None else own
+        narrowed = self.find_run(run).id if isinstance(run, str) else run.id if run else ""
+        if scope is None and not narrowed:
+            raise Misuse(
+                f"Checkpoint {short(point.id)} was made in no project.",
+                hint="Say which with project=, or a run with run=.",
+            )
+        span = Span(None if narrowed else scope, narrowed, seq=point.seq, began=point.at)
+        return self.undo_span(span, **wishes)._replace(state=state_of(self.store.blobs, point))
+
+    def undo_span(self, span: Span, expected: "Sequence[str] | None" = None, **wishes: Any) -> UndoResult:
+        """Take back everything in a stretch of the journal. Refused while a run in it is at work, and if it is no
+        longer what was `expected`."""
+        refuse_unfinished(self.store.journal, self.store.leases, span, now())
+        plan = planned(self.parts, span)
+        if expected is not None and any(one.id not in expected for one in plan.wanted):
+            raise StoreBusy(
+                "Something else happened in the meantime.", hint="Nothing was changed. Try again."
+            )
+        result = UndoResult("done", (), ())
+        if plan.wanted:
+            result = self._undo(plan.wanted, to_a_point=True, **wishes)
+        if plan.stays:
+            outcome = "partial" if result.outcome == "done" else result.outcome
+            result = result._replace(outcome=outcome, targets=(*result.targets, *plan.stays))
+        stuck = () if wishes.get("dry_run") else stuck_since(self.store.journal, span)
+        return result._replace(outcome="stuck", effects=result.effects + stuck) if stuck else result
 
     def redo(
         self,
@@ -215,11 +276,21 @@ class Takeback(Workflows, Deciding, Acceptance):
         dry_run: bool = False,
         on_conflict: str = "refuse",
         agent: str = "",
+        project: "Path | None" = None,
     ) -> UndoResult:
         """Bring back what was undone last, as a whole; all that one undo took back, by its result; or the effect named
-        (itself, or the undo that took it back)."""
-        wanted = last_undone(self.store.journal) if what is None else undos_of(self.store.journal, what)
+        (itself, or the undo that took it back). With `project` what was undone last in that project."""
+        wanted = self.to_redo(what, project=project)
         return self._undo(wanted, dry_run, False, False, on_conflict, agent)
+
+    def to_redo(
+        self, what: "Effect | UndoResult | str | None" = None, *, project: "Path | None" = None
+    ) -> tuple[Effect, ...]:
+        """The undos that `redo` would take back."""
+        if what is None:
+            scope = scope_of(self.store.journal, project) if project is not None else self.here()
+            return last_undone(self.store.journal, scope)
+        return undos_of(self.store.journal, what, self._scope_for(what))
 
     def _undo(
         self,
@@ -233,13 +304,13 @@ class Takeback(Workflows, Deciding, Acceptance):
     ) -> UndoResult:
         from takeback.engine.plan import Wishes, plan_undo
         from takeback.engine.stuck import Taker, carry_out, to_settle
-        from takeback.engine.undo import refuse_blocked, refuse_conflicts, refuse_untouched
+        from takeback.engine.undo import merge_hint, refuse_blocked, refuse_conflicts, refuse_untouched
 
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
         for run in tuple(self._open_here.values()):
             run.refuse_in_transaction(wanted)
         plan = plan_undo(self.parts, wanted, wishes)
-        refuse_blocked(plan)
+        refuse_blocked(plan, lambda: merge_hint(self.parts, wanted, wishes))
         refuse_conflicts(plan, wishes)
         if dry_run:
             return UndoResult("planned", plan.effects, plan.targets)
@@ -254,7 +325,12 @@ class Takeback(Workflows, Deciding, Acceptance):
         with (
             held_back(),
             self._open(
-                name, agent, OnDeath.FINISH, [one.id for one in plan.effects], wishes.on_conflict.value
+                name,
+                agent,
+                OnDeath.FINISH,
+                as_those_of(self.store.journal, plan.effects),
+                [one.id for one in plan.effects],
+                wishes.on_conflict.value,
             ) as run,
         ):
             result = carry_out(
@@ -264,9 +340,11 @@ class Takeback(Workflows, Deciding, Acceptance):
 
     # Looking.
 
-    def effect(self, id: str) -> Effect:
-        """By id, any unique prefix, `@` for the newest (undos do not count), `@~2` for the second before it."""
-        return effect_named(self.store.journal, id)
+    def effect(self, id: str, *, project: "Path | None" = None) -> Effect:
+        """By id, any unique prefix, `@` for the newest (undos do not count), `@~2` for the second before it; with
+        `project` of those of that project."""
+        scope = scope_of(self.store.journal, project) if project is not None else self._scope_for(id)
+        return effect_named(self.store.journal, id, scope)
 
     def effects(
         self,
@@ -276,8 +354,14 @@ class Takeback(Workflows, Deciding, Acceptance):
         state: "State | str | Sequence[State | str] | None" = None,
         limit: int = 0,
         newest: bool = False,
+        *,
+        project: "Path | None" = None,
+        scope: "Scope | None" = None,
+        since: "str | int" = 0,
     ) -> tuple[Effect, ...]:
-        """Oldest first, as they were begun; with `newest` what took hold last comes first, as `@` counts."""
+        """Oldest first, as they were begun; with `newest` what took hold last comes first, as `@` counts. `project`:
+        only those of the project around this directory. `since`: only those that took hold then or later, as text
+        (`10m`, `2026-11-18 09:30`) or in microseconds since 1970."""
         if not isinstance(limit, int) or limit < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Misuse(f"The limit cannot be {limit!r}.", hint="Give a number; 0 is for all.")
         canonical(agent)  # refuses what no journal could hold
@@ -286,11 +370,18 @@ class Takeback(Workflows, Deciding, Acceptance):
             agent=agent,
             states=tuple(state_named(one) for one in ((state,) if isinstance(state, str) else state or ())),
             resource=resource_of(path) if path is not None else "",
-            limit=0 if newest else limit,
+            scope=scope_of(self.store.journal, project) if project is not None else scope,
+            limit=0 if newest or since else limit,
         )
-        if not newest:
+        if not newest and not since:
             return tuple(self.store.journal.effects(query))
-        return tuple(islice(latest_first(self.store.journal, query, limit or _ALL), limit or None))
+        found = latest_first(self.store.journal, query, limit or (20 if since else _ALL))
+        if since:
+            at = point_in_time(since, now()) if isinstance(since, str) else since
+            found = takewhile(lambda one: one.at >= at, found)
+        if newest:
+            return tuple(islice(found, limit or None))
+        return tuple(sorted(found, key=lambda one: one.seq))[: limit or None]
 
     def rows(self, effect: "Effect | str", table: str = "", limit: int = 1_000) -> "tuple[RowChange, ...]":
         """What an effect changed in its database, row by row: `.table`, `.key`, `.before` and `.after`, each column as
@@ -300,18 +391,44 @@ class Takeback(Workflows, Deciding, Acceptance):
         found = self.effect(effect) if isinstance(effect, str) else effect
         return changed_rows(self.parts, found, table, limit).rows
 
-    def runs(self) -> tuple[RunInfo, ...]:
-        return tuple(self.store.journal.runs())
+    def runs(self, *, project: "Path | None" = None, scope: "Scope | None" = None) -> tuple[RunInfo, ...]:
+        """Oldest first; with `project` those that began in that project or touched it."""
+        where = scope_of(self.store.journal, project) if project is not None else scope
+        return tuple(self.store.journal.runs(scope=where))
 
     def find_run(self, name: str) -> RunInfo:
-        """By id, unique prefix, or name (the newest of that name)."""
-        return run_of(self.store.journal, name)
+        """By id, unique prefix, or name: the newest of that name, on the command line first of this project."""
+        try:
+            scope = self.here()
+        except Refused:
+            scope = None  # a name means a run anywhere
+        return run_of(self.store.journal, name, scope)
 
-    def checkpoints(self, run: "str | RunInfo | None" = None) -> tuple[Checkpoint, ...]:
-        from takeback.runs.checkpoints import newest, of_run, with_state
+    def run_meant(self, name: str) -> RunInfo | None:
+        """A run by its id, a unique prefix of it, or its name; None if that is no run."""
+        ids = self.store.journal.resolve(name.lower())
+        if ids:
+            return next(self.store.journal.runs(ids), None) if len(ids) == 1 else None
+        try:
+            return self.find_run(name) if name else None
+        except Misuse:
+            return None
+
+    def checkpoints(
+        self,
+        run: "str | RunInfo | None" = None,
+        *,
+        project: "Path | None" = None,
+        scope: "Scope | None" = None,
+    ) -> tuple[Checkpoint, ...]:
+        """Oldest first: all that were named, and the newest of the automatic ones."""
+        from takeback.runs.checkpoints import newest, of_projects, of_run, with_state
 
         id = self.find_run(run).id if isinstance(run, str) else run.id if run else ""
         found = newest(of_run(self.store.journal, id), self.store.settings.checkpoints_kept)
+        where = scope_of(self.store.journal, project) if project is not None else scope
+        if where:
+            found = of_projects(self.store.journal, found, where)
         return tuple(with_state(self.store.blobs, one) for one in found)
 
     def close(self) -> None:
@@ -371,6 +488,7 @@ def _wire(
     from takeback.adapters.database.waiting import Waiting
     from takeback.adapters.registry import Registry
     from takeback.engine.parts import Parts
+    from takeback.storage.projects import Belonging
 
     def store_names() -> tuple[str, ...]:
         from takeback.adapters.file.mounts import names_of
@@ -398,6 +516,8 @@ def _wire(
         store.refuse_if_suspect,
         room,
         keyring.named,
+        Belonging(store.journal),
         file_resource(os.path.realpath(store.path)),
+        store.settings.max_capture_bytes,
         store_names,
     )

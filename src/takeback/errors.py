@@ -93,9 +93,12 @@ class Conflict(Refused):
         hint: str = "",
         effect: str | None = None,
         resources: tuple[str, ...] = (),
+        obstacles: tuple[str, ...] = (),
     ) -> None:
+        """`obstacles`: what stands in the way, where it is not that something was changed (`model.plan.Obstacle`)."""
         super().__init__(message, hint=hint, effect=effect)
         self.resources = resources
+        self.obstacles = obstacles
 
 
 class KeyReused(Refused):

@@ -3,14 +3,15 @@
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from takeback.errors import Misuse, StoreFull, Unavailable
 from takeback.model.cover import TRY
 from takeback.model.effect import Effect, State
 from takeback.model.flaw import Flaw
 from takeback.model.ids import short
+from takeback.model.project import Scope
 from takeback.runs.dead import something_left
 from takeback.runs.names import id_of, names_of
 from takeback.storage import texts
@@ -46,6 +47,13 @@ class Upkeep(ABC):
     given_up: "list[GivenUp]"  # ways back that were given up by policy since the store was opened
     recovered: "tuple[Settled, ...]" = ()
     unrecovered: str = ""
+    here: "Callable[[], Scope | None]"  # what `@` and the newest mean; None: everything. The command line sets it
+
+    def _scope_for(self, what: object) -> "Scope | None":
+        """Only `@` needs one: an id means the same everywhere."""
+        names = cast("Sequence[object]", what if isinstance(what, (list, tuple)) else (what,))
+        counts = any(isinstance(name, str) and name.startswith("@") for name in names)
+        return self.here() if counts else None
 
     @abstractmethod
     def _tell(self, words: str) -> None:
@@ -136,7 +144,7 @@ class Upkeep(ABC):
             decisions = by_policy(self.parts, self.store.settings, now())
         else:
             # A damaged record is no reason to keep it: forgetting is how a store goes on without it.
-            ids = [id_of(self.store.journal, name) for name in names_of(what)]
+            ids = [id_of(self.store.journal, name, scope=self._scope_for(name)) for name in names_of(what)]
             found = list(self.store.journal.effects(Query(ids=tuple(ids), damaged_too=True)))
             decisions = named(self.parts, found)
         if not dry_run:

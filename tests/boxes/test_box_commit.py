@@ -326,3 +326,32 @@ def test_a_directory_that_the_box_moved_and_someone_took_away_is_a_conflict(
     moved = world / ("g/e" if len(lines) == 2 and "g" in lines[1] else "e")
     assert (moved / "a").read_text() == "a" and (moved / "sub" / "b").read_text() == "b"
     assert not (world / "d").exists()
+
+
+def test_finding_18_names_of_one_file_that_came_apart_in_a_box_are_told(box: Box, world: World) -> None:
+    (world / "a").write_text("0\n")
+    os.link(world / "a", world / "b")
+    before = world.picture()
+    box.run("echo 1 >> a")
+    box.run("echo 2 >> b")
+
+    outcome = box.commit()
+
+    assert outcome.effect and outcome.effect.remedy
+    assert not outcome.effect.remedy.exact
+    assert f"{world / 'a'} and {world / 'b'} were names of one file" in outcome.effect.remedy.residue
+    assert "separate files now" in outcome.text
+    box.undo()
+    assert world.picture() == before
+
+
+def test_names_that_one_step_replaced_together_are_not_told_as_apart(box: Box, world: World) -> None:
+    (world / "a").write_text("0\n")
+    os.link(world / "a", world / "b")
+    box.run("echo 1 >> a; echo 2 >> b")
+
+    outcome = box.commit()
+
+    assert outcome.effect and outcome.effect.remedy and outcome.effect.remedy.exact
+    assert (world / "b").read_text() == "0\n1\n2\n"
+    assert os.path.samefile(world / "a", world / "b")

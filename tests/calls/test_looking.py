@@ -226,7 +226,7 @@ def test_finding_2_an_undo_that_died_before_it_began_a_compensation_is_for_recov
             paid = run.call(pay, "anna", "shop", 200, key="k2")
         assert paid
         (effect,) = (one for one in tb.store.journal.effects(Query()) if one.key == "k2")
-        undo = tb._open("undo", "", OnDeath.FINISH, [effect.id], "refuse")  # pyright: ignore[reportPrivateUsage]
+        undo = tb._open("undo", "", OnDeath.FINISH, {}, [effect.id], "refuse")  # pyright: ignore[reportPrivateUsage]
         tb.store.leases.release(undo.lease)
     before = crashed.bank.ledger()
     assert answer(["mkdir", "e"]) == 0

@@ -31,7 +31,7 @@ from tests.servers.postgres import PgDatabase
 def new_database(path: Path) -> None:
     schemas = Path(store.__file__).parent / "schema"
     with closing(sqlite3.connect(path)) as connection:
-        for name in ("blobs.sql", "journal.sql"):
+        for name in ("blobs.sql", "journal.sql", "projects.sql"):
             connection.executescript((schemas / name).read_text())
 
 

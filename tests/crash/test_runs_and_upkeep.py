@@ -273,3 +273,53 @@ def test_a_store_whose_maker_was_killed_is_made_by_the_next_one(scene: Scene) ->
         assert {path.name for path in scene.store.iterdir()} >= {"FORMAT", "journal.db", "blobs"}
 
     assert killed_everywhere(scene.build, action, check) > 10
+
+
+EDITS = {"watched": True, "written": False}
+
+
+@pytest.mark.parametrize("dying", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("what", ["merge", "plain over a merge", "redo"])
+@pytest.mark.parametrize("how", EDITS)
+def test_finding_16_an_undo_by_merge_killed_anywhere_is_settled(
+    scene: Scene, how: str, what: str, dying: bool
+) -> None:
+    """One edit comes out from under another; that one goes too; the first comes back."""
+    lines = "".join(f"line {number}\n" for number in range(20))
+
+    def edit(tb: takeback.Takeback, name: str, text: str) -> None:
+        with tb.run(name) as run:
+            if not EDITS[how]:
+                run.write(scene / "run.sh", text)
+                return
+            with run.watch(scene.world):
+                (scene.world / "run.sh").write_text(text)
+
+    def take(tb: takeback.Takeback, step: str) -> None:
+        if step == "merge":
+            tb.undo(tb.find_run("first"), on_conflict="merge")
+        elif step == "plain over a merge":
+            tb.undo(tb.find_run("second"))
+        else:
+            tb.redo(next(one for one in tb.effects(run="first") if not one.is_undo))
+
+    def prepare() -> Known:
+        scene.prepare()
+        (scene.world / "run.sh").write_text(lines)
+        with scene.open() as tb:
+            edit(tb, "first", lines.replace("line 3\n", "line three\n"))
+            edit(tb, "second", lines.replace("line 3\n", "line three\n").replace("line 17\n", "17\n"))
+            steps = ["merge", "plain over a merge", "redo"]
+            for step in steps[: steps.index(what)]:
+                take(tb, step)
+        return Known(scene.picture(), after, exact=False)
+
+    def action(boundaries: Boundaries) -> None:
+        with open_wrapped(str(scene.store), boundaries) as tb:
+            take(tb, what)
+
+    after: Any = {}
+    prepare()
+    action(Boundaries())
+    after = scene.picture()
+    assert sweep(scene, prepare, action, dying=dying) > 10

@@ -38,7 +38,7 @@ def test_when_all_is_back_already_there_is_nothing_to_undo(takeback: CommandLine
 def test_a_named_effect_that_is_back_already_is_not_counted(takeback: CommandLine, world: World) -> None:
     takeback.write("b", "2")
     (world / "b").unlink()
-    before = takeback.done("runs").out
+    before = takeback.done("runs", "--json").json
 
     for words in (("undo", "@"), ("undo", "@", "--dry-run")):
         assert (
@@ -46,7 +46,7 @@ def test_a_named_effect_that_is_back_already_is_not_counted(takeback: CommandLin
         )
     told = takeback.done("undo", "@", "--json").json
     assert (told["outcome"], told["undo"], told["targets"][0]["outcome"]) == ("done", [], "already")
-    assert takeback.done("runs").out == before  # nothing happened, so nothing is recorded
+    assert takeback.done("runs", "--json").json == before  # nothing happened, so nothing is recorded
 
 
 def test_a_redo_of_what_is_there_again_changes_nothing(takeback: CommandLine, world: World) -> None:
@@ -68,7 +68,7 @@ def test_only_what_was_changed_is_counted(takeback: CommandLine, world: World) -
     said = takeback.done("undo", "--run", "three")
 
     assert said.out.startswith("Took back 2 files in ")
-    assert f"already   {world / 'b'}" in said.out
+    assert "already   b" in said.out
 
 
 def test_one_that_the_passed_over_stands_on_can_be_taken_back(takeback: CommandLine, world: World) -> None:

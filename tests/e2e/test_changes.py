@@ -32,13 +32,11 @@ def test_write_answers_with_the_effect_as_json(takeback: CommandLine, world: Wor
 
 
 def test_every_field_that_interface_promises_is_there(takeback: CommandLine) -> None:
-    promised = (
-        "id run agent seq kind resource summary state kept strategy reason exact residue undoes undone_by"
-    )
+    promised = "id run agent seq kind resource summary state accepted pinned strategy reason exact residue"
 
     effect = takeback.write("a.txt", b"x")
 
-    assert {*promised.split(), "needs", "key", "at", "targets"} <= set(effect)
+    assert {*promised.split(), "undoes", "undone_by", "needs", "key", "at", "targets"} <= set(effect)
     assert set(effect["targets"][0]) == {"resource", "before", "after"}
 
 

@@ -91,7 +91,8 @@ def test_a_directory_removed_under_our_feet_is_told(takeback: CommandLine, world
             text=True, check=False,
         )  # fmt: skip
 
-    assert there("log").returncode == 0
+    assert there("log").returncode == 3  # which project is meant is not known
+    assert there("log", "--all").returncode == 0
     assert there("doctor").returncode == 0
     said = there("log", "--path", "a")
     assert (said.returncode, "does not exist any more" in said.stderr) == (2, True)

@@ -144,8 +144,8 @@ def test_the_numbers_of_status_agree(takeback: CommandLine, world: World) -> Non
 
     told = takeback.done("status").out
 
-    assert "; 0 kept, " in told
-    assert "kept effect" not in told and "         3 undos; `takeback forget" in told
+    assert "; 0 accepted, " in told
+    assert "accepted effect" not in told and "         3 undos; `takeback forget" in told
 
 
 def test_a_dry_run_reads_as_a_sentence(takeback: CommandLine, world: World) -> None:
@@ -161,7 +161,7 @@ def test_what_undo_would_remove_is_not_said_to_be_no_file(takeback: CommandLine,
 
     said = takeback("undo", "--merge")
 
-    assert "undo would remove it, so there is nothing to merge with." in said.err
+    assert "would be removed by the undo, so there is nothing to merge with." in said.err
     assert "only files" not in said.err
 
 

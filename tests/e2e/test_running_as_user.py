@@ -129,3 +129,60 @@ def test_directories_closed_by_a_command_are_taken_back_and_brought_back(
     redone = person.takeback("redo")
     assert redone.returncode == 0, redone
     assert World(person.work).picture() == after
+
+
+def test_finding_19_own_directories_with_another_group_above_the_project_are_no_obstacle(
+    person: Person,
+) -> None:
+    above, project = person.work / "above", person.work / "above" / "group" / "project"
+    project.mkdir(parents=True)
+    for path, group in ((above, USER + 1), (project.parent, USER + 1), (project, USER)):
+        os.chown(path, USER, group)
+    (project / "f").write_text("1\n")
+    os.chown(project / "f", USER, USER)
+    before = World(above).picture()
+    person.work = project
+
+    done = person.takeback("run", "--", "sh", "-c", "echo 2 > f; echo 3 > g; mkdir d")
+
+    assert done.returncode == 0, done
+    assert (project / "f").read_text() == "2\n"
+    assert person.takeback("undo").returncode == 0
+    assert World(above).picture() == before
+
+
+@pytest.mark.needs("git")
+def test_finding_19_a_local_clone_that_git_refuses_gets_a_hint_that_works(person: Person) -> None:
+    made = person.does(
+        "sh", "-c",
+        "git init -q a && cd a && echo 1 > f && git add f && git -c user.email=a@b -c user.name=n commit -qm x",
+    )  # fmt: skip
+    assert made.returncode == 0, made
+    failed = person.takeback("run", "--", "git", "clone", "-q", "a", "b")
+    assert failed.returncode == 128, failed
+    assert "git clone --no-hardlinks" in failed.stderr
+    answer = json.loads(person.takeback("run", "--json", "--", "git", "clone", "-q", "a", "b").stdout)
+    assert "git clone --no-hardlinks" in answer["text"]
+    done = person.takeback("run", "--", "git", "clone", "-q", "--no-hardlinks", "a", "b")
+    assert done.returncode == 0, done
+    assert (person.work / "b" / "f").read_text() == "1\n"
+
+
+def test_first_day_7b_places_that_takeback_made_read_only_are_named_when_the_command_fails(
+    person: Person, tmp_path: Path
+) -> None:
+    """A filesystem that is mounted by itself, and is no directory: nothing can be laid over it."""
+    place = person.directory / "single"
+    place.touch()
+    os.chown(place, USER, USER)
+    source = tmp_path / "source"
+    source.touch()
+    os.chown(source, USER, USER)
+    subprocess.run(["mount", "--bind", source, place], check=True)
+    try:
+        failed = person.takeback("run", "--", "sh", "-c", f"echo x > {place}")
+        assert failed.returncode != 0, failed
+        assert f'"Read-only file system": {place} cannot be written' in failed.stderr
+        assert "takeback run --in-place" in failed.stderr
+    finally:
+        subprocess.run(["umount", place], check=True)

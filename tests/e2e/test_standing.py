@@ -164,7 +164,9 @@ def test_undos_are_not_counted_as_effects(takeback: CommandLine) -> None:
     effects = takeback.done("status", "--json").json["effects"]
 
     assert (effects["done"], effects["undone"], effects["undos"], effects["accepted"]) == (1, 1, 1, 0)
-    assert "1 done, 1 undone, 0 aborted; 0 kept, 0 forgotten; 1 undo in force" in takeback.done("status").out
+    assert (
+        "1 done, 1 undone, 0 aborted; 0 accepted, 0 forgotten; 1 undo in force" in takeback.done("status").out
+    )
     assert [(run["effects"], run["undos"]) for run in takeback.done("runs", "--json").json] == [
         (0, 1),
         (2, 0),

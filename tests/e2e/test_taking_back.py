@@ -475,4 +475,4 @@ def test_an_unknown_checkpoint_is_misuse_as_any_other_name_is(takeback: CommandL
     said = takeback("undo", "--to", "nowhere", "--json")
 
     assert said.code == 2
-    assert json.loads(said.out)["error"]["message"] == "There is no checkpoint 'nowhere'."
+    assert json.loads(said.out)["error"]["message"] == "There is no checkpoint 'nowhere' in this project."

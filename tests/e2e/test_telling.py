@@ -359,7 +359,7 @@ def test_the_time_of_a_damaged_effect_is_not_known(takeback: CommandLine) -> Non
     listed = takeback.done("log").out
 
     assert "1970" not in listed
-    assert re.match(r"\w{8}  \?  done ", listed)
+    assert re.match(r"@  \w{8}  \?  ", listed)
 
 
 FAILING = ["verify", "recover", "write a --check false --dry-run", "rm none nothing", "undo @", "mv none b"]

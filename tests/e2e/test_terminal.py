@@ -5,6 +5,7 @@ import os
 import pty
 import struct
 import subprocess
+import sys
 import termios
 from pathlib import Path
 
@@ -85,6 +86,17 @@ def test_a_pager_that_is_not_there_is_said_by_the_shell_and_is_no_traceback(long
     assert code == 0
 
 
+def test_a_closed_standard_output_is_told_as_such(takeback: CommandLine) -> None:
+    takeback.write("a", "1")
+    words = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "log"]
+
+    done = subprocess.run(
+        words, cwd=takeback.directory, env=surroundings(), stderr=subprocess.PIPE, check=False
+    )
+
+    assert (done.returncode, b"bug" in done.stderr) == (1, False), done.stderr
+
+
 def test_colour_can_be_forced_and_forbidden(takeback: CommandLine, world: World) -> None:
     takeback.write("a", "1\n")
 
@@ -129,6 +141,104 @@ def test_enter_leaves_it_held(takeback: CommandLine, world: World) -> None:
     code, shown = seen(world.root, "run", "--ask", "--", "touch", "made", typed=b"\n")
 
     assert (code, (world / "made").exists(), "held " in shown) == (0, False, True)
+
+
+def test_finding_7h_a_command_that_failed_is_told_as_failed(takeback: CommandLine) -> None:
+    assert takeback("run", "--", "sh", "-c", "touch x; exit 44").code == 44
+    takeback.done("run", "--", "touch", "y")
+
+    good, bad = takeback.done("runs").out.splitlines()
+
+    assert " failed " in bad and bad.endswith("(exit code 44)")
+    assert " accepted " in good
+
+
+def test_finding_7i_calls_are_counted_first(takeback: CommandLine, world: World) -> None:
+    (world / "acts.py").write_text(
+        "import takeback\n@takeback.action\ndef deploy(n, key): return {'n': n}\n"
+        "@deploy.undo\ndef back(receipt, n): pass\n"
+    )
+    program = (
+        "import acts, takeback\nwith takeback.open() as tb, tb.run('both') as run:\n"
+        "    run.write('a', '1')\n    run.call(acts.deploy, n=1)\n"
+    )
+    paths = os.pathsep.join((str(world.root), surroundings()["PYTHONPATH"]))
+    environment = surroundings() | {"PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-c", program], cwd=world.root, env=environment, check=True)
+
+    said = takeback.done("undo", "--run", "both", PYTHONPATH=paths)
+
+    assert said.out.startswith("Took back 1 call (deploy), 1 file in ")
+
+
+def test_a_command_that_changes_nothing_says_so(takeback: CommandLine) -> None:
+    assert takeback.done("run", "--", "true").err == "takeback: No changes.\n"
+    assert takeback.done("-q", "run", "--", "true").err == ""
+
+
+def test_the_log_is_as_wide_as_the_terminal(takeback: CommandLine, world: World) -> None:
+    takeback.done(
+        "run", "--", "sh", "-c", "touch " + " ".join(f"some-rather-long-name-{n}" for n in range(9))
+    )
+    takeback.write("a", "1")
+
+    for columns in (60, 80, 120):
+        shown = seen(world.root, "log", "--no-color", size=(24, columns))[1]
+        assert max(len(line) for line in shown.splitlines()) <= columns
+        assert "…" in shown and "9 added" in shown
+
+
+def test_undos_are_folded_into_what_they_took_back(takeback: CommandLine) -> None:
+    first, second = takeback.write("a", "1")["id"][:8], takeback.write("b", "1")["id"][:8]
+    takeback.done("undo")
+
+    lines = takeback.done("log").out.splitlines()
+
+    assert [line.split()[:2] for line in lines] == [["@", second], ["@~1", first]]
+    assert "(undone)" in lines[0] and "undone" not in lines[1]
+    assert len(takeback.done("log", "--json").json) == 3
+    takeback.done("redo")
+    assert "undone" not in takeback.done("log").out
+    assert len(takeback.done("log", "-n", "2").out.splitlines()) == 2
+
+
+def test_the_numbers_of_the_log_are_those_that_undo_understands(takeback: CommandLine, world: World) -> None:
+    for name in "abc":
+        takeback.write(name, "1")
+    takeback.done("undo", "@~1")
+
+    for line in takeback.done("log").out.splitlines():
+        ref, id = line.split()[:2]
+        assert takeback.effect(ref)["id"].startswith(id)
+    assert not takeback.done("log", "--path", "b").out.startswith("@")
+
+
+def test_paths_are_told_from_where_the_reader_stands(takeback: CommandLine, world: World) -> None:
+    (world / "home" / "deep").mkdir(parents=True)
+    takeback.write("home/deep/x", "1")
+
+    assert " write home/deep/x (1 byte)" in takeback.done("log").out
+    takeback.directory = str(world / "home" / "deep")
+    assert " write x (1 byte)" in takeback.done("log").out
+    takeback.directory = "/"
+    assert " write ~/deep/x (1 byte)" in takeback.done("log", HOME=str(world / "home")).out
+
+
+def test_log_with_paths_with_differences_and_in_a_form_of_its_own(takeback: CommandLine) -> None:
+    takeback.done("run", "--", "sh", "-c", "mkdir d && cd d && touch $(seq 20) && echo new > ../z")
+    id = takeback.effect("@")["id"]
+
+    assert takeback.done("log", "--stat").out.splitlines()[1:] == ["  d/ (21 paths)", "  z"]
+    assert "+new" in takeback.done("log", "-p").out
+    assert takeback.done("log", "--format", "{ref} {id}: {what}").out == f"@ {id[:8]}: 22 added\n"
+    import json
+
+    assert [json.loads(line)["id"] for line in takeback.done("log", "--format", "json").out.splitlines()] == [
+        id
+    ]
+    said = takeback("log", "--format", "{sumary}")
+    assert (said.code, said.err.splitlines()[1]) == (2, "hint: Did you mean `summary`?")
+    assert takeback("log", "--format", "{id").code == takeback("log", "--format", "plain").code == 2
 
 
 def test_words_of_other_tools_are_understood(takeback: CommandLine) -> None:

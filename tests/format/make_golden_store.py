@@ -42,6 +42,7 @@ def make() -> None:
     (world / "tree" / "link").symlink_to("one")
     for number, path in enumerate(sorted(world.rglob("*"), reverse=True)):
         os.utime(path, ns=(10**18, 10**18 + number), follow_symlinks=False)
+    os.chdir(world)
     with takeback.open(str(here / "store")) as tb:
         with tb.run("deploy", agent="ann") as run:
             run.write(world / "run.sh", "#!/bin/sh\necho two\n", key="golden-key")

@@ -7,7 +7,7 @@ import sys
 import psycopg
 import pytest
 
-from takeback.errors import NoRemedy
+from takeback.errors import NoRemedy, TakebackError
 from tests.e2e.conftest import CommandLine
 from tests.sql.pg_bench import PgBench
 from tests.sql.test_postgres_schema import definitions
@@ -178,6 +178,28 @@ def test_finding_r3_a_row_that_was_changed_hides_no_table_that_was_dropped(users
 
     assert said.code == 0
     assert ": table public.old was dropped; public.users: 1 updated: " in said.err
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("refresh materialized view seen", "REFRESH replaces the rows of a materialized view"),
+        ("reindex table users", "REINDEX rewrites indexes and changes no row"),
+        ("cluster users", "CLUSTER rewrites tables in another order and changes no row"),
+        ("truncate fresh", "Rows were written to public.fresh, which takeback does not protect"),
+        ("create role takeback_test_nobody", "CREATE ROLE changes the server and not only this database"),
+        ("vacuum users", "VACUUM does not run in a transaction"),
+        ("drop schema takeback cascade", "The statement drops the schema takeback"),
+    ],
+)
+def test_finding_r3_a_refusal_names_its_own_reason(users, statement, reason):
+    users.run("create materialized view seen as select * from users")
+    users.run("create table fresh (id int)")  # since it was protected
+
+    with pytest.raises(TakebackError) as refused:
+        users.do(statement)
+
+    assert str(refused.value).startswith(reason) and "othing was changed" in refused.value.hint
 
 
 def test_finding_r3_a_conflict_names_the_columns_that_others_changed_and_no_other(users):

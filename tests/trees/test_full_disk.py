@@ -186,3 +186,45 @@ def test_what_a_crash_left_does_not_keep_anyone_from_looking_at_a_full_store(
         assert "is recorded and stays" in told("-m", "takeback", "log").stderr
         assert told("-m", "takeback", "undo").returncode == 0
     assert not list(tree.iterdir())
+
+
+FILL = "for f in f*; do head -c 600000 /dev/zero > $f; done; head -c 40M /dev/urandom > big"
+
+
+def in_place(tree: Path, store: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "takeback", *words], cwd=tree, env={**os.environ, "TAKEBACK_STORE": str(store)},
+        capture_output=True, text=True, timeout=ENOUGH, check=False,
+    )  # fmt: skip
+
+
+def test_finding_r1_a_command_in_place_that_filled_the_disk_is_taken_back_its_new_files_first(
+    small_target: Path, store: Path
+) -> None:
+    for number in range(12):
+        (small_target / f"f{number}").write_bytes(NOISE[:500_000])
+    before = manifest(small_target)
+    ran = in_place(small_target, store, "run", "--in-place", "--", "sh", "-c", FILL)
+    assert ran.returncode == 1, ran
+    assert "taken back" in ran.stderr
+    assert not same(before, small_target)
+
+
+def test_finding_r1_what_went_first_comes_back_if_there_is_still_no_room(
+    small_target: Path, store: Path
+) -> None:
+    """What goes does not make room enough for what comes: nothing is changed."""
+    for number in range(12):
+        (small_target / f"f{number}").write_bytes(NOISE[:500_000])
+    line = "for f in f*; do : > $f; done; echo small > new"
+    assert in_place(small_target, store, "run", "--in-place", "--", "sh", "-c", line).returncode == 0
+    filler = fill(small_target.parent, leave=1 << 20)
+    after = manifest(small_target)
+    said = in_place(small_target, store, "undo")
+    assert said.returncode == 5, said
+    assert not same(after, small_target)
+    assert (small_target / "new").read_text() == "small\n"
+    filler.unlink()
+    assert in_place(small_target, store, "undo").returncode == 0
+    assert (small_target / "f3").stat().st_size == 500_000
+    assert not (small_target / "new").exists()

@@ -126,8 +126,14 @@ TABLE = """
     intended  stick         stuck
     stuck     done          done
     stuck     abort         aborted
+    done      accept        done
+    undone    accept        undone
     done      keep          done
     undone    keep          undone
+    done      pin           done
+    undone    pin           undone
+    done      unpin         done
+    undone    unpin         undone
     done      forget        done
     undone    forget        undone
     done      taken-back    undone

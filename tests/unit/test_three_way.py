@@ -68,6 +68,7 @@ class TestLines:
             (b"a\nb\nc\n", b"a\nc\n", b"a\nC\n", b"a\nb\nC\n"),
             (b"a\nb\nc\n", b"a\nc\n", b"a\nnew\nC\n", None),
             (b"a\nb\nc\n", b"a\nc\n", b"A\nC\n", None),
+            (b"a\nb\nc\n", b"a\nc\n", b"a\n", b"a\nb\n"),
             (b"a\nb\nc\n", b"a\nB\nc\n", b"a\nnew\nB\nc\n", b"a\nnew\nb\nc\n"),
         ],
     )

@@ -246,10 +246,10 @@ def test_a_feed_that_loses_events_and_says_so_loses_nothing(scene):
 
         broken, crowded, unsure = False, False, frozenset()
 
-        def authors(self):
+        def open_book(self):
             return None
 
-        def begin_anew(self):
+        def close_book(self, book):
             pass
 
         def __init__(self, feed):
@@ -312,10 +312,10 @@ def test_a_feed_that_names_what_nobody_knows_is_doubted(scene):
     class Wrong:
         broken, crowded, unsure = False, False, frozenset()
 
-        def authors(self):
+        def open_book(self):
             return None
 
-        def begin_anew(self):
+        def close_book(self, book):
             pass
 
         def drain(self):

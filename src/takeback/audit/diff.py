@@ -59,6 +59,25 @@ def difference(blobs: Blobs, effect: Effect, only: str = "") -> tuple[Part, ...]
     return tuple(parts)
 
 
+def difference_of_all(blobs: Blobs, effects: Sequence[Effect], only: str = "") -> tuple[Part, ...]:
+    """What several effects, oldest first, changed together: each path from before the first to after the last."""
+    parts: list[Part] = []
+    net: dict[str, Target] = {}
+    for effect in effects:
+        if "arguments" in effect.change.args and not only:
+            parts += difference(blobs, effect._replace(remedy=None))
+        for target in file_targets(effect):
+            if not only or overlaps(only, target.resource):
+                first = net.get(target.resource, target)
+                net[target.resource] = target._replace(before=first.before)
+    parts += [_file(blobs, target) for target in net.values() if target.before != target.after]
+    if only and not parts:
+        raise Misuse(
+            f"Nothing of this touched {display(only)}.", hint="`takeback log --run` lists the effects."
+        )
+    return tuple(parts)
+
+
 def file_targets(effect: Effect) -> tuple[Target, ...]:
     """The files behind an effect; an edit of keys carries them in its payload."""
     if effect.change.adapter == "config" and effect.remedy:

@@ -119,7 +119,7 @@ def _pinned_bytes(store: Store) -> int:
 
 def _goes_next(store: Store) -> tuple[Effect, int] | None:
     """It may stay longer, for the sake of an earlier one; and go earlier, when there is no room."""
-    found = store.journal.effects(Query(forgettable=True, limit=_LOOKED_AT))
+    found = store.journal.effects(Query(forgettable=True, made=True, limit=_LOOKED_AT))
     effect = next((one for one in found if not one.pinned), None)
     if effect is None:
         return None

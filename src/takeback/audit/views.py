@@ -131,6 +131,8 @@ def undo_json(result: "UndoResult") -> dict[str, Any]:
                 "outcome": one.outcome.value,
                 "detail": one.detail,
                 "effect": one.effect,
+                "exact": one.exact,
+                **({"diff": one.diff} if one.diff and result.outcome == "planned" else {}),
             }
             for one in result.targets
         ],

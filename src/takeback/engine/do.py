@@ -193,7 +193,7 @@ def _prepare(
     proposed = False
     try:
         if named:
-            (record,) = parts.journal.append(lease, [draft(Kind.PROPOSE, effect)])
+            (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
             effect = effect._replace(seq=record.seq)
             proposed = True
         staged = adapter.stage(effect, named) if adapter.traits.stages else ()
@@ -265,7 +265,8 @@ def _with_taken(effect: Effect, taken: Remedy | None) -> Effect:
 
 
 def announce(parts: Parts, lease: Lease, effect: Effect) -> Effect:
-    (record,) = parts.journal.append(lease, [draft(Kind.INTENT, effect)])
+    effect = parts.belonging(effect)
+    (record,) = parts.journal.append(lease, [as_draft(Kind.INTENT, effect)])
     return effect._replace(state=State.INTENDED, seq=effect.seq or record.seq, told=record.seq, at=record.at)
 
 
@@ -277,7 +278,11 @@ def _give_up(
         parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": _sentence(error)})])
 
 
-def draft(kind: Kind, effect: Effect) -> Draft:
+def draft(parts: Parts, kind: Kind, effect: Effect) -> Draft:
+    return as_draft(kind, parts.belonging(effect))
+
+
+def as_draft(kind: Kind, effect: Effect) -> Draft:
     remedy = to_json(effect.remedy) if effect.remedy else None
     return Draft(kind, effect.run, effect.id, intent_body(effect, remedy))
 

@@ -34,7 +34,7 @@ def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | N
     refuse_own_store(parts, assessment)
     refuse_loss(change, assessment)
     effect = prepared(adapter, proposed(lease, change, terms), assessment)
-    (record,) = parts.journal.append(lease, [draft(Kind.PROPOSE, effect)])
+    (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
     return effect._replace(seq=record.seq, told=record.seq, at=record.at)
 
 
@@ -81,7 +81,7 @@ def hold_again(parts: Parts, lease: Lease, effect: Effect) -> Effect:
     """It was to be made, and could not be: the work is not lost for that."""
     change = effect.change._replace(args={**effect.change.args, "waits": PERSON})
     again = effect._replace(id=new_id(), state=State.PROPOSED, change=change, seq=0, told=0)
-    (record,) = parts.journal.append(lease, [draft(Kind.PROPOSE, again)])
+    (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, again)])
     return again._replace(seq=record.seq, told=record.seq, at=record.at)
 
 

@@ -20,7 +20,9 @@ class Parts(NamedTuple):
     named: Callable[
         [str], Database
     ]  # which database an address means; the address itself is kept out of the journal
+    belonging: Callable[[Effect], Effect] = lambda effect: effect  # with the projects that it touches
     off_limits: str = ""  # the store itself, as a resource: no change may touch it
+    max_capture_bytes: int = 0  # a change that needs more to be captured is refused; 0: no cap
     names: Callable[[], tuple[str, ...]] = tuple  # every path by which the store is reached now, as resources
 
 

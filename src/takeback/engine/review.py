@@ -29,7 +29,7 @@ def propose(parts: Parts, lease: Lease, effect: Effect, shown: Shown, until: int
     change = effect.change._replace(args={**effect.change.args, "waits": PERSON, REVIEWED: reviewed})
     remedy = effect.remedy._replace(blobs=(*effect.remedy.blobs, rows)) if effect.remedy else None
     effect = effect._replace(change=change, remedy=remedy)
-    (record,) = parts.journal.append(lease, [draft(Kind.PROPOSE, effect)])
+    (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
     return effect._replace(seq=record.seq, told=record.seq, at=record.at)
 
 

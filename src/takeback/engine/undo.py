@@ -1,6 +1,6 @@
 """Carry a plan out: each effect is taken back by an effect of its own, newest first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from takeback.engine.do import Terms, do
 from takeback.engine.holding import holders_named
@@ -11,7 +11,7 @@ from takeback.errors import Blocked, Conflict, LeaseLost, Refused, Stuck, Takeba
 from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
-from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome, UndoResult
+from takeback.model.plan import Obstacle, OnConflict, Outcome, Plan, TargetOutcome, UndoResult
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Remedy
 from takeback.model.resource import display
@@ -21,9 +21,11 @@ from takeback.storage.protocols import Query
 
 # In an undo's run: it could not be done whole, so what was taken back is brought back.
 BRINGING_BACK = "bringing_back"
+_MANY = 5_000  # paths; trying a merge takes longer than a hint is worth
 
 
-def refuse_blocked(plan: Plan) -> None:
+def refuse_blocked(plan: Plan, merge_hint: Callable[[], str] = str) -> None:
+    """`merge_hint` tells whether a merge would be clean; it is asked only when something is in the way."""
     if not plan.blockers:
         return
     names = ", ".join(f"{short(one.id)} ({one.change.summary})" for one in plan.blockers[:5])
@@ -33,15 +35,32 @@ def refuse_blocked(plan: Plan) -> None:
     forgotten = next((short(one.id) for one in plan.blockers if one.forgotten), "")
     if forgotten:
         hint = (
-            f"Effect {forgotten} was forgotten and can never be undone, so this one cannot either; "
+            f"Effect {forgotten} was forgotten, so it cannot be undone first; "
             f"`takeback diff {short(plan.effects[0].id)}` shows what it changed."
         )
     raise Blocked(
         f"Later effects stand on this one: {names}{more}.",
-        hint=hint,
+        hint=" ".join(filter(None, (merge_hint(), hint))),
         effect=plan.effects[0].id if plan.effects else None,
         blockers=tuple(one.id for one in plan.blockers),
     )
+
+
+def merge_hint(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> str:
+    """Whether a merge would take these out from under later effects; found by trying. Empty where nothing merges."""
+    if wishes.on_conflict.merges or sum(len(one.targets) for one in wanted) > _MANY:
+        return ""
+    try:
+        plan = plan_undo(parts, wanted, wishes._replace(cascade=False, on_conflict=OnConflict.MERGE))
+    except TakebackError:
+        return ""
+    bad = [one for one in plan.targets if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
+    if plan.blockers or all(one.outcome is Outcome.ALREADY for one in plan.targets):
+        return ""
+    if not bad:
+        one = "them" if len(wanted) > 1 else "it"
+        return f'--merge (on_conflict="merge") takes {one} out alone and keeps the later changes: the merge is clean.'
+    return f"--merge would not be clean: {display(bad[0].resource)} {bad[0].detail.removeprefix('it ')}."
 
 
 def refuse_conflicts(plan: Plan, wishes: Wishes) -> None:
@@ -55,6 +74,15 @@ def _conflict(effects: Sequence[Effect], targets: Sequence[TargetOutcome], wishe
     names = "; ".join(f"{display(one.resource)} {one.detail}".strip() for one in conflicts[:5])
     more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
     verb = "redo" if any(one.id == conflicts[0].effect and one.is_undo for one in effects) else "undo"
+    obstacles = tuple(dict.fromkeys(one.obstacle for one in conflicts))
+    if Obstacle.CHANGED not in obstacles:
+        return Conflict(
+            f"{names}{more}.",
+            hint=f"Nothing was touched. {out_of_the_way(obstacles, verb)}",
+            effect=conflicts[0].effect,
+            resources=tuple(one.resource for one in conflicts),
+            obstacles=obstacles,
+        )
     return Conflict(
         f"Changed since, so {verb} would destroy someone's work: {names}{more}.",
         hint=_way_out_of_rows(wishes.on_conflict)
@@ -63,6 +91,16 @@ def _conflict(effects: Sequence[Effect], targets: Sequence[TargetOutcome], wishe
         effect=conflicts[0].effect,
         resources=tuple(one.resource for one in conflicts),
     )
+
+
+def out_of_the_way(obstacles: Sequence[str], verb: str) -> str:
+    """What to do where neither merge nor force can help."""
+    found = {
+        Obstacle.OPEN: "The process would go on writing to the old file: end it",
+        Obstacle.MOUNT: "Mount or unmount it as it was",
+    }
+    ways = [way for obstacle, way in found.items() if obstacle in obstacles]
+    return f"{'. '.join(ways)}, then {verb} again."
 
 
 def refuse_untouched(result: UndoResult, *, to_a_point: bool = False) -> UndoResult:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from takeback.adapters.protocol import Watcher
-from takeback.engine.do import Terms, draft, prepared, proposed, refuse_loss, refuse_own_store
+from takeback.engine.do import Terms, as_draft, draft, prepared, proposed, refuse_loss, refuse_own_store
 from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.settle import abort
 from takeback.errors import Corrupt, StoreBusy
@@ -26,7 +26,7 @@ def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
     parts.refuse_if_suspect()
     change = change._replace(args={**change.args, "waits": COMMAND})
     effect = proposed(lease, change, terms)
-    (record,) = parts.journal.append(lease, [draft(Kind.PROPOSE, effect)])
+    (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
     return effect._replace(seq=record.seq, told=record.seq, at=record.at)
 
 
@@ -45,11 +45,11 @@ def finish(parts: Parts, lease: Lease, effect: Effect, found: Callable[[], Chang
         assessment = adapter.assess(made.change)
         refuse_own_store(parts, assessment)
         refuse_loss(made.change, assessment)
-        made = prepared(adapter, made, assessment)
+        made = parts.belonging(prepared(adapter, made, assessment))
         if adapter.verify(made).standing is Standing.AFTER:
             # The world is there already, so intent and outcome are one step: nothing can come between them.
             done = Draft(Kind.DONE, made.run, made.id, {"receipt": receipt} if receipt else {})
-            intent, _ = parts.journal.append(lease, [draft(Kind.INTENT, made), done])
+            intent, _ = parts.journal.append(lease, [as_draft(Kind.INTENT, made), done])
             adapter.tidy(made)
             return made._replace(state=State.DONE, told=intent.seq, receipt=receipt)
     raise StoreBusy(

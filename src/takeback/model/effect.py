@@ -83,6 +83,8 @@ class Effect(NamedTuple):
     asked: str = ""  # what that operation asked for, as a digest: a replay must ask for the same
     begun: bool = False  # stuck while it was taken back: whether its undo has happened is not known
     given_up: bool = False  # an undo that was stuck and aborted, because a person chose another way back
+    roots: tuple[str, ...] = ()  # projects it touches; with no `places` either: only the one its run began in
+    places: tuple[str, ...] = ()  # directories it touches that are in no project
     of: "Effect | None" = None  # for an undo, the effect it takes back; not stored, looked up
 
     @property
@@ -146,6 +148,8 @@ def intent_body(effect: Effect, remedy: dict[str, Any] | None) -> dict[str, Any]
         "remedy": remedy,
         "step": effect.step,
         "asked": effect.asked,
+        "roots": list(effect.roots),
+        "places": list(effect.places),
     }
     return body | {name: value for name, value in optional.items() if value}
 
@@ -170,4 +174,6 @@ def from_intent(record: Record, agent: str, state: State) -> Effect:
         at=record.at,
         step=body.get("step", 0),
         asked=body.get("asked", ""),
+        roots=tuple(body.get("roots", ())),
+        places=tuple(body.get("places", ())),
     )

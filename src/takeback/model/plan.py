@@ -64,6 +64,14 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
+class Obstacle(StrEnum):
+    """What stands in the way of a target that is a conflict."""
+
+    CHANGED = "changed"  # it is not what the effect left
+    OPEN = "open"  # a process has it open, and would go on writing to what was put aside
+    MOUNT = "mount"  # something was mounted or unmounted on the way to it
+
+
 class TargetOutcome(NamedTuple):
     resource: str
     outcome: Outcome
@@ -71,6 +79,7 @@ class TargetOutcome(NamedTuple):
     effect: str = ""
     exact: bool = True  # False: merged with what was changed since
     diff: str = ""  # of a merge: what it changes
+    obstacle: Obstacle = Obstacle.CHANGED
 
 
 def nothing_to_do(targets: Sequence[TargetOutcome]) -> bool:

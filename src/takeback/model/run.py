@@ -50,6 +50,7 @@ class RunInfo(NamedTuple):
     due_at: int = 0  # when a worker may go on with it, microseconds since 1970; 0: now
     awaits: str = ""  # the signal it waits for
     note: str = ""  # why it was suspended, or how it failed
+    project: str = ""  # the one it began in, as a resource; "" where that is none
 
 
 def run_after(info: RunInfo | None, record: Record, unread: Unread) -> RunInfo:
@@ -61,7 +62,9 @@ def run_after(info: RunInfo | None, record: Record, unread: Unread) -> RunInfo:
     if info is None:
         name, agent, on_death = body["name"], body["agent"], OnDeath(word(body["on_death"]))
         first = RunInfo(record.run, name, agent, state, on_death, record.at)
-        return first._replace(key=body.get("key", ""), workflow=body.get("workflow", ""))
+        return first._replace(
+            key=body.get("key", ""), workflow=body.get("workflow", ""), project=body.get("project", "")
+        )
     if record.kind is Kind.OPEN:
         return info._replace(state=state, closed_at=0, due_at=0, awaits="", note="")
     closed = info._replace(state=state, closed_at=record.at, due_at=0, awaits="")

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 
 from takeback.model.effect import Effect
 from takeback.model.ids import short
+from takeback.model.remedy import Target
 
 
 def went_over(effect: Effect) -> set[str]:
@@ -25,6 +26,12 @@ def in_turn(effects: Iterable[Effect]) -> list[Effect]:
     return ordered
 
 
+def only_forced(target: Target) -> bool:
+    """A file that was captured before the effect and could not be captured after it: its old content can come back,
+    but nothing tells whether what is there now is what the effect left."""
+    return "excluded" in target.after and "excluded" not in target.before and "digest" in target.before
+
+
 def way_to_both(effect: Effect, resources: Collection[str]) -> str:
     """How to take back what others had a part in too; empty if they had none in these."""
     states = [
@@ -37,4 +44,6 @@ def way_to_both(effect: Effect, resources: Collection[str]) -> str:
         return f'`takeback undo {short(effect.id)} --force` (on_conflict="force") goes back to how it was before both.'
     if any("over" in state for state in states):
         return f"`takeback undo {short(effect.id)} --cascade` (cascade=True) takes back both."
+    if any(only_forced(target) for target in effect.targets if target.resource in resources):
+        return f'`takeback undo {short(effect.id)} --force` (on_conflict="force") goes back to how it was before.'
     return ""

@@ -36,9 +36,18 @@ def commit(hand: Hand, setting: Setting, point: Point, coverage: str) -> Command
             return CommandOutcome(0, coverage=coverage, text="There is nothing in the box to commit.")
         beginnings = Beginnings(hand.layers, setting.base, point)
         lefts = judged(differences(layer, Stack(setting.base)), setting.base, beginnings)
-        since = list(hand.layers.chain(point.layer))[-1].since
+        chain = list(hand.layers.chain(point.layer))
+        ours, parts = _ours(hand, setting), hand.parts
         try:
-            found = read_layer(lefts, setting.base, since, hand.parts.blobs, _ours(hand, setting))
+            found = read_layer(
+                lefts,
+                setting.base,
+                chain[-1].since,
+                parts.blobs,
+                ours,
+                stacked=len(chain) > 1,
+                limit=parts.max_capture_bytes,
+            )
         except BaseException:
             hand.parts.blobs.disown()  # else the next record, whoever's it is, would fail for it
             raise
@@ -55,6 +64,8 @@ def commit(hand: Hand, setting: Setting, point: Point, coverage: str) -> Command
     _start_anew(hand, setting, point, merged)
     numbers = in_numbers(changes)
     text = f"Committed to {setting.base}: {numbers}." if changes else f"{setting.base} has all of it already."
+    if found.residue:
+        text = f"{text} Not exact: {found.residue}."
     return CommandOutcome(0, effect=effect, changes=changes, coverage=coverage, text=text)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from takeback.errors import Misuse
 from takeback.model.ids import new_id, short
+from takeback.model.project import Scope, in_scope
 from takeback.model.record import Draft, Kind, Record
 from takeback.model.run import Checkpoint
 from takeback.storage import texts
@@ -94,6 +95,16 @@ def of_run(journal: Journal, run: str = "") -> tuple[Checkpoint, ...]:
     return tuple(from_record(record) for record in journal.records(kinds=(Kind.CHECKPOINT,), run=run))
 
 
+def of_projects(journal: Journal, points: Sequence[Checkpoint], scope: Scope) -> list[Checkpoint]:
+    """Those of runs that began in these projects."""
+    runs = (
+        {info.id: info.project for info in journal.runs(tuple({one.run for one in points}))} if points else {}
+    )
+    known = {one.root: one for one in journal.projects(tuple({*runs.values()} - {""}))}
+    own = {run for run, root in runs.items() if root in known and in_scope(known[root], scope)}
+    return [one for one in points if one.run in own]
+
+
 def newest(checkpoints: Iterable[Checkpoint], most: int) -> tuple[Checkpoint, ...]:
     """The automatic ones go out of use by themselves; those someone named stay."""
     ordered = list(checkpoints)
@@ -102,17 +113,23 @@ def newest(checkpoints: Iterable[Checkpoint], most: int) -> tuple[Checkpoint, ..
     return tuple(one for one in ordered if one.id not in old)
 
 
-def find(journal: Journal, name: "str | Checkpoint", run: str = "") -> Checkpoint:
-    """By label (the newest of that name) or by id."""
+def find(journal: Journal, name: "str | Checkpoint", run: str = "", scope: Scope | None = None) -> Checkpoint:
+    """By label (the newest of that name) or by id. `scope`: only a label of these projects counts; an id always."""
     if isinstance(name, Checkpoint):
         return name
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Misuse(f"{name!r} is no checkpoint.", hint="Give the checkpoint itself, its label or its id.")
     found = [one for one in of_run(journal, run) if one.label == name]
-    if found:
-        return found[-1]
+    own = of_projects(journal, found, scope) if scope else found
+    if own:
+        return own[-1]
     by_id = [one for one in of_run(journal, run) if one.id.startswith(name)] if len(name) >= 4 else []
     if len(by_id) == 1:
         return by_id[0]
-    where = f" in run {short(run)}" if run else ""
+    where = f" in run {short(run)}" if run else " in this project" if scope else ""
+    if found:
+        raise Misuse(
+            f"There is no checkpoint {name!r}{where}.",
+            hint=f"Another project has one: `takeback undo --to {short(found[-1].id)}` goes back to it there.",
+        )
     raise Misuse(f"There is no checkpoint {name!r}{where}.", hint="`takeback checkpoints` lists them.")

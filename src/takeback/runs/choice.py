@@ -7,13 +7,14 @@ from takeback.errors import Misuse, Refused
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult
+from takeback.model.project import Scope
 from takeback.model.run import OnDeath, RunInfo, RunState
 from takeback.runs.names import id_of, name_of
 from takeback.storage.protocols import Journal, Query
 
 
-def effect_named(journal: Journal, name: str) -> Effect:
-    id = id_of(journal, name)
+def effect_named(journal: Journal, name: str, scope: Scope | None = None) -> Effect:
+    id = id_of(journal, name, scope=scope)
     found = next(journal.effects(Query(ids=(id,))), None)
     if found is None:
         raise Misuse(
@@ -23,14 +24,14 @@ def effect_named(journal: Journal, name: str) -> Effect:
 
 
 def effects_of(
-    journal: Journal, what: "Effect | RunInfo | str | Sequence[Effect | str]"
+    journal: Journal, what: "Effect | RunInfo | str | Sequence[Effect | str]", scope: Scope | None = None
 ) -> tuple[Effect, ...]:
     if isinstance(what, Effect):
         return (_made(effect_named(journal, what.id)),)
     if isinstance(what, RunInfo):
         return _effects_of_run(journal, what)
     if isinstance(what, str):
-        id = id_of(journal, what)
+        id = id_of(journal, what, scope=scope)
         infos = tuple(journal.runs((id,)))
         return _effects_of_run(journal, infos[0]) if infos else (_made(effect_named(journal, id)),)
     run = getattr(what, "id", None)
@@ -38,7 +39,7 @@ def effects_of(
         return effects_of(journal, run)
     if not isinstance(what, (list, tuple)):
         raise Misuse(f"{what!r} cannot be undone.", hint="Give an effect, a run, or a list of effects.")
-    found = tuple(one for item in what for one in effects_of(journal, item))
+    found = tuple(one for item in what for one in effects_of(journal, item, scope))
     if not found:
         raise Misuse("Nothing was named to undo.", hint="Give an effect or a run.")
     return found
@@ -70,19 +71,19 @@ def _effects_of_run(journal: Journal, info: RunInfo) -> tuple[Effect, ...]:
     return wanted
 
 
-def stuck_in(journal: Journal, what: object) -> tuple[Effect, ...]:
+def stuck_in(journal: Journal, what: object, scope: Scope | None = None) -> tuple[Effect, ...]:
     """If runs are meant: those of their effects that nobody can take back before a person had a look."""
     if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
-        return tuple(one for item in cast("Sequence[object]", what) for one in stuck_in(journal, item))
+        return tuple(one for item in cast("Sequence[object]", what) for one in stuck_in(journal, item, scope))
     name = what if isinstance(what, str) else getattr(what, "id", "")
-    infos = journal.runs((id_of(journal, name),)) if name else ()
+    infos = journal.runs((id_of(journal, name, scope=scope),)) if name else ()
     return tuple(one for info in infos for one in journal.effects(Query(run=info.id, states=(State.STUCK,))))
 
 
-def last_undone(journal: Journal) -> tuple[Effect, ...]:
+def last_undone(journal: Journal, scope: Scope | None = None) -> tuple[Effect, ...]:
     """The newest undo that is in force; with all that was taken back together with it."""
     in_force = Query(states=(State.DONE,), undos=True, newest=True)
-    for effect in journal.effects(in_force):
+    for effect in journal.effects(in_force._replace(scope=scope)):
         if effect_named(journal, effect.undoes).is_undo:
             continue
         (info,) = journal.runs((effect.run,))
@@ -92,19 +93,22 @@ def last_undone(journal: Journal) -> tuple[Effect, ...]:
         together = effect.change.args.get("together")  # an agent's run may have undone other things too
         found = (one for one in journal.effects(of_run) if together)
         return tuple(one for one in found if one.change.args.get("together") == together) or (effect,)
-    raise Refused("There is nothing to redo.", hint="`takeback log` shows what was undone.")
+    where = " in this project" if scope else ""
+    raise Refused(f"There is nothing to redo{where}.", hint="`takeback log` shows what was undone.")
 
 
-def undos_of(journal: Journal, what: "Effect | UndoResult | str") -> tuple[Effect, ...]:
+def undos_of(
+    journal: Journal, what: "Effect | UndoResult | str", scope: Scope | None = None
+) -> tuple[Effect, ...]:
     if not isinstance(what, UndoResult):
-        return (undo_of(journal, what),)
+        return (undo_of(journal, what, scope),)
     if not what.undo:
         raise Refused("That undo took nothing back.", hint="So there is nothing to bring back.")
     return tuple(undo_of(journal, effect) for effect in what.undo)
 
 
-def undo_of(journal: Journal, what: "Effect | str") -> Effect:
-    effect = effect_named(journal, name_of(what))
+def undo_of(journal: Journal, what: "Effect | str", scope: Scope | None = None) -> Effect:
+    effect = effect_named(journal, name_of(what), scope)
     if effect.is_undo:
         return effect
     if effect.state is not State.UNDONE:

@@ -128,7 +128,8 @@ class Commands(ABC):
         if request.dry_run or (failed and request.on_failure == "undo"):
             return outcome._replace(changes=read_changes(layer, stack))
         what = change_of(request, outcome)
-        found = read_merge(self._parts.blobs, layer, stack, since, what)
+        limit = self._parts.max_capture_bytes
+        found = read_merge(self._parts.blobs, layer, stack, since, what, limit=limit)
         outcome = outcome._replace(changes=found.changes)
         if not found.changes and not found.conflicts:
             return outcome
@@ -138,7 +139,7 @@ class Commands(ABC):
                     return outcome._replace(effect=self._change(lambda: found.change, options))
             except Drifted:
                 # Someone was quicker, in the last moment: looked at again, so that the conflict has a name.
-                found = read_merge(self._parts.blobs, layer, stack, since, what, found)
+                found = read_merge(self._parts.blobs, layer, stack, since, what, found, limit)
             except (Failed, Unavailable) as trouble:
                 # No room, or a target that cannot be written: the work is not lost, it waits until there is.
                 raise self._held_instead(found.change, options, trouble) from trouble

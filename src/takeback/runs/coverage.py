@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from takeback.sandbox.ability import Ability
 
 _LISTED = 4
+_MIXED = "Changes that other people or programs make there meanwhile are recorded as part of it."
 
 
 def of_sandbox(able: "Ability", network: bool) -> str:
@@ -18,10 +19,12 @@ def of_sandbox(able: "Ability", network: bool) -> str:
     return f"{files}. {_outside(network)}"
 
 
-def of_roots(roots: tuple[str, ...], network: bool = True) -> str:
+def of_roots(roots: tuple[str, ...], apart: bool, network: bool = True) -> str:
+    """`apart`: the kernel tells who makes each change."""
     listed = ", ".join(roots[:_LISTED])
     more = f" and {len(roots) - _LISTED} more" if len(roots) > _LISTED else ""
-    return f"Files: covered below {listed}{more}, and nowhere else. {_outside(network)}"
+    mixed = "" if apart else f" {_MIXED}"
+    return f"Files: covered below {listed}{more}, and nowhere else.{mixed} {_outside(network)}"
 
 
 def _outside(network: bool) -> str:

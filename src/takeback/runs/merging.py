@@ -37,7 +37,13 @@ class Merge(NamedTuple):
 
 
 def read_merge(
-    blobs: "Blobs", layer: str, stack: "Stack", since: int, what: Change, earlier: Merge | None = None
+    blobs: "Blobs",
+    layer: str,
+    stack: "Stack",
+    since: int,
+    what: Change,
+    earlier: Merge | None = None,
+    limit: int = 0,
 ) -> Merge:
     """`what` tells of the command; what it changed is added. `since` is when it began, in nanoseconds. What was there
     at an `earlier` look is no conflict, though it may have been moved aside and back since."""
@@ -48,7 +54,12 @@ def read_merge(
 
     try:
         found = read_layer(
-            differences(layer, stack), stack.root, since, blobs, earlier.seen if earlier else None
+            differences(layer, stack),
+            stack.root,
+            since,
+            blobs,
+            earlier.seen if earlier else None,
+            limit=limit,
         )
     except TakebackError:
         blobs.disown()  # else the next record, whoever's it is, would fail for what is lost of it

@@ -6,6 +6,7 @@ from typing import cast
 from takeback.errors import Misuse
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
+from takeback.model.project import Scope
 from takeback.model.record import canonical
 from takeback.model.run import RunInfo
 from takeback.storage.protocols import Journal, Query
@@ -29,11 +30,11 @@ def names_of(what: object, noun: str = "effect") -> tuple[str, ...]:
     return tuple(name_of(item, noun) for item in cast("Iterable[object]", what))
 
 
-def id_of(journal: Journal, what: object, noun: str = "effect") -> str:
-    """The one id that is meant; of an effect or of a run."""
+def id_of(journal: Journal, what: object, noun: str = "effect", scope: Scope | None = None) -> str:
+    """The one id that is meant; of an effect or of a run. `scope`: whose effects `@` counts, else those of all."""
     name = name_of(what, noun)
     if name.startswith("@"):
-        return _counted_back(journal, name)
+        return _counted_back(journal, name, scope)
     wanted = name.lower()
     found = list(journal.resolve(wanted)) if wanted and wanted.isascii() else []
     if wanted in found:
@@ -69,11 +70,19 @@ def needed_by(journal: Journal, names: Sequence[str]) -> tuple[str, ...]:
     return ids
 
 
-def run_of(journal: Journal, name: str) -> RunInfo:
-    """By name (the newest of that name), id or unique prefix."""
-    named = [info for info in journal.runs() if info.name == name]
-    if named:
-        return named[-1]
+def run_named(journal: Journal, name: str, scope: Scope | None = None) -> RunInfo | None:
+    """The newest of that name; one of this scope before any other."""
+    for where in (scope, None) if scope else (None,):
+        named = [info for info in journal.runs(scope=where) if info.name == name]
+        if named:
+            return named[-1]
+    return None
+
+
+def run_of(journal: Journal, name: str, scope: Scope | None = None) -> RunInfo:
+    """By name, id or unique prefix."""
+    if named := run_named(journal, name, scope):
+        return named
     infos = tuple(journal.runs((id_of(journal, name, "run"),)))
     if not infos:
         raise Misuse(
@@ -82,7 +91,7 @@ def run_of(journal: Journal, name: str) -> RunInfo:
     return infos[0]
 
 
-def _counted_back(journal: Journal, name: str) -> str:
+def _counted_back(journal: Journal, name: str, scope: Scope | None) -> str:
     """`@` is the newest effect; undos do not count, so that `undo @` twice is refused instead of being a redo."""
     back = name[2:] if name.startswith("@~") else ("0" if name == "@" else "")
     if not back.isascii() or not back.isdigit():
@@ -93,12 +102,15 @@ def _counted_back(journal: Journal, name: str) -> str:
         back.lstrip("0")[:9] or "0"
     )  # nobody has a thousand million effects, and SQLite cannot count for ever
     so_far = 0
-    for effect in latest_first(journal, Query(states=_HAPPENED), 2 * wanted + 20):
+    for effect in latest_first(journal, Query(states=_HAPPENED, scope=scope), 2 * wanted + 20):
         if not effect.is_undo:
             if so_far == wanted:
                 return effect.id
             so_far += 1
-    raise Misuse(f"There is no effect {name!r}: only {so_far} so far.", hint="`takeback log` lists them.")
+    where = " in this project" if scope else ""
+    raise Misuse(
+        f"There is no effect {name!r}: only {so_far} so far{where}.", hint="`takeback log` lists them."
+    )
 
 
 def latest_first(journal: Journal, which: Query, few: int = 20) -> Iterator[Effect]:

@@ -13,7 +13,7 @@ from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.remedy import Target
-from takeback.model.resource import display
+from takeback.model.resource import display, file_resource, path_of
 from takeback.model.run import Lease
 
 if TYPE_CHECKING:
@@ -83,6 +83,20 @@ class Telling:
         others = {resource: pid for resource, pid in found.items() if resource not in left}
         return Told(others, left, frozenset(self._surely(targets, now, family)))
 
+    def outside(self, but: Sequence[bytes]) -> list[str]:
+        """What the command changed beyond the roots, on the same filesystems, as far as the kernel told. Not below
+        these directories."""
+        from takeback.adapters.watch.fanotify import changed_outside
+
+        own = self._lineage.descendants(self._pid)
+        roots = [path_of(root) for root in self._authors]
+        found = {
+            file_resource(path)
+            for book in self._authors.values()
+            for path in (changed_outside(book, own, (*roots, *but)) if own else ())
+        }
+        return sorted(found)
+
     def _by_others(
         self, targets: Sequence[Target], now: "dict[str, Authors | None]", family: set[int]
     ) -> dict[str, int]:
@@ -146,6 +160,14 @@ def left_to(left: dict[str, str], beside: Sequence[Effect]) -> str:
         f"{short(one.id)} ({one.change.summary})" for one in beside if one.id in left.values()
     )
     return f"{_listed(left)} changed by another command that is watched here: effect {names}."
+
+
+def not_covered(outside: Sequence[str], roots: Sequence[str]) -> str:
+    """A sentence, for what the command changed elsewhere; empty if nothing is known of that."""
+    if not outside:
+        return ""
+    where = ", ".join(display(root) for root in roots[:_LISTED])
+    return f"Not recorded, because it is outside of {where}: {_listed(outside)} changed by the command."
 
 
 def _listed(resources: Collection[str]) -> str:

@@ -11,6 +11,7 @@ from takeback.engine.parts import Parts
 from takeback.engine.plan import Wishes, plan_undo
 from takeback.engine.stuck import Taker, carry_out
 from takeback.engine.undo import (
+    merge_hint,
     not_accepted,
     refuse_blocked,
     refuse_conflicts,
@@ -184,7 +185,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         with self._lock:
             self._refuse_ended()
             plan = plan_undo(self._parts, wanted, wishes)
-            refuse_blocked(plan)
+            refuse_blocked(plan, lambda: merge_hint(self._parts, wanted, wishes))
             refuse_conflicts(plan, wishes)
             if dry_run:
                 return UndoResult("planned", plan.effects, plan.targets)
@@ -301,10 +302,11 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             if not self._ended and self._info.on_death is not OnDeath.LEAVE:
                 self.let_go()  # it could not be ended: whoever opens the store next settles it
 
-    def close(self) -> None:
-        """A normal end: what was done stays, and can still be undone on purpose until it is forgotten."""
+    def close(self, failed: str = "") -> None:
+        """A normal end: what was done stays, and can still be undone on purpose until it is forgotten. `failed` is told
+        by `takeback runs`: how what the run was for failed, though nothing is left to take back."""
         self._refuse_in_workflow("Ending the run", _RETURN)
-        self._end(RunState.ACCEPTED)
+        self._end(RunState.ACCEPTED, {"error": failed} if failed else None)
         self._keep_up(self.id)
 
     def end_workflow(self, told: dict[str, str]) -> None:

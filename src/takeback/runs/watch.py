@@ -130,6 +130,7 @@ class Watch:
         self.told_of_databases = ""
         self._as_databases: frozenset[str] = frozenset()  # their files
         self.shared = ""  # a sentence, when it cannot be known whose changes some of them are
+        self.outside: tuple[str, ...] = ()  # what the command changed beyond the roots, where the kernel told
 
     def __enter__(self) -> "Watch":
         self.begin()
@@ -157,7 +158,9 @@ class Watch:
         place = place_of(parts)
         roots = roots_of(self._named)
         refuse_dangerous(roots, place.store, self._force)
-        bounds = Bounds() if self._force else Bounds(settings.watch_entries, settings.watch_bytes)
+        bounds = Bounds(capture=settings.max_capture_bytes)
+        if not self._force:
+            bounds = bounds._replace(entries=settings.watch_entries, bytes=settings.watch_bytes)
         # Of what lies elsewhere in the store, once in a run is enough.
         release_dead(parts, place, [one.resource for one in roots] if self._run._trees else None)  # pyright: ignore[reportPrivateUsage]
         from takeback.adapters.watch.processes import identity
@@ -174,7 +177,8 @@ class Watch:
 
     def _who_it_is(self) -> "Telling | None":
         """Where a command is watched, and the kernel tells both who changes what and who starts whom."""
-        authors = {one.root: told for watched, one in self._roots if (told := watched.authors()) is not None}
+        books = {one.root: watched.authors(one.token) for watched, one in self._roots}
+        authors = {root: book for root, book in books.items() if book is not None}
         pid = self._about.get("process", {}).get("pid")
         if not pid or not authors:
             return None
@@ -197,7 +201,7 @@ class Watch:
         holes = [(baseline.root, hole) for watched, baseline in self._roots for hole in watched.holes()]
         holes = refuse_destroyable(holes, roots, self._force)
         self.left_out = tuple(hole._replace(path=f"{root}/{hole.path}") for root, hole in holes)
-        self.coverage = of_roots(tuple(display(root) for root in roots))
+        self.coverage = of_roots(tuple(display(root) for root in roots), apart=self._telling is not None)
         args: dict[str, Any] = {
             **self._about,
             "roots": roots,
@@ -224,6 +228,7 @@ class Watch:
         )
         with run.uninterrupted():
             self.effect = finish(run._parts, run.lease, proposal, lambda: self._found(proposal))  # pyright: ignore[reportPrivateUsage]
+            self._look_outside()
             self._close()
             if self.effect:
                 run._took_hold(self.effect)  # pyright: ignore[reportPrivateUsage]
@@ -287,7 +292,7 @@ class Watch:
         from takeback.runs.others import NOT_TOLD, left_to, record, sentence
 
         run, parts = self._run, self._run._parts  # pyright: ignore[reportPrivateUsage]
-        books = {one.root: watched.authors() for watched, one in self._roots}
+        books = {one.root: watched.authors(one.token) for watched, one in self._roots}
         others = beside(parts.journal, proposal.change.args["roots"], proposal.id)
         # What effects are known to have changed too is no stranger's.
         unsure = [one for one in targets if not is_mixed(one) and one.resource not in self._brought_back]
@@ -313,6 +318,23 @@ class Watch:
         self.others = " ".join((*said, *self._recorded))
         return tuple(one for one in targets if one.resource not in gone)
 
+    def _look_outside(self) -> None:
+        if self._telling is not None:
+            place = place_of(self._run._parts)  # pyright: ignore[reportPrivateUsage]
+            self.outside = tuple(self._telling.outside((place.store,)))
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """As resources."""
+        return tuple(self._proposal.change.args["roots"]) if self._proposal else ()
+
+    @property
+    def not_covered(self) -> str:
+        """A sentence that names what the command changed beyond the roots; empty where nothing is known of that."""
+        from takeback.runs.others import not_covered
+
+        return not_covered(self.outside, self.roots)
+
     def _since(self, file: str, generation: int) -> set[str] | None:
         """What changed after another watch began, where we can know that."""
         for watched, baseline in self._roots:
@@ -326,6 +348,8 @@ class Watch:
         self._close()
 
     def _close(self) -> None:
+        for watched, baseline in self._roots:
+            watched.end(baseline.token)
         self._roots = []
         if self._telling:
             self._telling.close()

@@ -128,11 +128,13 @@ def _among_others(near: tuple[bytes, ...]) -> list[bytes]:
 
 
 def _whose(path: bytes) -> tuple[bool, bool]:
-    """Whether it is our directory, and whether we may make something in it."""
+    """Whether it is our directory, and whether we may make something in it. With another group it is not ours to the
+    kernel, which cannot copy it up in a user namespace that knows one group."""
     try:
         status = os.lstat(path)
     except OSError:
         return False, False
     if not stat.S_ISDIR(status.st_mode):
         return False, False
-    return status.st_uid == os.geteuid(), os.access(path, os.W_OK | os.X_OK)
+    ours = (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
+    return ours, os.access(path, os.W_OK | os.X_OK)

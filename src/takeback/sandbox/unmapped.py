@@ -2,11 +2,18 @@
 the user namespace does not know."""
 
 import os
+from collections.abc import Sequence
 from itertools import islice
 
 OVERFLOW = "Value too large for defined data type"  # what programs say then
 WHOSE = "files and directories of other users or groups"
 WHY = f'also those that you may write: "{OVERFLOW}" inside; run it in place'
+
+HARDLINK = "hardlink different from source"
+_GIT = (
+    "in a sandbox of an ordinary user a hard link to an existing file gets another inode number. Use "
+    "`git clone --no-hardlinks` or a file:// address, or run it in place."
+)
 
 _MOST = 1_000
 
@@ -29,8 +36,23 @@ def unmapped(directory: str) -> tuple[str, str]:
     return "", ""
 
 
+def git_links(words: Sequence[str]) -> str:
+    """What to say of a git command that copies a repository of this machine: it links objects and compares inode
+    numbers, and a link to a file below the layer has a new one there."""
+    line = " ".join(words).split()
+    if os.geteuid() == 0 or not any(word.endswith("git") for word in line):
+        return ""
+    if not {"clone", "submodule"}.intersection(line):
+        return ""
+    return f'If git said "{HARDLINK}": {_GIT}'
+
+
 def in_words(printed: bytes) -> str:
     """For who reads what a failed command printed."""
-    if os.geteuid() == 0 or OVERFLOW.encode() not in printed:
+    if os.geteuid() == 0:
+        return ""
+    if HARDLINK.encode() in printed:
+        return f"“{HARDLINK}”: {_GIT}"
+    if OVERFLOW.encode() not in printed:
         return ""
     return f"“{OVERFLOW}”: in a sandbox an ordinary user cannot change {WHOSE}; run it in place."

@@ -19,12 +19,14 @@ from takeback.model.life import (
     touched,
     waits_for_a_person,
 )
+from takeback.model.project import Project, made_markers, touched_projects
 from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
 from takeback.model.resource import display, without_fragment
 from takeback.model.run import OF_RUNS, Lease, OnDeath, RunInfo, RunState, run_after
 from takeback.storage.bodies import parsed, shortened
 from takeback.storage.database import Row
 from takeback.storage.leases import refuse_unheld_opening
+from takeback.storage.scopes import belong
 
 _Word = TypeVar("_Word", bound=StrEnum)
 _LIFE = (
@@ -36,7 +38,7 @@ FIND_LIFE = (
     " LEFT JOIN runs ON runs.number = own.run WHERE own.id = ?"
 )
 RECORD = "seq, kind, run, effect, at, body, hash"
-RUN = "id, name, agent, state, on_death, opened_at, closed_at, key, workflow, due_at, awaits, note"
+RUN = "id, name, agent, state, on_death, opened_at, closed_at, key, workflow, due_at, awaits, note, project"
 EFFECTS_OF_RUN = "(SELECT nth FROM effects WHERE effects.run = runs.number ORDER BY seq DESC LIMIT 1)"
 # Exactly as in the schema, so that SQLite sees that the partial index applies.
 IN_FLIGHT = "(state = 'proposed' OR state = 'intended' OR state = 'stuck')"
@@ -218,6 +220,12 @@ def _index(connection: sqlite3.Connection, record: Record, effect: int) -> None:
         connection.execute("INSERT OR IGNORE INTO targets VALUES (?, ?)", (resource, effect))
     for needed in record.body.get("needs", ()):
         connection.execute("INSERT OR IGNORE INTO needs VALUES (?, ?)", (needed, effect))
+    belong(connection, belonging(record.body), effect, record.seq)
+
+
+def belonging(body: dict[str, Any]) -> tuple[Project, ...]:
+    """What the record of an effect tells of projects; of the one its run began in the table of runs tells."""
+    return (*touched_projects(body), *made_markers(body))
 
 
 def refuse_overlap(
@@ -282,6 +290,9 @@ def _project_run(connection: sqlite3.Connection, record: Record, lease: Lease | 
     refuse_unheld_opening(lease, record.kind, record.run, before is not None)
     info = run_after(before, record, lambda name, read: _has_signal(connection, record, name, read))
     if before is None:
+        if info.project:
+            marked = bool(record.body.get("marked"))
+            belong(connection, (Project(info.project, marked, began=True),))
         _insert_run(connection, info)
         return
     if info != before:
@@ -299,11 +310,11 @@ def _project_run(connection: sqlite3.Connection, record: Record, lease: Lease | 
 
 
 def _insert_run(connection: sqlite3.Connection, info: RunInfo) -> None:
-    values = (info.state.value, info.on_death.value, info.opened_at, info.key, info.workflow)
+    values = (info.state.value, info.on_death.value, info.opened_at, info.key, info.workflow, info.project)
     try:
         connection.execute(
-            "INSERT INTO runs (id, name, agent, state, on_death, opened_at, key, workflow)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO runs (id, name, agent, state, on_death, opened_at, key, workflow, project)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (info.id, info.name, info.agent, *values),
         )
     except sqlite3.IntegrityError as error:
@@ -348,8 +359,8 @@ def to_life(row: Row) -> Life:
 
 def to_run(row: Row) -> RunInfo:
     """From the columns `RUN`, and how many effects it has if that was asked for."""
-    id, name, agent, state, on_death, opened_at, closed_at, *own = row[:12]
-    effects = row[12] or 0 if len(row) > 12 else 0
+    id, name, agent, state, on_death, opened_at, closed_at, *own = row[:13]
+    effects = row[13] or 0 if len(row) > 13 else 0
     stands, dies = _word(RunState, state, f"Run {id}"), _word(OnDeath, on_death, f"Run {id}")
     return RunInfo(id, name, agent, stands, dies, opened_at, closed_at, effects, *own)
 

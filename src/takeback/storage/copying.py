@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from takeback.errors import Corrupt, Refused
+from takeback.model.flaw import Flaw
 from takeback.model.record import Draft, Record
 from takeback.model.run import Lease, Owner
 from takeback.storage.whole_store import Store
@@ -131,7 +132,7 @@ def _copy_settings(source: Store, target: Store) -> None:
 def _refuse_unsound(source: Store, target: Store) -> None:
     problems: list[str] = [*target.journal.check(), *target.blobs.check(False)]
     if target.journal.tally() != source.journal.tally():
-        problems.append("The copy does not count the same effects.")
+        problems.append(Flaw("The copy does not count the same effects."))
     if problems:
         raise Corrupt(
             f"The copy is not sound: {problems[0]}",

@@ -15,7 +15,8 @@ from takeback.storage.process import lock_holders
 Row = tuple[Any, ...]
 
 BUSY_SECONDS = 10
-SCHEMAS = ("blobs.sql", "journal.sql")  # in this order: the first sets what must be set before any table
+# In this order: the first sets what must be set before any table.
+SCHEMAS = ("blobs.sql", "journal.sql", "projects.sql")
 
 
 class Database:

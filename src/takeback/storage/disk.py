@@ -40,6 +40,9 @@ def reachable(path: str, doing: str) -> Generator[None, None, None]:
 
 def unreachable(path: str, doing: str, error: OSError) -> ResourceUnreachable:
     hint = HINTS.get(error.errno or 0, "Check the disk and the rights on the store.")
+    if error.errno == errno.ENOSPC and is_full(os.path.dirname(path)):
+        what = "has no inodes left" if _without_inodes(os.path.dirname(path)) else "is full"
+        return ResourceUnreachable(f"The disk under the store {what}: {path} cannot be {doing}.", hint=hint)
     return ResourceUnreachable(f"{path} cannot be {doing}: {os.strerror(error.errno or 0)}.", hint=hint)
 
 
@@ -50,6 +53,11 @@ def is_full(path: str) -> bool:
     except OSError:
         return False
     return now.f_bavail * now.f_frsize < SCARCE or (now.f_files > 0 and not now.f_favail)
+
+
+def _without_inodes(path: str) -> bool:
+    now = os.statvfs(path)
+    return now.f_files > 0 and not now.f_favail
 
 
 def full(path: str) -> StoreFull:

@@ -4,8 +4,10 @@ from typing import Any
 
 from takeback.model.change import Change
 from takeback.model.effect import OPEN_STATES, Effect, State
+from takeback.model.project import Scope
 from takeback.model.resource import ancestors
 from takeback.storage.protocols import Query
+from takeback.storage.scopes import effects_of
 
 _COLUMNS = """
   e.id, coalesce(r.id, ''), e.state, e.seq, e.told, e.ended, e.undoes, e.partial, e.undone_by, e.accepted_by,
@@ -77,26 +79,42 @@ def _narrowed(query: Query, in_flight: str) -> tuple[list[str], list[Any]]:
         ("e.seq > ?", query.after),
         ("e.seq < ?", query.before),
         # By the records since, which are few: `told` has no index, and nearly all effects are older.
-        ("e.id IN (SELECT effect FROM records WHERE seq > ?) AND e.told > ?", query.told_after),
+        (
+            "e.id IN (SELECT effect FROM records WHERE seq > ?) AND e.told > ?",
+            0 if query.scope else query.told_after,
+        ),
     ):
         if value:
             narrow(sql, *[value] * sql.count("?"))
+    if query.scope:
+        sql, given = _belonging(query.scope, query)
+        narrow(sql, *given)
     if query.states:
         narrow(_in_states(query.states, in_flight))
     if query.resource:
         sql, given = _overlapping(query.resource)
         narrow(f"e.seq IN ({sql})", *given)
-    if query.undos:
-        narrow("e.undoes <> ''")
-    if query.made:
-        narrow("e.undoes = ''")
-    if query.forgettable:
-        narrow("e.accepted_by <> '' AND e.forgotten = 0")
-    if query.pinned:
-        narrow("e.pinned = 1")
-    if query.remembered:
-        narrow("e.forgotten = 0")
+    for sql, asked in (
+        ("e.undoes <> ''", query.undos),
+        ("e.undoes = ''", query.made),
+        ("e.accepted_by <> '' AND e.forgotten = 0", query.forgettable),
+        ("e.pinned = 1", query.pinned),
+        ("e.forgotten = 0", query.remembered),
+    ):
+        if asked:
+            narrow(sql)
     return where, values
+
+
+def _belonging(scope: Scope, query: Query) -> tuple[str, list[Any]]:
+    """With `told_after` those of the scope that took hold later: by its own index, however old it is."""
+    sql, values = effects_of(scope)
+    if not query.told_after:
+        return f"e.seq IN ({sql})", values
+    if query.before and query.before <= query.told_after:
+        late = f"{sql} AND told <> effect AND told > ? AND effect < ?"
+        return f"e.seq IN ({late})", [*values, query.told_after, query.before]
+    return f"e.seq IN ({sql} AND told > ?)", [*values, query.told_after]
 
 
 def _in_states(states: tuple[State, ...], in_flight: str) -> str:

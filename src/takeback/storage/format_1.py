@@ -10,6 +10,8 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 
+from takeback.storage.scopes import derive
+
 VERSION = 2
 _TABLES = {
     "runs": {
@@ -26,6 +28,7 @@ _TABLES = {
         "due_at": "due_at",
         "awaits": "awaits",
         "note": "note",
+        "project": "''",
     },
     "effects": {
         "seq": "seq",
@@ -45,6 +48,12 @@ _TABLES = {
     },
     "tally": {"name": "CASE name WHEN 'kept' THEN 'accepted' ELSE name END", "n": "n"},
 }
+
+_NEW_TABLES = (
+    "projects",
+    "scopes",
+)  # which format 1 has not; what is in them is derived from the targets of effects
+_NEW = re.compile(rf"CREATE TABLE ({'|'.join(_NEW_TABLES)}) \(")
 
 
 def is_old(connection: sqlite3.Connection) -> bool:
@@ -66,11 +75,17 @@ class FormatOne:
         for table, columns in _TABLES.items():
             shown = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
             connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {shown} FROM main.{table}")
+        for statement in _statements(self._schema()):
+            if found := _NEW.search(statement):
+                connection.execute(statement.replace(found[0], f"CREATE TEMP TABLE {found[1]} (", 1))
+        derive(connection)
         connection.execute(f"PRAGMA query_only={only_looking}")
 
     def hide(self, connection: sqlite3.Connection) -> None:
         for table in _TABLES:
             connection.execute(f"DROP VIEW temp.{table}")
+        for table in _NEW_TABLES:
+            connection.execute(f"DROP TABLE temp.{table}")
 
     def upgrade(self, connection: sqlite3.Connection) -> None:
         """All of it or nothing; another process may be quicker."""
@@ -88,6 +103,7 @@ class FormatOne:
             if is_old(connection):
                 for statement in self._steps(connection):
                     connection.execute(statement)
+                derive(connection)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -116,7 +132,7 @@ class FormatOne:
 
 def _statements(schema: str) -> Iterator[str]:
     """Those of the schema that make these tables, and what belongs to them."""
-    wanted = re.compile(rf"(TABLE|ON|INTO) ({'|'.join(_TABLES)})\b")
+    wanted = re.compile(rf"(TABLE|ON|INTO) ({'|'.join((*_TABLES, *_NEW_TABLES))})\b")
     statement = ""
     for line in schema.splitlines():
         if not statement and line.startswith("--"):

@@ -19,6 +19,7 @@ from takeback.model.life import (
     touched,
     waits_for_a_person,
 )
+from takeback.model.project import Project, Scope, in_scope, made_markers, touched_projects
 from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
 from takeback.model.resource import display, overlaps, without_fragment
 from takeback.model.run import OF_RUNS, UNFINISHED, Lease, OnDeath, Owner, RunInfo, RunState, run_after
@@ -206,14 +207,50 @@ class MemoryJournal:
             and (not query.forgettable or (bool(life.accepted_by) and not life.forgotten))
             and (not query.pinned or life.pinned)
             and (not query.remembered or not life.forgotten)
+            and (query.scope is None or self._belongs(life, query.scope))
             and life.seq > query.after
             and life.told > query.told_after
             and (not query.before or life.seq < query.before)
         )
 
-    def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False, key: str = "") -> Iterator[RunInfo]:
+    def _belongs(self, life: Life, scope: Scope) -> bool:
+        known = self._known_projects()
+        began = self._runs[life.run].project if life.run in self._runs else ""
+        roots = (began, *(one.root for one in touched_projects(self._body(life))))
+        return any(root in known and in_scope(known[root], scope) for root in roots)
+
+    def _known_projects(self) -> dict[str, Project]:
+        found: dict[str, Project] = {}
+        for record in self._records:
+            seen: tuple[Project, ...] = ()
+            if record.kind is Kind.OPEN and record.body.get("project"):
+                seen = (Project(record.body["project"], bool(record.body.get("marked")), began=True),)
+            elif record.kind in BIRTHS:
+                seen = (*touched_projects(record.body), *made_markers(record.body))
+            for new in seen:
+                old = found.get(new.root, Project(new.root))
+                flags = (one or other for one, other in zip(old[1:], new[1:], strict=True))
+                found[new.root] = Project(new.root, *flags)
+        return found
+
+    def projects(self, roots: Sequence[str]) -> Iterator[Project]:
+        known = self._known_projects()
+        return (known[root] for root in roots if root in known)
+
+    def runs(
+        self,
+        ids: tuple[str, ...] = (),
+        unfinished: bool = False,
+        key: str = "",
+        scope: Scope | None = None,
+    ) -> Iterator[RunInfo]:
+        touching = {one.run for one in self.effects(Query(scope=scope))} if scope else set[str]()
+        known = self._known_projects() if scope else {}
         for info in list(self._runs.values()):
             if unfinished and info.state not in UNFINISHED:
+                continue
+            began = known.get(info.project)
+            if scope and info.id not in touching and not (began and in_scope(began, scope)):
                 continue
             if (not ids or info.id in ids) and (not key or info.key == key):
                 yield info

@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 from takeback.model.effect import Effect, State
 from takeback.model.flaw import Flaw
+from takeback.model.project import Project, Scope
 from takeback.model.record import Draft, Kind, Record
 from takeback.model.run import Lease, Owner, RunInfo
 
@@ -30,11 +31,20 @@ class Query(NamedTuple):
     after: int = 0  # only those with a greater seq
     before: int = 0  # only those with a smaller one
     told_after: int = 0  # only those that took hold later (Effect.order)
+    scope: Scope | None = None  # only those that belong to these projects
     limit: int = 0  # 0: all
     newest: bool = False
 
 
-class Journal(Protocol):
+class Projects(Protocol):
+    """Which directories the records know as projects."""
+
+    def projects(self, roots: Sequence[str]) -> Iterator[Project]:
+        """Those of these that are known."""
+        ...
+
+
+class Journal(Projects, Protocol):
     """The append-only truth."""
 
     def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:
@@ -57,8 +67,14 @@ class Journal(Protocol):
 
     def effects(self, query: Query) -> Iterator[Effect]: ...
 
-    def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False, key: str = "") -> Iterator[RunInfo]:
-        """Oldest first."""
+    def runs(
+        self,
+        ids: tuple[str, ...] = (),
+        unfinished: bool = False,
+        key: str = "",
+        scope: Scope | None = None,
+    ) -> Iterator[RunInfo]:
+        """Oldest first. With `scope` those that began in one of these projects, or touched one."""
         ...
 
     def resolve(self, prefix: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from takeback.model.effect import Effect
 from takeback.model.flaw import Flaw
 from takeback.model.ids import short
 from takeback.model.life import OF_EFFECTS, told
+from takeback.model.project import Project, Scope
 from takeback.model.record import GENESIS, Draft, Kind, Record, chained
 from takeback.model.run import Lease, RunInfo
 from takeback.storage.appending import EFFECTS_OF_RUN, IN_FLIGHT, RECORD, RUN, to_life, to_run
@@ -18,6 +19,7 @@ from takeback.storage.effects_sql import DAMAGED, count_effects, select_effects
 from takeback.storage.effects_sql import IN_FLIGHT as IN_FLIGHT_EFFECTS
 from takeback.storage.leases import refuse_unheld
 from takeback.storage.protocols import Query
+from takeback.storage.scopes import runs_of
 from takeback.storage.tables import Reading
 from takeback.storage.unlisted import HEAD, Unlisted
 
@@ -85,21 +87,38 @@ class SqlJournal:
             last = rows[-1][3]
             sql, values = select_effects(query._replace(limit=_PAGE), last, self._IN_FLIGHT)
 
-    def runs(self, ids: tuple[str, ...] = (), unfinished: bool = False, key: str = "") -> Iterator[RunInfo]:
+    def runs(
+        self,
+        ids: tuple[str, ...] = (),
+        unfinished: bool = False,
+        key: str = "",
+        scope: Scope | None = None,
+    ) -> Iterator[RunInfo]:
         where: list[str] = []
+        within: list[Any] = []
         if ids:
             where.append(f"id IN ({','.join('?' * len(ids))})")
         if unfinished:
             where.append("state IN ('open', 'suspended')")
         if key:
             where.append("key = ? AND key <> ''")
+        if scope:
+            sql, within = runs_of(scope)
+            where.append(sql)
         self._list()
         narrowed = f"WHERE {' AND '.join(where)}" if where else ""
         for row in self._tables.read(
             f"SELECT {RUN}, {EFFECTS_OF_RUN} FROM runs {narrowed} ORDER BY opened_at, number",
-            (*ids, *([key] if key else [])),
+            (*ids, *([key] if key else []), *within),
         ):
             yield to_run(row)
+
+    def projects(self, roots: Sequence[str]) -> Iterator[Project]:
+        self._list()
+        marks = ",".join("?" * len(roots))
+        sql = f"SELECT root, marked, began, made FROM projects WHERE root IN ({marks})"
+        for root, *flags in self._tables.read(sql, tuple(roots)) if roots else ():
+            yield Project(root, *(bool(flag) for flag in flags))
 
     def resolve(self, prefix: str) -> tuple[str, ...]:
         self._list()

@@ -243,7 +243,7 @@ def open_store(path: str, now: Callable[[], int], blobs: str = "", copying: str 
 def _opened(path: str) -> Database:
     name = os.path.join(path, "journal.db")
     _refuse_links(name)
-    older = FormatOne(lambda: _write_format(path), lambda: schema("journal.sql"))
+    older = FormatOne(lambda: _write_format(path), lambda: schema("journal.sql") + schema("projects.sql"))
     try:
         return Database(name, older, read_only=not os.access(path, os.W_OK))
     except ResourceUnreachable:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from takeback.errors import TakebackError
 from takeback.model.effect import State
-from takeback.model.life import Life, touched
+from takeback.model.life import BIRTHS, Life, touched
+from takeback.model.project import Project
 from takeback.model.record import GENESIS, Draft, Kind, Record
 from takeback.model.run import Lease, RunState
 from takeback.storage.appending import (
@@ -20,6 +21,7 @@ from takeback.storage.appending import (
     IN_FLIGHT,
     RECORD,
     append_one,
+    belonging,
     changing,
     count,
     list_effects,
@@ -30,6 +32,7 @@ from takeback.storage.appending import (
 )
 from takeback.storage.bodies import parsed
 from takeback.storage.database import Row
+from takeback.storage.scopes import belong, derive_one
 
 MOST = 64  # records; a reader that finds that many unlisted hardly notices
 _PLAIN = (Kind.INTENT, Kind.DONE, Kind.CHECKPOINT, Kind.REMEMBER)
@@ -61,6 +64,7 @@ class Entry(NamedTuple):
     nth: int = 0
     resources: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    projects: tuple[Project, ...] = ()
 
     @property
     def is_new(self) -> bool:
@@ -151,7 +155,7 @@ class Unlisted:
         life = Life(record.effect, record.run, State.INTENDED, seq, seq)
         nth, key, needs = place.effects + 1, body["key"], tuple(body.get("needs", ()))
         self._entries[life.id] = self._flying[life.id] = Entry(
-            life, key, place.number, nth, touched(body), needs
+            life, key, place.number, nth, touched(body), needs, belonging(body)
         )
         self._runs[record.run] = place._replace(effects=nth)
         if key:
@@ -205,6 +209,8 @@ class Unlisted:
         connection.executemany(
             "INSERT OR IGNORE INTO needs VALUES (?, ?)", [(n, e.life.seq) for e in new for n in e.needs]
         )
+        for entry in new:
+            belong(connection, entry.projects, entry.life.seq, entry.life.told)
         old = [entry.life for entry in self._entries.values() if not entry.is_new]
         connection.executemany(
             "UPDATE effects SET state = ?, ended = ? WHERE seq = ?",
@@ -223,10 +229,19 @@ def list_records(connection: sqlite3.Connection) -> None:
         try:
             record = _read(row)
             list_effects(connection, record, stand_of(connection, record.kind, record.run, record.effect))
+            if record.kind in BIRTHS and not belonging(record.body):
+                _derive(connection, record)
         except (TakebackError, KeyError, ValueError):
             _list_damaged(connection, row)
     if rows:
         _set_listed(connection, rows[-1][0])
+
+
+def _derive(connection: sqlite3.Connection, record: Record) -> None:
+    """A run of an earlier version recorded no project."""
+    sql = "SELECT e.seq FROM effects e JOIN runs r ON r.number = e.run WHERE e.id = ? AND r.project = ''"
+    if row := connection.execute(sql, (record.effect,)).fetchone():
+        derive_one(connection, touched(record.body), row[0], record.seq)
 
 
 def _list_damaged(connection: sqlite3.Connection, row: Row) -> None:

@@ -45,8 +45,18 @@ class Processes:
         return None if owner.boot != "this-boot" else owner.pid not in self._dead
 
 
-def opening(run: str, *, name: str = "work", agent: str = "agent", on_death: OnDeath = OnDeath.UNDO) -> Draft:
-    return Draft(Kind.OPEN, run, "", {"name": name, "agent": agent, "on_death": on_death.value})
+def opening(
+    run: str,
+    *,
+    name: str = "work",
+    agent: str = "agent",
+    on_death: OnDeath = OnDeath.UNDO,
+    project: str = "",
+    marked: bool = False,
+) -> Draft:
+    body: dict[str, Any] = {"name": name, "agent": agent, "on_death": on_death.value}
+    body |= {"project": project} if project else {}
+    return Draft(Kind.OPEN, run, "", body | ({"marked": True} if marked else {}))
 
 
 def closing(run: str, outcome: RunState = RunState.ACCEPTED) -> Draft:
@@ -80,6 +90,9 @@ def intending(
     args: dict[str, Any] | None = None,
     summary: str = "write something",
     step: int = 0,
+    roots: Sequence[str] = (),
+    places: Sequence[str] = (),
+    before: dict[str, Any] | None = None,
 ) -> Draft:
     """The intent (or proposal) of an effect that touches these resources."""
     touched = (resources,) if isinstance(resources, str) else tuple(resources)
@@ -88,10 +101,10 @@ def intending(
         "file",
         1,
         Strategy.SNAPSHOT,
-        tuple(Target(one, {"kind": "none"}, {"kind": "file"}) for one in touched),
+        tuple(Target(one, before or {"kind": "none"}, {"kind": "file"}) for one in touched),
     )
     whole = Effect(effect, run, "", 0, State.PROPOSED, change, key=key, needs=tuple(needs), undoes=undoes)
-    whole = whole._replace(step=step)
+    whole = whole._replace(step=step, roots=tuple(roots), places=tuple(places))
     return Draft(kind, run, effect, intent_body(whole, to_json(remedy) if kind is Kind.INTENT else None))
 
 

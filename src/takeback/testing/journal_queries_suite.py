@@ -10,12 +10,12 @@ from takeback.model.record import Draft, Kind
 from takeback.model.run import OnDeath
 from takeback.storage.protocols import Journal, Leases, Query
 from takeback.testing.fakes import Clock, Processes, closing, ending, intending, submitting
+from takeback.testing.journal_projects_suite import JournalProjectsSuite
 from takeback.testing.journal_suite import LASTS, Books
-from takeback.testing.journal_workflows_suite import JournalWorkflowsSuite
 from takeback.testing.leases_suite import racing
 
 
-class JournalQueriesSuite(JournalWorkflowsSuite):
+class JournalQueriesSuite(JournalProjectsSuite):
     def test_effects_come_oldest_first_or_newest_first_and_no_more_than_asked(self, books: Books) -> None:
         lease = books.open("run")
         for number in range(5):

@@ -29,7 +29,7 @@ from takeback.adapters.three_way.merge import unified
 from takeback.errors import Conflict, Drifted, Misuse, Refused
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
-from takeback.model.plan import BY_KEY, Outcome, TargetOutcome, leeway_of
+from takeback.model.plan import BY_KEY, Obstacle, Outcome, TargetOutcome, leeway_of
 from takeback.model.remedy import Offer, Remedy, Strategy, Target, from_json, to_json
 from takeback.model.resource import display, path_of
 from takeback.model.staged import Staged
@@ -291,13 +291,10 @@ class ConfigAdapter:
     def _choices(self, change: Change, of: Effect, seen: View) -> tuple[Choice, ...]:
         found = choices(of, seen, leeway_of(change), self._blobs)
         file = remedy_of(of).payload.get("file")
-        moved = Footing(file["remedy"].get("payload", {})).moved(of.change.resource) if file else ""
+        moved = Footing(from_json(file["remedy"])).moved(of.change.resource) if file else ""
         if not moved:
             return found
-        return tuple(
-            one._replace(outcome=one.outcome._replace(outcome=Outcome.CONFLICT, detail=moved, exact=True))
-            for one in found
-        )
+        return tuple(one._replace(outcome=_moved(one.outcome, moved)) for one in found)
 
     def _seen(self, of: Effect) -> View:
         """The file now; a thing that is no file is one that cannot be read as a document."""
@@ -305,6 +302,10 @@ class ConfigAdapter:
             return view(of.change.resource, remedy_of(of).payload["format"])
         except Refused as error:
             return View(b"", trouble=str(error))
+
+
+def _moved(outcome: TargetOutcome, why: str) -> TargetOutcome:
+    return outcome._replace(outcome=Outcome.CONFLICT, detail=why, exact=True, obstacle=Obstacle.MOUNT)
 
 
 def _with_diff(

@@ -51,9 +51,7 @@ def _choice(of: Effect, target: Target, place: int, seen: View, leeway: Leeway, 
     explained = seen.digest == leeway.explained.get(of.change.resource, {}).get("digest", None)
     found = f"effect {of.id[:8]} left {words(target.after)}, found {words(now)}"
     exact, merged = True, ()
-    if why := _changed_later(of, target, place, leeway, blobs):
-        outcome, detail = Outcome.CONFLICT, why
-    elif same_state(now, target.after, format, pointer, blobs, seen):
+    if same_state(now, target.after, format, pointer, blobs, seen):
         outcome, detail = Outcome.UNDONE, f"back to {words(target.before)}"
         if trouble := _in_the_way(of, target, place, seen, blobs):
             outcome, detail = Outcome.CONFLICT, trouble
@@ -65,11 +63,13 @@ def _choice(of: Effect, target: Target, place: int, seen: View, leeway: Leeway, 
     elif not (leeway.on_conflict.merges or explained):
         outcome, detail = Outcome.CONFLICT, found
     elif merged := _merged(target, seen, format, pointer, blobs):
-        outcome, detail, exact = Outcome.UNDONE, "merged by key", False
+        outcome, detail, exact = Outcome.UNDONE, "merged by key; other changes stay", False
         if same(merged[0], find(seen.document, pointer)[1]):
             outcome, detail, exact = Outcome.ALREADY, "what it did is no longer there", True
     else:
         outcome, detail = Outcome.CONFLICT, f"{found}; it does not merge"
+    if outcome is Outcome.UNDONE and (why := _changed_later(of, target, place, leeway, blobs)):
+        outcome, detail, exact, merged = Outcome.CONFLICT, why, True, ()
     told = TargetOutcome(target.resource, outcome, detail, of.id, exact)
     return Choice(told, target, place, pointer, merged)
 

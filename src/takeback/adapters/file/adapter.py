@@ -252,6 +252,8 @@ class FileAdapter:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                return  # its directory was put elsewhere, and nothing is reached through the link in its place
             raise in_our_words(error, resource) from error
 
     def _tidy_target(self, effect: str, index: int, target: Target, place: Place) -> None:

@@ -23,9 +23,9 @@ from takeback.adapters.file.states import (
     words,
 )
 from takeback.adapters.file.tree import Scope, Seen
-from takeback.adapters.file.trouble import CannotCapture, translated
+from takeback.adapters.file.trouble import CannotCapture, protected, translated
 from takeback.model.effect import Effect
-from takeback.model.plan import Leeway, OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Leeway, Obstacle, OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import display, path_of
 
@@ -43,14 +43,14 @@ class Step(NamedTuple):
 def plan_undo(of: Effect, leeway: Leeway, tools: Tools, scope: Scope) -> list[Step]:
     """Asks the world and changes nothing; what is there goes to `scope.keep`, for redo."""
     move = move_of(of)
-    footing = Footing(of.remedy.payload if of.remedy else {})
+    footing = Footing(of.remedy)
     if move is not None:
         for name in (move.old, move.new):
             if why := footing.moved(name):
-                return _in_the_way(move_targets(move._replace(back=not move.back)), name, why)
+                return _in_the_way(move_targets(move._replace(back=not move.back)), name, why, Obstacle.MOUNT)
         return _undo_move(move, leeway.on_conflict)
     steps = [
-        _step(target, Outcome.CONFLICT, why)
+        Step(TargetOutcome(target.resource, Outcome.CONFLICT, why, obstacle=Obstacle.MOUNT))
         if (why := footing.moved(target.resource))
         else _undo_target(
             target,
@@ -64,6 +64,8 @@ def plan_undo(of: Effect, leeway: Leeway, tools: Tools, scope: Scope) -> list[St
         for index, target in enumerate(of.targets)
     ]
     steps = [_unless_in_use(each) for each in steps]
+    if leeway.on_conflict.skips:
+        steps = [_unless_protected(each) for each in steps]
     return _all_or_none(steps) if goes_across(of) else steps
 
 
@@ -73,7 +75,17 @@ def _unless_in_use(step: Step) -> Step:
     if change is None or same_inode_will_do(change.before, change.after):
         return step
     why = _open_in(change.resource, change.before, step.seen)
-    return Step(TargetOutcome(change.resource, Outcome.CONFLICT, why)) if why else step
+    if not why:
+        return step
+    return Step(TargetOutcome(change.resource, Outcome.CONFLICT, why, obstacle=Obstacle.OPEN))
+
+
+def _unless_protected(step: Step) -> Step:
+    """Then the rest can be done without it."""
+    why = protected(step.target.resource) if step.target else ""
+    if not why:
+        return step
+    return Step(step.outcome._replace(outcome=Outcome.CONFLICT, detail=f"cannot be changed: {why}"))
 
 
 def _open_in(resource: str, now: State, seen: Seen | None) -> str:
@@ -133,9 +145,9 @@ def _undo_at(place: Place, target: Target, of: str, leeway: Leeway, tools: Tools
     sight = look_closely(place, manner, scope)
     now = sight.state
     change = Target(target.resource, now, restored(target.before, target.after, now))
-    if why := changed_later(target, leeway, tools):
-        return _step(target, Outcome.CONFLICT, why)
     if same(now, target.after):
+        if why := changed_later(target, leeway, tools):
+            return _step(target, Outcome.CONFLICT, why)
         return _step(target, Outcome.UNDONE, back_to(target.before, tools), change, sight.seen)
     if same(now, target.before) and not is_explained(target, now, leeway):
         return _step(target, Outcome.ALREADY, "it is as it was before")
@@ -144,7 +156,9 @@ def _undo_at(place: Place, target: Target, of: str, leeway: Leeway, tools: Tools
         detail = f"{back_to(target.before, tools)}; {words(now)} that was there is kept for redo"
         return _step(target, Outcome.UNDONE, detail, change, sight.seen)
     if leeway.on_conflict.merges or is_explained(target, now, leeway):
-        return merge_step(place, target, now, tools, scope, found)
+        merged = merge_step(place, target, now, tools, scope)
+        why = changed_later(target, leeway, tools) if merged.target else ""
+        return _step(target, Outcome.CONFLICT, why) if why else merged
     return _step(target, Outcome.CONFLICT, found)
 
 
@@ -207,11 +221,11 @@ class _Aim(NamedTuple):
     diff: str = ""
 
 
-def merge_step(place: Place, target: Target, now: State, tools: Tools, scope: Scope, found: str) -> Step:
-    """Only what the effect changed is taken out of what is there now. `found` says how that differs."""
+def merge_step(place: Place, target: Target, now: State, tools: Tools, scope: Scope) -> Step:
+    """Only what the effect changed is taken out of what is there now."""
     aim = _merged(place, target, now, tools, scope)
     if aim.state is None:
-        return _step(target, Outcome.CONFLICT, f"{found}; {aim.detail}")
+        return _step(target, Outcome.CONFLICT, aim.detail)
     if same(now, aim.state):
         return _step(target, Outcome.ALREADY, "what it did is no longer there")
     outcome = TargetOutcome(target.resource, Outcome.UNDONE, aim.detail, exact=False, diff=aim.diff)
@@ -221,15 +235,15 @@ def merge_step(place: Place, target: Target, now: State, tools: Tools, scope: Sc
 def _merged(place: Place, target: Target, now: State, tools: Tools, scope: Scope) -> _Aim:
     before, after = target.before, target.after
     if before["type"] == "absent":
-        return _Aim(None, "undo would remove it, so there is nothing to merge with")
+        return _Aim(None, "would be removed by the undo, so there is nothing to merge with")
     if any(state["type"] != "file" or "digest" not in state for state in (before, after, now)):
-        return _Aim(None, f"only files can be merged, and {words(now)} is there")
+        return _Aim(None, f"cannot be merged, because {words(now)} is there")
     kept = {key: value for key, value in lasting(now).items() if key not in ("holes", "held", "twin")}
     for key in ("mode", "uid", "gid", "xattrs"):
         if before.get(key) == after.get(key):
             continue
         if now.get(key) != after.get(key) and now.get(key) != before.get(key):
-            return _Aim(None, f"it does not merge: {_PROPERTIES[key]} changed since")
+            return _Aim(None, f"does not merge: {_PROPERTIES[key]} changed since")
         kept.pop(key, None)
         if key in before:
             kept[key] = before[key]
@@ -239,7 +253,7 @@ def _merged(place: Place, target: Target, now: State, tools: Tools, scope: Scope
     if content.state["digest"] == now["digest"]:
         return content._replace(state=kept | {key: now[key] for key in ("holes",) if key in now})
     if now.get("nlink", 1) > 1:
-        return _Aim(None, f"it has {now['nlink']} names, which a merge would separate")
+        return _Aim(None, f"has {now['nlink']} names, which a merge would separate")
     return content._replace(state=kept | content.state | {"mtime": time.time_ns()})
 
 
@@ -251,11 +265,11 @@ def _merged_content(place: Place, target: Target, now: State, tools: Tools, scop
     for state, other in ((now, before), (before, now)):
         if state["digest"] == after["digest"]:
             keys = ("digest", "size", "holes")
-            return _Aim({key: other[key] for key in keys if key in other}, "merged")
+            return _Aim({key: other[key] for key in keys if key in other}, "merged; other changes stay")
     if max(state["size"] for state in (before, after, now)) > MERGEABLE:
-        return _Aim(None, f"it is too large to merge (over {MERGEABLE >> 20} MB)")
+        return _Aim(None, f"is too large to merge (over {MERGEABLE >> 20} MB)")
     if not all(tools.blobs.has(state["digest"]) for state in (before, after)):
-        return _Aim(None, "its earlier content is no longer in the store, so it cannot be merged")
+        return _Aim(None, "cannot be merged, because its earlier content is no longer in the store")
     from takeback.adapters.three_way.merge import merge
     from takeback.model.naming import name_of
 
@@ -294,9 +308,9 @@ def _undo_move(move: Move, on_conflict: OnConflict) -> list[Step]:
     # A directory brings along what is open in it.
     found = in_use((here,)) if now_here["type"] == "file" else {}
     if why := found.get(here, ""):
-        return _in_the_way(targets, here, why)
+        return _in_the_way(targets, here, why, Obstacle.OPEN)
     if why := _open_in(there, sight.state, sight.seen):
-        return _in_the_way(targets, there, why)
+        return _in_the_way(targets, there, why, Obstacle.OPEN)
     goal = move._replace(what=now_here, replaced=lasting(move.replaced), back=not move.back)
     again = "again" if move.back else "back"
     left = f"moved {again} to {display(there)}"
@@ -315,11 +329,20 @@ def _undo_move(move: Move, on_conflict: OnConflict) -> list[Step]:
     ]
 
 
-def _in_the_way(targets: tuple[Target, Target], culprit: str, what: str) -> list[Step]:
+def _in_the_way(
+    targets: tuple[Target, Target], culprit: str, what: str, obstacle: Obstacle = Obstacle.CHANGED
+) -> list[Step]:
     """A conflict of both names, told of each so that it can stand behind it in a sentence."""
     why = f"stays as it is, because {display(culprit)} {what}"
     return [
-        Step(TargetOutcome(target.resource, Outcome.CONFLICT, what if target.resource == culprit else why))
+        Step(
+            TargetOutcome(
+                target.resource,
+                Outcome.CONFLICT,
+                what if target.resource == culprit else why,
+                obstacle=obstacle,
+            )
+        )
         for target in targets
     ]
 

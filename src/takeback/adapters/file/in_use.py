@@ -34,8 +34,17 @@ def in_use(resources: Iterable[str], words: str = HAS_OPEN) -> dict[str, str]:
     told: dict[str, str] = {}
     for pid, inode in _open_files():
         for resource in found.get(inode, ()):
-            told.setdefault(resource, words.format(pid))
+            if resource not in told:
+                told[resource] = words.format(f"{pid}{_called(pid)}")
     return told
+
+
+def _called(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return f" ({file.read().strip()})"
+    except OSError:
+        return ""
 
 
 def refuse_in_use(resources: Iterable[str]) -> None:

@@ -60,14 +60,18 @@ class translated:
             raise in_our_words(error, self.resource) from error
 
 
+def is_full(trouble: BaseException) -> bool:
+    """Whether there was no space left, also when that was put in our words."""
+    error = trouble if isinstance(trouble, OSError) else trouble.__cause__
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def in_our_words(error: OSError, resource: str) -> TakebackError:
     resource = f"{resource}/{error.path}" if isinstance(error, Unremovable) else resource
     name = display(resource)
     code = error.errno or 0
     if code in (errno.ENOSPC, errno.EDQUOT):
-        return ResourceUnreachable(
-            f"There is no space left for {name}.", hint="Free some space on its filesystem and try again."
-        )
+        return _no_room(resource, code)
     if code == errno.EROFS:
         return ResourceUnreachable(
             f"{name} is on a read-only filesystem.", hint="Remount it, or change it elsewhere."
@@ -105,6 +109,28 @@ def in_our_words(error: OSError, resource: str) -> TakebackError:
     }
     hint = advice.get(code, "Check the filesystem, then try again.")
     return ResourceUnreachable(f"{name}: {os.strerror(code)}.", hint=hint)
+
+
+def _no_room(resource: str, code: int) -> ResourceUnreachable:
+    name = display(resource)
+    if code == errno.EDQUOT:
+        return ResourceUnreachable(
+            f"Your disk quota has no room for {name}.", hint="Free some of your space there and try again."
+        )
+    try:
+        now = os.statvfs(os.path.dirname(path_of(resource)) or b"/")
+    except OSError:
+        return ResourceUnreachable(
+            f"The disk of {name} is full.", hint="Free some space there and try again."
+        )
+    if now.f_files and not now.f_favail:
+        return ResourceUnreachable(
+            f"The filesystem of {name} has no inodes left.", hint="Remove some files there and try again."
+        )
+    free = now.f_bavail * now.f_frsize
+    return ResourceUnreachable(
+        f"The disk of {name} is full: {free:,} bytes are free.", hint="Free some space there and try again."
+    )
 
 
 def _not_permitted(resource: str, error: OSError) -> TakebackError:

@@ -175,6 +175,13 @@ where age(c.xmin) <= age(pg_current_xact_id()::xid)
       or exists (select from pg_index i where i.indexrelid = c.oid and i.indrelid in (k.oid, k.reltoastrelid))
       or c.relkind = 'S' and exists (select from pg_depend d where d.objid = c.oid and d.refobjid = k.oid))
 """
+# Tables that have new files, and of which nothing is captured: they were truncated.
+_UNPROTECTED = """
+select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relkind in ('r', 'p') and c.relpersistence <> 't' and age(c.xmin) <= age(pg_current_xact_id()::xid)
+  and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname !~ '^takeback(_[0-9_]+)?$'
+  and not exists (select from takeback.captured k where k.relation = c.oid)
+"""
 _XIDS = 1 << 32  # then they begin again
 _HARMLESS = ("pg_statistic", "pg_statistic_ext_data")
 
@@ -188,6 +195,8 @@ def _refuse_schema(connection: "Connection", catalogs: list[Written], truncated:
         if not others:
             return
     names = {one.name for one in odd}
+    if names == {"pg_class"} and (others := ask(connection, _UNPROTECTED)):
+        raise _not_protected([name for (name,) in others])
     what = "large objects" if names <= {"pg_largeobject", "pg_largeobject_metadata"} else "the schema"
     raise NoRemedy(
         f"The statement changes {what}, which takeback cannot take back there.",

@@ -85,12 +85,18 @@ def first_words(statement: str, count: int = 3) -> list[str]:
 
 
 _CONTROL = frozenset(("BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE"))
-_OUTSIDE = frozenset(("VACUUM", "CLUSTER", "CHECKPOINT", "ALTER SYSTEM"))
-_SESSION = frozenset(("SET", "RESET", "DISCARD", "LISTEN", "UNLISTEN", "LOAD", "DEALLOCATE", "PREPARE"))
-_GLOBAL = re.compile(
-    r"(CREATE|ALTER|DROP) (DATABASE|TABLESPACE|ROLE|USER|GROUP|SUBSCRIPTION)|REINDEX (DATABASE|SYSTEM)"
-    r"|REASSIGN OWNED|DROP OWNED"
+_ALONE = re.compile(  # they do not run in a transaction
+    r"(VACUUM|CHECKPOINT|ALTER SYSTEM|(CREATE|DROP) (DATABASE|TABLESPACE|SUBSCRIPTION)|REINDEX (DATABASE|SYSTEM))\b"
 )
+_SESSION = frozenset(("SET", "RESET", "DISCARD", "LISTEN", "UNLISTEN", "LOAD", "DEALLOCATE", "PREPARE"))
+_GLOBAL = re.compile(r"((CREATE|ALTER|DROP) (ROLE|USER|GROUP)|ALTER (DATABASE|TABLESPACE|SUBSCRIPTION))\b")
+_NOT_CAPTURED = {
+    "CLUSTER": "rewrites tables in another order and changes no row",
+    "REINDEX": "rewrites indexes and changes no row",
+    "REFRESH": "replaces the rows of a materialized view, which takeback does not capture",
+    "REASSIGN": "changes whatever belongs to a role, in ways that takeback does not capture",
+    "DROP OWNED": "changes whatever belongs to a role, in ways that takeback does not capture",
+}
 
 
 def refuse_impossible(statement: str) -> None:
@@ -111,16 +117,8 @@ def refuse_impossible(statement: str) -> None:
             f"{first} changes the session and not the database, and would outlive the effect.",
             hint="Nothing was changed. Give settings with the address: ?options=-c%20search_path%3Dapp",
         )
-    if (
-        first in _OUTSIDE
-        or " ".join(words[:2]) in _OUTSIDE
-        or _GLOBAL.match(three)
-        or "CONCURRENTLY" in first_words(statement, 5)
-    ):
-        raise Refused(
-            f"{' '.join(words[:2])} cannot be taken back: it does not run in a transaction, or is not of one database.",
-            hint="Nothing was changed. Run it yourself, outside takeback.",
-        )
+    if why := _no_way_back(three, statement):
+        raise Refused(f"{why}.", hint="Nothing was changed. Run it yourself, outside takeback.")
     if first == "COPY":
         _refuse_copy(statement)
     if first not in _DEFINES and _sets_counter(statement):
@@ -130,6 +128,17 @@ def refuse_impossible(statement: str) -> None:
         )
     if first == "NOTIFY":
         raise Refused("What was notified cannot be taken back.", hint="Nothing was changed.")
+
+
+def _no_way_back(three: str, statement: str) -> str:
+    if found := _ALONE.match(three):
+        return f"{found[0]} does not run in a transaction, so it cannot be taken back"
+    if "CONCURRENTLY" in first_words(statement, 5):
+        return "CONCURRENTLY does not run in a transaction, so it cannot be taken back"
+    if found := _GLOBAL.match(three):
+        return f"{found[0]} changes the server and not only this database, so it cannot be taken back"
+    named = next((name for name in _NOT_CAPTURED if f"{three} ".startswith(f"{name} ")), "")
+    return f"{named} {_NOT_CAPTURED[named]}" if named else ""
 
 
 _DEFINES = frozenset(("CREATE", "ALTER", "DROP", "COMMENT", "GRANT", "REVOKE"))

@@ -56,6 +56,7 @@ def run_it(
     counters = _counters(connection)
     run(connection, "savepoint takeback_try")
     rows = act()
+    _refuse_own(connection)
     _refuse_set_back(connection, counters)
     touched = tally.catalogs()
     if not touched - _STATISTICS:
@@ -70,6 +71,17 @@ def run_it(
     saved = noting.save(connection, lost)
     tally.forget_since(start)
     return _for_real(connection, op, act, tally, Tried(before, saved, frozenset(lost)))
+
+
+def _refuse_own(connection: "Connection") -> None:
+    if not ask(
+        connection,
+        "select to_regclass('takeback.op') is not null and to_regclass('takeback.log') is not null",
+    )[0][0]:
+        raise NoRemedy(
+            "The statement drops the schema takeback, where the way back is kept.",
+            hint="It was rolled back; nothing was changed. `takeback sql unprotect` removes it.",
+        )
 
 
 _COUNTERS = """
@@ -175,12 +187,10 @@ def _refuse_lost_types(connection: "Connection", gone: list[Thing]) -> None:
         [list(types)],
     )
     for oid, home in rows:
-        if ask(connection, f"select exists (select from {home})")[0][0]:
-            raise NoRemedy(
-                f"The type {types[oid]} cannot be dropped: takeback keeps rows of it in {home}.",
-                hint="It was rolled back; nothing was changed. An undo needs these rows. Leave the type, or give up "
-                "the effects on its tables first (`takeback forget`).",
-            )
+        raise NoRemedy(
+            f"The type {types[oid]} cannot be dropped: takeback's own table {home} has a column of it.",
+            hint="It was rolled back; nothing was changed. Leave the type, or run it yourself, outside takeback.",
+        )
 
 
 # Something temporary is nobody's business; TRUNCATE gives a table new files and nothing else.

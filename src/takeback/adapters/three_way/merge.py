@@ -24,9 +24,9 @@ def merge(ours: bytes, base: bytes, theirs: bytes, path: bytes) -> Merged:
     format = known_format(os.fsdecode(path))
     most = _LARGEST_BY_KEY.get(format, 0)
     if most and max(map(len, three)) > most:
-        return Merged(None, f"it is too large to merge by key (over {most >> 20} MB)")
+        return Merged(None, f"is too large to merge by key (over {most >> 20} MB)")
     if any(b"\0" in one for one in three):
-        return Merged(None, "it is not text, so it cannot be merged")
+        return Merged(None, "is not text, so it cannot be merged")
     result = _by_key(format, *three) if format else _by_line(*three)
     if result.content is None:
         return result
@@ -41,12 +41,14 @@ def lines_merged(ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
 def _by_line(ours: bytes, base: bytes, theirs: bytes) -> Merged:
     now, old, new = (one.splitlines(keepends=True) for one in (ours, base, theirs))
     try:
-        return Merged(b"".join(edited(now, merge_edits(old, new, now), new)), "merged by line")
+        return Merged(
+            b"".join(edited(now, merge_edits(old, new, now), new)), "merged by line; other changes stay"
+        )
     except Clash as clash:
         where = _lines(clash.start, clash.end)
         if clash.ambiguous:
-            return Merged(None, f"it does not merge: {where} could be merged in more than one way")
-        return Merged(None, f"it does not merge: {where} changed since")
+            return Merged(None, f"does not merge: {where} could be merged in more than one way")
+        return Merged(None, f"does not merge: {where} changed since")
 
 
 def _lines(start: int, end: int) -> str:
@@ -65,19 +67,21 @@ def _by_key(format: str, ours: bytes, base: bytes, theirs: bytes) -> Merged:
         wanted = merged_document(old, new, now)
         by_line = lines_merged(ours, base, theirs)
         if by_line is not None and same(formats.read(format, by_line), wanted):
-            return Merged(by_line, "merged by key")  # comments and layout of the change go with it
+            return Merged(
+                by_line, "merged by key; other changes stay"
+            )  # comments and layout of the change go with it
         if same(old, new):
-            return Merged(None, "it does not merge: the change is in comments or layout, which changed since")
+            return Merged(None, "does not merge: the change is in comments or layout, which changed since")
         data = formats.rewritten(format, ours, wanted)
     except KeyClash as clash:
         where = clash.pointer or "the whole document"
         why = "could be merged in more than one way" if clash.ambiguous else "changed since"
-        return Merged(None, f"it does not merge: {where} {why}")
+        return Merged(None, f"does not merge: {where} {why}")
     except TakebackError as error:
-        return Merged(None, f"it does not merge: {str(error).rstrip('.')}. {error.hint}".rstrip(" ."))
+        return Merged(None, f"does not merge: {str(error).rstrip('.')}. {error.hint}".rstrip(" ."))
     except RecursionError:
-        return Merged(None, "it does not merge: it is nested too deeply")
-    return Merged(data, "merged by key, with comments as they are now")
+        return Merged(None, "does not merge: it is nested too deeply")
+    return Merged(data, "merged by key; other changes stay, and comments are as they are now")
 
 
 def unified(ours: bytes, result: bytes, name: bytes) -> str:

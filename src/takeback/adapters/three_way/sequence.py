@@ -107,7 +107,7 @@ def _places(size: int, new_size: int, changed: list[Hunk]) -> list[int]:
 
 def _where(hunk: Hunk, place: list[int], near: list[Hunk]) -> int | None:
     """Where the items of a hunk stand now, one after another and all of them. Where it has none, both neighbours must
-    still be side by side; or one is there, and the other was replaced item by item."""
+    still be side by side; or one is there, and the other was replaced item by item; or what was beside it is gone."""
     if hunk.start < hunk.end:
         first = place[hunk.start]
         whole = range(first, first + hunk.end - hunk.start)
@@ -117,6 +117,8 @@ def _where(hunk: Hunk, place: list[int], near: list[Hunk]) -> int | None:
     has_left, has_right = at_top or left >= 0, right >= 0
     if has_left and has_right:
         return right if right == left + 1 else None
+    if len(near) == 1 and near[0].new_start == near[0].new_end:
+        return near[0].new_start
     if len(near) == 1 and near[0].end - near[0].start == near[0].new_end - near[0].new_start:
         return left + 1 if has_left else right if has_right else None
     return None

@@ -56,6 +56,11 @@ class Builder:
         sync_together(self._waiting)
         self.close()
 
+    def start_anew(self) -> None:
+        """What was made ready was removed again."""
+        self.close()
+        self._made.clear()
+
     def close(self) -> None:
         while self._waiting:
             os.close(self._waiting.pop())

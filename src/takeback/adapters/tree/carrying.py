@@ -15,7 +15,7 @@ from takeback.adapters.file.kernel import flush_filesystem
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.scratch import scratch
 from takeback.adapters.file.states import State, difference, same
-from takeback.adapters.file.trouble import CannotCapture, in_our_words, translated
+from takeback.adapters.file.trouble import CannotCapture, in_our_words, is_full, translated
 from takeback.adapters.tree.adjusting import adjust
 from takeback.adapters.tree.building import Builder
 from takeback.adapters.tree.grounds import Ground, open_up, put_right
@@ -66,23 +66,21 @@ class Carrier:
         swapped: list[Unit] = []
         adjusted: list[Unit] = []
         try:
-            for unit in pending:
-                if not unit.adjusts:
-                    with translated(unit.resource):
-                        self._swap(unit).prepare(builder)
-            if one_by_one:
-                for unit in pending[:1]:
-                    with translated(unit.parent):
-                        builder.make_durable()
-            else:
-                self._flush(unit for unit in pending if not unit.adjusts and unit.goal["type"] != "absent")
-            for unit in pending:
-                if not unit.adjusts:
-                    with translated(unit.resource):
-                        self._swap(unit).swap()
-                    swapped.append(unit)
+            try:
+                self._make_ready(pending, builder, one_by_one)
+            except (TakebackError, OSError) as trouble:
+                first = [unit for unit in pending if is_only_removed(unit)]
+                if not first or self._lent or not is_full(trouble):
+                    raise
+                self._make_room(pending, first, builder, swapped)
+                self._make_ready(pending, builder, one_by_one)
+            rest = [unit for unit in pending if not unit.adjusts and unit not in swapped]
+            for unit in rest:
+                with translated(unit.resource):
+                    self._swap(unit).swap()
+                swapped.append(unit)
             # Before any inode is adjusted: what goes may be another name of it.
-            self._clear(swapped, builder)
+            self._clear(rest, builder, swapped)
             for unit in reversed(pending):
                 if unit.adjusts:
                     adjusted.append(unit)
@@ -93,6 +91,34 @@ class Carrier:
         finally:
             builder.close()
         self._finish(units, one_by_one)
+
+    def _make_ready(self, pending: Sequence[Unit], builder: Builder, one_by_one: bool) -> None:
+        for unit in pending:
+            if not unit.adjusts:
+                with translated(unit.resource):
+                    self._swap(unit).prepare(builder)
+        if one_by_one:
+            for unit in pending[:1]:
+                with translated(unit.parent):
+                    builder.make_durable()
+        else:
+            self._flush(unit for unit in pending if not unit.adjusts and unit.goal["type"] != "absent")
+
+    def _make_room(
+        self, pending: Sequence[Unit], first: Sequence[Unit], builder: Builder, swapped: list[Unit]
+    ) -> None:
+        """The disk is full: files that go anyway go before the others come. They are in the store, so they can still
+        be put back."""
+        builder.start_anew()
+        for unit in pending:
+            if not unit.adjusts:
+                self._swap(unit).discard()
+        for unit in first:
+            with translated(unit.resource):
+                self._swap(unit).swap()
+            swapped.append(unit)
+        self._clear(first, builder, swapped)
+        self._flush(first)
 
     def put_directories_right(self, units: Sequence[Unit]) -> None:
         """They get their times last: every name that came or went in them moved these."""
@@ -116,10 +142,10 @@ class Carrier:
             with translated(directory):
                 sync_directory(place)
 
-    def _clear(self, swapped: list[Unit], builder: Builder) -> None:
+    def _clear(self, units: Sequence[Unit], builder: Builder, swapped: list[Unit]) -> None:
         # Directories first: someone may be at work in one, and what is still displaced goes back by renames.
         with Freeing() as freeing:
-            for unit in sorted(swapped, key=lambda one: not is_dir(one.start)):
+            for unit in sorted(units, key=lambda one: not is_dir(one.start)):
                 swap = self._swap(unit)
                 try:
                     with translated(unit.resource):
@@ -241,6 +267,11 @@ class Carrier:
             if device not in done:
                 done.add(device)
                 _flush_at(place.fd)
+
+
+def is_only_removed(unit: Unit) -> bool:
+    """A file whose room can be had first."""
+    return unit.goal["type"] == "absent" and unit.start["type"] == "file" and not unit.adjusts
 
 
 def is_small(units: Sequence[Unit]) -> bool:

@@ -19,6 +19,7 @@ from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sparse import by_handle, moved_sparse, still_sparse
 from takeback.adapters.tree.states import is_dir, see
 from takeback.adapters.tree.twins import Inode, is_unchanged
+from takeback.errors import NoRemedy
 from takeback.model.plan import Outcome, TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import display, file_resource, path_of
@@ -62,11 +63,19 @@ class _Read(NamedTuple):
 
 
 def read_layer(
-    lefts: Iterable[Left], root: str, since_ns: int, blobs: Blobs, known: Known | None = None
+    lefts: Iterable[Left],
+    root: str,
+    since_ns: int,
+    blobs: Blobs,
+    known: Known | None = None,
+    stacked: bool = False,
+    limit: int = 0,
 ) -> LayerTargets:
     """`since_ns`: a moment that the command began after (`Order.after`). `known` tells of a state that it is our
-    own doing."""
-    reading = _Reading(root, since_ns, blobs, known)
+    own doing. `stacked`: several commands left it, each a layer. `limit`: how many bytes may be
+    captured; 0 is any number."""
+    reading = _Reading(root, since_ns, blobs, known, stacked)
+    reading.limit = limit
     with Places() as reading.world, Places() as reading.layer:
         for left in lefts:
             reading.take(left)
@@ -74,11 +83,12 @@ def read_layer(
 
 
 class _Reading:
-    def __init__(self, root: str, since: int, blobs: Blobs, known: Known | None) -> None:
+    def __init__(self, root: str, since: int, blobs: Blobs, known: Known | None, stacked: bool) -> None:
         self._root = os.fsencode(root).rstrip(b"/")
         self._since = since
         self._blobs = blobs
         self._known = known
+        self._stacked = stacked
         self.world = Places()
         self.layer = Places()
         self._read: list[_Read] = []
@@ -88,6 +98,8 @@ class _Reading:
         self._missing: dict[str, Inode] = {}  # what the layer has of names that are not there
         self._lost: list[str] = []
         self._residue: list[str] = []
+        self.limit = 0
+        self._captured = 0  # bytes
 
     def take(self, left: Left) -> None:
         path = self._root + left.path if left.path != b"/" else self._root
@@ -126,6 +138,17 @@ class _Reading:
             return
         self._read.append(_Read(resource, before, after, left.source))
 
+    def _count(self, place: Place) -> None:
+        status = place.stat()
+        if self.limit and status is not None and stat.S_ISREG(status.st_mode):
+            self._captured += status.st_size
+            if self._captured > self.limit:
+                raise NoRemedy(
+                    f"The command changed or removed more than {self.limit:,} bytes, which is all that may be captured "
+                    "for one change.",
+                    hint='Nothing was changed. "max_capture_bytes" in settings.json of the store sets it.',
+                )
+
     def _note_lost(self, path: bytes) -> None:
         if path:
             gone = file_resource(self._root + path)
@@ -135,6 +158,7 @@ class _Reading:
         place = self.world.if_there(resource)
         if place is None:
             return ABSENT
+        self._count(place)
         before = see(place, ABSENT, Scope(self._blobs))
         if is_dir(before) and not os.access(
             place.name, os.R_OK | os.X_OK, dir_fd=place.fd, effective_ids=True
@@ -218,7 +242,7 @@ class _Reading:
 
     def result(self) -> LayerTargets:
         self._bring_holes_along()
-        linked = Linked(self._blobs, self.world)
+        linked = Linked(self._blobs, self.world, self._stacked)
         rows = [(one.resource, one.before, one.after, one.source) for one in self._read]
         joined = [target._replace(after=lasting(target.after)) for target in linked.joined(rows)]
         targets = with_meaning(joined, self._blobs)

@@ -19,14 +19,17 @@ Row = tuple[str, State, State, bytes | None]
 
 
 class Linked:
-    def __init__(self, blobs: Blobs, world: Places) -> None:
+    def __init__(self, blobs: Blobs, world: Places, stacked: bool = False) -> None:
+        """`stacked`: what was left comes from several layers."""
         self._blobs = blobs
+        self._stacked = stacked
         self._world = world
         self._at_end: dict[Inode, list[int]] = {}  # which rows are which inode afterwards
         self.residue: list[str] = []
 
     def joined(self, rows: Sequence[Row]) -> list[Target]:
         targets = self._with_twins(rows)
+        self.residue += self._parted(rows)
         outside = self._outside(rows)
         if not outside:
             return targets
@@ -61,6 +64,22 @@ class Linked:
                 before = before | {"twin": leader} if leader != resource else before
             targets.append(Target(resource, before, after))
         return targets
+
+    def _parted(self, rows: Sequence[Row]) -> list[str]:
+        """Names of one file that were written in different layers, each in a copy of its own: nobody can tell how the
+        file would look if both had gone to the same one. Upper layers do not tell what was written from what was
+        replaced, so that counts too."""
+        found: dict[Inode, dict[Inode, str]] = {}
+        for row in rows if self._stacked else ():
+            resource, before, after, _ = row
+            if before["type"] == "file" and before.get("nlink", 1) > 1 and _is_other(row) and "ino" in after:
+                copies = found.setdefault((before["dev"], before["ino"]), {})
+                copies.setdefault((after["dev"], after["ino"]), resource)
+        return [
+            f"{' and '.join(display(one) for one in copies.values())} were names of one file and are separate files now"
+            for copies in found.values()
+            if len(copies) > 1
+        ]
 
     def _counts(self, rows: Sequence[Row]) -> dict[Inode, int]:
         return {(row[1]["dev"], row[1]["ino"]): row[1]["nlink"] for row in rows if "nlink" in row[1]}

@@ -11,7 +11,7 @@ from takeback.adapters.file.mounts import Footing
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.states import ABSENT, State, difference, lasting, same, words
 from takeback.adapters.file.tree import Scope
-from takeback.adapters.file.trouble import CannotCapture, translated
+from takeback.adapters.file.trouble import CannotCapture, protected, translated
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sighting import manner_of, strangers
 from takeback.adapters.tree.states import (
@@ -26,9 +26,10 @@ from takeback.adapters.tree.states import (
 from takeback.adapters.tree.twins import is_joined
 from takeback.adapters.tree.units import in_order
 from takeback.model.effect import Effect
-from takeback.model.plan import Leeway, OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Leeway, Obstacle, OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import display
+from takeback.model.turns import only_forced
 
 BY_A_LINK = "cannot be reached: a directory on the way to it is now a symbolic link"
 
@@ -65,7 +66,7 @@ class Undoing:
         self._known = {target.resource for target in of.targets}
         self._leaders = {target.before["twin"] for target in of.targets if "twin" in target.before}
         self._lately = lately or {}
-        self._footing = Footing(of.remedy.payload if of.remedy else {})
+        self._footing = Footing(of.remedy)
         self.seen: dict[str, Seen] = {}
         self._steps: dict[str, Step] = {}  # by resource; a directory before what is in it
 
@@ -85,14 +86,16 @@ class Undoing:
             one for one, step in self._steps.items() if step.target and step.target.before["type"] == "file"
         ]
         for resource, why in in_use(files).items():
-            self._steps[resource] = Step(TargetOutcome(resource, Outcome.CONFLICT, why))
+            self._steps[resource] = Step(
+                TargetOutcome(resource, Outcome.CONFLICT, why, obstacle=Obstacle.OPEN)
+            )
 
     def _step(self, target: Target, places: Places) -> Step:
-        if is_excluded(target.before, target.after):
+        if is_excluded(target.before, target.after) and not only_forced(target):
             why = target.before.get("excluded") or target.after.get("excluded")
             return _told(target, Outcome.EXCLUDED, f"it was not captured: {why}")
         if why := self._footing.moved(target.resource):
-            return _told(target, Outcome.CONFLICT, why)
+            return Step(TargetOutcome(target.resource, Outcome.CONFLICT, why, obstacle=Obstacle.MOUNT))
         try:
             with translated(target.resource):
                 try:
@@ -104,7 +107,10 @@ class Undoing:
                 now = self._now(target, place) if place else ABSENT
                 if now["type"] == "symlink":
                     places.note_link(target.resource)
-                return self._judged(target, now, place, places)
+                step = self._judged(target, now, place, places)
+                if step.target and self._on_conflict.skips and (why := protected(target.resource)):
+                    return _told(target, Outcome.CONFLICT, f"cannot be changed: {why}")
+                return step
         except CannotCapture as trouble:
             return _told(target, Outcome.FAILED, f"cannot be captured as it is now: {trouble.reason}")
 
@@ -113,15 +119,18 @@ class Undoing:
         status = place.stat()
         # Also where it is too young to be sure: it is read again when it is captured, and then it must be the same.
         if known is None or status is None or not seems_alike(status, *known):
-            known = Seen(see(place, manner_of(target), self._scope), status.st_ctime_ns if status else 0)
+            known = Seen(see(place, self._manner(target), self._scope), status.st_ctime_ns if status else 0)
         self.seen[target.resource] = known
         return known.state
+
+    def _manner(self, target: Target) -> State:
+        return target.before if only_forced(target) else manner_of(target)
 
     def _judged(self, target: Target, now: State, place: Place | None, places: Places) -> Step:
         before, after = target.before, target.after
         change = Target(target.resource, now, _aim(target, now))
-        if why := changed_later(target, self._leeway, self._tools):
-            return _told(target, Outcome.CONFLICT, why)
+        if only_forced(target):
+            return self._forced(target, now, change)
         if only_time(before, after) and same(now, after):
             if self._is_moved(target, now, places):
                 return _told(target, Outcome.UNDONE, f"its time is put back{_ownerless(target, now)}", change)
@@ -132,6 +141,8 @@ class Undoing:
             ):
                 if why := _why_mixed(target):
                     return _told(target, Outcome.EXCLUDED, why)
+            if why := changed_later(target, self._leeway, self._tools):
+                return _told(target, Outcome.CONFLICT, why)
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
         explained = is_explained(target, now, self._leeway)
         if same(now, before) and not explained:
@@ -143,9 +154,19 @@ class Undoing:
             detail = f"{self._back(target)}; {words(now)} that was there is kept for redo"
             return _told(target, Outcome.UNDONE, detail, change)
         if (self._on_conflict.merges or explained) and place and "unit" not in before:
-            step = merge_step(place, target, now, self._tools, self._scope, found)
-            return Step(step.outcome, step.target)
+            step = merge_step(place, target, now, self._tools, self._scope)
+            why = changed_later(target, self._leeway, self._tools) if step.target else ""
+            return _told(target, Outcome.CONFLICT, why) if why else Step(step.outcome, step.target)
         return _told(target, Outcome.CONFLICT, found)
+
+    def _forced(self, target: Target, now: State, change: Target) -> Step:
+        if same(now, target.before):
+            return _told(target, Outcome.ALREADY, "it is as it was before")
+        if self._on_conflict is not OnConflict.FORCE or now["type"] not in ("file", "absent"):
+            why = f"was not captured when the command ended ({target.after['excluded']})"
+            return _told(target, Outcome.EXCLUDED, f"{why}; only force goes back to how it was before")
+        detail = f"{self._back(target)}; {words(now)} that was there is kept for redo"
+        return _told(target, Outcome.UNDONE, detail, change)
 
     def _has_room(self, resource: str) -> bool:
         """Its directory comes back too."""

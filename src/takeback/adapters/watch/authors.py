@@ -5,18 +5,32 @@ from collections.abc import Iterable
 from takeback.model.remedy import Target
 from takeback.model.resource import ancestors
 
+_MOST_OUTSIDE = 20_000
+
 
 class Authors:
-    """What a feed was told since it was asked to keep book."""
+    """A book of one watch: what its feed was told while the watch is open."""
 
     def __init__(self) -> None:
         self.of: dict[str, set[int]] = {}  # by quoted path from the root: processes
         self.somewhere: set[int] = set()  # those who changed something in directories that are gone by now
+        self.outside: dict[
+            tuple[bytes, bytes], dict[int, int]
+        ] = {}  # directory and name: kinds of events by process
         self.whole = True
 
     def add(self, directory: str, name: str, process: int) -> None:
         path = f"{directory}/{name}" if directory and name else directory or name
         self.of.setdefault(path, set()).add(process)
+
+    def add_outside(self, directory: bytes, name: bytes, process: int, kinds: int) -> None:
+        """Elsewhere on the same filesystem."""
+        seen = self.outside.get((directory, name))
+        if seen is None:
+            if len(self.outside) >= _MOST_OUTSIDE:
+                return
+            seen = self.outside[directory, name] = {}
+        seen[process] = seen.get(process, 0) | kinds
 
 
 def by_others(root: str, targets: Iterable[Target], authors: Authors, family: set[int]) -> dict[str, int]:

@@ -5,18 +5,23 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from takeback.adapters.file.states import ABSENT, State, same
-from takeback.adapters.watch.listing import Entry, Listing, states_of
+from takeback.adapters.watch.listing import NO_DIGEST, Entry, Listing, states_of
 from takeback.adapters.watch.roots import resource_in
 from takeback.adapters.watch.sqlite_units import database_of, unit_of, units_in
 from takeback.model.remedy import Target
 from takeback.model.resource import display, quote, unquote
 
 Listings = Mapping[str, Listing | None]
+Inode = tuple[int, int]  # device and number
 
 
 class Compared(NamedTuple):
     targets: tuple[Target, ...]
     residue: tuple[str, ...] = ()  # what undo could not bring back, each half a sentence
+    captured: frozenset[Inode] = (
+        frozenset()
+    )  # files whose content is in the store and that left the name they had
+    names: Mapping[Inode, int] = {}  # of files that had several names: how many of them lie in the tree
 
 
 def differing(
@@ -56,7 +61,17 @@ def differing(
                 _dressed(path, root, other, firsts_now, units),
             )
         )
-    return Compared(tuple(targets), tuple(residue))
+    left = frozenset(inode for path in before for inode in _left(before[path], after[path]))
+    names = {inode: len(found) for inode, found in firsts_then.items()}
+    return Compared(tuple(targets), tuple(residue), left, names)
+
+
+def _left(one: Listing | None, other: Listing | None) -> Iterable[Inode]:
+    now = {} if other is None else dict(zip(other.names, other.entries, strict=True))
+    for name, entry in () if one is None else zip(one.names, one.entries, strict=True):
+        there = now.get(name)
+        if entry.digest != NO_DIGEST and (there is None or (there.dev, there.ino) != (entry.dev, entry.ino)):
+            yield entry.dev, entry.ino
 
 
 def _closed_above(path: str, now: dict[str, State]) -> str:
@@ -140,10 +155,10 @@ def _beside(path: str, states: dict[str, State]) -> list[str]:
 
 def _first_names(
     states: dict[str, State], more: Callable[[int], Iterable[str]], told: set[str]
-) -> dict[tuple[int, int], list[str]]:
+) -> dict[Inode, list[str]]:
     """By inode: the names of files that have several; those that stay as they are first, because the others can be
     made from them."""
-    found: dict[tuple[int, int], list[str]] = {}
+    found: dict[Inode, list[str]] = {}
     for path, state in states.items():
         if state.get("nlink", 1) > 1:
             found.setdefault((state["dev"], state["ino"]), []).append(path)
@@ -154,7 +169,7 @@ def _first_names(
 
 
 def _dressed(
-    path: str, root: str, state: State, names: dict[tuple[int, int], list[str]], units: dict[str, str]
+    path: str, root: str, state: State, names: dict[Inode, list[str]], units: dict[str, str]
 ) -> State:
     more: dict[str, Any] = {}
     if state.get("nlink", 1) > 1:

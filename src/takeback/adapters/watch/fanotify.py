@@ -16,6 +16,7 @@ _ADD_FILESYSTEM = 0x1 | 0x100
 _MODIFY, _ATTRIB, _CLOSE_WRITE = 0x2, 0x4, 0x8
 # Not that something itself was moved or deleted: that is told with its name already, of everything on the filesystem.
 _MOVED, _MADE, _ON_DIRECTORIES = 0xC0, 0x300, 0x40000000
+_MOVED_TO, _CREATED = 0x80, 0x100
 _MASK = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED | _MADE | _ON_DIRECTORIES
 _OVERFLOW = 0x4000
 _ITSELF, _WITH_NAME = 1, 2  # kinds of records: a handle on the thing itself; on its directory, with its name
@@ -35,7 +36,8 @@ class Fanotify:
         self._path = path
         self.unsure: set[int] = set()
         self._astray = False  # something was reported of which nobody can say where it is
-        self._authors = Authors()
+        self._books: list[Authors] = []
+        self._outside: dict[bytes, bytes] = {}  # by handle: directories that are not below the root
         # By handle: where a directory is, from the root. It holds until some directory is moved, which is reported.
         self._paths: dict[bytes, str | None] = {}
         self._gone: set[bytes] = set()
@@ -85,22 +87,29 @@ class Fanotify:
         lost = lost or self.crowded
         moved = any(mask & _MOVED and mask & _ON_DIRECTORIES for mask in masks)
         if lost or moved or len(self._paths) > _REMEMBERED:
-            self._paths.clear()
-            self._gone.clear()
-        for process, records in events:
-            self._records(records, process, told)
+            self._forget_paths()
+        for (process, records), mask in events.items():
+            self._records(records, process, mask, told)
         if lost or self._astray:
-            self._authors.whole = False
-            self._paths.clear()
+            for book in self._books:
+                book.whole = False
+            self._forget_paths()
             self._root = root
             return None
         return told
 
-    def authors(self) -> Authors | None:
-        return self._authors
+    def open_book(self) -> Authors | None:
+        book = Authors()
+        self._books.append(book)
+        return book
 
-    def begin_anew(self) -> None:
-        self._authors = Authors()
+    def close_book(self, book: Authors) -> None:
+        self._books = [one for one in self._books if one is not book]
+
+    def _forget_paths(self) -> None:
+        self._paths.clear()
+        self._gone.clear()
+        self._outside.clear()
 
     def _read(self) -> bytes:
         try:
@@ -108,7 +117,7 @@ class Fanotify:
         except BlockingIOError:
             return b""
 
-    def _records(self, data: bytes, process: int, told: dict[str, set[bytes]]) -> None:
+    def _records(self, data: bytes, process: int, mask: int, told: dict[str, set[bytes]]) -> None:
         at, named, itself = 0, False, b""
         while at < len(data):
             kind, _, size, _, length, _ = _RECORD.unpack_from(data, at)
@@ -118,13 +127,16 @@ class Fanotify:
                 if handle not in self._paths:
                     self._paths[handle] = self._directory_of(handle)
                 path = self._paths[handle]
-                if path is None:
-                    if handle in self._gone:
-                        self._authors.somewhere.add(process)
-                else:
-                    name = data[at + 20 + length : at + size].split(b"\0", 1)[0]
+                name = data[at + 20 + length : at + size].split(b"\0", 1)[0]
+                if path is not None:
                     told.setdefault(path, set()).add(name)
-                    self._authors.add(path, "" if name == b"." else quote(name), process)
+                for book in self._books:
+                    if path is not None:
+                        book.add(path, "" if name == b"." else quote(name), process)
+                    elif handle in self._gone:
+                        book.somewhere.add(process)
+                    elif handle in self._outside:
+                        book.add_outside(self._outside[handle], name, process, mask)
             elif kind == _ITSELF:
                 itself = handle
             at += size
@@ -134,9 +146,12 @@ class Fanotify:
     def _directory_of(self, handle: bytes) -> str | None:
         """Quoted, from the root; None if it is elsewhere, or gone: then what it was in was reported too."""
         path = self._found(handle)[0]
+        inside = self._inside(path)
         if not path or path.endswith(_DELETED):
             self._gone.add(handle)
-        return self._inside(path)
+        elif inside is None:
+            self._outside[handle] = path
+        return inside
 
     def _nameless(self, handle: bytes, process: int, told: dict[str, set[bytes]]) -> None:
         """A file that got another name, or lost one, is reported without any: it may be written through that one. The
@@ -148,7 +163,8 @@ class Fanotify:
         if inside is not None:
             above, _, quoted = inside.rpartition("/")
             told.setdefault(above, set()).add(unquote(quoted))
-            self._authors.add(above, quoted, process)
+            for book in self._books:
+                book.add(above, quoted, process)
         if status.st_nlink > 1 or path.endswith(_DELETED):
             self.unsure.add(status.st_ino)
 
@@ -195,16 +211,38 @@ class Fanotify:
         return room.raw[: 8 + length]
 
 
-def _events(read: Iterable[bytes]) -> tuple[Iterable[tuple[int, bytes]], set[int]]:
-    """By which process, with the records that tell to what, each once: much is told again and again; and all that
-    happened."""
-    found: dict[tuple[int, bytes], None] = {}
+def changed_outside(book: Authors, family: set[int], but: Iterable[bytes]) -> list[bytes]:
+    """Paths beyond the root that these processes changed, and that bear witness of it: not what they only opened, nor
+    what they made and removed again. `but`: directories of which nothing is told."""
+    found: list[bytes] = []
+    above = tuple(one.rstrip(b"/") + b"/" for one in but)
+    for (directory, name), processes in book.outside.items():
+        kinds = 0
+        for process, seen in processes.items():
+            kinds |= seen if process in family else 0
+        path = os.path.join(directory, name)
+        if (
+            not kinds & (_MODIFY | _ATTRIB | _MOVED | _MADE)
+            or name == b"."
+            or (path + b"/").startswith(above)
+        ):
+            continue
+        if os.path.lexists(path) or not kinds & (_CREATED | _MOVED_TO):
+            found.append(path)
+    return sorted(found)
+
+
+def _events(read: Iterable[bytes]) -> tuple[dict[tuple[int, bytes], int], set[int]]:
+    """By which process, with the records that tell to what, each once: much is told again and again; what happened to
+    it, and all that happened."""
+    found: dict[tuple[int, bytes], int] = {}
     masks: set[int] = set()
     for data in read:
         at, end = 0, len(data)
         while at < end:
             length, _, _, header, mask, _, process = _EVENT.unpack_from(data, at)
             masks.add(mask)
-            found[process, data[at + header : at + length]] = None
+            key = (process, data[at + header : at + length])
+            found[key] = found.get(key, 0) | mask
             at += length
     return found, masks

@@ -1,13 +1,15 @@
 """What was changed since the baseline that a proposal names, as the change to be recorded."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from takeback.adapters.file.kernel import AT_ROOT, libc
 from takeback.adapters.tree.change import put_targets
 from takeback.adapters.tree.git.meaning import with_meaning
+from takeback.adapters.tree.states import in_place, only_time
 from takeback.adapters.watch.apart import without
+from takeback.adapters.watch.compare import Inode
 from takeback.adapters.watch.processes import at_work
 from takeback.adapters.watch.roots import Root
 from takeback.adapters.watch.steps import steps_of
@@ -23,6 +25,10 @@ Targets = tuple[Target, ...]
 _LISTED = 5
 _CLOCK_TICK = 20_000_000  # times of files are taken from a clock that goes in steps
 OLDER = "it is older than the command, and was moved here from where nothing was captured"
+ELSEWHERE = (
+    "{name} has a further name outside of what is watched, which undo does not change; after undo the two are "
+    "separate files"
+)
 OVER = (
     "was replaced by a file older than the command, moved there from where nothing was captured: "
     "after undo only the store has that one, and redo brings it back"
@@ -53,11 +59,16 @@ def compared(
     """The targets of all roots, and what undo could not bring back."""
     targets: list[Target] = []
     residue: list[str] = []
+    captured: set[Inode] = set()
+    names: Counter[Inode] = Counter()
     for watched, baseline in roots:
         found = watched.changes(baseline)
         targets += found.targets
         residue += found.residue
-    moved = _moved_in(change, targets)
+        captured |= found.captured
+        names.update(found.names)
+    residue += [ELSEWHERE.format(name=display(one.resource)) for one in targets if _is_parted(one, names)]
+    moved = _moved_in(change, targets, captured)
     stay = {one.resource for one in moved if one.before["type"] == "absent"}
     residue += [
         f"{display(one.resource)} {f'stays ({OLDER})' if one.resource in stay else OVER}" for one in moved
@@ -66,11 +77,21 @@ def compared(
     return tuple(with_meaning(minus(kept), blobs)), tuple(residue)
 
 
-def _moved_in(change: Change, targets: Sequence[Target]) -> list[Target]:
+def _is_parted(target: Target, names: Mapping[Inode, int]) -> bool:
+    """A file with a name outside of what is watched, whose way back is a new file."""
+    before, after = target.before, target.after
+    if before.get("nlink", 1) < 2 or "digest" not in before or only_time(before, after):
+        return False
+    known = names.get((before["dev"], before["ino"]), 1)
+    return before["nlink"] > known and not in_place(before, after)
+
+
+def _moved_in(change: Change, targets: Sequence[Target], left: Collection[Inode]) -> list[Target]:
     """Files that are new at their place and older than the change: they came from where nothing was captured (a hole,
     another directory), so this may be the only copy."""
     began: int = change.args.get("began", 0)
     captured = {(one.before["dev"], one.before["ino"]) for one in targets if "digest" in one.before}
+    captured.update(left)
     names = Counter((one.after["dev"], one.after["ino"]) for one in targets if "digest" in one.after)
     return [
         one

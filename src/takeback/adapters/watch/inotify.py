@@ -104,10 +104,10 @@ class Inotify:
             return None
         return status.st_dev, status.st_ino
 
-    def authors(self) -> Authors | None:
+    def open_book(self) -> Authors | None:
         return None  # it does not tell who it was
 
-    def begin_anew(self) -> None:
+    def close_book(self, book: Authors) -> None:
         pass
 
     def _read(self) -> bytes:

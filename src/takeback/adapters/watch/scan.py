@@ -22,7 +22,7 @@ from takeback.adapters.watch.listing import (
     names_of,
     stamp_of,
 )
-from takeback.errors import Refused
+from takeback.errors import NoRemedy, Refused
 from takeback.model.resource import quote, unquote
 
 Hints = Mapping[str, set[bytes]]  # by quoted path of a directory: names in it that may have changed
@@ -40,6 +40,7 @@ class Bounds(NamedTuple):
 
     entries: int = 0
     bytes: int = 0
+    capture: int = 0  # the same, whatever is forced: `max_capture_bytes`
 
 
 class Rules(NamedTuple):
@@ -199,6 +200,12 @@ class Scan:
     def _count_bytes(self, status: os.stat_result) -> None:
         if stat.S_ISREG(status.st_mode):
             self.bytes += min(status.st_size, status.st_blocks * 512)
+            if self._bounds.capture and self.bytes > self._bounds.capture:
+                raise NoRemedy(
+                    f"More than {self._bounds.capture:,} bytes would have to be captured first, which is all that may "
+                    "be captured for one change.",
+                    hint='Nothing was done. "max_capture_bytes" in settings.json of the store sets it; 0 is no limit.',
+                )
             if self._bounds.bytes and self.bytes > self._bounds.bytes:
                 raise Refused(
                     f"More than {self._bounds.bytes:,} bytes below it would have to be read first.",

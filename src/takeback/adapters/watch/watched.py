@@ -86,10 +86,12 @@ class WatchedRoot:
         self._known_inodes: set[int] | None = None
         self._mapped: dict[str, set[bytes]] = {}  # what may be written without anybody telling
         self.last = Looked(0)
+        self._books: dict[str, Authors] = {}  # by the token of the watch
 
     def follow(self, feed: Feed | None) -> None:
         """From now on; the next look is at everything, because nobody told what happened before."""
         self.feed = feed
+        self._books.clear()
         self._followed = -1
 
     def close(self) -> None:
@@ -115,8 +117,8 @@ class WatchedRoot:
                     break
                 # What was changed while all that was read must be known as it is when the command starts.
                 sticky, register = True, None
-        if self.feed:
-            self.feed.begin_anew()
+        if self.feed and (book := self.feed.open_book()) is not None:
+            self._books[token] = book
         return Baseline(self.root.resource, self.index.name, looked.generation, token)
 
     def changes(self, baseline: Baseline) -> Compared:
@@ -131,9 +133,15 @@ class WatchedRoot:
         with self.index.looking():
             return {target.resource for target in self._compared(generation).targets}
 
-    def authors(self) -> Authors | None:
-        """Who made the changes since the last beginning; None if that is not known."""
-        return self.feed.authors() if self.feed else None
+    def authors(self, token: str) -> Authors | None:
+        """Who made the changes since that watch began; None if that is not known."""
+        return self._books.get(token)
+
+    def end(self, token: str) -> None:
+        """That watch is over."""
+        book = self._books.pop(token, None)
+        if self.feed and book is not None:
+            self.feed.close_book(book)
 
     def others(self, token: str) -> tuple[Watch, ...]:
         return tuple(watch for watch in self.index.watches() if watch.token != token)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.api import now
 from takeback.errors import Blocked, Misuse, Refused, StoreBusy, Stuck, TakebackError
+from takeback.frontends.cli.back_to import take_back_to
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.finished import finished_just_now, tell_finished
 from takeback.frontends.cli.opening import (
@@ -20,6 +21,7 @@ from takeback.frontends.cli.opening import (
     nothing_recorded,
     nothing_yet,
 )
+from takeback.frontends.cli.project import elsewhere, hint_elsewhere, hint_unrecorded, refuse_other_projects
 from takeback.frontends.cli.taken import tell_refused, tell_result
 from takeback.frontends.cli.way_out import (
     Wanted,
@@ -30,7 +32,7 @@ from takeback.frontends.cli.way_out import (
 )
 from takeback.model.effect import OPEN_STATES, PERSON, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import UndoResult, nothing_to_do
+from takeback.model.plan import OnConflict, UndoResult, nothing_to_do
 from takeback.model.run import RunInfo
 from takeback.runs.box_history import with_commits
 from takeback.runs.held import held_error
@@ -44,17 +46,27 @@ _MOST_LISTED = 10
 
 
 def _conflict_arguments(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("what someone changed since").add_mutually_exclusive_group()
-    names = {"merge": "--merge", "skip": "--skip-conflicts", "force": "--force"}
-    helps = {
-        "merge": "keep both where the text can be merged",
-        "skip": "leave it and do the rest",
-        "force": "overwrite it; it is captured first, redo brings it back",
+    group = parser.add_argument_group("what someone changed since")
+    options = {
+        "--merge": "take out this edit alone and keep every later change; refused where they overlap",
+        "--skip-conflicts": "leave it and do the rest; with --merge: leave only what does not merge",
+        "--force": "overwrite it; it is captured first, redo brings it back",
     }
-    for value, option in names.items():
-        group.add_argument(
-            option, action="store_const", const=value, dest="on_conflict", default="refuse", help=helps[value]
+    for option, what in options.items():
+        group.add_argument(option, action="store_true", help=what)
+
+
+def _on_conflict(options: Namespace) -> str:
+    if options.force and (options.merge or options.skip_conflicts):
+        raise Misuse(
+            "--force cannot be combined with --merge or --skip-conflicts.",
+            hint="--force overwrites what --merge and --skip-conflicts keep.",
         )
+    if options.force:
+        return OnConflict.FORCE
+    if options.merge:
+        return OnConflict.MERGE_OR_SKIP if options.skip_conflicts else OnConflict.MERGE
+    return OnConflict.SKIP if options.skip_conflicts else OnConflict.REFUSE
 
 
 def _undo_arguments(parser: ArgumentParser) -> None:
@@ -65,7 +77,16 @@ def _undo_arguments(parser: ArgumentParser) -> None:
         help="effects, or runs by id or name; none: the newest effect that is done",
     )
     parser.add_argument("--run", metavar="R", help="everything of this run that was not accepted by name")
-    parser.add_argument("--to", metavar="CHECKPOINT", help="what its run did after this point")
+    parser.add_argument(
+        "--to", metavar="CHECKPOINT", help="everything of this project after this point, whoever did it"
+    )
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        help="everything of this project since then: 10m, 2h, 3d, 09:30, 2026-11-18",
+    )
+    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--cascade", action="store_true", help="also later effects that stand on these")
     parser.add_argument("--with-needs", action="store_true", help="also what these were built on")
     parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
@@ -75,29 +96,40 @@ def _undo_arguments(parser: ArgumentParser) -> None:
 
 def _undo(asked: Asked) -> int:
     options = asked.options
-    if bool(options.ids) + bool(options.run) + bool(options.to) > 1:
-        raise Misuse(
-            "Only one of ID, --run and --to can be given.", hint="`takeback undo --help` shows an example."
-        )
+    _refuse_several(options)
     if nothing_yet(asked) and not (options.ids or options.run or options.to):
         raise Refused(nothing_recorded(asked), hint="There is nothing to undo.")
     wishes: dict[str, Any] = {
         "dry_run": options.dry_run,
         "cascade": options.cascade,
         "with_needs": options.with_needs,
-        "on_conflict": options.on_conflict,
+        "on_conflict": _on_conflict(options),
         "agent": agent_of(asked),
     }
     with existing(asked, lambda tb: _known(tb, options)) as tb:
-        if done := finished_just_now(tb, "undo", options.ids, bool(options.run or options.to)):
+        more = bool(options.run or options.to or options.since)
+        if done := finished_just_now(tb, "undo", options.ids, more):
             return tell_finished(asked, tb, "undo", done)
         try:
+            if options.to or options.since:
+                return take_back_to(asked, tb, wishes)
             if not (options.ids or options.run or options.to):
                 return _newest_taken_back(asked, tb, wishes)
             wanted = _wanted(tb, options)
+            if counted_back := [tb.effect(name) for name in options.ids if name.startswith("@")]:
+                refuse_other_projects(asked, tb, counted_back, "undo")
             return tell_result(asked, tb, wanted, *_taken_back(asked, tb, wanted, wishes))
         except (Refused, Stuck, StoreBusy) as error:
             return tell_refused(asked, tb, error)
+
+
+def _refuse_several(options: Namespace) -> None:
+    chosen = bool(options.ids) + bool(options.run and not (options.to or options.since))
+    if chosen + bool(options.to) + bool(options.since) > 1:
+        raise Misuse(
+            "Only one of ID, --run, --to and --since can be given; --run narrows --to and --since.",
+            hint="`takeback undo --help` shows an example.",
+        )
 
 
 def _known(tb: "Takeback", options: Namespace) -> None:
@@ -121,17 +153,24 @@ def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> 
     passed: list[Effect] = []
     for newest in _done_last(tb, passed):
         whole = with_commits(tb.store.journal, [newest])  # what the commit of a box has merged goes with it
+        refuse_other_projects(asked, tb, whole, "undo")
         carry_out = partial(_undo_past, tb, whole, passed)
         words = " ".join(short(one.id) for one in whole) + _how(asked.options)
         wanted = Wanted("undo", words, carry_out, newest=newest)
         result, started = _taken_back(asked, tb, wanted, wishes)
         if not nothing_to_do(result.targets):
-            return tell_result(asked, tb, wanted._replace(passed=tuple(passed)), result, started)
+            code = tell_result(asked, tb, wanted._replace(passed=tuple(passed)), result, started)
+            if not asked.options.dry_run:
+                hint_unrecorded(asked, tb, newest)
+                hint_elsewhere(asked, tb, "undo")
+            return code
         passed.append(newest)
     names = ", ".join(short(one.id) for one in passed[:_MOST_LISTED])
     more = f" and {len(passed) - _MOST_LISTED:,} more" if len(passed) > _MOST_LISTED else ""
     already = f": all that is done ({names}{more}) is already as it was before" if passed else ""
-    raise Refused(f"There is nothing to undo{already}.", hint="`takeback log` shows what happened.")
+    where = " in this project" if tb.here() else ""
+    hint = elsewhere(tb, "undo") or "`takeback log` shows what happened."
+    raise Refused(f"There is nothing to undo{where}{already}.", hint=hint)
 
 
 def _undo_past(
@@ -153,12 +192,6 @@ def _undo_past(
 
 def _wanted(tb: "Takeback", options: Namespace) -> Wanted:
     how = _how(options)
-    if options.to:
-        from takeback.runs.checkpoints import find
-
-        point = find(tb.store.journal, options.to)
-        words = f"--to {typed(options.to, point.id)}{how}"
-        return Wanted("undo", words, partial(tb.undo_to, point), _unsettled(tb, point.run, point.seq))
     if options.run:
         info = tb.find_run(options.run)
         return Wanted(
@@ -206,7 +239,7 @@ def _told_if_interrupted(asked: Asked, tb: "Takeback") -> Iterator[None]:
 
 def _done_last(tb: "Takeback", passed: Sequence[Effect]) -> Iterator[Effect]:
     """Newest first. One that is still being made, or stuck, must not be passed over."""
-    for effect in latest_first(tb.store.journal, Query(states=(State.DONE, *OPEN_STATES))):
+    for effect in latest_first(tb.store.journal, Query(states=(State.DONE, *OPEN_STATES), scope=tb.here())):
         if effect.waits_for == PERSON:
             raise held_error(effect, "undone")
         if effect.state is not State.DONE:
@@ -222,6 +255,8 @@ def _redo_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "id", nargs="?", metavar="ID", help="what was undone, or the undo; none: what was undone last"
     )
+    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
     parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
     _conflict_arguments(parser)
@@ -233,7 +268,7 @@ def _redo(asked: Asked) -> int:
         raise Refused(nothing_recorded(asked), hint="There is nothing to redo.")
     wishes: dict[str, Any] = {
         "dry_run": options.dry_run,
-        "on_conflict": options.on_conflict,
+        "on_conflict": _on_conflict(options),
         "agent": agent_of(asked),
     }
     with existing(asked, known_effects([options.id] if options.id else [])) as tb:
@@ -242,9 +277,20 @@ def _redo(asked: Asked) -> int:
         words = typed(options.id) if options.id else ""
         wanted = Wanted("redo", words, partial(tb.redo, options.id))
         try:
+            if not options.id or options.id.startswith("@"):
+                _refuse_redo_elsewhere(asked, tb)
             return tell_result(asked, tb, wanted, *_taken_back(asked, tb, wanted, wishes))
         except (Refused, Stuck, StoreBusy) as error:
             return tell_refused(asked, tb, error)
+
+
+def _refuse_redo_elsewhere(asked: Asked, tb: "Takeback") -> None:
+    try:
+        undos = tb.to_redo(asked.options.id)
+    except Refused as error:
+        error.hint = elsewhere(tb, "redo") or error.hint
+        raise
+    refuse_other_projects(asked, tb, undos, "redo")
 
 
 COMMANDS = {

@@ -28,7 +28,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 def _explain(asked: Asked) -> int:
     options, screen = asked.options, asked.screen
-    argv = words_of(command_in(options.command))
+    argv = words_of(command_in(options.command, "explain"))
     refuse_stray_root(options)
     cwd = directory_of(None)
     explained = _explained(asked, argv, cwd)
@@ -69,7 +69,7 @@ def _explained(asked: Asked, argv: tuple[str, ...], cwd: str) -> Explained:
 
         roots = roots_of(options.root or (cwd,))
         refuse_dangerous(roots, os.fsencode(os.path.realpath(own_directory(asked))), options.force)
-        coverage = of_roots(tuple(display(root.resource) for root in roots))
+        coverage = of_roots(tuple(display(root.resource) for root in roots), apart=os.geteuid() == 0)
         return Explained("in place", "" if options.in_place else able.why, coverage, (), beyond(argv), others)
     coverage = of_sandbox(able, not options.no_network)
     path, whose = unmapped(cwd)

@@ -23,7 +23,7 @@ from takeback.frontends.cli.changing import (
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.ending import aimed, as_field, told_trouble
 from takeback.frontends.cli.opening import give, known_effects, opened, rehearsal, session
-from takeback.frontends.cli.output import error_json, took
+from takeback.frontends.cli.output import clean, error_json, quoted, took
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -53,6 +53,12 @@ def _write(asked: Asked) -> int:
             f"{options.path} names a directory, not a file.", hint="Leave the slash at the end away."
         )
     refuse_open_files(options.path)
+    directory = os.path.dirname(options.path)
+    if directory and not os.path.lexists(directory):
+        raise Misuse(
+            f"The directory {clean(directory)} does not exist.",
+            hint=f"Make it first: `takeback mkdir -p {quoted(directory)}`.",
+        )
     mode = mode_of(options.mode) if options.mode is not None else None
     checks = checks_of(asked)
     content = read_input()
@@ -96,6 +102,12 @@ def _rm_arguments(parser: ArgumentParser) -> None:
 def _rm(asked: Asked) -> int:
     options = asked.options
     paths = [path for path in options.paths if not options.force or os.path.lexists(path)]
+    for path in paths:
+        if os.path.basename(path.rstrip("/")) in (".", ".."):
+            raise Misuse(
+                f"{path} is the directory you stand in, or one around it.",
+                hint="Nothing was removed. Name the directory by its path.",
+            )
     if options.key and len(paths) > 1:
         raise Misuse("One key cannot stand for several effects.", hint="Remove the paths one by one.")
     if options.dry_run:

@@ -14,7 +14,6 @@ from takeback.model.ids import new_id, short
 from takeback.model.plan import Outcome
 from takeback.model.remedy import surprises
 from takeback.model.resource import display, file_resource
-from takeback.model.sizes import bytes_in_words
 from takeback.model.turns import way_to_both
 from takeback.runs.captured import Captured
 from takeback.runs.command_line import shown, told
@@ -147,13 +146,15 @@ def _say_left_out(asked: Asked, watch: "Watch") -> None:
 
 
 def _ran(asked: Asked, gate: Gate, argv: tuple[str, ...]) -> int:
-    from takeback.frontends.cli.running import seconds
+    from takeback.frontends.cli.running import hint_at_shell, seconds
 
     try:
         return gate.run(seconds(asked.options.timeout))
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
         warn(f"takeback: {clean(argv[0])}: {'command not found' if missing else error.strerror}")
+        if hint := hint_at_shell(argv, 127 if missing else 126):
+            warn(f"hint: {clean(hint)}")
         return 127 if missing else 126
 
 
@@ -173,12 +174,12 @@ def _finished(asked: Asked, watch: "Watch", gate: Gate, exit_code: int, mark: st
         warn(f"takeback: {clean(names)} {still} from now on is not part of this.")
     effect = watch.finish(more)
     stopped = "time" if gate.timed_out else ""
-    for sentence in filter(None, (watch.told_of_databases, watch.others, watch.turned_back)):
+    more_to_say = (watch.told_of_databases, watch.others, watch.turned_back, watch.not_covered)
+    for sentence in filter(None, more_to_say):
         if not asked.screen.quiet and not asked.screen.json:
             warn(f"takeback: {clean(sentence)}")
     asked.made.extend(one.id for one in watch.databases)
-    told = (watch.coverage, watch.shared, watch.told_of_databases, watch.others, watch.turned_back)
-    coverage = " ".join(filter(None, told))
+    coverage = " ".join(filter(None, (watch.coverage, watch.shared, *more_to_say)))
     return CommandOutcome(exit_code, b"", b"", effect, watch.changes, coverage, stopped=stopped)
 
 
@@ -188,12 +189,20 @@ def _settled(
     failed = outcome.exit_code != 0
     code = outcome.exit_code
     if outcome.effect is None:
-        what = _not_its_own(watch.elsewhere) if watch.elsewhere else "and changed nothing"
+        what = (
+            _not_its_own(watch.elsewhere) if watch.elsewhere else f"and changed nothing below {_where(watch)}"
+        )
         if watch.turned_back or watch.databases:
             what = "and nothing was taken back"
         if failed and not asked.screen.quiet and not asked.screen.json:
             warn(f"takeback: it failed ({_why(outcome)}), {what}.")
-        if failed and (watch.elsewhere or watch.turned_back):
+        elif not (failed or asked.screen.quiet or asked.screen.json or watch.databases or watch.turned_back):
+            warn(f"takeback: {_nothing_recorded(watch)}")
+        if not (watch.elsewhere or watch.turned_back or watch.databases):
+            nothing = f"Nothing below {_where(watch)} was changed, so nothing was recorded."
+            told = f"The command ended with exit code {outcome.exit_code}. {nothing} {watch.not_covered}".rstrip()
+            outcome = outcome._replace(text=told)
+        elif failed and (watch.elsewhere or watch.turned_back):
             outcome = outcome._replace(text=f"The command ended with exit code {outcome.exit_code}, {what}.")
     elif failed and asked.options.on_failure == "undo":
         outcome, code = _taken_back(asked, tb, run, outcome)
@@ -201,6 +210,18 @@ def _settled(
         asked.made.append(outcome.effect.id)
         _say_done(asked, outcome)
     return outcome._replace(text=outcome.text or in_words(outcome)), code
+
+
+def _where(watch: "Watch") -> str:
+    return ", ".join(clean(display(root)) for root in watch.roots[:_NAMED])
+
+
+def _nothing_recorded(watch: "Watch") -> str:
+    """Else a bare `undo` would be taken for the undo of this."""
+    nothing = f"nothing was changed below {_where(watch)}, so nothing was recorded"
+    if watch.elsewhere:
+        return f"{nothing} for this command; other effects changed files there meanwhile."
+    return f"{nothing}. Changes elsewhere are not covered." if not watch.outside else f"{nothing}."
 
 
 def _not_its_own(elsewhere: tuple[str, ...]) -> str:
@@ -259,9 +280,10 @@ def _say_done(asked: Asked, outcome: CommandOutcome) -> None:
         return
     if asked.screen.terminal:
         _say_changes(outcome)
-    size = bytes_in_words(sum(one.size for one in outcome.changes if one.kind != "deleted"))
+    from takeback.frontends.cli.running import sizes
+
     though = f", though it failed ({_why(outcome)})" if outcome.exit_code else ""
-    warn(f"takeback: {in_numbers(outcome.changes)} ({size}): {short(effect.id)}{though}")
+    warn(f"takeback: {in_numbers(outcome.changes)} ({sizes(outcome.changes)}): {short(effect.id)}{though}")
     if effect.remedy and surprises(effect.remedy):
         warn(f"takeback: undo would leave this behind: {clean(effect.remedy.residue)}")
     shared: str = effect.change.args.get("shared", "")

@@ -4,27 +4,43 @@ from argparse import ArgumentParser, ArgumentTypeError
 
 from takeback.api import Takeback, now
 from takeback.audit.runs import RunNow, as_they_stand
+from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command, Does
-from takeback.frontends.cli.opening import give, nothing_yet, opened, tell_nothing
-from takeback.frontends.cli.output import Screen, clean, counted, local_time
-from takeback.model.effect import Effect, State
+from takeback.frontends.cli.log_table import FIELDS, Told, formatted, is_folded, lines, stat_lines, width_of
+from takeback.frontends.cli.nearby import ago, here
+from takeback.frontends.cli.opening import agent_of, give, nothing_yet, opened, tell_nothing
+from takeback.frontends.cli.output import Screen, clean, counted
+from takeback.frontends.cli.project import effects_listed, hint_elsewhere, runs_listed
+from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.model.run import RunInfo
+from takeback.model.run import RunState
 
 _MOST_DEAD = 3
-_HAPPENED = tuple(state for state in State if state is not State.ABORTED)
 
 
 def _log_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "path_only", nargs="?", metavar="PATH", help="only what touches this path, in any project"
+    )
     parser.add_argument(
         "-n", type=_number, default=20, metavar="N", dest="number", help="at most N (20; 0: all)"
     )
     parser.add_argument("--run", metavar="R", help="of this run: its name, id, or the beginning of its id")
     parser.add_argument(
-        "--path", metavar="P", help="that touch this path, something in it, or a directory around it"
+        "--path", metavar="P", help="the same as PATH: it, something in it, or a directory around it"
     )
     parser.add_argument("--agent", metavar="A", default="", help="of this agent")
-    parser.add_argument("--all", action="store_true", help="also what was aborted and never happened")
+    parser.add_argument("--since", metavar="TIME", help="since then: 10m, 2h, 3d, 09:30, 2026-11-18")
+    parser.add_argument("--aborted", action="store_true", help="also what was aborted and never happened")
+    parser.add_argument("--all", action="store_true", help="of all projects, and what was aborted")
+    parser.add_argument("-p", "--patch", action="store_true", help="with what each of them changed")
+    parser.add_argument("--stat", action="store_true", help="with the paths that each of them changed")
+    parser.add_argument(
+        "--format",
+        metavar="F",
+        default="",
+        help="a line for each: json, or a text with " + " ".join(f"{{{field}}}" for field in FIELDS),
+    )
 
 
 def _number(text: str) -> int:
@@ -34,25 +50,21 @@ def _number(text: str) -> int:
 
 
 def _log(asked: Asked) -> int:
-    options, screen = asked.options, asked.screen
+    screen = asked.screen
     if nothing_yet(asked):
         return tell_nothing(asked, [])
+    if asked.options.path_only and asked.options.path:
+        raise Misuse("The path was given twice.", hint="Give PATH or --path.")
     with opened(asked) as tb:
-        effects = tb.effects(
-            run=options.run,
-            path=options.path,
-            agent=options.agent,
-            state=None if options.all else _HAPPENED,
-            limit=options.number,
-            newest=True,
-        )
+        effects = _listed(asked, tb)
         if screen.json:
             from takeback.audit.views import effect_json
 
             give(asked, tb, [effect_json(effect) for effect in effects])
             return 0
         _show_effects(asked, tb, effects)
-        tell_dead(screen, tb)
+        if not asked.options.format:
+            tell_dead(screen, tb)
     return 0
 
 
@@ -69,57 +81,71 @@ def tell_dead(screen: Screen, tb: Takeback) -> None:
         screen.say(screen.paint(f"{died}: {names}{more}; `takeback status` shows what is left.", "yellow"))
 
 
+def _listed(asked: Asked, tb: Takeback) -> tuple[Effect, ...]:
+    """With --json and --format json every effect, else finished undos are folded into what they took back."""
+    options = asked.options
+    if asked.screen.json or options.format == "json":
+        return effects_listed(asked, tb, options.number)
+    asks = options.number + 1 if options.number else 0  # one more, to know whether there are more
+    while True:
+        found = effects_listed(asked, tb, asks)
+        left = tuple(one for one in found if not is_folded(one))
+        if not asks or len(left) > options.number or len(found) < asks:
+            return left
+        asks *= 4
+
+
 def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> None:
-    screen = asked.screen
+    screen, options = asked.screen, asked.options
+    more = options.number and options.format != "json" and len(effects) > options.number
+    effects = effects[: options.number] if more else effects
     if not effects:
-        screen.say("No effects match." if _narrowed(asked) else "No effects yet.")
+        place = "" if _everywhere(asked) else " in this project"
+        screen.say(f"No effects match{place}." if _narrowed(asked) else f"No effects yet{place}.")
+        _hint_elsewhere(asked, tb)
         return
     runs = {info.id: info for info in tb.store.journal.runs(tuple({effect.run for effect in effects}))}
-    today = now()
-    rows = [(local_time(effect.at, today), _doer(effect, runs.get(effect.run)), effect) for effect in effects]
-    time_width = max(len(row[0]) for row in rows)
-    doer_width = min(32, max(len(row[1]) for row in rows))
-    for when, doer, effect in rows:
-        screen.say(
-            f"{screen.paint(short(effect.id), 'cyan')}  {when:<{time_width}}  {screen.state(effect.state.value, 8)}  "
-            f"{doer:<{doer_width}}  {clean(effect.change.summary)}{screen.paint(_marks(effect), 'dim')}"
-        )
-    if len(effects) == asked.options.number:
-        listed = set(State if asked.options.all else _HAPPENED)
-        total = sum(count for name, count in tb.store.journal.tally().items() if name in listed)
-        if total > len(effects) and not _narrowed(asked):
-            screen.hint(f"{counted(total, 'effect')} in all; -n 0 lists them.")
+    told = Told(
+        here(), now(), runs, agent_of(asked), not (_narrowed(asked) or options.all or options.aborted)
+    )
+    if options.format:
+        for line in formatted(options.format, effects, told):
+            screen.say(line)
+        return
+    for effect, line in zip(effects, lines(screen, effects, told, width_of(screen)), strict=True):
+        screen.say(line)
+        if options.stat:
+            for path in stat_lines(effect, told.here):
+                screen.say(path)
+        if options.patch:
+            from takeback.frontends.cli.show import say_changed
+
+            say_changed(screen, tb, effect)
+    if more:
+        screen.hint("There are more; -n 0 lists all.")
+    _hint_elsewhere(asked, tb)
+
+
+def _hint_elsewhere(asked: Asked, tb: Takeback) -> None:
+    if not _everywhere(asked):
+        hint_elsewhere(asked, tb)
+
+
+def _everywhere(asked: Asked) -> bool:
+    options = asked.options
+    return bool(options.run or options.path or options.path_only or options.all)
 
 
 def _narrowed(asked: Asked) -> bool:
     options = asked.options
-    return bool(options.run or options.path or options.agent)
-
-
-def _doer(effect: Effect, run: RunInfo | None) -> str:
-    """Who did it, and in which run."""
-    name = clean(run.name) if run else short(effect.run)
-    whole = f"{clean(effect.agent)}/{name}" if effect.agent else name
-    return whole if len(whole) <= 32 else whole[:31] + "…"
-
-
-def _marks(effect: Effect) -> str:
-    marks = [
-        "accepted" if effect.accepted else "",
-        "pinned" if effect.pinned else "",
-        "forgotten" if effect.forgotten else "",
-        "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
-        f"by {short(effect.undone_by)}" if effect.undone_by else "",
-        clean(effect.note) if effect.state in (State.STUCK, State.ABORTED) else "",
-    ]
-    told = ", ".join(mark for mark in marks if mark)
-    return f"  ({told})" if told else ""
+    return bool(options.run or options.path or options.path_only or options.agent or options.since)
 
 
 def _runs_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-n", type=_number, default=20, metavar="N", dest="number", help="at most N (20; 0: all)"
     )
+    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
 
 
 def _runs(asked: Asked) -> int:
@@ -127,9 +153,7 @@ def _runs(asked: Asked) -> int:
     if nothing_yet(asked):
         return tell_nothing(asked, [])
     with opened(asked) as tb:
-        infos = tuple(reversed(tb.runs()))
-        if asked.options.number > 0:
-            infos = infos[: asked.options.number]
+        infos = runs_listed(asked, tb)
         runs = as_they_stand(tb.store, infos)
         if screen.json:
             from takeback.audit.views import run_json
@@ -137,18 +161,27 @@ def _runs(asked: Asked) -> int:
             give(asked, tb, [run_json(run) for run in runs])
             return 0
         if not infos:
-            screen.say("No runs yet.")
+            screen.say("No runs yet." if asked.options.all else "No runs yet in this project.")
         today = now()
         agent_width = max((len(clean(info.agent)) for info in infos), default=0)
         for run in runs:
             info = run.info
             screen.say(
-                f"{screen.paint(short(info.id), 'cyan')}  {local_time(info.opened_at, today):<12}  "
-                f"{screen.state(run.state.value, 13)}  {clean(info.agent):<{agent_width}}  "
-                f"{done_in(run):>11}  {clean(info.name)}"
+                f"{screen.paint(short(info.id), 'cyan')}  {ago(info.opened_at, today):<10}  "
+                f"{screen.state(state_shown(run), 13)}  {clean(info.agent):<{agent_width}}  "
+                f"{done_in(run):>11}  {clean(info.name)}{screen.paint(_how_it_failed(run), 'red')}"
             )
         tell_dead(screen, tb)
     return 0
+
+
+def state_shown(run: RunNow) -> str:
+    """One that ended by itself and left a note of how it failed is no success."""
+    return "failed" if run.state is RunState.ACCEPTED and run.info.note else run.state.value
+
+
+def _how_it_failed(run: RunNow) -> str:
+    return f"  ({clean(run.info.note)})" if state_shown(run) == "failed" else ""
 
 
 def done_in(run: RunNow) -> str:

@@ -38,13 +38,13 @@ def _of(effect: Effect) -> str:
     return effect.undoes or effect.id
 
 
-def amount_of(result: UndoResult) -> str:
+def amounts_of(result: UndoResult) -> list[str]:
     """Of rows that changed; empty if no database had a part in it."""
     receipts = [receipt_of(one) for one in result.undo if is_of_database(one.change.resource)]
     rows = sum(sum(counts.values()) for one in receipts for counts in one.get("tables", {}).values())
     schema = sum(len(one.get("schema", ())) for one in receipts)
     told = [counted(rows, "row")] if rows else []
     if schema:
-        told.append(f"{counted(schema, 'change')} of the schema")
+        told.append(counted(schema, "schema change"))
     whole = sum(1 for one in result.targets if is_whole(one) and one.outcome is Outcome.UNDONE)
-    return " and ".join(told) or (counted(whole, "effect") if whole else "")
+    return told or ([counted(whole, "effect")] if whole else [])

@@ -11,6 +11,7 @@ from takeback.errors import Corrupt, Misuse, Refused
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.output import clean, counted, local_time, seconds_in_words, warn
+from takeback.frontends.cli.project import Standing
 from takeback.model.effect import COMMAND, State
 from takeback.model.ids import SHORT, short
 from takeback.model.run import OnDeath, RunInfo
@@ -81,6 +82,7 @@ def opened(asked: Asked, known: Callable[[Takeback], object] | None = None) -> I
     with takeback.api.open(store_path(asked), recover=False) as tb:
         _tell_lost(tb)
         tb.tell = lambda words: warn(f"takeback: {clean(words)}")
+        tb.here = Standing(asked, tb)
         if known:
             known(tb)
         if not asked.looking:
@@ -109,7 +111,9 @@ def known_effects(names: Iterable[str], run: str = "") -> Callable[[Takeback], o
         if run:
             tb.find_run(run)
         for name in names:
-            if name.startswith("@") or all(info.name != name for info in tb.runs()):
+            if name.startswith("@"):
+                tb.effect(name)  # as it is counted here
+            elif all(info.name != name for info in tb.runs()):
                 id_of(tb.store.journal, name)
 
     return known
@@ -236,7 +240,7 @@ def _joined(asked: Asked, tb: Takeback) -> "Run":
     agent = agent_of(asked)
     given: str = asked.options.run or ""
     if not given:
-        return tb.session(SESSION if agent == AGENT else f"{SESSION} of {agent}", agent)
+        return tb.session(SESSION if agent == AGENT else f"{SESSION} of {agent}", agent, project=".")
     named = [info for info in tb.store.journal.runs(unfinished=True) if info.name == given]
     ids = tb.store.journal.resolve(given.lower()) if not named and len(given) >= SHORT // 2 else ()
     for info in named or (tb.store.journal.runs(ids) if ids else ()):
@@ -266,7 +270,4 @@ def effect_or_run(tb: "Takeback", name: str) -> "str | RunInfo":
     """An effect by its id, or a run by its id or name."""
     if name.startswith("@"):
         return name
-    ids = tb.store.journal.resolve(name.lower())
-    if ids:
-        return next(tb.store.journal.runs(ids), name) if len(ids) == 1 else name
-    return next((info for info in reversed(tb.runs()) if name and info.name == name), name)
+    return tb.run_meant(name) or name

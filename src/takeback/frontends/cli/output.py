@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TextIO
 
 from takeback.errors import TakebackError
@@ -16,6 +16,7 @@ _STATE_STYLES = {
     "undone": "dim",
     "aborted": "dim",
     "stuck": "red",
+    "failed": "red",
     "proposed": "yellow",
     "intended": "yellow",
     "open": "yellow",
@@ -151,11 +152,13 @@ _LABELS = {"error:": "red", "hint:": "cyan"}
 
 
 def warn(text: str) -> None:
-    """For a person, beside the answer. `error:` and `hint:` look the same everywhere."""
+    """For a person, beside the answer. `error:` and `hint:` look the same everywhere. A
+    terminal that is gone changes nothing of what was done."""
     label, blank, rest = text.partition(" ")
     if label in _LABELS and coloured(sys.stderr):
         text = f"{painted(label, _LABELS[label])}{blank}{rest}"
-    print(text, file=sys.stderr)
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def complain(error: TakebackError, as_json: bool) -> None:

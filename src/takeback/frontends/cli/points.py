@@ -4,7 +4,7 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from takeback.api import now
+from takeback.api import Takeback, now
 from takeback.audit.views import checkpoint_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command, Does
@@ -31,13 +31,30 @@ def _checkpoint(asked: Asked) -> int:
     state = _state(options.state) if options.state else None
     with opened(asked) as tb:
         with session(asked, tb) as run:
+            same = _of_the_same_name(tb, run.id, options.label)
             point = run.checkpoint(options.label, state, summary=options.summary)
-        give(asked, tb, checkpoint_json(point))
+        give(asked, tb, checkpoint_json(point) | ({"replaces": same.id} if same else {}))
         asked.screen.say(
             f"Named this point '{clean(point.label)}' ({short(point.id)}) in run '{clean(run.name)}'."
         )
+        if same:
+            when = local_time(same.at, now())
+            asked.screen.say(
+                f"An earlier one ({short(same.id)}, {when}) has this name; go back to it by its id."
+            )
         asked.screen.hint(f"`takeback undo --to{_typed(point)}` comes back to it.")
     return 0
+
+
+def _of_the_same_name(tb: Takeback, run: str, label: str) -> Checkpoint | None:
+    """The newest one in this project."""
+    from takeback.runs.checkpoints import of_projects, of_run
+    from takeback.runs.projects import scope_of_run
+
+    found = [one for one in of_run(tb.store.journal) if one.label == label]
+    scope = scope_of_run(tb.store.journal, run)
+    own = of_projects(tb.store.journal, found, scope) if scope else [one for one in found if one.run == run]
+    return own[-1] if own else None
 
 
 def _typed(point: Checkpoint) -> str:
@@ -66,6 +83,7 @@ def _state(name: str) -> Any:
 
 def _checkpoints_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--run", metavar="R", help="only of this run")
+    parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
 
 
 def _checkpoints(asked: Asked) -> int:
@@ -73,10 +91,11 @@ def _checkpoints(asked: Asked) -> int:
     if nothing_yet(asked):
         return tell_nothing(asked, [])
     with opened(asked) as tb:
-        points = tuple(reversed(tb.checkpoints(asked.options.run)))
+        scope = None if asked.options.run else tb.here()
+        points = tuple(reversed(tb.checkpoints(asked.options.run, scope=scope)))
         give(asked, tb, [checkpoint_json(point) for point in points])
         if not points:
-            screen.say("No checkpoints yet.")
+            screen.say("No checkpoints yet in this project." if scope else "No checkpoints yet.")
         today = now()
         for point in points:
             marks = [

@@ -3,21 +3,22 @@
 import os
 import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import OURS, Asked, Command
 from takeback.frontends.cli.interrupted import ctrl_c_is_for_the_command, taken_back, unanswered
-from takeback.frontends.cli.opening import agent_of, opened
-from takeback.frontends.cli.output import answered, clean, counted, warn
+from takeback.frontends.cli.opening import agent_of, opened, own_directory
+from takeback.frontends.cli.output import answered, clean, counted, quoted, warn
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
 from takeback.model.remedy import surprises
 from takeback.model.resource import display
 from takeback.model.sizes import bytes_in_words
 from takeback.runs.command_line import shown
-from takeback.runs.outcome import CommandOutcome, in_numbers, left_behind
+from takeback.runs.outcome import Changed, CommandOutcome, in_numbers, left_behind
 from takeback.runs.request import ON_FAILURE, refuse_keep
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from takeback.runs.run import Run
 
 _LISTED = 10
+_FEW = 4
+_OF_A_SHELL = frozenset(" \t\n|&;<>$`*")
+_BUILT_IN = ("cd", "export", "source", ".", "alias", "set", "unset", "ulimit", "umask")
 _ANSWERS = {
     "y": "apply", "yes": "apply", "a": "apply", "apply": "apply",
     "n": "discard", "no": "discard", "d": "discard", "discard": "discard",
@@ -82,12 +86,23 @@ def _on_failure(said: str) -> str:
     return said
 
 
-def command_in(words: list[str]) -> list[str]:
+def command_in(words: list[str], verb: str = "run") -> list[str]:
     """What follows `--`."""
     command = words[1:] if words[:1] == ["--"] else words
     if not command:
-        raise Misuse("No command was given.", hint="For example `takeback run -- make install`.")
+        raise Misuse("No command was given.", hint=f"For example `takeback {verb} -- make install`.")
     return command
+
+
+def hint_at_shell(argv: Sequence[str], exit_code: int) -> str:
+    """For who wrote a line of shell as one word, or named a word that only a shell knows."""
+    line = argv[0] if len(argv) == 1 else " ".join(map(quoted, argv))
+    meant = (len(argv) == 1 and not _OF_A_SHELL.isdisjoint(line)) or argv[0] in _BUILT_IN
+    return (
+        f"To use the shell: `takeback run -- sh -c {quoted(line)}`."
+        if exit_code in (126, 127) and meant
+        else ""
+    )
 
 
 def refuse_stray_root(options: Namespace) -> None:
@@ -186,6 +201,9 @@ def _carried_out(asked: Asked, tb: "Takeback", argv: list[str], limit: float) ->
             except (KeyboardInterrupt, SystemExit) as error:
                 unanswered(tb, run, outcome.effect.id, error)
                 raise
+        if outcome.exit_code and not outcome.effect:
+            with run.uninterrupted():
+                run.close(failed=f"exit code {outcome.exit_code}")
     return outcome
 
 
@@ -217,6 +235,10 @@ def _told(asked: Asked, tb: "Takeback", outcome: CommandOutcome, rows: "tuple[Ef
         asked.screen.give(outcome_json(tb, outcome) | databases)
     elif not asked.screen.quiet:
         _say(asked, outcome, rows)
+    elif outcome.conflicts:
+        # Nothing was merged though the command succeeded: that is no mere information.
+        _say_conflicts(outcome.conflicts)
+        _say_held(outcome)
     if outcome.conflicts or any(one.receipt.get("lost") or one.receipt.get("one_way") for one in rows):
         return OURS
     return outcome.exit_code
@@ -250,14 +272,11 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
         warn(f"takeback: would change: {in_numbers(outcome.changes) or 'nothing'}; nothing was changed.")
         _say_changes(outcome)
     elif outcome.held and outcome.effect:
-        name = short(outcome.effect.id)
-        apply = f"apply --force {name}" if outcome.conflicts else f"apply {name}"
-        warn(f"takeback: held {name}: {in_numbers(outcome.changes)}. `takeback diff {name}` shows it, "
-             f"`takeback {apply}` makes it, `takeback discard {name}` drops it.")  # fmt: skip
+        _say_held(outcome)
     elif outcome.effect:
         if asked.screen.terminal:
             _say_changes(outcome)
-        warn(f"takeback: {in_numbers(outcome.changes)} ({_bytes(outcome)}): {short(outcome.effect.id)}"
+        warn(f"takeback: {in_numbers(outcome.changes)} ({sizes(outcome.changes)}): {short(outcome.effect.id)}"
              + (f", though it failed ({failed})" if outcome.exit_code else ""))  # fmt: skip
         if outcome.effect.remedy and surprises(outcome.effect.remedy):
             warn(f"takeback: not exact: {clean(outcome.effect.remedy.residue)}.")
@@ -266,11 +285,34 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
 
         warn(f"takeback: {after_failure(failed, rows, outcome)}")
     elif outcome.exit_code:
-        dropped = f"; dropped: {in_numbers(outcome.changes)}" if outcome.changes else ""
-        warn(f"takeback: it failed ({failed}), so nothing was changed{dropped}.")
-        _hint_at_owners()
+        _say_failed(asked, outcome, failed)
     elif asked.options.ask and outcome.changes:
         warn("takeback: discarded; nothing was changed.")
+    elif not rows:
+        warn("takeback: No changes.")
+
+
+def _say_failed(asked: Asked, outcome: CommandOutcome, failed: str) -> None:
+    from takeback.sandbox.unmapped import git_links
+
+    dropped = f"; dropped: {in_numbers(outcome.changes)}" if outcome.changes else ""
+    warn(f"takeback: it failed ({failed}), so nothing was changed{dropped}.")
+    if hint := hint_at_shell(command_in(asked.options.command), outcome.exit_code):
+        warn(f"hint: {clean(hint)}")
+    elif outcome.exit_code not in (126, 127) and not outcome.stopped:
+        _hint_at_owners()
+        _hint_at_read_only(asked)
+        if hint := git_links(command_in(asked.options.command)):
+            warn(f"hint: {hint}")
+
+
+def _say_held(outcome: CommandOutcome) -> None:
+    if outcome.effect is None:
+        return
+    name = short(outcome.effect.id)
+    apply = f"apply --force {name}" if outcome.conflicts else f"apply {name}"
+    warn(f"takeback: held {name}: {in_numbers(outcome.changes)}. `takeback diff {name}` shows it, "
+         f"`takeback {apply}` makes it, `takeback discard {name}` drops it.")  # fmt: skip
 
 
 def _hint_at_owners() -> None:
@@ -285,6 +327,20 @@ def _hint_at_owners() -> None:
         )
 
 
+def _hint_at_read_only(asked: Asked) -> None:
+    """Likewise: takeback made these read-only, and only it can say so."""
+    from takeback.sandbox.ability import ability
+
+    able = ability(own_directory(asked))
+    places = [path for path, _ in able.not_covered if path.startswith("/")]
+    if places:
+        more = f" and {len(places) - _FEW} more" if len(places) > _FEW else ""
+        warn(
+            f'hint: If it said "Read-only file system": {clean(", ".join(places[:_FEW]))}{more} cannot be written in '
+            "this sandbox (`takeback explain` says why). `takeback run --in-place` can."
+        )
+
+
 def _why(asked: Asked, outcome: CommandOutcome) -> str:
     if outcome.stopped:
         return "it took too long" if outcome.stopped == "time" else "it needed too much memory"
@@ -293,8 +349,20 @@ def _why(asked: Asked, outcome: CommandOutcome) -> str:
     return f"exit code {outcome.exit_code}{named.get(outcome.exit_code, '')}"
 
 
-def _bytes(outcome: CommandOutcome) -> str:
-    return bytes_in_words(sum(one.size for one in outcome.changes if one.kind != "deleted"))
+def sizes(changes: Iterable[Changed]) -> str:
+    """How much is there now, and how much went."""
+    written = deleted = 0
+    kinds: set[str] = set()
+    for one in changes:
+        kinds.add(one.kind)
+        if one.kind == "deleted":
+            deleted += one.size
+        else:
+            written += one.size
+    if "deleted" not in kinds:
+        return bytes_in_words(written)
+    gone = f"{bytes_in_words(deleted)} deleted"
+    return bytes_in_words(deleted) if kinds == {"deleted"} else f"{bytes_in_words(written)} written, {gone}"
 
 
 def _say_changes(outcome: CommandOutcome) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 from argparse import ArgumentParser
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from takeback.audit.diff import Part, difference, in_words
 from takeback.audit.views import effect_json, record_json
@@ -83,15 +83,7 @@ def _show(asked: Asked) -> int:
 
 def _run_named(tb: "Takeback", name: str) -> "RunInfo | None":
     """If it is one, and no effect. By id, its beginning, or its name (the newest of that name)."""
-    if name.startswith("@"):
-        return None
-    from takeback.runs.names import id_of
-    from takeback.storage.protocols import Query
-
-    named = next(tb.store.journal.runs((id_of(tb.store.journal, name),)), None)
-    if named or next(tb.store.journal.effects(Query(ids=(id_of(tb.store.journal, name),))), None):
-        return named
-    return next((info for info in reversed(tb.runs()) if info.name == name), None)
+    return None if name.startswith("@") else tb.run_meant(name)
 
 
 def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:
@@ -179,7 +171,9 @@ def _record(record: Record) -> str:
 
 
 def _diff_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="an effect: its id, the beginning of it, @, @~2")
+    parser.add_argument(
+        "id", metavar="ID", help="an effect: its id, the beginning of it, @, @~2; or a run by id or name"
+    )
     parser.add_argument("path", nargs="?", metavar="PATH", help="only this path, or this table of a database")
 
 
@@ -188,29 +182,34 @@ def _diff(asked: Asked) -> int:
 
     options, screen = asked.options, asked.screen
     with existing(asked) as tb:
-        effect = tb.effect(options.id)
-        if "database" in effect.change.args:
-            return _diff_rows(asked, tb, effect)
-        parts = _parts(tb, effect, resource_of(options.path) if options.path else "")
-        give(
-            asked,
-            tb,
-            {
-                "id": effect.id,
-                "parts": [
-                    {
-                        "resource": part.resource,
-                        "words": list(part.words),
-                        "diff": "".join(
-                            f"{line.decode('utf-8', 'backslashreplace')}\n" for line in part.lines
-                        ),
-                    }
-                    for part in parts
-                ],
-            },
-        )
+        only = resource_of(options.path) if options.path else ""
+        if run := _run_named(tb, options.id):
+            id, parts = run.id, _parts_of_run(tb, run, only)
+        else:
+            effect = tb.effect(options.id)
+            if "database" in effect.change.args:
+                return _diff_rows(asked, tb, effect)
+            id, parts = effect.id, _parts(tb, effect, only)
+        give(asked, tb, {"id": id, "parts": [_part_json(part) for part in parts]})
         _say_parts(screen, parts)
     return 0
+
+
+def _part_json(part: Part) -> dict[str, Any]:
+    lines = (f"{line.decode('utf-8', 'backslashreplace')}\n" for line in part.lines)
+    return {"resource": part.resource, "words": list(part.words), "diff": "".join(lines)}
+
+
+def _parts_of_run(tb: "Takeback", run: "RunInfo", only: str) -> tuple[Part, ...]:
+    """Everything that it changed and that still holds."""
+    from takeback.audit.diff import difference_of_all
+    from takeback.audit.rows import as_parts, changed_rows
+
+    done = [one for one in tb.effects(run=run, state=State.DONE) if not one.is_undo]
+    done.sort(key=lambda one: one.order)
+    rows = [one for one in done if "database" in one.change.args] if not only else []
+    of_rows = (part for one in rows for part in as_parts(one, changed_rows(tb.parts, one)))
+    return (*difference_of_all(tb.store.blobs, [one for one in done if one not in rows], only), *of_rows)
 
 
 def _diff_rows(asked: Asked, tb: "Takeback", effect: Effect) -> int:
@@ -247,6 +246,14 @@ def _parts(tb: "Takeback", effect: Effect, only: str) -> tuple[Part, ...]:
 
     found = step_difference(tb.store.layers(), tb.store.blobs, effect)
     return tuple(part for part in found if not only or overlaps(only, part.resource))
+
+
+def say_changed(screen: Screen, tb: "Takeback", effect: Effect) -> None:
+    """Of any effect, for `log -p`."""
+    if "database" in effect.change.args:
+        say_rows(screen, tb, effect)
+    elif effect.targets:
+        _say_parts(screen, _parts(tb, effect, ""))
 
 
 def say_difference(screen: Screen, tb: "Takeback", effect: Effect) -> None:

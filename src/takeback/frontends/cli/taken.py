@@ -9,13 +9,14 @@ from takeback.errors import Blocked, Conflict, Failed, Refused, Stuck, TakebackE
 from takeback.frontends.cli import of_databases
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import as_field, told_trouble
+from takeback.frontends.cli.nearby import folded, here, near, near_text, nearest_first
 from takeback.frontends.cli.opening import give
 from takeback.frontends.cli.output import clean, counted, took
 from takeback.frontends.cli.way_out import Wanted, by_hand, earlier, unsettled_error, ways_out
 from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import Outcome, TargetOutcome, UndoResult, nothing_to_do
+from takeback.model.plan import Obstacle, Outcome, TargetOutcome, UndoResult, nothing_to_do
 from takeback.model.turns import way_to_both
 from takeback.storage.protocols import Query
 
@@ -76,10 +77,12 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
     elif nothing_to_do(result.targets):
         screen.say(f"Nothing to {words.present}: {_named(result.targets)} {words.already}.")
     elif result.outcome == "planned":
-        screen.say(f"Would {words.present} {counted(len(result.effects), 'effect')}:")
-        for effect in result.effects:
+        if not wanted.listed:
+            screen.say(f"Would {words.present} {counted(len(result.effects), 'effect')}:")
+        for effect in () if wanted.listed else result.effects:
             screen.say(f"  {screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}")
         _list_targets(asked, result, f"would {wanted.verb}")
+        _show_merges(asked, result)
     elif any(one.outcome in _GOOD for one in result.targets):
         if any(one.outcome is Outcome.UNDONE for one in result.targets):
             screen.say(f"{words.past} {_amount(result)} in {took(started)}.")
@@ -123,7 +126,7 @@ def _troubles(tb: "Takeback", wanted: Wanted, result: UndoResult) -> list[Takeba
     errors += [unsettled_error(tb, one, so) for one in wanted.left_out]
     told = {one.undoes for one in stuck}
     bad = [one for one in result.targets if one.outcome not in _GOOD and one.effect not in told]
-    if bad and result.outcome != "planned":
+    if bad:
         errors.append(_not_all(tb, wanted, result, bad))
     return sorted(errors, key=lambda error: (4, 1, 3, 5).index(error.exit_code))
 
@@ -134,7 +137,8 @@ def _not_all(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targe
     )
     more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
     some = any(one.outcome in _GOOD for one in result.targets)
-    kind, what = (Failed, "Not all of it was") if some else (Refused, "Nothing was")
+    was = "would be" if result.outcome == "planned" else "was"
+    kind, what = (Failed, f"Not all of it {was}") if some else (Refused, f"Nothing {was}")
     sentence = f"{what} {_WORDS[wanted.verb].passive}: {names}{more}."
     return kind(sentence, hint=_what_now(tb, wanted, result, bad), effect=bad[0].effect)
 
@@ -149,7 +153,9 @@ def _what_now(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targ
         if result.postponed:
             hints.append(f"Something could not be reached; `{rest.command}` tries again.")
         if Outcome.CONFLICT in found:
-            hints.append(ways_out(tb, rest, {"on_conflict": "skip"}) or by_hand(wanted))
+            obstacles = {one.obstacle for one in bad if one.outcome is Outcome.CONFLICT}
+            known = () if Obstacle.CHANGED in obstacles else sorted(obstacles)
+            hints.append(ways_out(tb, rest, {"on_conflict": "skip"}) or by_hand(wanted, known))
     if Outcome.FAILED in found and not result.postponed:
         hints.append("`takeback verify --read-data` tells whether the store is sound.")
     if Outcome.EXCLUDED in found:
@@ -179,7 +185,8 @@ def _way_on(result: UndoResult, verb: str) -> str:
             else f"`takeback redo {short(result.undo[0].id)}` brings it back."
         )
     # What was overwritten or merged when it was undone is there again, so that undo would be a conflict again.
-    how = {str(effect.change.args.get("on_conflict")) for effect in result.effects} & {"force", "merge"}
+    asked = {str(effect.change.args.get("on_conflict")) for effect in result.effects}
+    how = {one.removesuffix("-or-skip") for one in asked} & {"force", "merge"}
     names = " ".join(short(effect.undoes) for effect in result.effects[:_MOST_LISTED])
     if len(result.effects) > _MOST_LISTED:
         return "`takeback log` lists them; `takeback undo ID…` takes them back again."
@@ -188,41 +195,69 @@ def _way_on(result: UndoResult, verb: str) -> str:
 
 
 def _amount(result: UndoResult) -> str:
-    """Of what was changed; what was as it should be already is not counted."""
-    told = of_databases.amount_of(result)
-    paths = [one for one in result.targets if not is_of_database(one.resource)]
-    if told and not any(one.outcome is Outcome.UNDONE for one in paths):
-        return told
-    changed = sum(1 for one in paths if one.outcome is Outcome.UNDONE)
-    wanted = changed + sum(1 for one in paths if one.outcome not in _GOOD)
-    kind = "key" if all("#" in one.resource for one in paths) else "path"
-    if all(one.resource.startswith("call://") for one in paths):
-        kind = "call"
+    """Of what was changed, calls first: they reach furthest. What was as it should be already is not counted."""
+    rest = [one for one in result.targets if not is_of_database(one.resource)]
+    calls = [one for one in rest if one.resource.startswith("call://")]
+    paths = [one for one in rest if not one.resource.startswith("call://")]
+    kind = "key" if paths and all("#" in one.resource for one in paths) else "path"
     files = [effect for effect in result.effects if not is_of_database(effect.change.resource)]
-    if kind == "path" and all(_is_file(target) for effect in files for target in effect.targets):
+    if kind == "path" and all(_is_file(target) for effect in files for target in _of_paths(effect)):
         kind = "file"
-    all_of_it = "" if changed == wanted else f" of {wanted:,}"
-    amount = f"{changed:,}{all_of_it} {kind}{'' if changed == 1 and not all_of_it else 's'}"
-    return f"{amount} and {told}" if told else amount
+    told = [_counted(calls, "call"), _counted(paths, kind), *of_databases.amounts_of(result)]
+    names = _names_of_calls(result, calls)
+    if told[0] and names:
+        told[0] += f" ({names})"
+    return ", ".join(filter(None, told))
+
+
+def _of_paths(effect: Effect) -> Sequence[Any]:
+    return () if effect.change.adapter == "call" else effect.targets
+
+
+def _counted(targets: Sequence[TargetOutcome], kind: str) -> str:
+    changed = sum(1 for one in targets if one.outcome is Outcome.UNDONE)
+    wanted = changed + sum(1 for one in targets if one.outcome not in _GOOD)
+    if not changed and not wanted:
+        return ""
+    return counted(changed, kind) if changed == wanted else f"{changed:,} of {wanted:,} {kind}s"
+
+
+def _names_of_calls(result: UndoResult, calls: Sequence[TargetOutcome]) -> str:
+    """Each once, by the name of its function."""
+    undone = {one.effect for one in calls if one.outcome is Outcome.UNDONE}
+    found = [one for one in result.effects if undone & {one.id, one.undoes}]
+    names = list(
+        dict.fromkeys(clean(one.change.resource.removeprefix("call://").rpartition(":")[2]) for one in found)
+    )
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 def _is_file(target: Any) -> bool:
     return {target.before.get("type"), target.after.get("type")} <= {"file", "absent"}
 
 
+def _show_merges(asked: Asked, result: UndoResult) -> None:
+    """What a merge would change, as a diff."""
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    for line in (line for one in result.targets for line in one.diff.splitlines()):
+        asked.screen.say(asked.screen.paint(clean(line), styles.get(line[:1], "dim")))
+
+
 def _list_targets(asked: Asked, result: UndoResult, word: str) -> None:
-    screen = asked.screen
+    """What lies below the reader comes first. Of many only some of those that went well are listed, by directory."""
+    screen, place = asked.screen, here()
     styles = {"undone": "green", "already": "dim", "conflict": "red", "failed": "red", "excluded": "yellow"}
-    listed = result.targets
+    listed = nearest_first(result.targets, of_databases.named, place)
+    folded_lines: list[str] = []
     if len(listed) > _MOST_LISTED:
         undone = [one for one in listed if one.outcome is Outcome.UNDONE]
-        listed = (*undone[:_FIRST_LISTED], *(one for one in listed if one.outcome is not Outcome.UNDONE))
+        listed = [one for one in listed if one.outcome is not Outcome.UNDONE]
+        folded_lines = folded((of_databases.named(one) for one in undone), _FIRST_LISTED, place)
+    for line in folded_lines:
+        screen.say(f"  {screen.paint(f'{word:<8}', 'green')}  {line}")
     for one in listed:
         detail = of_databases.detail_of(one, result)
-        detail = f"  {clean(detail)}" if detail else ""
+        detail = f"  {near_text(clean(detail), place)}" if detail else ""
         outcome = word if one.outcome is Outcome.UNDONE else one.outcome.value
-        screen.say(
-            f"  {screen.paint(f'{outcome:<8}', styles[one.outcome])}  {of_databases.named(one)}{detail}"
-        )
-    if len(listed) < len(result.targets):
-        screen.say(f"  and {len(result.targets) - len(listed):,} more, all {word}")
+        name = near(of_databases.named(one), place)
+        screen.say(f"  {screen.paint(f'{outcome:<8}', styles[one.outcome])}  {name}{detail}")

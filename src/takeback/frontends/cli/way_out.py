@@ -2,16 +2,17 @@
 first, without changing anything."""
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.api import now
+from takeback.engine.undo import out_of_the_way
 from takeback.errors import Conflict, Refused, StoreBusy, Stuck, TakebackError
 from takeback.model.database import is_of_database
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import Outcome, UndoResult
+from takeback.model.plan import OnConflict, Outcome, UndoResult
 from takeback.model.resource import function_in
 from takeback.model.turns import went_over
 from takeback.runs.names import latest_first
@@ -26,6 +27,7 @@ _MOST_READ = 64 << 20  # bytes
 _MANY = 5_000  # paths; trying every way takes longer than a hint is worth, so one that works must do
 _OFFERS = (
     ("merge", "--merge", "keeps both"),
+    ("merge-or-skip", "--merge --skip-conflicts", "merges what it can and does the rest"),
     ("skip", "--skip-conflicts", "does the rest"),
     ("force", "--force", "captures what is there now and overwrites it"),
 )
@@ -42,6 +44,7 @@ class Wanted(NamedTuple):
     ] = ()  # belongs to it, and cannot be taken back because it is stuck or in the making
     newest: Effect | None = None  # when nothing was named: what was chosen
     passed: tuple[Effect, ...] = ()  # newer ones, which someone took back by hand
+    listed: bool = False  # its effects were shown already
 
     @property
     def command(self) -> str:
@@ -65,7 +68,8 @@ def with_a_way_out(
         ways = ways_out(tb, wanted, wishes)
         both = _with_those_after(tb, wanted, wishes, error.effect)
         later = _with_later(tb, wanted, wishes, error)
-        found = both or " ".join(one for one in (later, ways) if one)
+        first = by_hand(wanted, error.obstacles) if error.obstacles else later
+        found = both or " ".join(one for one in (first, ways) if one)
         error.hint = f"Nothing was touched. {found or by_hand(wanted)}"
     if wanted.newest and not ways:
         error.hint = f"{error.hint} {earlier(tb, wanted.newest)}".strip()
@@ -98,14 +102,17 @@ def _with_later(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any], error: C
 
 
 def ways_out(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any]) -> str:
-    works: set[str] = set()
-    for how in ("force", "skip", "merge"):
-        if how != wishes["on_conflict"]:
-            result = _tried(tb, wanted.carry_out, {**wishes, "on_conflict": how})
-            if result:
-                works.add(how)
-                if len(result.targets) > _MANY:
-                    break
+    works: dict[str, int] = {}  # and how much it would take back
+    for how in ("force", "skip", "merge", "merge-or-skip"):
+        if how == wishes["on_conflict"] or (how == "merge-or-skip" and "merge" in works):
+            continue
+        result = _tried(tb, wanted.carry_out, {**wishes, "on_conflict": how})
+        if result:
+            works[how] = sum(one.outcome is Outcome.UNDONE for one in result.targets)
+            if len(result.targets) > _MANY:
+                break
+    if works.get("merge-or-skip") == works.get("skip"):
+        works.pop("merge-or-skip", None)
     offers = [f"`{wanted.command} {option}` {what}" for how, option, what in _OFFERS if how in works]
     return f"{', '.join(offers)}." if offers else ""
 
@@ -123,10 +130,11 @@ def _tried(tb: "Takeback", carry_out: Callable[..., UndoResult], wishes: dict[st
     except TakebackError:
         return None
     outcomes = {one.outcome for one in result.targets}
-    settles = wishes["on_conflict"] == "skip" and any(one.state is State.STUCK for one in result.effects)
+    skips = OnConflict(wishes["on_conflict"]).skips
+    settles = skips and any(one.state is State.STUCK for one in result.effects)
     if Outcome.UNDONE not in outcomes and not settles:
         return None
-    if wishes["on_conflict"] != "skip" and not outcomes <= {Outcome.UNDONE, Outcome.ALREADY}:
+    if not skips and not outcomes <= {Outcome.UNDONE, Outcome.ALREADY}:
         return None
     digests = (digest for effect in result.effects if effect.remedy for digest in effect.remedy.blobs)
     return result if _readable(tb.store.blobs, dict.fromkeys(digests)) else None
@@ -148,7 +156,9 @@ def _readable(blobs: Blobs, digests: Iterable[str]) -> bool:
     return True
 
 
-def by_hand(wanted: Wanted) -> str:
+def by_hand(wanted: Wanted, obstacles: Sequence[str] = ()) -> str:
+    if obstacles:
+        return out_of_the_way(obstacles, wanted.verb)
     return (
         "Neither --merge nor --force can help here: put back what is gone, or move aside what is in the way, "
         f"then {wanted.verb} again."
@@ -158,7 +168,7 @@ def by_hand(wanted: Wanted) -> str:
 def earlier(tb: "Takeback", than: Effect) -> str:
     """The newest effect before it that can be undone alone."""
     tried = 0
-    for effect in latest_first(tb.store.journal, Query(states=(State.DONE,))):
+    for effect in latest_first(tb.store.journal, Query(states=(State.DONE,), scope=tb.here())):
         if effect.order >= than.order or effect.is_undo:
             continue
         if _works(tb, partial(tb.undo, [effect]), {"on_conflict": "refuse"}):

@@ -6,6 +6,7 @@ from takeback.model.change import UNDO
 from takeback.model.effect import waits
 from takeback.model.format_1 import word
 from takeback.model.life import BIRTHS, touched
+from takeback.model.project import Project, made_markers, touched_projects
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import ancestors, without_fragment
 from takeback.model.run import RunState
@@ -15,7 +16,10 @@ def facts_of(draft: Draft) -> dict[str, Any]:
     if draft.kind in BIRTHS:
         return _of_birth(draft.body)
     if draft.kind is Kind.OPEN:
-        return _named(draft.body, "name", "agent", "on_death", "key", "workflow")
+        facts = _named(draft.body, "name", "agent", "on_death", "key", "workflow")
+        if root := draft.body.get("project"):
+            facts |= _of_projects((Project(root, bool(draft.body.get("marked")), began=True),))
+        return facts
     if draft.kind is Kind.CLOSE:
         note = draft.body.get("error", "") if draft.body.get("outcome") != RunState.SUSPENDED else ""
         return _named(draft.body, "outcome", "due", "awaits", "read") | {
@@ -55,4 +59,11 @@ def _of_birth(body: dict[str, Any]) -> dict[str, Any]:
         facts["waits"] = waiting
     if needs := body.get("needs"):
         facts["needs"] = list(needs)
-    return facts
+    return facts | _of_projects((*touched_projects(body), *made_markers(body)))
+
+
+def _of_projects(projects: tuple[Project, ...]) -> dict[str, Any]:
+    told = [
+        {"root": one.root} | {k: int(v) for k, v in one._asdict().items() if k != "root"} for one in projects
+    ]
+    return {"projects": told} if told else {}

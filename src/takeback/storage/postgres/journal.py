@@ -23,8 +23,8 @@ from takeback.storage.sqlite import SqlJournal
 
 _APPEND = Statement(
     "takeback_append",
-    "SELECT * FROM append($1::text, $2::bigint, $3::bigint, $4::text, $5::boolean, $6::text[], $7::text[], $8::text[],"
-    " $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::jsonb, $14::boolean)",
+    "SELECT * FROM append_to_projects($1::text, $2::bigint, $3::bigint, $4::text, $5::boolean, $6::text[], $7::text[],"
+    " $8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::jsonb, $14::boolean)",
 )
 _KNOWS_KEY = (
     "SELECT EXISTS (SELECT 1 FROM effects WHERE key = ? AND key <> ''),"

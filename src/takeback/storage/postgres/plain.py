@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from takeback.model.life import touched
+from takeback.model.project import made_markers
 from takeback.model.record import Draft, Kind, Record, chained
 from takeback.model.resource import ancestors
 from takeback.model.run import Lease
@@ -78,8 +79,10 @@ def _inserting(births: str) -> Statement:
 
 
 def _is_plain(body: dict[str, Any]) -> bool:
-    """An intent that undoes nothing and holds just what it names."""
-    return not body.get("undoes") and "#" not in body["resource"] and touched(body) == (body["resource"],)
+    """An intent that undoes nothing, holds just what it names, and tells nothing of projects."""
+    if body.get("undoes") or "roots" in body or "places" in body or made_markers(body):
+        return False
+    return "#" not in body["resource"] and touched(body) == (body["resource"],)
 
 
 class Plain:

@@ -1,0 +1,220 @@
+"""The table of `log`: one line an effect, as wide as the terminal, undos folded into what they took back."""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.errors import Misuse
+from takeback.frontends.cli.nearby import Here, ago, folded, near, near_text
+from takeback.frontends.cli.output import Screen, clean, counted
+from takeback.model.database import is_of_database
+from takeback.model.effect import PERSON, Effect, State
+from takeback.model.ids import short
+from takeback.model.resource import display
+
+if TYPE_CHECKING:
+    from takeback.model.run import RunInfo
+
+FIELDS = ("ref", "id", "at", "ago", "state", "agent", "run", "summary", "what", "where", "resource")
+_NARROWEST = 20  # columns of a summary, however small the terminal
+_MOST = 10  # paths that --stat lists
+_STYLES = {
+    "undone": "dim",
+    "aborted": "dim",
+    "stuck": "red",
+    "held": "yellow",
+    "proposed": "yellow",
+    "intended": "yellow",
+}
+
+
+class Told(NamedTuple):
+    """What the lines of a table need beside the effects."""
+
+    here: Here
+    now: int
+    runs: "Mapping[str, RunInfo]"
+    agent: str  # the reader's own
+    numbered: bool  # whether the first one is @
+
+
+def is_folded(effect: Effect) -> bool:
+    """A finished undo or redo is seen in the state of what it took back."""
+    return effect.is_undo and effect.state in (State.DONE, State.UNDONE)
+
+
+def refs(effects: Sequence[Effect], numbered: bool) -> dict[str, str]:
+    """`@`, `@~1` … by id, as `undo @~1` would count them."""
+    if not numbered:
+        return {}
+    counts = [one.id for one in effects if not one.is_undo and one.state is not State.ABORTED]
+    return {id: "@" if not place else f"@~{place}" for place, id in enumerate(counts)}
+
+
+def lines(screen: Screen, effects: Sequence[Effect], told: Told, width: int) -> list[str]:
+    """One for each. `width`: 0 for as wide as it gets."""
+    named = refs(effects, told.numbered)
+    rows = [_cells(one, named, told) for one in effects]
+    ref, when, what = (max((len(row[place]) for row in rows), default=0) for place in (0, 2, 4))
+    fixed = ref + 2 * bool(ref) + 8 + 2 + when + 2
+    longest = max((len(row[3]) for row in rows), default=0)
+    room = max(_NARROWEST, min(longest, width - fixed - (what + 2 if what else 0))) if width else longest
+    return [_line(screen, row, (ref, when, room, what), width) for row in rows]
+
+
+def _cells(effect: Effect, named: Mapping[str, str], told: Told) -> tuple[str, str, str, str, str, str, str]:
+    summary = near_text(clean(effect.change.summary), told.here)
+    return (
+        named.get(effect.id, ""), short(effect.id), ago(effect.at, told.now), summary, amount(effect),
+        _beside(effect, told), shown_state(effect),
+    )  # fmt: skip
+
+
+def _line(screen: Screen, row: tuple[str, ...], widths: tuple[int, int, int, int], width: int) -> str:
+    ref, id, when, summary, what, beside, state = row
+    ref_width, when_width, room, what_width = widths
+    whole = len(summary) <= room
+    summary = summary if whole else summary[: room - 1] + "…"
+    head = f"{ref:<{ref_width}}  " if ref_width else ""
+    rest = f"{summary:<{room}}" + (f"  {what:<{what_width}}" if what_width else "")
+    told = ", ".join(filter(None, (state if state != "done" else "", beside)))
+    end = f"  ({told})" if told else ""
+    plain = len(head) + 8 + 2 + when_width + 2 + len(rest)
+    if width and plain + len(end) > width:
+        end = end[: max(0, width - plain - 1)] + "…" if width - plain > 4 else ""
+    style = _STYLES.get(state, "")
+    painted = screen.paint(id, "cyan") if style != "dim" else screen.paint(id, style)
+    text = f"{head}{painted}  {when:<{when_width}}  {screen.paint(rest.rstrip() if not end else rest, style)}"
+    return f"{text}{screen.paint(end, style or 'dim')}".rstrip()
+
+
+def shown_state(effect: Effect) -> str:
+    return "held" if effect.waits_for == PERSON and effect.state is State.PROPOSED else effect.state.value
+
+
+def amount(effect: Effect) -> str:
+    """How much it changed, where its summary does not say."""
+    if "database" in effect.change.args:
+        tables: dict[str, Any] = effect.receipt.get("tables", {})
+        rows = sum(sum(counts.values()) for counts in tables.values())
+        schema = len(effect.receipt.get("schema", ()))
+        return ", ".join(
+            filter(
+                None,
+                (counted(rows, "row") if rows else "", counted(schema, "schema change") if schema else ""),
+            )
+        )
+    if "argv" not in effect.change.args and "roots" not in effect.change.args:
+        return ""
+    kinds = {"added": 0, "modified": 0, "deleted": 0}
+    for target in effect.targets:
+        before, after = target.before.get("type"), target.after.get("type")
+        kinds["added" if before == "absent" else "deleted" if after == "absent" else "modified"] += 1
+    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
+
+
+def _where(effect: Effect, told: Told) -> str:
+    if "argv" not in effect.change.args or is_of_database(effect.change.resource):
+        return ""
+    place = near(display(effect.change.resource), told.here)
+    return "" if place == "." else place
+
+
+def _beside(effect: Effect, told: Told) -> str:
+    """Marks, and who did it where that is not the reader."""
+    run = told.runs.get(effect.run)
+    name = clean(run.name) if run else ""
+    summary = clean(effect.change.summary)
+    agent = clean(effect.agent) if effect.agent and effect.agent != told.agent else ""
+    own = (
+        name
+        and name not in summary
+        and not summary.startswith(name[:20])
+        and not name.startswith("command line")
+    )
+    marks = (
+        _where(effect, told),
+        f"{agent}: {name}" if agent and own else name if own else agent,
+        "pinned" if effect.pinned else "",
+        "forgotten" if effect.forgotten else "",
+        "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
+        clean(effect.note) if effect.state in (State.STUCK, State.ABORTED) else "",
+    )
+    return ", ".join(mark for mark in marks if mark)
+
+
+def stat_lines(effect: Effect, place: Here) -> list[str]:
+    """The paths that it changed, for --stat."""
+    if "database" in effect.change.args:
+        return [f"  {clean(table)}" for table in effect.receipt.get("tables", {})][:_MOST]
+    return [
+        f"  {clean(line)}" for line in folded((display(one.resource) for one in effect.targets), _MOST, place)
+    ]
+
+
+def formatted(pattern: str, effects: Sequence[Effect], told: Told) -> Iterator[str]:
+    """One line for each effect, by --format."""
+    if pattern == "json":
+        from takeback.audit.views import effect_json
+
+        yield from (json.dumps(effect_json(one)) for one in effects)
+        return
+    _refuse_unknown(pattern)
+    named = refs(effects, told.numbered)
+    for effect in effects:
+        yield _filled(pattern, _values(effect, named, told))
+
+
+def _values(effect: Effect, named: Mapping[str, str], told: Told) -> dict[str, str]:
+    run = told.runs.get(effect.run)
+    moment = time.localtime(effect.at // 1_000_000)
+    return {
+        "ref": named.get(effect.id, ""),
+        "id": short(effect.id),
+        "at": time.strftime("%Y-%m-%dT%H:%M:%S%z", moment) if effect.at else "",
+        "ago": ago(effect.at, told.now),
+        "state": shown_state(effect),
+        "agent": clean(effect.agent),
+        "run": clean(run.name) if run else "",
+        "summary": clean(effect.change.summary),
+        "what": amount(effect),
+        "where": _where(effect, told),
+        "resource": effect.change.resource,
+    }
+
+
+def _filled(pattern: str, values: Mapping[str, str]) -> str:
+    """In one pass: a value that looks like a field is none."""
+    pieces = pattern.replace("\\t", "\t").split("{")
+    filled = pieces[0]
+    for piece in pieces[1:]:
+        name, _, rest = piece.partition("}")
+        filled += values[name] + rest
+    return filled
+
+
+def _refuse_unknown(pattern: str) -> None:
+    from takeback.frontends.cli.suggestions import did_you_mean
+
+    known = "Fields: " + ", ".join(f"{{{field}}}" for field in FIELDS) + "; or json."
+    for piece in pattern.split("{")[1:]:
+        name, closed, _ = piece.partition("}")
+        if not closed or name not in FIELDS:
+            raise Misuse(
+                f"--format knows no field {{{name}}}.",
+                hint=did_you_mean(name, FIELDS, known) if closed else known,
+            )
+    if "{" not in pattern:
+        raise Misuse(f"--format {pattern!r} names no field.", hint=known)
+
+
+def width_of(screen: Screen) -> int:
+    """Of the terminal; 0 where there is none."""
+    if not screen.terminal:
+        return 0
+    try:
+        return os.get_terminal_size(1).columns
+    except OSError:
+        return 0

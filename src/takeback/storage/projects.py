@@ -1,0 +1,142 @@
+"""Which project a directory, or a path, belongs to: by the markers that are there, and by what was recorded."""
+
+import os
+from collections.abc import Iterable, Iterator
+
+from takeback.model.effect import Effect
+from takeback.model.home import home
+from takeback.model.project import MARKERS, Project, Scope
+from takeback.model.resource import SCHEME, file_resource, path_of
+from takeback.storage.protocols import Journal
+
+_MARKERS = tuple(os.fsencode(name) for name in MARKERS)
+MOST_PLACES = 8  # directories in no project that an effect is found from
+
+
+def holds_marker(directory: bytes) -> bool:
+    for name in _MARKERS:
+        try:
+            os.lstat(os.path.join(directory, name))
+        except OSError:
+            continue
+        return True
+    return False
+
+
+def upwards(directory: bytes) -> Iterator[bytes]:
+    """The directory, and each one around it."""
+    while True:
+        yield directory
+        parent = os.path.dirname(directory)
+        if parent == directory:
+            return
+        directory = parent
+
+
+def scope_at(journal: Journal, directory: bytes) -> Scope:
+    """What someone who stands there means. Without roots: nothing, because home and `/` are no projects by themselves.
+
+    A marker that a recorded effect made does not part a directory from the project around it, and a directory whose
+    marker is gone stays the project that it was: so what is recorded decides, not who made or removed a marker.
+    """
+    around = tuple(upwards(directory))
+    known = {one.root: one for one in journal.projects([file_resource(one) for one in around])}
+    roots: list[str] = []
+    for one in around:
+        root = file_resource(one)
+        was = known.get(root, Project(root))
+        if was.marked or holds_marker(one):
+            roots.append(root)
+            if not was.made:
+                return Scope(tuple(roots))
+    if roots:
+        return Scope(tuple(roots))
+    here = file_resource(directory)
+    return Scope(()) if _is_nobodys(directory) else Scope((here,), here)
+
+
+def begun_at(journal: Journal, directory: bytes) -> Project | None:
+    """The project of a run that begins there: the outermost one of its scope."""
+    scope = scope_at(journal, directory)
+    return Project(scope.roots[-1], marked=not scope.below, began=True) if scope.roots else None
+
+
+def here() -> bytes | None:
+    """The current directory, which is a real path; None if it is gone."""
+    try:
+        return os.getcwdb()
+    except FileNotFoundError:
+        return None
+
+
+def _is_nobodys(directory: bytes) -> bool:
+    return directory == b"/" or directory == os.path.realpath(os.fsencode(home() or "/"))
+
+
+class Belonging:
+    """Tells which projects an effect touches, right before it is recorded."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._begun: dict[str, Project] = {}  # by run: where it began
+
+    def __call__(self, effect: Effect) -> Effect:
+        """The effect with `roots` and `places`; both stay empty if it touches no more than its run's project."""
+        began = self._project_of(effect.run)
+        if effect.of and (told := self._as(effect.of, began)):
+            return effect._replace(roots=told[0], places=told[1])
+        resources = [target.resource for target in effect.targets] or [effect.change.resource]
+        paths = [path_of(one) for one in resources if one.startswith(SCHEME)]
+        roots, places = touched(paths, began.root if began.marked else "")
+        if {*roots, *places} <= {began.root}:
+            return effect._replace(roots=(), places=())
+        return effect._replace(roots=roots, places=places)
+
+    def _as(self, other: Effect, began: Project) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """An undo belongs where that belongs which it takes back; None if nothing was recorded of that."""
+        if other.roots or other.places:
+            return other.roots, other.places
+        its_own = self._project_of(other.run)
+        if not its_own.root:
+            return None
+        if its_own.root == began.root:
+            return (), ()
+        return ((its_own.root,), ()) if its_own.marked else ((), (its_own.root,))
+
+    def _project_of(self, run: str) -> Project:
+        if run not in self._begun:
+            info = next(self._journal.runs((run,)), None)
+            root = info.project if info else ""
+            known = next(self._journal.projects((root,)), None) if root else None
+            self._begun[run] = known or Project(root)
+        return self._begun[run]
+
+
+def touched(paths: Iterable[bytes], project: str = "") -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The projects that these paths lie in, and the directories of those that lie in none. `project` is one, whether or
+    not its marker is still there."""
+    seen: dict[bytes, bytes] = (
+        {path_of(project): path_of(project)} if project else {}
+    )  # the project of each directory
+    directories = dict.fromkeys(os.path.dirname(path) for path in paths)
+    for directory in directories:
+        _find_root(directory, seen)
+    marked = sorted({seen[one] for one in directories} - {b""})
+    places = [one for one in directories if not seen[one] and not _is_nobodys(one)]
+    shallow = sorted(places, key=lambda one: (one.count(b"/"), one))[:MOST_PLACES]
+    return tuple(map(file_resource, marked)), tuple(map(file_resource, sorted(shallow)))
+
+
+def _find_root(directory: bytes, seen: dict[bytes, bytes]) -> None:
+    passed: list[bytes] = []
+    root = b""
+    for one in upwards(directory):
+        if one in seen:
+            root = seen[one]
+            break
+        passed.append(one)
+        if holds_marker(one):
+            root = one
+            break
+    for one in passed:
+        seen[one] = root
