@@ -86,6 +86,17 @@ def test_a_pager_that_is_not_there_is_said_by_the_shell_and_is_no_traceback(long
     assert code == 0
 
 
+def test_a_closed_standard_output_is_told_as_such(takeback: CommandLine) -> None:
+    takeback.write("a", "1")
+    words = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "log"]
+
+    done = subprocess.run(
+        words, cwd=takeback.directory, env=surroundings(), stderr=subprocess.PIPE, check=False
+    )
+
+    assert (done.returncode, b"bug" in done.stderr) == (1, False), done.stderr
+
+
 def test_colour_can_be_forced_and_forbidden(takeback: CommandLine, world: World) -> None:
     takeback.write("a", "1\n")
 

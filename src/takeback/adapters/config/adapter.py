@@ -291,7 +291,7 @@ class ConfigAdapter:
     def _choices(self, change: Change, of: Effect, seen: View) -> tuple[Choice, ...]:
         found = choices(of, seen, leeway_of(change), self._blobs)
         file = remedy_of(of).payload.get("file")
-        moved = Footing(file["remedy"].get("payload", {})).moved(of.change.resource) if file else ""
+        moved = Footing(from_json(file["remedy"])).moved(of.change.resource) if file else ""
         if not moved:
             return found
         return tuple(one._replace(outcome=_moved(one.outcome, moved)) for one in found)

@@ -28,7 +28,7 @@ from takeback.model.plan import Outcome, TargetOutcome, leeway_of
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.resource import display, path_of, quote
 
-VERSION = 1
+VERSION = 2  # 1: nothing is said of mounts
 MERGED, INHERITED = "merged", "inherited"  # in the payload of an undo
 _DEFAULT_ACL = "system.posix_acl_default"
 

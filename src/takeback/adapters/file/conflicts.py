@@ -43,7 +43,7 @@ class Step(NamedTuple):
 def plan_undo(of: Effect, leeway: Leeway, tools: Tools, scope: Scope) -> list[Step]:
     """Asks the world and changes nothing; what is there goes to `scope.keep`, for redo."""
     move = move_of(of)
-    footing = Footing(of.remedy.payload if of.remedy else {})
+    footing = Footing(of.remedy)
     if move is not None:
         for name in (move.old, move.new):
             if why := footing.moved(name):

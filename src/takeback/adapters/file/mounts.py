@@ -1,12 +1,13 @@
 """What is mounted where, as far as files care: mount points inside a directory, other names of one, a moved ground."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from takeback.model.mounts import TABLE, Mounted, inside, mount_of, mounted, other_names, own_path
+from takeback.model.remedy import Remedy
 from takeback.model.resource import SCHEME, display, file_resource, path_of, quote, unquote
 
-GROUND = "mounts"  # in the payload of a remedy
+GROUND = "on"  # in the payload of a remedy
 
 
 def table() -> list[Mounted]:
@@ -35,21 +36,32 @@ def ground_of(resources: Iterable[str]) -> dict[str, Any]:
     mounts = table()
     parents = {resource.rpartition("/")[0] for resource in resources if resource.startswith(SCHEME)}
     found = {mount_of(mounts, path_of(parent) or b"/") for parent in parents}
-    ground = {
-        quote(one.point): [one.kind.decode("ascii"), quote(one.root)] for one in sorted(filter(None, found))
-    }
-    return {GROUND: ground} if ground else {}
+    ground = [_line(one) for one in sorted(filter(None, found))]
+    return {GROUND: ground} if ground and ground != [""] else {}
+
+
+def _line(one: Mounted) -> str:
+    """Where it is mounted, its kind, and which directory of it unless `/`. Nothing for the first of all mounts, under
+    which there is no other: most effects lie on that one, and every byte of a record counts."""
+    if (one.point, one.root) == (b"/", b"/"):
+        return ""
+    return " ".join(
+        [quote(one.point), one.kind.decode("ascii"), *([quote(one.root)] if one.root != b"/" else [])]
+    )
+
+
+def _read(line: str) -> Mounted:
+    point, kind, root = [*(line.split(" ") if line else ("/", "")), "/"][:3]
+    return Mounted(0, unquote(point), True, kind.encode(), root=unquote(root))
 
 
 class Footing:
     """Where the paths of an effect lay when it was made, beside where they lie now."""
 
-    def __init__(self, payload: Mapping[str, Any]) -> None:
-        recorded: dict[str, list[str]] = payload.get(GROUND, {})
-        self._then = [
-            Mounted(0, unquote(point), True, kind.encode(), root=unquote(root))
-            for point, (kind, root) in recorded.items()
-        ]
+    def __init__(self, remedy: Remedy | None) -> None:
+        """Remedies of version 1 may say nothing of mounts; later ones leave out the first of all."""
+        told: list[str] = remedy.payload.get(GROUND, [""] if remedy.version > 1 else []) if remedy else []
+        self._then = [_read(line) for line in told]
         self._now = table() if self._then else []
         self._known: dict[str, str] = {}  # by directory
 
@@ -67,7 +79,7 @@ class Footing:
         if then is None or now is None:
             return ""
         # The same directory of the same filesystem may be mounted otherwise: inside a container, for instance.
-        if then.kind == now.kind and own_path(then, path) == own_path(now, path):
+        if then.kind in (now.kind, b"") and own_path(then, path) == own_path(now, path):
             return ""
         if inside(now.point, then.point):
             return f"is out of reach: something else was mounted at {display(file_resource(now.point))} since"

@@ -31,7 +31,7 @@ def sight(effect: Effect, clean: bool = False) -> Sighting:
 
 def off_its_ground(effect: Effect) -> Sighting | None:
     """Where something else is mounted by now, nothing can be told of what the effect did."""
-    footing = Footing(effect.remedy.payload if effect.remedy else {})
+    footing = Footing(effect.remedy)
     if not any(footing.moved(target.resource) for target in effect.targets):
         return None
     return together(

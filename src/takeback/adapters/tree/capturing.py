@@ -33,7 +33,7 @@ from takeback.model.plan import OnConflict, Outcome, leeway_of
 from takeback.model.remedy import HARMLESS, Remedy, Strategy, Target
 from takeback.model.resource import ancestors, display
 
-VERSION = 1
+VERSION = 2  # 1: nothing is said of mounts
 GROUNDS = "grounds"
 
 

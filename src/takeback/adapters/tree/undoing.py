@@ -66,7 +66,7 @@ class Undoing:
         self._known = {target.resource for target in of.targets}
         self._leaders = {target.before["twin"] for target in of.targets if "twin" in target.before}
         self._lately = lately or {}
-        self._footing = Footing(of.remedy.payload if of.remedy else {})
+        self._footing = Footing(of.remedy)
         self.seen: dict[str, Seen] = {}
         self._steps: dict[str, Step] = {}  # by resource; a directory before what is in it
 

@@ -346,7 +346,8 @@ def _options(name: str, command: Command, words: list[str]) -> Namespace:
 
 @contextmanager
 def _paged(command: Command, options: Namespace) -> Iterator[None]:
-    if not command.long or options.json or options.quiet or options.no_pager or not sys.stdout.isatty():
+    terminal = bool(sys.stdout and sys.stdout.isatty())
+    if not (command.long and terminal) or options.json or options.quiet or options.no_pager:
         yield
         return
     from takeback.frontends.cli.pager import paged
