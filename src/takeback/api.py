@@ -25,7 +25,6 @@ from takeback.model.when import point_in_time
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
 from takeback.runs.names import latest_first, name_of, run_of
 from takeback.runs.projects import as_those_of, opening, scope_of, scope_of_run
-from takeback.runs.span import Span, planned, refuse_unfinished, stuck_since
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.engine.recover import Settled
     from takeback.runs.run import Run
+    from takeback.runs.span import Span
     from takeback.runs.verbs import Path
     from takeback.storage.given_up import GivenUp
 
@@ -240,6 +240,7 @@ class Takeback(Workflows, Deciding, Acceptance):
         """Take back everything of the checkpoint's project (or of `project`) that took hold after it, whoever did it,
         newest first; with `run` only what that run did. The agent's own state comes with it."""
         from takeback.runs.checkpoints import find, state_of
+        from takeback.runs.span import Span
 
         point = find(self.store.journal, checkpoint)
         own = scope_of_run(self.store.journal, point.run)
@@ -253,9 +254,11 @@ class Takeback(Workflows, Deciding, Acceptance):
         span = Span(None if narrowed else scope, narrowed, seq=point.seq, began=point.at)
         return self.undo_span(span, **wishes)._replace(state=state_of(self.store.blobs, point))
 
-    def undo_span(self, span: Span, expected: "Sequence[str] | None" = None, **wishes: Any) -> UndoResult:
+    def undo_span(self, span: "Span", expected: "Sequence[str] | None" = None, **wishes: Any) -> UndoResult:
         """Take back everything in a stretch of the journal. Refused while a run in it is at work, and if it is no
         longer what was `expected`."""
+        from takeback.runs.span import planned, refuse_unfinished, stuck_since
+
         refuse_unfinished(self.store.journal, self.store.leases, span, now())
         plan = planned(self.parts, span)
         if expected is not None and any(one.id not in expected for one in plan.wanted):

@@ -278,3 +278,19 @@ class TestMemoryJournal(JournalQueriesSuite):
     def make(self, directory: Path, clock: Clock, processes: Processes) -> tuple[Journal, Leases]:
         leases = MemoryLeases(processes.alive)
         return MemoryJournal(leases, clock), leases
+
+
+def test_a_project_is_listed_without_reading_the_effects_of_others(tmp_path: Path) -> None:
+    """The statement is answered by the index of the project, whatever else the store holds."""
+    from takeback.model.project import Scope
+    from takeback.storage.effects_sql import select_effects
+    from takeback.storage.protocols import Query
+
+    new_database(tmp_path / "journal.db")
+    late = {"before": 9, "told_after": 9}
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as connection:
+        for more in ({}, late):
+            query = Query(scope=Scope(("file:///p",)), newest=True, limit=20)._replace(**more)
+            sql, values = select_effects(query)
+            plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+            assert not [line for line in plan if line.startswith("SCAN")], plan

@@ -116,3 +116,17 @@ def test_new_work_goes_on_in_it(golden: takeback.Takeback, world: Path) -> None:
 def test_its_key_is_still_taken(golden: takeback.Takeback, world: Path) -> None:
     with golden.run("again") as run, pytest.raises(takeback.KeyReused):
         run.write(world / "run.sh", "something else", key="golden-key")
+
+
+def test_its_effects_belong_to_a_project_before_and_after_the_first_write(
+    golden: takeback.Takeback, world: Path
+) -> None:
+    """A store that recorded none derives them from what its effects touched."""
+    everything = [one.id for one in golden.effects()]
+    assert [one.id for one in golden.effects(project=world)] == everything
+    assert golden.effects(project=world.parent / "store") == ()
+    newest = golden.effect("@", project=world)
+    golden.undo(newest)
+    assert [one.id for one in golden.effects(project=world)][:-1] == everything
+    assert [one.id for one in golden.to_redo(project=world)] == [golden.effects()[-1].id]
+    assert golden.verify().findings == ()
