@@ -1,11 +1,13 @@
 """What a failing disk or a hostile hand does to records, behind the store's back."""
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from takeback.storage import witness
 from takeback.storage.bodies import shortened, whole
 
 Kept = str | bytes
@@ -51,3 +53,27 @@ def effect_that_says(store: str | Path, text: str) -> str:
         rows = connection.execute("SELECT effect, body FROM records WHERE kind = 'intent'").fetchall()
     (found,) = [effect for effect, body in rows if text.encode() in whole(body)]
     return found
+
+
+def save_store(store: Path, template: Path) -> None:
+    """With what is known of it outside."""
+    shutil.copytree(store, template)
+    if _known().exists():
+        shutil.copytree(_known(), _beside(template))
+
+
+def put_back_store(template: Path, store: Path) -> None:
+    """The older copy is meant: nothing outside may remember the newer one."""
+    shutil.rmtree(store, ignore_errors=True)
+    shutil.rmtree(_known(), ignore_errors=True)
+    shutil.copytree(template, store)
+    if _beside(template).exists():
+        shutil.copytree(_beside(template), _known())
+
+
+def _known() -> Path:
+    return Path(os.environ["XDG_STATE_HOME"], witness.DIRECTORY)
+
+
+def _beside(template: Path) -> Path:
+    return template.with_name(f"{template.name}-known")

@@ -1,7 +1,6 @@
 """Kill whoever pays at one of its system calls, let another process go on, and count what the bank says."""
 
 import json
-import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from takeback.model.effect import Effect, State
 from takeback.model.run import RunState
 from tests.calls.own import order
 from tests.calls.tracer import Tell, Traced, Work, in_a_child, traced
+from tests.damage import put_back_store, save_store
 from tests.servers.process import wait_until
 
 CENTS = 300
@@ -50,7 +50,7 @@ class Murders:
             if thread.name.startswith("takeback-lease"):
                 thread.join()  # it ends with its run; a child gets none of them
         if not url:
-            shutil.copytree(self._place, self._template)
+            save_store(self._place, self._template)
 
     def calls(self) -> int:
         """How many there are; a thread that is slower than another one makes some more."""
@@ -105,8 +105,7 @@ class Murders:
 
     def _killed(self, at: int) -> Traced:
         if self._template.exists():
-            shutil.rmtree(self._place)
-            shutil.copytree(self._template, self._place)
+            put_back_store(self._template, self._place)
         self._number += 1
         self.key = f"order-{self._number}"
         if self.variant.undo:

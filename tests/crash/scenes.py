@@ -14,6 +14,7 @@ import takeback
 from takeback.model.effect import OPEN_STATES, PERSON
 from takeback.model.standing import Standing
 from takeback.testing.crash import Boundaries, in_a_process, killed_everywhere, open_wrapped
+from tests.damage import put_back_store, save_store
 from tests.world import Picture, picture
 
 
@@ -44,9 +45,9 @@ class Scene:
         if not template.exists():
             (self.directory / "elsewhere").write_bytes(b"0")
             self.in_session(lambda run: run.write(self.directory / "elsewhere", b"1"))
-            shutil.copytree(self.store, template)
+            save_store(self.store, template)
             return
-        shutil.copytree(template, self.store)
+        put_back_store(template, self.store)
 
     def build(self) -> None:
         """Files of every kind, with properties that a careless restore would lose."""

@@ -160,7 +160,7 @@ def test_what_someone_else_changed_meanwhile_is_a_conflict_and_is_not_overwritte
     assert outcome.held, outcome
     named = [one.resource for one in outcome.conflicts]
     assert any(resource.endswith(f"/world/{path}".rstrip("/")) for resource in named), named
-    tb.undo(outcome.effect.id)  # dropped: still nothing
+    tb.discard(outcome.effect.id)
     assert not differences(theirs, manifest(tree))
 
 

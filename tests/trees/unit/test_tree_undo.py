@@ -252,9 +252,9 @@ def monkeypatch_of_flush(monkeypatch: pytest.MonkeyPatch) -> After:
 
     after, real = After(), Carrier._clear
 
-    def clear(self: Carrier, swapped: list, builder: object) -> None:
+    def clear(self: Carrier, units: list, builder: object, swapped: list) -> None:
         after.then()
-        real(self, swapped, builder)  # pyright: ignore
+        real(self, units, builder, swapped)  # pyright: ignore
 
     monkeypatch.setattr(Carrier, "_clear", clear)
     return after
