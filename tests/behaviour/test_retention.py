@@ -320,3 +320,33 @@ def test_the_preset_small_is_an_hour_500_mb_and_50_versions(scene: Scene) -> Non
     with pytest.raises(takeback.Misuse, match="no retention 'tiny'"):
         takeback.open(scene.tb.path)
     os.unlink(os.path.join(scene.tb.path, "settings.json"))
+
+
+@pytest.mark.parametrize("state", ["at work", "suspended", "dead"])
+def test_finding_31_what_a_run_may_still_take_back_cannot_be_forgotten(scene: Scene, state: str) -> None:
+    run = scene.tb.run("live").__enter__()
+    effect = run.write(scene.world / "a", "new")
+    if state == "suspended":
+        run.suspend("it waits")
+    elif state == "dead":
+        run.let_go()
+
+    with pytest.raises(takeback.Refused, match="may still take it back"):
+        scene.tb.forget(effect)
+
+    assert not scene.tb.effect(effect.id).forgotten
+    if state == "at work":
+        run.accept(effect)
+        scene.tb.forget(effect)
+        assert scene.tb.effect(effect.id).forgotten
+        run.close()
+    elif state == "dead":
+        scene.tb.recover()
+        assert not (scene.world / "a").exists()
+
+
+def test_finding_31_the_session_of_the_command_line_may_be_forgotten_from(scene: Scene) -> None:
+    with scene.tb.session("command line") as run:
+        effect = run.write(scene.world / "a", "new")
+    scene.tb.forget(effect)
+    assert scene.tb.effect(effect.id).forgotten

@@ -163,7 +163,8 @@ def test_the_run_of_a_killed_session_is_ended_and_its_steps_stay(world: World) -
         finally:
             process.kill()
 
-    (run,) = json.loads(takeback("runs", "--json"))
+    takeback("recover")
+    (run,) = json.loads(takeback("runs", "--all", "--json"))
     assert (run["state"], run["on_death"]) == ("accepted", "accept")
     (box,) = json.loads(shell(world, "--list", "--json").stdout)
     assert shell(world, "--box", box["box"], "-c", "cat a").stdout == "1\n"

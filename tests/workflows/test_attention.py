@@ -200,3 +200,28 @@ def test_show_tells_what_was_taken_back_of_a_run_since(bench: Bench, command: Co
     assert command.done("show", run.id, "--json").json["state"] == "partly undone"
     listed = {one["id"]: one["state"] for one in command.done("runs", "--json").json}
     assert listed[run.id] == "partly undone"
+
+
+def test_finding_25_undo_of_a_dead_workflow_says_that_it_is_undone(
+    bench: Bench, command: CommandLine, workers: Workers
+) -> None:
+    first, second = bench.world / "a", bench.world / "b"
+    workers.module(
+        "import os, signal, takeback\n"
+        "die = takeback.checks.after(lambda: os.kill(os.getpid(), signal.SIGKILL))\n"
+        "@takeback.workflow\n"
+        "def dies(run):\n"
+        f"    run.write({str(first)!r}, '1')\n"
+        f"    run.write({str(second)!r}, '2', checks=[die])\n"
+    )
+    run = bench.tb.submit_named("flows:dies", json.dumps({}))
+    child = workers.start("--until-idle")
+    child.communicate()
+    assert child.returncode == -9 and second.exists()
+
+    said = command("undo", "--run", run.id)
+
+    assert said.code == 0, said
+    assert "still being made" not in said.err and "in doubt" not in said.err
+    assert not first.exists() and not second.exists()
+    assert bench.look(run).state.value == "undone"

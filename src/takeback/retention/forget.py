@@ -13,7 +13,7 @@ from takeback.model.effect import COMMAND, PERSON, Effect, State
 from takeback.model.ids import LENGTH, short
 from takeback.model.life import ACCEPTS
 from takeback.model.record import Draft, Kind
-from takeback.model.run import OnDeath
+from takeback.model.run import UNFINISHED, OnDeath
 from takeback.model.settings import Settings
 from takeback.retention.leaning import barred_without, earlier_standing, spare
 from takeback.retention.tiers import Decision, Weighed, decide
@@ -55,10 +55,28 @@ def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Decision, ...]:
                 f"Effect {short(effect.id)} is {effect.state.value}; only what is settled can be forgotten.",
                 hint=_WAITING.get(effect.waits_for, "Run `takeback recover` first.").format(short(effect.id)),
             )
+    _refuse_of_unfinished(parts, effects)
     going = {effect.id for effect in effects}
     for effect in effects:
         _refuse_pinned(parts, effect, going)
     return tuple(Decision(effect, True, _by_name(parts, effect, going)) for effect in effects)
+
+
+def _refuse_of_unfinished(parts: Parts, effects: Sequence[Effect]) -> None:
+    """A run that has not ended takes back what it did if it fails or dies. The session of the command line does not,
+    and what a person accepted stays."""
+    runs = tuple(dict.fromkeys(one.run for one in effects if one.accepted_by != "person" and one.run))
+    unfinished = {one.id: one for one in parts.journal.runs(runs) if one.state in UNFINISHED} if runs else {}
+    for effect in effects:
+        info = unfinished.get(effect.run) if effect.accepted_by != "person" else None
+        if info and info.on_death is not OnDeath.LEAVE:
+            raise Refused(
+                f"Effect {short(effect.id)} belongs to run {short(info.id)} ({info.name}), which has not ended and may "
+                "still take it back.",
+                hint=f"Nothing was forgotten. Wait for its end, `takeback accept {short(effect.id)}` first, or, if its "
+                "process is gone, `takeback recover`.",
+                effect=effect.id,
+            )
 
 
 def _refuse_pinned(parts: Parts, effect: Effect, going: set[str]) -> None:

@@ -137,10 +137,10 @@ def _known(tb: "Takeback", options: Namespace) -> None:
     known_effects(options.ids)(tb)
     if options.run:
         tb.find_run(options.run)
-    if getattr(options, "to", None):
+    if options.to:
         from takeback.runs.checkpoints import find
 
-        find(tb.store.journal, options.to)
+        find(tb.store.journal, options.to, scope=None if options.run else tb.here())
 
 
 def _how(options: Namespace) -> str:

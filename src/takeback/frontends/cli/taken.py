@@ -14,7 +14,7 @@ from takeback.frontends.cli.opening import give
 from takeback.frontends.cli.output import clean, counted, took
 from takeback.frontends.cli.way_out import Wanted, by_hand, earlier, unsettled_error, ways_out
 from takeback.model.database import is_of_database
-from takeback.model.effect import Effect, State
+from takeback.model.effect import OPEN_STATES, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Obstacle, Outcome, TargetOutcome, UndoResult, nothing_to_do
 from takeback.model.turns import way_to_both
@@ -123,7 +123,9 @@ def _troubles(tb: "Takeback", wanted: Wanted, result: UndoResult) -> list[Takeba
     )
     so = ", so it would be left out" if result.outcome == "planned" else ", so it was left out"
     errors = [unsettled_error(tb, one) for one in stuck]
-    errors += [unsettled_error(tb, one, so) for one in wanted.left_out]
+    # Asked again: taking back the run of a dead worker settles what that left open.
+    now = [tb.effect(one.id) for one in wanted.left_out]
+    errors += [unsettled_error(tb, one, so) for one in now if one.state in OPEN_STATES]
     told = {one.undoes for one in stuck}
     bad = [one for one in result.targets if one.outcome not in _GOOD and one.effect not in told]
     if bad:
