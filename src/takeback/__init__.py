@@ -1,8 +1,12 @@
 """Undo for what AI agents do: every change gets a way back before it is made."""
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = (
+    False  # not from typing: as little as can be is imported before the command line hears an interrupt
+)
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from takeback.adapters.call.action import IRREVERSIBLE, MANUAL, Action, action
     from takeback.api import Takeback, open
     from takeback.errors import (
@@ -129,7 +133,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     import importlib
 
     if name == "checks":

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from takeback.acceptance import Acceptance
 from takeback.deciding import Deciding
-from takeback.errors import LeaseHeld, Misuse, Refused, Renamed, StoreBusy, Unavailable
+from takeback.errors import LeaseHeld, Misuse, Refused, Renamed, StoreBusy
 from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id, short
@@ -25,6 +25,7 @@ from takeback.model.when import point_in_time
 from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
 from takeback.runs.names import latest_first, name_of, run_of
 from takeback.runs.projects import as_those_of, opening, scope_of, scope_of_run
+from takeback.runs.signals import held_back
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from takeback.adapters.database.protocol import RowChange
     from takeback.adapters.file.adapter import FileAdapter
     from takeback.engine.parts import Parts
-    from takeback.engine.recover import Settled
     from takeback.runs.run import Run
     from takeback.runs.span import Span
     from takeback.runs.verbs import Path
@@ -47,11 +47,9 @@ _ALL = 1 << 40
 class Takeback(Workflows, Deciding, Acceptance):
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.recovered: tuple[Settled, ...] = ()
         self.here: Callable[[], Scope | None] = lambda: None
         self.tell: Callable[[str], None] = lambda words: None  # what it waits for, while it waits
         self.given_up: list[GivenUp] = []  # ways back that were given up by policy, in this process
-        self.unrecovered = ""  # why what a crash left could not be settled yet, in a sentence
         self._parts: Parts | None = None
         self._open_here: WeakValueDictionary[str, Run] = WeakValueDictionary()
 
@@ -326,7 +324,9 @@ class Takeback(Workflows, Deciding, Acceptance):
         name = f"undo {short(first.id)}" + (
             f" and {len(plan.effects) - 1} more" if len(plan.effects) > 1 else ""
         )
+        # Held back before the run is opened: its first record says what is to be undone, and that is carried out.
         with (
+            held_back(),
             self._open(
                 name,
                 agent,
@@ -335,7 +335,6 @@ class Takeback(Workflows, Deciding, Acceptance):
                 [one.id for one in plan.effects],
                 wishes.on_conflict.value,
             ) as run,
-            run.uninterrupted(),
         ):
             result = carry_out(
                 self.parts, run.lease, plan, wishes, agent, Taker(myself(), now(), self._lease_lasts)
@@ -460,11 +459,8 @@ def open(
             "An empty path names no store.", hint="Give a directory, or nothing for the usual store."
         )
     tb = Takeback(open_store(os.fspath(path) if path is not None else default_path(), now, blobs))
-    if recover and tb.needs_recovery():
-        try:
-            tb.recovered = tb._recover(stuck_too=False, calls=calls)  # pyright: ignore[reportPrivateUsage]
-        except Unavailable as error:
-            tb.unrecovered = str(error)
+    if recover:
+        tb.settle_first(calls)
     return tb
 
 

@@ -35,6 +35,9 @@ class Deciding(ABC):
     def effect(self, id: str) -> Effect: ...
 
     @abstractmethod
+    def _tell(self, words: str) -> None: ...
+
+    @abstractmethod
     def _wake_settled(self) -> None:
         """Whoever waited for what is settled now."""
 
@@ -84,7 +87,7 @@ class Deciding(ABC):
         refuse_unsettleable(found)
         with self._leased(found.run) as lease:
             settle(self.parts, lease, found, happened, receipt, by)
-        recover(self.parts, myself(), now(), self._lease_lasts, only=found.run)
+        recover(self.parts, myself(), now(), self._lease_lasts, only=found.run, tell=self._tell)
         self._wake_settled()
         self._go_on_undoing(found.run)
         return self.effect(found.id)

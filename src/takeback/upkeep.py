@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from takeback.errors import Misuse, StoreFull
+from takeback.errors import Misuse, StoreFull, Unavailable
 from takeback.model.cover import TRY
 from takeback.model.effect import Effect, State
 from takeback.model.flaw import Flaw
@@ -21,7 +21,7 @@ from takeback.storage.store import Store, open_store
 
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
-    from takeback.engine.recover import Settled
+    from takeback.engine.settled import Settled
     from takeback.retention.tiers import Decision
     from takeback.retention.upkeep import Space
     from takeback.storage.copying import Copied
@@ -45,6 +45,8 @@ class Upkeep(ABC):
 
     store: Store
     given_up: "list[GivenUp]"  # ways back that were given up by policy since the store was opened
+    recovered: "tuple[Settled, ...]" = ()
+    unrecovered: str = ""
     here: "Callable[[], Scope | None]"  # what `@` and the newest mean; None: everything. The command line sets it
 
     def _scope_for(self, what: object) -> "Scope | None":
@@ -52,6 +54,10 @@ class Upkeep(ABC):
         names = cast("Sequence[object]", what if isinstance(what, (list, tuple)) else (what,))
         counts = any(isinstance(name, str) and name.startswith("@") for name in names)
         return self.here() if counts else None
+
+    @abstractmethod
+    def _tell(self, words: str) -> None:
+        """Say what is waited for, or about to be called."""
 
     @property
     @abstractmethod
@@ -67,6 +73,16 @@ class Upkeep(ABC):
         self._wake_settled()
         return settled
 
+    def settle_first(self, calls: bool = False) -> None:
+        """Before a change: settle what a crash left, and what needs no function of anybody, unless `calls`. What was
+        settled is in `recovered`; where that cannot be done now (the disk is full), `unrecovered` says why."""
+        if not self.needs_recovery():
+            return
+        try:
+            self.recovered = self._recover(stuck_too=False, calls=calls)
+        except Unavailable as error:
+            self.unrecovered = str(error)
+
     @abstractmethod
     def _wake_settled(self) -> None:
         """Whoever waits for a person to settle an effect goes on when it is."""
@@ -76,7 +92,9 @@ class Upkeep(ABC):
 
         self._clear()
         parts = self.parts._replace(leases=self.store.leases_at_home)
-        return recover(parts, myself(), now(), self._lease_lasts, stuck_too=stuck_too, calls=calls)
+        return recover(
+            parts, myself(), now(), self._lease_lasts, stuck_too=stuck_too, calls=calls, tell=self._tell
+        )
 
     def needs_recovery(self) -> bool:
         """Whether a dead process left something; cheap, asked each time a store is opened."""

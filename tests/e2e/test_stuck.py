@@ -46,6 +46,7 @@ def stuck_merge(takeback: CommandLine, world: World) -> str:
     """Half-merged, and someone changed b since."""
     killed(world, "run", "--", "sh", "-c", LINE)
     add_mine(world)
+    assert takeback("recover").code == 4
     (effect,) = takeback.done("log", "--json").json
     assert effect["state"] == "stuck"
     return effect["id"]
@@ -56,7 +57,7 @@ def stuck_undo(takeback: CommandLine, world: World) -> str:
     id = takeback.effect("@")["id"]
     killed(world, "undo")
     add_mine(world)
-    takeback.done("log")
+    assert takeback("recover").code == 4
     return id
 
 

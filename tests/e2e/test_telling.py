@@ -76,7 +76,7 @@ def pasted(takeback: CommandLine, said: Said) -> list[str]:
 def make_stuck(takeback: CommandLine, world: World, run: str = "command line", name: str = "b") -> str:
     python(world, DYING, run, str(world / name))
     (world / name).write_text("someone else's")
-    takeback.done("log")
+    assert takeback("recover").code == 4
     return takeback.effect("@")["id"]
 
 

@@ -28,12 +28,13 @@ def kill_in_the_middle(world: World) -> None:
     assert (world / "a").read_text() == "half done"
 
 
-def test_the_next_command_settles_what_a_killed_one_left_and_says_so(
+def test_the_next_change_settles_what_a_killed_one_left_and_says_so(
     takeback: CommandLine, world: World
 ) -> None:
     kill_in_the_middle(world)
 
-    said = takeback.done("log")
+    assert takeback.done("log").err == "" and (world / "a").exists()
+    said = takeback.done("mkdir", "d")
 
     assert said.err.startswith("Recovered from a crash: ")
     assert not (world / "a").exists()
@@ -43,7 +44,7 @@ def test_the_next_command_settles_what_a_killed_one_left_and_says_so(
 def test_what_was_recovered_is_in_the_json_too(takeback: CommandLine, world: World) -> None:
     kill_in_the_middle(world)
 
-    told = takeback.done("status", "--json").json
+    told = takeback.done("mkdir", "d", "--json").json
 
     assert [one["outcome"] for one in told["recovered"]] == ["undone"]
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 import takeback
-from takeback.engine.recover import Cause, Settled
+from takeback.engine.settled import Cause, Settled
 from takeback.engine.silent import AskedOnce
 from takeback.errors import ResourceUnreachable, ServerUnreachable
 from takeback.frontends.cli.opening import tell_recovered

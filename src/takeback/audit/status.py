@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.audit.runs import RunNow, as_they_stand
+from takeback.audit.unsettled import DeadRun, dead_json, dead_runs
 from takeback.audit.views import iso
 from takeback.model.attention import needs_attention, overdue
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
@@ -52,6 +53,7 @@ class Status(NamedTuple):
     full: bool  # there is no room on its disk for the few pages that a change needs
     attention: tuple[RunInfo, ...]  # runs of workflows that cannot go on without a person
     unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker takes
+    dead: tuple[DeadRun, ...] = ()  # whose process is gone
 
     @property
     def approvals(self) -> tuple[Effect, ...]:
@@ -105,6 +107,7 @@ def look(store: Store, size: int, now: int) -> Status:
         unclaimed=tuple(
             info for info in unfinished if overdue(info, now) and store.leases.free(info.id, now)
         ),
+        dead=dead_runs(store, now),
     )
 
 
@@ -176,7 +179,11 @@ def status_json(status: Status) -> dict[str, Any]:
             "open": status.runs(RunState.OPEN),
             "suspended": status.runs(RunState.SUSPENDED),
         },
-        "attention": [*(info.id for info in status.attention), *(one.effect for one in status.given_up)],
+        "attention": [
+            *(info.id for info in (*status.attention, *(one.info for one in status.dead))),
+            *(one.effect for one in status.given_up),
+        ],
+        "dead": [dead_json(one) for one in status.dead],
         "unclaimed": [info.id for info in status.unclaimed],
         "settings": status.settings._asdict(),
         "limits": {"store_bytes": status.limits.store, "free_bytes": status.limits.free},

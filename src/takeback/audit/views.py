@@ -10,7 +10,7 @@ from takeback.model.run import NEVER, Checkpoint, RunInfo
 
 if TYPE_CHECKING:
     from takeback.audit.runs import RunNow
-    from takeback.engine.recover import Settled
+    from takeback.engine.settled import Settled
     from takeback.model.plan import UndoResult
 
 

@@ -1,14 +1,15 @@
 """After a crash: settle every open effect, then let dead runs follow their own policy."""
 
-from collections.abc import Collection, Iterable
-from enum import StrEnum
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter
 from takeback.engine.ending import cannot_end, close, close_rolled_back
+from takeback.engine.functions import functions_of
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes
 from takeback.engine.settle import BEGUN, abort, finish, take_back
+from takeback.engine.settled import Cause, Settled
 from takeback.engine.silent import AskedOnce
 from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_accepted, roll_back
 from takeback.errors import Corrupt, Failed, LeaseHeld, Refused, Stuck, TakebackError, Unavailable
@@ -16,7 +17,7 @@ from takeback.model.effect import COMMAND, PERSON, REVIEWED, WAS_HELD, Effect, S
 from takeback.model.ids import short
 from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome, UndoResult
 from takeback.model.record import Draft, Kind
-from takeback.model.resource import display
+from takeback.model.resource import display, function_in
 from takeback.model.run import Lease, OnDeath, Owner, RunInfo, RunState
 from takeback.model.standing import Sighting, Standing
 from takeback.model.turns import in_turn
@@ -71,27 +72,6 @@ RECOVERY: dict[tuple[str, Standing], Step] = {
 RECORDED = "what was changed there until now is recorded and stays; `takeback undo` takes it back"
 
 
-class Cause(StrEnum):
-    """What an outcome alone does not tell."""
-
-    PLAIN = ""
-    IN_DOUBT = "in_doubt"  # whether it happened cannot be asked now
-    UNWATCHED = "unwatched"  # what was changed while nobody watched was recorded, and stays
-    UNDO_FINISHED = "undo_finished"
-    REDO_FINISHED = "redo_finished"
-
-
-class Settled(NamedTuple):
-    """What recovery did, for people to read."""
-
-    effect: str
-    run: str
-    summary: str
-    outcome: str  # done | aborted | stuck | undone | left
-    detail: str = ""  # in words, where the outcome alone does not tell
-    cause: Cause = Cause.PLAIN
-
-
 def recover(
     parts: Parts,
     me: Owner,
@@ -101,9 +81,10 @@ def recover(
     stuck_too: bool = False,
     only: str = "",
     calls: bool = True,
+    tell: Callable[[str], None] = lambda words: None,
 ) -> tuple[Settled, ...]:
     """Settle what dead processes left. What a living process is working on is left alone. Without `calls` so is every
-    run that called functions: then nobody's functions are called, and nobody outside is asked."""
+    run for which functions would have to be called; with it, `tell` says which before they are."""
     parts = parts._replace(adapters=AskedOnce(parts.adapters))
     settled: list[Settled] = []
     left_alone: set[str] = set()
@@ -111,7 +92,8 @@ def recover(
         if info.on_death is OnDeath.RESUME:
             left_alone.add(info.id)  # whoever goes on with it settles what was left, and knows its functions
             continue
-        if (only and info.id != only) or not (calls or _without_calls(parts, info.id)):
+        functions = functions_of(parts.journal, info)
+        if (only and info.id != only) or (functions and not calls):
             left_alone.add(info.id)
             continue
         states = (State.PROPOSED, State.INTENDED) + ((State.STUCK,) if stuck_too else ())
@@ -125,6 +107,10 @@ def recover(
         try:
             # Asked again now that nobody else can add to it: it may have ended well in the meantime.
             (info,) = parts.journal.runs((info.id,))
+            if functions:
+                tell(
+                    f"Settling run {short(info.id)} ({info.name}) calls functions of {', '.join(functions)}."
+                )
             open_ones = settle_open(parts, lease, states)
             settled += open_ones
             if info.state is RunState.OPEN:
@@ -139,16 +125,9 @@ def recover(
     # Of a run that has ended: what was held, and was being made when its process died.
     left = (State.INTENDED, State.STUCK) if stuck_too else (State.INTENDED,)
     if not only:
-        settled += _of_ended_runs(parts, me, now, lasts, told, left, left_alone)
+        settled += _of_ended_runs(parts, me, now, lasts, told, left, left_alone, calls)
     # Told once, as it stands at the end: one that was found made may have been taken back with its run.
     return tuple({one.effect: one for one in settled}.values())
-
-
-def _without_calls(parts: Parts, run: str) -> bool:
-    states = (State.PROPOSED, State.INTENDED, State.DONE, State.STUCK)
-    return not any(
-        one.change.adapter == "call" for one in parts.journal.effects(Query(run=run, states=states))
-    )
 
 
 def settle_open(
@@ -393,11 +372,18 @@ def _told(parts: Parts, result: UndoResult, info: RunInfo) -> list[Settled]:
 
 
 def _of_ended_runs(
-    parts: Parts, me: Owner, now: int, lasts: int, told: set[str], states: tuple[State, ...], but: set[str]
+    parts: Parts,
+    me: Owner,
+    now: int,
+    lasts: int,
+    told: set[str],
+    states: tuple[State, ...],
+    but: set[str],
+    calls: bool,
 ) -> list[Settled]:
     settled: list[Settled] = []
     for effect in list(parts.journal.effects(Query(states=states))):
-        if effect.id in told or effect.run in but:
+        if effect.id in told or effect.run in but or (not calls and function_in(effect.change.resource)):
             continue
         try:
             lease = parts.leases.acquire(effect.run, me, now, lasts)
@@ -411,21 +397,3 @@ def _of_ended_runs(
         finally:
             parts.leases.release(lease)
     return settled
-
-
-def in_words(one: Settled) -> str:
-    told = {
-        "done": "had been made; recorded as done",
-        "aborted": "had not been completed; its target is as it was before",
-        "stuck": "needs a person",
-        "undone": "was taken back with its run",
-        "left": "stays, because someone changed it since",
-    }
-    if one.cause is Cause.IN_DOUBT:
-        return f"{short(one.effect)} {one.summary} {stands(one)}"
-    return f"{short(one.effect)} {one.summary}: {one.detail or told[one.outcome]}"
-
-
-def stands(one: Settled) -> str:
-    """Of one that was not settled: why not."""
-    return f"is in doubt: {one.detail}" if one.cause is Cause.IN_DOUBT else one.detail

@@ -4,6 +4,7 @@ import os
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/@+,=:")
 _QUOTED = tuple(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in range(256))
+CALL = "call"  # the scheme of what is done by calling a function of someone else
 SCHEME = "file://"
 
 
@@ -75,3 +76,9 @@ def ancestors(resource: str) -> tuple[str, ...]:
             path = path[: path.rindex("/")] or "/"
             found.append(SCHEME + path)
     return tuple(found)
+
+
+def function_in(resource: str) -> str:
+    """The function that a call is made of; empty for a resource of another kind."""
+    scheme, _, rest = resource.partition("://")
+    return rest if scheme == CALL else ""

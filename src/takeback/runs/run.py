@@ -419,7 +419,8 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         with self._lock:
             self._refuse_ended()
             from takeback.engine.ending import closing
-            from takeback.engine.recover import Cause, open_in, settle_all
+            from takeback.engine.recover import open_in, settle_all
+            from takeback.engine.settled import Cause
 
             try:
                 # Something is still in flight only if the store failed between a change and its record, or if the world

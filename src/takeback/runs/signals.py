@@ -79,6 +79,18 @@ class Interruptions:
         raise SystemExit(128 + self.arrived)
 
 
+@contextmanager
+def held_back() -> Generator[None, None, None]:
+    """A signal that arrives in the block, also before a run in it has begun to listen, is raised when it is left."""
+    signals = shared()
+    signals.watch()
+    try:
+        with signals.held_back():
+            yield
+    finally:
+        signals.release()
+
+
 def shared() -> Interruptions:
     """The one that is already watching in this process, or a new one: runs may be nested."""
     for number in _WATCHED:

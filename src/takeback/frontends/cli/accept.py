@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command
-from takeback.frontends.cli.opening import effect_or_run, existing, give
+from takeback.frontends.cli.opening import effect_or_run, existing, give, known_effects
 from takeback.frontends.cli.output import clean
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
@@ -61,7 +61,7 @@ def _carry_out(word: _Word, asked: Asked) -> int:
             f"Name the effects to {word.verb}, or a run with --run.",
             hint=f"`takeback {word.verb} @` is for the newest.",
         )
-    with existing(asked) as tb:
+    with existing(asked, known_effects(options.ids, options.run or "")) as tb:
         chosen = (
             [tb.find_run(options.run)] if options.run else [effect_or_run(tb, name) for name in options.ids]
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
-from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.opening import existing, give, nothing_yet, opened, tell_nothing
 from takeback.frontends.cli.output import Screen, clean, full_time
 from takeback.model.effect import GATE, Effect
@@ -101,7 +101,7 @@ def _deny(asked: Asked) -> int:
 def _decide(asked: Asked, decide: "Callable[[Takeback, Effect], Effect]", told: str) -> int:
     from takeback.engine.approval import refuse_undecidable
 
-    with existing(asked) as tb:
+    with existing(asked, lambda tb: tb.effect(asked.options.id)) as tb:
         effect = tb.effect(asked.options.id)
         refuse_undecidable(tb.parts, effect, now())
         if asked.options.dry_run:
@@ -122,7 +122,7 @@ def _who(given: str) -> str:
 
 
 COMMANDS = {
-    "pending": Command(_pending_arguments, _pending),
+    "pending": Command(_pending_arguments, _pending, does=Does.LOOKS),
     "approve": Command(_approve_arguments, _approve),
     "deny": Command(_deny_arguments, _deny),
 }

@@ -16,6 +16,7 @@ from takeback.frontends.cli.opening import (
     agent_of,
     effect_or_run,
     existing,
+    known_effects,
     made_since,
     nothing_recorded,
     nothing_yet,
@@ -105,7 +106,7 @@ def _undo(asked: Asked) -> int:
         "on_conflict": _on_conflict(options),
         "agent": agent_of(asked),
     }
-    with existing(asked) as tb:
+    with existing(asked, lambda tb: _known(tb, options)) as tb:
         more = bool(options.run or options.to or options.since)
         if done := finished_just_now(tb, "undo", options.ids, more):
             return tell_finished(asked, tb, "undo", done)
@@ -129,6 +130,17 @@ def _refuse_several(options: Namespace) -> None:
             "Only one of ID, --run, --to and --since can be given; --run narrows --to and --since.",
             hint="`takeback undo --help` shows an example.",
         )
+
+
+def _known(tb: "Takeback", options: Namespace) -> None:
+    """Names are judged before anything is settled."""
+    known_effects(options.ids)(tb)
+    if options.run:
+        tb.find_run(options.run)
+    if getattr(options, "to", None):
+        from takeback.runs.checkpoints import find
+
+        find(tb.store.journal, options.to)
 
 
 def _how(options: Namespace) -> str:
@@ -259,7 +271,7 @@ def _redo(asked: Asked) -> int:
         "on_conflict": _on_conflict(options),
         "agent": agent_of(asked),
     }
-    with existing(asked) as tb:
+    with existing(asked, known_effects([options.id] if options.id else [])) as tb:
         if done := finished_just_now(tb, "redo", [options.id] if options.id else []):
             return tell_finished(asked, tb, "redo", done)
         words = typed(options.id) if options.id else ""

@@ -9,7 +9,7 @@ from takeback.audit.views import effect_json
 from takeback.errors import Misuse, NoRemedy, TakebackError, ValidationFailed
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import as_field, told_trouble
-from takeback.frontends.cli.opening import give, opened, rehearsal, session
+from takeback.frontends.cli.opening import give, known_effects, opened, rehearsal, session
 from takeback.frontends.cli.output import clean, took
 from takeback.model.ids import short
 from takeback.model.resource import display
@@ -66,7 +66,7 @@ def one_change(
             return tell_plan(
                 asked, tb, [change], lambda: _said_no(change, checks, content()) if checks else ""
             )
-    with opened(asked) as tb:
+    with opened(asked, known_effects(asked.options.needs)) as tb:
         earlier = _of_key(asked, tb)
         with session(asked, tb) as run:
             started = time.perf_counter()

@@ -3,9 +3,11 @@
 import gc
 import os
 import sys
+import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from takeback.errors import Failed, Misuse, Renamed, TakebackError
@@ -41,7 +43,20 @@ class Asked(NamedTuple):
     options: Namespace
     screen: Screen
     made: list[str]  # the effects that the command has made so far, for when it cannot tell them itself
-    looking: bool = False  # it changes nothing but what is recorded
+    looking: bool = False  # nothing is settled for it, and nothing changed
+    calls: bool = False  # what a crash left is settled for it even where functions must be called
+
+
+class Does(StrEnum):
+    """What a command may do to the world, and so what is settled for it first after a crash."""
+
+    LOOKS = "looks"  # nothing
+    CHANGES = "changes"  # what needs no function of anybody
+    SETTLES = "settles"  # everything; it says which functions it calls
+
+
+def _is_dry(options: Namespace) -> bool:
+    return getattr(options, "dry_run", False)
 
 
 class Command(NamedTuple):
@@ -50,8 +65,14 @@ class Command(NamedTuple):
     arguments: Callable[[ArgumentParser], None]
     carry_out: Callable[[Asked], int]
     mixed: bool = False  # options may stand between its words
+    does: Does = Does.CHANGES
+    only_looks: Callable[[Namespace], bool] = _is_dry  # with these options
     parts: Mapping[str, Part] = {}  # its subcommands
     long: bool = False  # its answer may be longer than a screen
+
+    def asked(self, options: Namespace, screen: Screen, made: list[str]) -> Asked:
+        looking = self.does is Does.LOOKS or self.only_looks(options)
+        return Asked(options, screen, made, looking, calls=self.does is Does.SETTLES)
 
 
 COMMANDS: dict[str, Entry] = {
@@ -188,10 +209,10 @@ COMMANDS: dict[str, Entry] = {
 def answer(argv: Sequence[str]) -> int:
     """Carry out one command line; its exit code."""
     words, made, code = list(argv), list[str](), 0
-    name = _name_in(words)
-    _print_anything()
-    choose_colour(_colour_in(_own_words(words)))
+    own, name, began = _own_words(words), _name_in(words), time.time_ns() // 1000
     try:
+        _print_anything()
+        choose_colour(_colour_in(own))
         code = _guarded(words, made)
         if sys.stdout:
             with printing():
@@ -206,14 +227,27 @@ def answer(argv: Sequence[str]) -> int:
         return code or Failed.exit_code
     except KeyboardInterrupt as signal:
         swallow_output()
-        tell_interrupted(_at_stake(name), made, signal)
+        _tell_interrupted(name, _store_in(own), began, made, signal)
         return 130
     except SystemExit as signal:
         if signal.code not in _ENDED_BY_SIGNAL:
             raise
         swallow_output()
-        tell_interrupted(_at_stake(name), made, signal)
+        _tell_interrupted(name, _store_in(own), began, made, signal)
         return int(signal.code or 0)
+
+
+def _tell_interrupted(name: str, store: str, began: int, made: list[str], error: BaseException) -> None:
+    """A signal may come between a change and what is said of it, so the store is asked what was done."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    at_stake, unfinished = _at_stake(name), False
+    if at_stake == "world":
+        from takeback.frontends.cli.interrupted import done_here
+
+        made, unfinished = done_here(store, began, made)
+    tell_interrupted(at_stake, made, error, unfinished)
 
 
 def _name_in(words: list[str]) -> str:
@@ -305,9 +339,9 @@ def _run(words: list[str], made: list[str]) -> int:
     screen = screen_for(options.json, options.quiet, printable(options.store or ""))
     if COMMANDS[name].group == "Look":  # nothing to lose, and no time either
         with _paged(command, options):
-            return command.carry_out(Asked(options, screen, made, looking=True))
+            return command.carry_out(command.asked(options, screen, made))
     with _hearing(), _paged(command, options):
-        return command.carry_out(Asked(options, screen, made, looking=COMMANDS[name].group == "People"))
+        return command.carry_out(command.asked(options, screen, made))
 
 
 def _help(words: list[str], made: list[str]) -> int:

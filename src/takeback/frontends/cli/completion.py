@@ -7,7 +7,7 @@ from itertools import pairwise
 import takeback.api
 from takeback.errors import TakebackError
 from takeback.frontends.cli.commands import COMMANDS as ALL
-from takeback.frontends.cli.commands import Asked, Command, command_named, parser_of
+from takeback.frontends.cli.commands import Asked, Command, Does, command_named, parser_of
 from takeback.frontends.cli.output import clean, put
 from takeback.frontends.cli.usage import COLOURS
 from takeback.model.ids import short
@@ -184,6 +184,6 @@ def _of_kind(kind: str, store: str) -> Iterator[tuple[str, str]]:
 
 
 COMMANDS = {
-    "completion": Command(_completion_arguments, _completion),
-    "_complete": Command(_complete_arguments, _complete),
+    "completion": Command(_completion_arguments, _completion, does=Does.LOOKS),
+    "_complete": Command(_complete_arguments, _complete, does=Does.LOOKS),
 }

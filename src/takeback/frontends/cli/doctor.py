@@ -5,7 +5,7 @@ from argparse import ArgumentParser
 import takeback.api
 from takeback.audit.doctor import BAD, GOOD, WEAK, Finding, at_work, examine, trouble
 from takeback.errors import Failed, TakebackError
-from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.ending import as_field, here, told_trouble
 from takeback.frontends.cli.opening import nothing_yet, store_path
 from takeback.frontends.cli.output import clean, counted
@@ -55,4 +55,4 @@ def _inside(asked: Asked) -> list[Finding]:
         return [trouble(error)]
 
 
-COMMANDS = {"doctor": Command(_arguments, _doctor)}
+COMMANDS = {"doctor": Command(_arguments, _doctor, does=Does.LOOKS)}

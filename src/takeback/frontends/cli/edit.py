@@ -43,10 +43,13 @@ def _edit(asked: Asked) -> int:
     refuse_open_files(options.path)
     sets = _assignments(options.sets)
     checks = checks_of(asked)
+    from takeback.adapters.config.changes import edit_change
+
+    edit_change(
+        options.path, sets, options.delete, options.format
+    )  # refuses odd keys before anything is settled
 
     def planned(tb: "Takeback") -> "Change":
-        from takeback.adapters.config.changes import edit_change
-
         return edit_change(options.path, sets, options.delete, options.format, tb.parts.blobs)
 
     return one_change(

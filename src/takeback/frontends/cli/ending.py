@@ -63,9 +63,12 @@ def here() -> str:
         return ""
 
 
-def tell_interrupted(at_stake: str, made: list[str], signal: BaseException) -> None:
+def tell_interrupted(at_stake: str, made: list[str], signal: BaseException, unfinished: bool = False) -> None:
     """The effect in hand was settled before the signal was heard. Who only looked need not be told."""
-    if notes := getattr(signal, "__notes__", ()):
+    if unfinished:
+        told = f"{_listed(made)} {'was' if len(made) == 1 else 'were'} made; " if made else ""
+        warn(f"Interrupted; {told}the rest was begun and is not finished: `takeback recover` finishes it.")
+    elif notes := getattr(signal, "__notes__", ()):
         warn(f"Interrupted; {notes[0]}.")
     elif made:
         warn(f"Interrupted; the change{' was' if len(made) == 1 else 's were'} made: {_listed(made)}.")

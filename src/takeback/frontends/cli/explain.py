@@ -4,7 +4,7 @@ import os
 from argparse import REMAINDER, ArgumentParser
 
 from takeback.audit.explain import Explained, beyond, explained_json, in_words, others_at_work
-from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.opening import nothing_yet, opened, own_directory
 from takeback.frontends.cli.output import clean
 from takeback.frontends.cli.running import command_in, refuse_stray_root
@@ -77,4 +77,4 @@ def _explained(asked: Asked, argv: tuple[str, ...], cwd: str) -> Explained:
     return Explained("sandbox", "", coverage, (*here, *able.not_covered), beyond(argv), others)
 
 
-COMMANDS = {"explain": Command(_arguments, _explain)}
+COMMANDS = {"explain": Command(_arguments, _explain, does=Does.LOOKS)}

@@ -22,7 +22,7 @@ from takeback.frontends.cli.changing import (
 )
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.ending import aimed, as_field, told_trouble
-from takeback.frontends.cli.opening import give, opened, rehearsal, session
+from takeback.frontends.cli.opening import give, known_effects, opened, rehearsal, session
 from takeback.frontends.cli.output import clean, error_json, quoted, took
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _rm(asked: Asked) -> int:
             )
     effects: list[tuple[Effect, str]] = []
     errors: list[TakebackError] = []
-    with opened(asked) as tb:
+    with opened(asked, known_effects(options.needs)) as tb:
         with session(asked, tb) as run:
             for path in paths:
                 started = time.perf_counter()

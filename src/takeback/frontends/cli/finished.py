@@ -24,7 +24,7 @@ def finished_just_now(
 ) -> list[Effect]:
     """Undos, or redos, that recovery has finished: those that the names are about, or all if nothing was named. Empty
     unless they are all that was asked for. `elsewhere`: by a run or a checkpoint, where more may be left to do."""
-    from takeback.engine.recover import Cause
+    from takeback.engine.settled import Cause
 
     cause = Cause.REDO_FINISHED if verb == "redo" else Cause.UNDO_FINISHED
     done = [_undo_of(tb.effect(one.effect)) for one in tb.recovered if one.cause is cause]

@@ -12,7 +12,9 @@ from takeback.model.effect import PERSON, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, UndoResult
 from takeback.model.resource import display
+from takeback.model.run import OnDeath, RunInfo
 from takeback.runs.signals import shared
+from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
@@ -64,6 +66,35 @@ def _in_front() -> bool:
         return False
     finally:
         os.close(terminal)
+
+
+def done_here(store: str, began: int, known: list[str]) -> tuple[list[str], bool]:
+    """The effects that this process has made since it began, and whether it left something unfinished; asked of the
+    store. `known` if that cannot be asked."""
+    import takeback.api
+    from takeback.errors import TakebackError
+    from takeback.frontends.cli.opening import made_since
+    from takeback.storage.store import default_path, exists
+
+    path = store or default_path()
+    if not exists(path):
+        return known, False
+    try:
+        with takeback.api.open(path, recover=False) as tb:
+            made = made_since(tb, began)
+            return made or known, any(
+                _left_by_us(tb, info) for info in tb.store.journal.runs(unfinished=True)
+            )
+    except TakebackError:
+        return known, False
+
+
+def _left_by_us(tb: "Takeback", info: RunInfo) -> bool:
+    lease = tb.store.leases.holder(info.id)
+    if lease is None or lease.owner != myself():
+        return False
+    in_flight = tb.store.journal.effects(Query(run=info.id, states=(State.PROPOSED, State.INTENDED)))
+    return info.on_death is OnDeath.FINISH or any(one.waits_for != PERSON for one in in_flight)
 
 
 def taken_back(tb: "Takeback", run: "Run", error: BaseException, nothing: str) -> None:

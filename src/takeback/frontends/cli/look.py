@@ -5,15 +5,17 @@ from argparse import ArgumentParser, ArgumentTypeError
 from takeback.api import Takeback, now
 from takeback.audit.runs import RunNow, as_they_stand
 from takeback.errors import Misuse
-from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.log_table import FIELDS, Told, formatted, is_folded, lines, stat_lines, width_of
 from takeback.frontends.cli.nearby import ago, here
 from takeback.frontends.cli.opening import agent_of, give, nothing_yet, opened, tell_nothing
-from takeback.frontends.cli.output import clean, counted
+from takeback.frontends.cli.output import Screen, clean, counted
 from takeback.frontends.cli.project import effects_listed, hint_elsewhere, runs_listed
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.run import RunState
+
+_MOST_DEAD = 3
 
 
 def _log_arguments(parser: ArgumentParser) -> None:
@@ -61,7 +63,22 @@ def _log(asked: Asked) -> int:
             give(asked, tb, [effect_json(effect) for effect in effects])
             return 0
         _show_effects(asked, tb, effects)
+        if not asked.options.format:
+            tell_dead(screen, tb)
     return 0
+
+
+def tell_dead(screen: Screen, tb: Takeback) -> None:
+    """One line of what a crash left; `status` has the rest."""
+    if not tb.needs_recovery():
+        return
+    from takeback.audit.unsettled import dead_runs
+
+    if dead := dead_runs(tb.store, now()):
+        names = ", ".join(f"{short(one.info.id)} ({clean(one.info.name)})" for one in dead[:_MOST_DEAD])
+        more = f" and {len(dead) - _MOST_DEAD:,} more" if len(dead) > _MOST_DEAD else ""
+        died = f"{counted(len(dead), 'run')} died and {'is' if len(dead) == 1 else 'are'} not settled"
+        screen.say(screen.paint(f"{died}: {names}{more}; `takeback status` shows what is left.", "yellow"))
 
 
 def _listed(asked: Asked, tb: Takeback) -> tuple[Effect, ...]:
@@ -154,6 +171,7 @@ def _runs(asked: Asked) -> int:
                 f"{screen.state(state_shown(run), 13)}  {clean(info.agent):<{agent_width}}  "
                 f"{done_in(run):>11}  {clean(info.name)}{screen.paint(_how_it_failed(run), 'red')}"
             )
+        tell_dead(screen, tb)
     return 0
 
 
@@ -172,6 +190,6 @@ def done_in(run: RunNow) -> str:
 
 
 COMMANDS = {
-    "log": Command(_log_arguments, _log, long=True),
-    "runs": Command(_runs_arguments, _runs, long=True),
+    "log": Command(_log_arguments, _log, does=Does.LOOKS, long=True),
+    "runs": Command(_runs_arguments, _runs, does=Does.LOOKS, long=True),
 }

@@ -1,7 +1,7 @@
 """The store a command works on, and the lasting run that the commands of a person share."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from takeback.model.effect import COMMAND, State
 from takeback.model.ids import SHORT, short
 from takeback.model.run import OnDeath, RunInfo
 from takeback.model.sizes import bytes_in_words
+from takeback.runs.names import id_of
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import default_path, exists, local_path, was_there
@@ -75,13 +76,18 @@ def tell_nothing(asked: Asked, empty: object) -> int:
 
 
 @contextmanager
-def opened(asked: Asked) -> Iterator[Takeback]:
-    """The store, with what a crash left settled and told. Whoever only looks calls nobody's functions."""
-    with takeback.api.open(store_path(asked), calls=not asked.looking) as tb:
+def opened(asked: Asked, known: Callable[[Takeback], object] | None = None) -> Iterator[Takeback]:
+    """The store. For a command that changes something, what a crash left is settled and told first, but only after
+    `known` has judged the names it was given. For one that looks nothing is settled."""
+    with takeback.api.open(store_path(asked), recover=False) as tb:
         _tell_lost(tb)
-        tell_recovered(tb)
         tb.tell = lambda words: warn(f"takeback: {clean(words)}")
         tb.here = Standing(asked, tb)
+        if known:
+            known(tb)
+        if not asked.looking:
+            tb.settle_first(asked.calls)
+            tell_recovered(tb)
         try:
             yield tb
         finally:
@@ -90,12 +96,27 @@ def opened(asked: Asked) -> Iterator[Takeback]:
 
 
 @contextmanager
-def existing(asked: Asked) -> Iterator[Takeback]:
+def existing(asked: Asked, known: Callable[[Takeback], object] | None = None) -> Iterator[Takeback]:
     """For commands that name an effect, which cannot be in a store that is not there."""
     if nothing_yet(asked):
         raise Misuse(nothing_recorded(asked), hint="--store or TAKEBACK_STORE name another store.")
-    with opened(asked) as tb:
+    with opened(asked, known) as tb:
         yield tb
+
+
+def known_effects(names: Iterable[str], run: str = "") -> Callable[[Takeback], object]:
+    """That there are effects, or runs, of these names, and that run."""
+
+    def known(tb: Takeback) -> None:
+        if run:
+            tb.find_run(run)
+        for name in names:
+            if name.startswith("@"):
+                tb.effect(name)  # as it is counted here
+            elif all(info.name != name for info in tb.runs()):
+                id_of(tb.store.journal, name)
+
+    return known
 
 
 def tell_given_up(tb: Takeback) -> None:
@@ -142,7 +163,7 @@ def tell_recovered(tb: Takeback) -> None:
     if tb.unrecovered:
         warn(f"What a crash left could not be settled yet: {clean(tb.unrecovered)}")
     if tb.recovered:
-        from takeback.engine.recover import Cause, in_words
+        from takeback.engine.settled import Cause, in_words
 
         said: set[str] = set()
         for one in tb.recovered:

@@ -7,7 +7,7 @@ from typing import Any
 from takeback.api import Takeback, now
 from takeback.audit.views import checkpoint_json
 from takeback.errors import Misuse
-from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.opening import give, nothing_yet, opened, session, tell_nothing
 from takeback.frontends.cli.output import clean, local_time, quoted
 from takeback.model.ids import short
@@ -111,5 +111,5 @@ def _checkpoints(asked: Asked) -> int:
 
 COMMANDS = {
     "checkpoint": Command(_checkpoint_arguments, _checkpoint),
-    "checkpoints": Command(_checkpoints_arguments, _checkpoints),
+    "checkpoints": Command(_checkpoints_arguments, _checkpoints, does=Does.LOOKS),
 }

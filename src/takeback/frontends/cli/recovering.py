@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import takeback.api
 from takeback.audit.views import settled_json
 from takeback.errors import InDoubt, Stuck, TakebackError
-from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.opening import nothing_recorded, nothing_yet, store_path
-from takeback.frontends.cli.output import Screen, clean, counted, took
+from takeback.frontends.cli.output import Screen, clean, counted, took, warn
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 
@@ -34,6 +34,7 @@ def _recover(asked: Asked) -> int:
         return 0
     # Not settled on the way in, so that the answer tells all of it.
     with takeback.api.open(store_path(asked), recover=False) as tb:
+        tb.tell = lambda words: warn(f"takeback: {clean(words)}")
         if asked.options.dry_run:
             return _tell_unsettled(asked, tb)
         return _settle(screen, tb)
@@ -41,7 +42,7 @@ def _recover(asked: Asked) -> int:
 
 def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
     from takeback.audit.unsettled import unsettled
-    from takeback.engine.recover import in_words, stands
+    from takeback.engine.settled import in_words, stands
 
     started = time.perf_counter()
     settled = tb.recover()
@@ -125,4 +126,4 @@ def _say_all(screen: Screen, found: "Sequence[Unsettled]") -> None:
         screen.say(f"{id}  {clean(one.effect.change.summary)}: {one.what}")
 
 
-COMMANDS = {"recover": Command(_arguments, _recover)}
+COMMANDS = {"recover": Command(_arguments, _recover, does=Does.SETTLES)}

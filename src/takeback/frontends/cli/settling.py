@@ -33,7 +33,7 @@ def _settle(asked: Asked) -> int:
         if options.did_not:
             raise Misuse("What did not happen has no receipt.", hint="Leave --receipt away.")
         receipt = receipt_from(options.receipt)
-    with existing(asked) as tb:
+    with existing(asked, lambda tb: tb.effect(options.id)) as tb:
         effect = tb.effect(options.id)
         if options.dry_run:
             refuse_unsettleable(effect)

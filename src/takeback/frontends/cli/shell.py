@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,7 @@ def _shell(asked: Asked) -> int:
     limit = seconds(options.timeout)
     # However it ends, what was done stays in the box.
     with (
-        opened(asked) as tb,
+        opened(asked, lambda tb: _known(tb, options.box)) as tb,
         tb.run(f"shell {os.getpid()}", agent_of(asked), on_death="accept") as run,
         run.sandbox(options.base, box=options.box, network=not options.no_network, timeout=limit) as box,
     ):
@@ -73,6 +73,13 @@ def _shell(asked: Asked) -> int:
         box.settle()
         session.tell_end(code)
     return code
+
+
+def _known(tb: "Takeback", box: str) -> None:
+    """The name of a box is judged before anything is settled."""
+    found = [one for one in tb.store.layers().boxes() if one.startswith(box)] if box else [""]
+    if len(found) != 1 and box not in found:
+        raise Misuse(f"There is no box {box!r}.", hint="`takeback shell --list` shows those there are.")
 
 
 class Session:
@@ -324,6 +331,10 @@ def outcome_json(tb: "Takeback", line: str, outcome: "BoxOutcome") -> dict[str, 
     }
 
 
+def _only_lists(options: Namespace) -> bool:
+    return options.list
+
+
 def _list(asked: Asked) -> int:
     if nothing_yet(asked):
         asked.screen.give([])
@@ -352,4 +363,4 @@ def _list(asked: Asked) -> int:
     return 0
 
 
-COMMANDS = {"shell": Command(_arguments, _shell)}
+COMMANDS = {"shell": Command(_arguments, _shell, only_looks=_only_lists)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.audit.diff import Part, difference, in_words
 from takeback.audit.views import effect_json, record_json
-from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.inbox import call_json, facts_of_call, standing_of
 from takeback.frontends.cli.opening import existing, give
 from takeback.frontends.cli.output import Screen, clean, clean_line, counted, full_time, printing, put
@@ -286,6 +286,6 @@ def _say_part(screen: Screen, part: Part) -> None:
 
 
 COMMANDS = {
-    "show": Command(_show_arguments, _show, long=True),
-    "diff": Command(_diff_arguments, _diff, long=True),
+    "show": Command(_show_arguments, _show, does=Does.LOOKS, long=True),
+    "diff": Command(_diff_arguments, _diff, does=Does.LOOKS, long=True),
 }

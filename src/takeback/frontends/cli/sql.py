@@ -1,6 +1,6 @@
 """`sql`: protect a database, see what is covered, run one statement as an effect."""
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from takeback.frontends.cli.commands import Asked, Command
@@ -71,9 +71,13 @@ _PARTS = {
 }
 
 
+def _only_looks(options: Namespace) -> bool:
+    return options.dry_run or options.action == "doctor"
+
+
 def _sql(asked: Asked) -> int:
     action: str = asked.options.action
-    with opened(asked) as tb:
+    with opened(asked, lambda tb: tb.parts.named(asked.options.address)) as tb:
         if action == "exec":
             from takeback.frontends.cli.sql_exec import carry_out
 
@@ -131,4 +135,4 @@ def _say_cover(asked: Asked, tb: "Takeback", database: "Database", cover: "Cover
         screen.say(f"  {clean(name)}: {clean(why)}")
 
 
-COMMANDS = {"sql": Command(_address, _sql, mixed=True, parts=_PARTS)}
+COMMANDS = {"sql": Command(_address, _sql, mixed=True, parts=_PARTS, only_looks=_only_looks)}

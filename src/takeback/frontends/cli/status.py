@@ -5,7 +5,7 @@ from argparse import ArgumentParser
 from takeback.api import now
 from takeback.audit.rows import counts_of
 from takeback.audit.status import Status, look, status_json
-from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.inbox import tell_inbox
 from takeback.frontends.cli.look import done_in
@@ -21,11 +21,18 @@ from takeback.frontends.cli.output import Screen, clean, counted, local_time, se
 from takeback.frontends.cli.show_run import tell_attention
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.run import NEVER, RunInfo, RunState
+from takeback.model.run import NEVER, OnDeath, RunInfo, RunState
 from takeback.model.sizes import bytes_in_words
 from takeback.storage.given_up import was_told
 
 _MOST_RUNS = 5
+# What recovery does with a dead run.
+_SETTLING = {
+    OnDeath.UNDO: "takes its effects back",
+    OnDeath.ACCEPT: "settles what it left open, and its effects stay",
+    OnDeath.LEAVE: "settles what it left open, and its effects stay",
+    OnDeath.FINISH: "finishes the undo",
+}
 
 
 def _arguments(parser: ArgumentParser) -> None:
@@ -70,6 +77,7 @@ def _tell(screen: Screen, status: Status) -> None:
     _tell_held(screen, status)
     tell_inbox(screen, status)
     _tell_runs(screen, status)
+    _tell_dead(screen, status)
     _tell_attention(screen, status)
     _tell_retention(screen, status)
     for line in given_up_in_words(status.given_up):
@@ -100,8 +108,11 @@ def _tell_runs(screen: Screen, status: Status) -> None:
         return
     screen.say(f"Runs     {status.runs(RunState.OPEN):,} open, {status.runs(RunState.SUSPENDED):,} suspended")
     today = now()
+    dead = {one.info.id for one in status.dead}
     for run in status.unfinished[-_MOST_RUNS:]:
         info = run.info
+        if info.id in dead:
+            continue
         agent = f" by {clean(info.agent)}" if info.agent else ""
         screen.say(
             f"           {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{agent}: {info.state.value} "
@@ -109,6 +120,28 @@ def _tell_runs(screen: Screen, status: Status) -> None:
         )
     if len(status.unfinished) > _MOST_RUNS:
         screen.say(f"           and {len(status.unfinished) - _MOST_RUNS:,} more")
+
+
+def _tell_dead(screen: Screen, status: Status) -> None:
+    """What a crash left, and what settling it would do."""
+    today = now()
+    for one in status.dead[:_MOST_RUNS]:
+        info = one.info
+        by = f" by {clean(info.agent)}" if info.agent else ""
+        process = f"its process (pid {one.pid})" if one.pid else "its process"
+        doubt = f", {len(one.in_doubt):,} in doubt" if one.in_doubt else ""
+        screen.say(
+            f"Dead     {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{by}: {process} is gone; last heard of "
+            f"{local_time(one.last_at, today)}; {counted(one.in_force, 'effect')} in force{doubt}"
+        )
+    if len(status.dead) > _MOST_RUNS:
+        screen.say(f"         and {len(status.dead) - _MOST_RUNS:,} more")
+    for on_death in dict.fromkeys(one.info.on_death for one in status.dead):
+        calls = dict.fromkeys(
+            name for one in status.dead if one.info.on_death is on_death for name in one.functions
+        )
+        told = f" and calls functions of {clean(', '.join(calls))}" if calls else ""
+        screen.hint(f"`takeback recover` {_SETTLING[on_death]}{told}.")
 
 
 def _of_workflow(info: RunInfo, today: int) -> str:
@@ -189,4 +222,4 @@ def _tell_troubles(screen: Screen, status: Status) -> None:
         screen.hint("`takeback forget`, then `takeback sweep` make room.")
 
 
-COMMANDS = {"status": Command(_arguments, _status)}
+COMMANDS = {"status": Command(_arguments, _status, does=Does.LOOKS)}

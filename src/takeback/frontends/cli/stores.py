@@ -65,7 +65,7 @@ def _store(asked: Asked) -> int:
 def _make(asked: Asked) -> int:
     path = store_path(asked)
     new = not exists(path)
-    with takeback.api.open(path, blobs=asked.options.blobs) as tb:
+    with takeback.api.open(path, recover=False, blobs=asked.options.blobs) as tb:
         asked.screen.give({"store": tb.store.name, "made": new})
         asked.screen.say(f"{'Made the store' if new else 'There is a store already'}: {clean(tb.store.name)}")
     return 0

@@ -14,9 +14,17 @@ from takeback.errors import (
     ResourceUnreachable,
     TakebackError,
 )
-from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.ending import as_field, told_trouble
-from takeback.frontends.cli.opening import existing, give, nothing_recorded, nothing_yet, opened, store_path
+from takeback.frontends.cli.opening import (
+    existing,
+    give,
+    known_effects,
+    nothing_recorded,
+    nothing_yet,
+    opened,
+    store_path,
+)
 from takeback.frontends.cli.output import clean, counted, took
 from takeback.model.flaw import Flaw
 from takeback.model.ids import short
@@ -147,7 +155,7 @@ def _forget(asked: Asked) -> int:
         screen.say(nothing_recorded(asked))
         screen.give({"dry_run": options.dry_run, "forgotten": 0, "decisions": []})
         return 0
-    with existing(asked) as tb:
+    with existing(asked, known_effects(options.ids)) as tb:
         decisions = tb.forget(options.ids or None, dry_run=options.dry_run)
         going = [one for one in decisions if one.forget]
         give(
@@ -211,7 +219,7 @@ def _sweep(asked: Asked) -> int:
 
 
 COMMANDS = {
-    "verify": Command(_verify_arguments, _verify),
+    "verify": Command(_verify_arguments, _verify, does=Does.LOOKS),
     "forget": Command(_forget_arguments, _forget),
     "sweep": Command(_sweep_arguments, _sweep),
 }

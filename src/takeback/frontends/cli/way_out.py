@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from takeback.api import now
 from takeback.engine.undo import out_of_the_way
 from takeback.errors import Conflict, Refused, StoreBusy, Stuck, TakebackError
 from takeback.model.database import is_of_database
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import OnConflict, Outcome, UndoResult
+from takeback.model.resource import function_in
 from takeback.model.turns import went_over
 from takeback.runs.names import latest_first
 from takeback.storage.protocols import Blobs, Query
@@ -206,6 +208,14 @@ def unsettled_error(tb: "Takeback", effect: Effect, so: str = "", newest: bool =
         return StoreBusy(
             f"{what} is not recorded yet{so}.",
             hint="It is when its command has ended; `takeback recover` tells what stands in the way.",
+            effect=effect.id,
+        )
+    if tb.store.leases_at_home.free(effect.run, now()):
+        called = function_in(effect.change.resource)
+        calls = f", and calls functions of {called}" if called else ""
+        return StoreBusy(
+            f"{what} is in doubt{so}: the process that made it is gone.",
+            hint=f"`takeback recover` finds out what became of it{calls}.",
             effect=effect.id,
         )
     return StoreBusy(

@@ -3,11 +3,11 @@
 import json
 import os
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Misuse
-from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.opening import agent_of, existing, give, opened
 from takeback.frontends.cli.output import clean, counted, warn
 from takeback.model.ids import short
@@ -199,7 +199,7 @@ def _signal_arguments(parser: ArgumentParser) -> None:
 def _signal(asked: Asked) -> int:
     options = asked.options
     data = _json(options.data)
-    with existing(asked) as tb:
+    with existing(asked, lambda tb: tb.find_run(options.run)) as tb:
         info = tb.find_run(options.run)
         tb.signal(info, options.event, data)
         give(asked, tb, {"run": info.id, "event": options.event})
@@ -220,11 +220,20 @@ def _resume_arguments(parser: ArgumentParser) -> None:
     )
 
 
+def _known(tb: Any, options: Namespace) -> None:
+    """Names are judged before anything is settled."""
+    info = tb.find_run(options.run)
+    if options.from_checkpoint:
+        from takeback.runs.checkpoints import find
+
+        find(tb.store.journal, options.from_checkpoint, info.id)
+
+
 def _resume(asked: Asked) -> int:
     from takeback.audit.views import run_info_json
 
     options = asked.options
-    with existing(asked) as tb:
+    with existing(asked, lambda tb: _known(tb, options)) as tb:
         info = tb.find_run(options.run)
         if info.on_death is not OnDeath.RESUME:
             raise Misuse(
@@ -240,7 +249,7 @@ def _resume(asked: Asked) -> int:
 
 
 COMMANDS = {
-    "worker": Command(_worker_arguments, _worker),
+    "worker": Command(_worker_arguments, _worker, does=Does.SETTLES),
     "submit": Command(_submit_arguments, _submit, mixed=True),
     "signal": Command(_signal_arguments, _signal),
     "resume": Command(_resume_arguments, _resume),

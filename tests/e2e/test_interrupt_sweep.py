@@ -1,0 +1,104 @@
+"""Ctrl-C at any moment of undo, redo and run: what is said is what is, and nothing happens behind one's back."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import takeback
+from tests.e2e.conftest import surroundings
+from tests.e2e.interrupting import COMMAND, Sweep, Verb
+from tests.world import World
+
+FEW, MANY = 2, 100  # moments of each verb
+
+
+def said_well(place: Path, *words: str) -> str:
+    done = subprocess.run(
+        [*COMMAND, *words], cwd=place, env=surroundings(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def verbs(world: World) -> dict[str, Verb]:
+    names = [f"f{number}" for number in range(12)]
+
+    def seen() -> str:
+        found = {(world / name).read_text() if (world / name).exists() else "gone" for name in names}
+        return {"old\n": "old", "new\n": "new"}.get(found.pop(), "odd") if len(found) == 1 else "mixture"
+
+    def looks(before: str, after: str) -> Callable[[], str]:
+        return lambda: {before: "before", after: "after"}.get(seen(), seen())
+
+    def old() -> None:
+        for name in names:
+            (world / name).write_text("old\n")
+
+    def changed() -> None:
+        old()
+        said_well(world.root, "run", "--", "sh", "-c", CHANGE)
+
+    def undone() -> None:
+        changed()
+        said_well(world.root, "undo")
+
+    change = ("run", "--", "sh", "-c", CHANGE)
+    return {
+        "run": Verb(change, old, looks("old", "new")),
+        "undo": Verb(("undo",), changed, looks("new", "old")),
+        "redo": Verb(("redo",), undone, looks("old", "new")),
+    }
+
+
+CHANGE = "for name in f*; do echo new > $name; done"
+
+
+@pytest.mark.parametrize("name", ["run", "undo", "redo"])
+def test_finding_12_what_is_said_of_an_interrupted_command_is_what_is(world: World, name: str) -> None:
+    sweep = Sweep(world.root, verbs(world), seed=12)
+    for _ in range(FEW):
+        sweep.once(name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", ["run", "undo", "redo"])
+def test_finding_12_at_a_hundred_moments_of_each(
+    world: World, name: str, record_property: Callable[[str, object], None]
+) -> None:
+    sweep = Sweep(world.root, verbs(world), seed=7)
+    for _ in range(MANY):
+        sweep.once(name)
+    for what, count in sweep.counts.items():
+        record_property(what, count)
+    assert sum(sweep.counts.values()) == MANY
+    assert len(sweep.counts) > 1, sweep.counts
+
+
+def test_finding_12_a_signal_before_the_first_record_is_held_back_until_the_undo_is_over(
+    world: World,
+) -> None:
+    """It comes right after the record that says what is to be undone."""
+    (world / "a").write_text("old")
+    store = world.root.parent / "a store"
+    with takeback.open(store) as tb:
+        with tb.run("work") as run:
+            run.write(world / "a", "new")
+        append = tb.store.journal.append
+
+        def interrupted(lease: Any, drafts: Any) -> Any:
+            appended = append(lease, drafts)
+            if drafts[0].body.get("undoing"):
+                os.kill(os.getpid(), signal.SIGINT)
+            return appended
+
+        tb.store.journal.append = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            tb.undo("@")
+        assert (world / "a").read_text() == "old"
+        assert not list(tb.store.journal.runs(unfinished=True))
