@@ -204,13 +204,13 @@ class Upkeep(ABC):
     def stay_within_limits(self) -> None:
         """For whoever changes things in a run that does not end."""
         limits = self.store.limits()
-        if self.store.bytes_on_disk(layers=False) > limits.store or self.store.free_bytes() < limits.free:
+        if self.store.bytes_kept() > limits.store or self.store.free_bytes() < limits.free:
             self._make_room()
 
     def _space(self, more: int = 0) -> "Space":
         from takeback.retention.upkeep import Space, pinned_bytes
 
-        taken = self.store.bytes_on_disk(layers=False)  # forgetting files would not make boxes smaller
+        taken = self.store.bytes_kept()
         return Space(taken + more - pinned_bytes(self.parts), self.store.free_bytes() - more)
 
     def _give_up(self, decisions: "Sequence[Decision]") -> None:

@@ -42,7 +42,7 @@ def cli(store: Path, *words: str, **environment: str) -> subprocess.CompletedPro
     return subprocess.run(
         [sys.executable, "-m", "takeback", *words],
         env={**os.environ, "TAKEBACK_STORE": str(store), **environment},
-        check=False, capture_output=True, text=True, timeout=120, cwd="/",
+        check=False, capture_output=True, text=True, timeout=120, cwd=store.parent,
     )  # fmt: skip
 
 

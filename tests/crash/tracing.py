@@ -64,7 +64,7 @@ def snapshot() -> str:
 
 
 def environment(store: Path) -> dict[str, str]:
-    names = ("PATH", "HOME", "LC_ALL", "TZ", "TAKEBACK_TEST_MARK")
+    names = ("PATH", "HOME", "XDG_STATE_HOME", "LC_ALL", "TZ", "TAKEBACK_TEST_MARK")
     kept = {name: value for name, value in os.environ.items() if name in names}
     # Nothing that changes the number of calls from one time to the next.
     fixed = {

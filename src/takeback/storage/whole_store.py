@@ -130,6 +130,14 @@ class Store(ABC):
         now = self._disk()
         return limits(self.settings, now.f_blocks * now.f_frsize)
 
+    def bytes_kept(self) -> int:
+        """What forgetting can make smaller: no layers of boxes, and not the write-ahead file, which is used again."""
+        try:
+            ahead = os.stat(os.path.join(self.path, "journal.db-wal")).st_blocks * 512
+        except OSError:
+            ahead = 0
+        return self.bytes_on_disk(layers=False) - ahead
+
     def bytes_on_disk(self, layers: bool = True) -> int:
         """`layers`: those of boxes too."""
         total = 0
