@@ -101,7 +101,10 @@ def _deny(asked: Asked) -> int:
 def _decide(asked: Asked, decide: "Callable[[Takeback, Effect], Effect]", told: str) -> int:
     from takeback.engine.approval import refuse_undecidable
 
-    with existing(asked, lambda tb: tb.effect(asked.options.id)) as tb:
+    def known(tb: "Takeback") -> None:
+        refuse_undecidable(tb.parts, tb.effect(asked.options.id), now())
+
+    with existing(asked, known) as tb:
         effect = tb.effect(asked.options.id)
         refuse_undecidable(tb.parts, effect, now())
         if asked.options.dry_run:
