@@ -18,6 +18,12 @@ from tests.world import World
 LIMIT = 240
 
 
+@pytest.fixture(autouse=True)
+def in_the_project(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands mean the project that they are called in."""
+    monkeypatch.chdir(world.root)
+
+
 def shell(world: World, *words: str, script: str | None = None) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "takeback", "shell", *words],

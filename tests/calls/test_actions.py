@@ -268,7 +268,7 @@ class TestInbox:
             run.call(pay_blindly, *BOTH, 300)
         monkeypatch.chdir(tmp_path)
         monkeypatch.delenv("PYTHONPATH")
-        told = command(tb, "undo", "@")
+        told = command(tb, "undo", tb.effects()[0].id)
         assert (told.code, paid(bank)) == (0, []), told
 
     def test_a_function_that_is_gone_is_told_loudly_and_nothing_is_called(
