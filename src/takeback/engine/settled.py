@@ -42,4 +42,6 @@ def in_words(one: Settled) -> str:
 
 def stands(one: Settled) -> str:
     """Of one that was not settled: why not."""
-    return f"is in doubt: {one.detail}" if one.cause is Cause.IN_DOUBT else one.detail
+    return (
+        f"is in doubt: {one.detail}" if one.cause is Cause.IN_DOUBT else f"is not recorded yet: {one.detail}"
+    )

@@ -420,17 +420,17 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             self._refuse_ended()
             from takeback.engine.ending import closing
             from takeback.engine.recover import open_in, settle_all
-            from takeback.engine.settled import Cause
+            from takeback.engine.settled import stands
 
             try:
                 # Something is still in flight only if the store failed between a change and its record, or if the world
-                # could not be asked whether a call has happened.
+                # could not be asked whether a call has happened, or what a command changed could not be recorded.
                 not_settled = open_in(self._parts, self.id)
                 found = settle_all(self._parts, self._lease, not_settled)
-                left = [one for one in found if one.cause is Cause.IN_DOUBT]
+                left = [one for one in found if one.outcome == "left"]
                 if left and state is RunState.ACCEPTED:
                     raise InDoubt(
-                        f"Run {short(self.id)} cannot end: {left[0].summary} is in doubt: {left[0].detail}",
+                        f"Run {short(self.id)} cannot end: {left[0].summary} {stands(left[0])}",
                         hint="It stays open. `takeback recover` asks again, and then ends it as if it had been killed: "
                         f"on_death is {self._info.on_death.value!r}.",
                         effect=left[0].effect,
