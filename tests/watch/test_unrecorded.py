@@ -20,9 +20,12 @@ def test_finding_29_a_run_whose_watch_could_not_be_recorded_says_why_it_cannot_e
                 raise takeback.ResourceUnreachable("the disk is full")
 
         tb._parts = tb.parts._replace(refuse_without_room=room)  # pyright: ignore[reportPrivateUsage]
-        with pytest.raises(
-            takeback.InDoubt, match="cannot end.*is not recorded yet.*the disk is full"
-        ) as told, tb.run("work", on_death="accept") as run:
+        with (
+            pytest.raises(
+                takeback.InDoubt, match=r"cannot end.*is not recorded yet.*the disk is full"
+            ) as told,
+            tb.run("work", on_death="accept") as run,
+        ):
             watch = run.watch(world / "tree")
             watch.begin()
             (world / "tree" / "a").write_text("changed")
