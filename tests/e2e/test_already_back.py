@@ -29,9 +29,8 @@ def test_when_all_is_back_already_there_is_nothing_to_undo(takeback: CommandLine
     said = takeback("undo")
 
     assert said.code == 3
-    assert said.err.startswith(
-        f"error: There is nothing to undo: all that is done ({gone['id'][:8]}) is already as it was before.\nhint: "
-    )
+    told = f"There is nothing to undo in this project: all that is done ({gone['id'][:8]})"
+    assert said.err.startswith(f"error: {told} is already as it was before.\nhint: ")
     assert takeback("undo", "--json").json["outcome"] == "refused"
 
 

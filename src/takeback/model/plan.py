@@ -82,6 +82,13 @@ class TargetOutcome(NamedTuple):
     obstacle: Obstacle = Obstacle.CHANGED
 
 
+def outcome_from(told: Sequence[Any]) -> TargetOutcome:
+    """As `list` wrote it; what an older version wrote is shorter."""
+    resource, outcome, detail, effect, *more = told
+    found = TargetOutcome(resource, Outcome(outcome), detail, effect, *more)
+    return found._replace(obstacle=Obstacle(found.obstacle))
+
+
 def nothing_to_do(targets: Sequence[TargetOutcome]) -> bool:
     """Someone has taken it back already, by hand."""
     return bool(targets) and all(one.outcome is Outcome.ALREADY for one in targets)

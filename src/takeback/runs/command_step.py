@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from takeback.model.effect import Effect
-from takeback.model.plan import Outcome, TargetOutcome
+from takeback.model.plan import outcome_from
 from takeback.runs.outcome import Changed, CommandOutcome, changed, in_words
 from takeback.runs.request import Request
 from takeback.runs.workflow import digest_of
@@ -58,10 +58,7 @@ def from_json(body: dict[str, Any], effect: Effect | None) -> CommandOutcome:
         changes=tuple(Changed(*one) for one in told["changes"]),
         coverage=told["coverage"],
         text=told["text"],
-        conflicts=tuple(
-            TargetOutcome(resource, Outcome(outcome), detail, of)
-            for resource, outcome, detail, of in told["conflicts"]
-        ),
+        conflicts=tuple(outcome_from(one) for one in told["conflicts"]),
         stopped=told["stopped"],
         leftover=told["leftover"],
     )

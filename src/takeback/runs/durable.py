@@ -12,7 +12,7 @@ from takeback.engine.plan import Wishes
 from takeback.errors import Misuse, Spent, Stuck, TakebackError, Unavailable
 from takeback.model.attention import SETTLED
 from takeback.model.plain import as_json
-from takeback.model.plan import Outcome, TargetOutcome, UndoResult
+from takeback.model.plan import UndoResult, outcome_from
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import NEVER
 from takeback.runs import remembered
@@ -214,11 +214,8 @@ class Durable(ABC):
         effects, undo = (
             tuple(self._parts.journal.effects(Query(ids=tuple(one)))) if one else () for one in ids
         )
-        targets = (
-            TargetOutcome(resource, Outcome(outcome), detail, effect)
-            for resource, outcome, detail, effect in told["targets"]
-        )
-        return UndoResult(told["outcome"], effects, tuple(targets), undo, told["state"])
+        targets = tuple(outcome_from(one) for one in told["targets"])
+        return UndoResult(told["outcome"], effects, targets, undo, told["state"])
 
     def _once(
         self,

@@ -25,6 +25,7 @@ from takeback.adapters.tree.states import (
 )
 from takeback.adapters.tree.twins import is_joined
 from takeback.adapters.tree.units import in_order
+from takeback.errors import TakebackError
 from takeback.model.effect import Effect
 from takeback.model.plan import Leeway, Obstacle, OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Target
@@ -113,6 +114,10 @@ class Undoing:
                 return step
         except CannotCapture as trouble:
             return _told(target, Outcome.FAILED, f"cannot be captured as it is now: {trouble.reason}")
+        except TakebackError as trouble:
+            if not only_forced(target):
+                raise
+            return _told(target, Outcome.EXCLUDED, f"it was not captured: {trouble}")
 
     def _now(self, target: Target, place: Place) -> State:
         known = self._lately.get(target.resource)
