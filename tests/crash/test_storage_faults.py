@@ -246,7 +246,7 @@ def test_settings_that_are_no_file_are_refused_at_once(scene: Scene, kind: str) 
 
 def test_a_store_of_a_newer_version_is_refused_by_every_command(scene: Scene) -> None:
     scene.prepare()
-    (scene.store / "FORMAT").write_text("takeback store 2\n")
+    (scene.store / "FORMAT").write_text("takeback store 3\n")
     for words in (["write", scene / "run.sh"], ["undo", "@"], ["log"], ["sweep"], ["verify"]):
         assert "newer" in refused(scene, 6, *words).error
 
@@ -409,7 +409,7 @@ def test_a_journal_with_a_torn_page_never_leads_to_a_wrong_world(scene: Scene, p
         assert ended.status in (0, 3, 5, 6), f"page {page}: {words}: {ended}"
         now = scene.picture()
         if ended.status != 0 and words[0] != "undo":
-            assert now == before, f"page {page}: {words}"
+            assert now == before or "It was done (" in ended.error, f"page {page}: {words}"
         # The page may be one that only the record of the outcome needs: then the undo is whole, and in doubt.
         assert (scene.world / "large").read_bytes() in (b"changed\n", NOISE), f"page {page}: {words}"
         assert {path for path in now if now[path] != before.get(path)} <= {b"large", b"new"}, (

@@ -2,11 +2,12 @@
 
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from takeback.audit.views import effect_json
-from takeback.errors import Misuse, NoRemedy, TakebackError, ValidationFailed
+from takeback.errors import Corrupt, Misuse, NoRemedy, TakebackError, ValidationFailed
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.opening import give, known_effects, opened, rehearsal, session
@@ -66,7 +67,7 @@ def one_change(
             return tell_plan(
                 asked, tb, [change], lambda: _said_no(change, checks, content()) if checks else ""
             )
-    with opened(asked, known_effects(asked.options.needs)) as tb:
+    with opened(asked, known_effects(asked.options.needs)) as tb, _told_if_done() as done:
         earlier = _of_key(asked, tb)
         with session(asked, tb) as run:
             started = time.perf_counter()
@@ -74,8 +75,21 @@ def one_change(
                 effect = do(tb, run)
             except NoRemedy as error:
                 raise followable(asked, error) from None
+            done += [effect.id] if effect and effect.id != earlier else []
         tell_effect(asked, tb, effect, earlier, started, nothing)
     return 0
+
+
+@contextmanager
+def _told_if_done() -> Iterator[list[str]]:
+    """A journal that is damaged where only its tables are kept fails after the change was made and recorded."""
+    done: list[str] = []
+    try:
+        yield done
+    except Corrupt as error:
+        if not done:
+            raise
+        raise type(error)(f"It was done ({short(done[0])}), but then: {error}", hint=error.hint) from error
 
 
 def _of_key(asked: Asked, tb: "Takeback") -> str:
