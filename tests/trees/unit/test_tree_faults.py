@@ -11,6 +11,7 @@ import pytest
 
 from takeback.adapters.file import kernel
 from takeback.errors import Stuck, TakebackError
+from takeback.model.effect import State
 from takeback.model.standing import Standing
 from takeback.testing.adapter_desk import Desk, settle, undo_of
 from tests.trees.unit.scene import Story, TreeScene
@@ -78,8 +79,13 @@ def test_no_space_in_the_middle_of_a_merge_leaves_everything_as_it_was(
         if not failing.happened:
             assert scene.adapter().verify(effect).standing is Standing.AFTER
             return
-        # There is room again: whatever it was, it settles.
-        assert settle(scene.adapter(), effect) is Standing.BEFORE, point
+        # There is room again: whatever it was, it settles. One failure may also have been met by removing first what
+        # goes anyway; then all of it was made.
+        standing = settle(scene.adapter(), effect)
+        if standing is Standing.AFTER and not always:
+            Desk(scene.adapter()).undo(effect._replace(state=State.DONE))
+        else:
+            assert standing is Standing.BEFORE, point
         assert scene.world() == before, point
     raise AssertionError("the sweep did not end")
 

@@ -27,6 +27,7 @@ _HEAD = f"""
     from tests.trees.unit import moment
     from tests.trees.unit.scene import Story, TreeScene
     import subprocess, hashlib, difflib, tempfile
+    import takeback.adapters.tree.git.undo_plan
     kernel.libc()
     # Everything is imported by now: the interpreter's own files may be closed to an ordinary user.
     if os.geteuid() == 0:
