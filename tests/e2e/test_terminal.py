@@ -221,7 +221,7 @@ def test_paths_are_told_from_where_the_reader_stands(takeback: CommandLine, worl
     takeback.directory = str(world / "home" / "deep")
     assert " write x (1 byte)" in takeback.done("log").out
     takeback.directory = "/"
-    assert " write ~/deep/x (1 byte)" in takeback.done("log", HOME=str(world / "home")).out
+    assert " write ~/deep/x (1 byte)" in takeback.done("log", "--all", HOME=str(world / "home")).out
 
 
 def test_log_with_paths_with_differences_and_in_a_form_of_its_own(takeback: CommandLine) -> None:
@@ -275,7 +275,7 @@ def test_mistyped_options_and_subcommands_get_a_suggestion(takeback: CommandLine
         takeback("sql", "protct", "sqlite:///x").err.splitlines()[1]
         == "hint: Did you mean `takeback sql protect`?"
     )
-    assert takeback("store", "frob").err.splitlines()[1] == "hint: There are make, copy, reopen."
+    assert takeback("store", "frob").err.splitlines()[1] == "hint: There are make, copy, reopen, trust."
     assert takeback("sql").code == 2
     assert takeback("runs", "one-too-many").code == 2
 
@@ -365,7 +365,7 @@ def test_completion_of_subcommands_values_and_options(takeback: CommandLine) -> 
         return [line.split("\t")[0] for line in out.splitlines()]
 
     assert offered("sql", "p") == ["protect"]
-    assert offered("store", "") == ["make", "copy", "reopen"]
+    assert offered("store", "") == ["make", "copy", "reopen", "trust"]
     assert "hold" in offered("run", "--on-failure", "")
     assert offered("log", "--color", "al") == ["always"]
     assert "--cascade" in offered("undo", "--")

@@ -61,7 +61,7 @@ def test_another_store_can_be_used_inside(takeback: CommandLine, world: World) -
 
     said = takeback.done("run", "--", "sh", "-c", f"{inside} store make; {inside} log")
 
-    assert said.out.endswith("No effects yet.\n")
+    assert said.out.endswith("No effects yet in this project.\n")
 
 
 @pytest.mark.parametrize("words", [["shell", "-c", "true"], ["shell"], ["run", "--", "true"]])
@@ -78,14 +78,14 @@ def test_where_the_current_directory_is_gone_nothing_is_run(
     )
 
 
-def test_what_was_dropped_cannot_be_kept_and_the_reason_is_told(store: Path, world: World) -> None:
+def test_what_was_dropped_cannot_be_accepted_and_the_reason_is_told(store: Path, world: World) -> None:
     with library.open(str(store)) as tb, tb.run("agent") as run:
         held = run.command("echo x > x", cwd=str(world.root), hold=True).effect
         assert held
-        run.undo(held)
-        for keep in (run.keep, tb.keep):
+        run.discard(held)
+        for accept in (run.accept, tb.accept):
             with pytest.raises(
                 library.Refused, match="only a change that was made can be accepted"
             ) as refused:
-                keep(held)
+                accept(held)
             assert refused.value.hint == "It never happened: It was held and then dropped."

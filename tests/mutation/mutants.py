@@ -20,7 +20,7 @@ MUTANTS = (
         "engine/do.py",
         (
             (
-                "    (record,) = parts.journal.append(lease, [draft(Kind.INTENT, effect)])\n"
+                "    (record,) = parts.journal.append(lease, [as_draft(Kind.INTENT, effect)])\n"
                 "    return effect._replace("
                 "state=State.INTENDED, seq=effect.seq or record.seq, told=record.seq, at=record.at)\n",
                 "    return effect._replace(state=State.INTENDED)\n",
@@ -28,7 +28,7 @@ MUTANTS = (
             (
                 "        receipt = adapter.apply(effect)\n",
                 "        receipt = adapter.apply(effect)\n"
-                "        parts.journal.append(lease, [draft(Kind.INTENT, effect)])\n",
+                "        parts.journal.append(lease, [as_draft(Kind.INTENT, effect)])\n",
             ),
         ),
         (BOUNDARIES, "-k", "killed_at_any_boundary_is_whole"),
@@ -282,7 +282,7 @@ MUTANTS = (
         "engine/do.py",
         (
             (
-                "    (record,) = parts.journal.append(lease, [draft(Kind.INTENT, effect)])\n"
+                "    (record,) = parts.journal.append(lease, [as_draft(Kind.INTENT, effect)])\n"
                 "    return effect._replace("
                 "state=State.INTENDED, seq=effect.seq or record.seq, told=record.seq, at=record.at)\n",
                 "    return effect._replace(state=State.INTENDED)\n",
@@ -290,7 +290,7 @@ MUTANTS = (
             (
                 "        receipt = adapter.apply(effect)\n",
                 "        receipt = adapter.apply(effect)\n"
-                "        parts.journal.append(lease, [draft(Kind.INTENT, effect)])\n",
+                "        parts.journal.append(lease, [as_draft(Kind.INTENT, effect)])\n",
             ),
         ),
         (KILLED, "-k", "whose_process_is_killed_is_made_once and pay"),

@@ -28,7 +28,7 @@ class Known:
         self.after = after
         self.undoes = undoes
         self.state = State.DONE
-        self.kept = False
+        self.accepted = False
         self.together = False  # a move: both names or neither
 
     @property
@@ -49,7 +49,7 @@ class Model:
             twin.effects[id] = Known(
                 effect.id, effect.run, effect.seq, effect.before, effect.after, effect.undoes
             )
-            twin.effects[id].state, twin.effects[id].kept = effect.state, effect.accepted
+            twin.effects[id].state, twin.effects[id].accepted = effect.state, effect.accepted
             twin.effects[id].together = effect.together
         return twin
 

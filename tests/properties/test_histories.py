@@ -125,7 +125,7 @@ class Histories(RuleBasedStateMachine):
     def keep_last(self, run: takeback.Run) -> None:
         last = run.effects()[-1]
         run.accept(last)
-        self.model.effects[last.id].kept = True
+        self.model.effects[last.id].accepted = True
 
     def undone_by(self, tb: takeback.Takeback) -> dict[str, str]:
         """The names of the undos that the journal has and the model does not know yet."""
@@ -209,7 +209,7 @@ class Histories(RuleBasedStateMachine):
         self.model = predicted
 
     @rule(pick=st.integers(0, 50))
-    def an_effect_is_kept(self, pick: int) -> None:
+    def an_effect_is_accepted(self, pick: int) -> None:
         if self.model.effects:
             effect = list(self.model.effects.values())[pick % len(self.model.effects)]
             with takeback.open(self.store) as tb:

@@ -51,7 +51,10 @@ def place() -> Iterator[Path]:
         yield Path(made)
 
 
-def test_fifty_one_line_edits_make_the_whole_store_grow_by_at_most_40_kb(place: Path) -> None:
+def test_fifty_one_line_edits_make_the_whole_store_grow_by_at_most_40_kb(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)  # a run in its own project, as usual
     path = place / "settings.txt"
     lines = [
         f"option_{number:03} = {hashlib.sha256(bytes((number % 256,))).hexdigest()[:20]}"

@@ -240,7 +240,7 @@ def test_without_room_over_there_nothing_has_moved(files: Files, tmp_path: Path)
     try:
         desk = files.desk()
         effect = desk.intend(changes.move_change(files / "tree", tmp_path / "small" / "tree"))
-        with pytest.raises(ResourceUnreachable, match="no space"):
+        with pytest.raises(ResourceUnreachable, match="is full"):
             desk.adapter.apply(effect)
         assert not os.listdir(tmp_path / "small") and files.world.picture() == before
     finally:
