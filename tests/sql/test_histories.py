@@ -20,7 +20,7 @@ ENGINES = ("postgres", "postgres_other", "sqlite", "mariadb")
 
 def adapters(dialect: Dialect, keyring: Keyring) -> Callable[[], DatabaseAdapter]:
     blobs = MemoryBlobs()
-    return lambda: Registry(None, blobs, keyring=keyring)[dialect.name]  # pyright: ignore
+    return lambda: Registry(lambda: None, blobs, keyring=keyring)[dialect.name]  # pyright: ignore
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def test_a_full_filesystem_is_refused_before_anything_is_changed(tmp_path: Path,
     try:
         (tmp_path / "small" / "f").write_bytes(b"before")
         desk = Desk(FileAdapter(blobs))
-        with pytest.raises(ResourceUnreachable, match="no space"):
+        with pytest.raises(ResourceUnreachable, match="is full"):
             desk.do(write(blobs, tmp_path / "small" / "f", bytes(200_000)))
         assert os.listdir(tmp_path / "small") == ["f"]
         assert (tmp_path / "small" / "f").read_bytes() == b"before"
