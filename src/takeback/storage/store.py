@@ -19,7 +19,7 @@ from takeback.storage.leases import SqliteLeases
 from takeback.storage.process import alive_beside
 from takeback.storage.sqlite import SqliteJournal
 from takeback.storage.whole_store import Store
-from takeback.storage.witness import Witness
+from takeback.storage.witness import OWNER, Witness
 
 if TYPE_CHECKING:
     from takeback.storage.blobs import StoredBlobs
@@ -62,8 +62,7 @@ class DiskStore(Store):
 
     @property
     def made_here(self) -> bool:
-        note = self._witness.note()
-        return note is not None and note.made
+        return self._witness.is_mine()
 
     def lost(self) -> str:
         note = self._witness.lost(self._sqlite)
@@ -288,7 +287,7 @@ def _create(path: str) -> None:
         names = os.listdir(path)
     if not all(
         name in ("lock", "blobs", "held", "settings.json", COPYING)
-        or name.startswith(("journal.db", "FORMAT"))
+        or name.startswith(("journal.db", "FORMAT", OWNER))
         for name in names
     ):
         raise Refused(

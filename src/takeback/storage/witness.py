@@ -1,7 +1,8 @@
-"""What this user remembers of a store outside of it: that it was made here, and how far its journal had come.
+"""Whether a store is this user's own, and what this user remembers of it outside of it.
 
-A store that was removed, cut or exchanged cannot tell that itself. The note is only a witness: without it everything
-works, and nothing is noticed.
+A store that was removed, cut or exchanged cannot tell that itself: a note outside remembers how far its journal had
+come. The note is only a witness: without it everything works, and nothing is noticed. That a store was made here stands
+in the store, as a digest of this machine, this user and its place, which a store from elsewhere cannot have.
 """
 
 import hashlib
@@ -14,15 +15,16 @@ from typing import Any, NamedTuple
 
 from takeback.errors import ResourceUnreachable
 from takeback.storage import disk
+from takeback.storage.process import machine
 from takeback.storage.tables import Reading
 
 DIRECTORY = "takeback-known"
+OWNER = "OWNER"
 _HEAD = "SELECT seq, hash, at FROM records ORDER BY seq DESC LIMIT 1"
 _LONGEST = 4096
 
 
 class Note(NamedTuple):
-    made: bool  # by this user, here
     seq: int = 0  # of the newest record that was seen
     hash: str = ""
     at: int = 0  # when that one was written, microseconds since 1970
@@ -53,7 +55,7 @@ class Witness:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 return None
             told: Any = json.loads(os.read(handle, _LONGEST))
-            return Note(bool(told["made"]), int(told["seq"]), str(told["hash"]), int(told["at"]))
+            return Note(int(told["seq"]), str(told["hash"]), int(told["at"]))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None  # a note that cannot be read is no note
         finally:
@@ -61,7 +63,24 @@ class Witness:
 
     def made(self) -> None:
         """A new, empty store takes the place of whatever was known."""
-        self._write(Note(True))
+        disk.write_file(os.path.join(self._store, OWNER), self._mark())
+        self._write(Note())
+
+    def is_mine(self) -> bool:
+        try:
+            handle = disk.open_private(os.path.join(self._store, OWNER))
+        except (OSError, disk.Refused):
+            return False
+        try:
+            return stat.S_ISREG(os.fstat(handle).st_mode) and os.read(handle, _LONGEST) == self._mark()
+        except OSError:
+            return False
+        finally:
+            os.close(handle)
+
+    def _mark(self) -> bytes:
+        told = f"{machine()} {os.geteuid()} {self._store}".encode("utf-8", "surrogateescape")
+        return hashlib.sha256(told).hexdigest().encode() + b"\n"
 
     def lost(self, tables: Reading) -> Note | None:
         """The note, if the store does not have the record that it tells of."""
@@ -77,17 +96,20 @@ class Witness:
         note = self.note()
         if not rows or (note and note.seq == rows[0][0]) or self.lost(tables):
             return
-        self._write(Note(note.made if note else False, rows[0][0], rows[0][1].hex(), rows[0][2]))
+        self._write(Note(rows[0][0], rows[0][1].hex(), rows[0][2]))
 
     def trust(self, tables: Reading) -> None:
         """A person said that this store, as it is, is their own."""
+        disk.write_file(os.path.join(self._store, OWNER), self._mark())
         rows = tables.read(_HEAD)
-        self._write(Note(True, *((rows[0][0], rows[0][1].hex(), rows[0][2]) if rows else ())))
+        self._write(Note(rows[0][0], rows[0][1].hex(), rows[0][2]) if rows else Note())
 
     def _write(self, note: Note) -> None:
         """Not synced: a note that is lost is missed by no one."""
         content = json.dumps({"store": self._store, **note._asdict()}).encode()
         staged = f"{self._path}.{os.getpid()}.new"
+        if not self._has_home():
+            return
         with suppress(OSError, ResourceUnreachable, disk.Refused):
             os.makedirs(self._directory, disk.DIRECTORY_MODE, exist_ok=True)
             with suppress(FileNotFoundError):
@@ -98,3 +120,10 @@ class Witness:
             finally:
                 os.close(handle)
             os.rename(staged, self._path)
+
+    def _has_home(self) -> bool:
+        """No directory is made at the root of the filesystem for a user who has no place of their own."""
+        place = self._directory
+        while not os.path.isdir(place):
+            place = os.path.dirname(place)
+        return place != "/"
