@@ -58,20 +58,21 @@ def effect_that_says(store: str | Path, text: str) -> str:
 def save_store(store: Path, template: Path) -> None:
     """With what is known of it outside."""
     shutil.copytree(store, template)
-    if _known().exists():
-        shutil.copytree(_known(), _beside(template))
+    if known().exists():
+        shutil.copytree(known(), _beside(template))
 
 
 def put_back_store(template: Path, store: Path) -> None:
     """The older copy is meant: nothing outside may remember the newer one."""
     shutil.rmtree(store, ignore_errors=True)
-    shutil.rmtree(_known(), ignore_errors=True)
+    shutil.rmtree(known(), ignore_errors=True)
     shutil.copytree(template, store)
     if _beside(template).exists():
-        shutil.copytree(_beside(template), _known())
+        shutil.copytree(_beside(template), known())
 
 
-def _known() -> Path:
+def known() -> Path:
+    """Where this user remembers stores."""
     return Path(os.environ["XDG_STATE_HOME"], witness.DIRECTORY)
 
 

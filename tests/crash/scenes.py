@@ -14,7 +14,7 @@ import takeback
 from takeback.model.effect import OPEN_STATES, PERSON
 from takeback.model.standing import Standing
 from takeback.testing.crash import Boundaries, in_a_process, killed_everywhere, open_wrapped
-from tests.damage import put_back_store, save_store
+from tests.damage import known, put_back_store, save_store
 from tests.world import Picture, picture
 
 
@@ -51,7 +51,7 @@ class Scene:
 
     def build(self) -> None:
         """Files of every kind, with properties that a careless restore would lose."""
-        for directory in (self.world, self.far, self.store):
+        for directory in (self.world, self.far, self.store, known()):
             shutil.rmtree(directory, ignore_errors=True)
         self.world.mkdir(parents=True)
         self.far.mkdir()

@@ -139,9 +139,13 @@ def sweep(scene: Scene, case: Case, sample: int) -> int:
 
 
 def check(scene: Scene, known: Known, where: str) -> None:
-    """The next command, whatever it is, brings order; and it does not take long."""
-    settled = run(["log", "-n", "1"], scene.store)
-    assert settled.status == 0, f"{where}: {settled}"
+    """Looking changes nothing. The next command that does more brings order; and it does not take long."""
+    left = scene.picture()
+    looked = run(["log", "-n", "1"], scene.store)
+    made = (scene.store / "journal.db").exists()  # else it was killed before there was a store
+    assert looked.status in ((0,) if made else (2, 3)) and scene.picture() == left, f"{where}: {looked}"
+    settled = run(["recover"], scene.store)
+    assert settled.status == 0 or not made, f"{where}: {settled}"
     assert settled.busy < SETTLED_WITHIN, f"{where}: {settled.busy} s"
     assert settled.seconds < AT_MOST, f"{where}: {settled.seconds} s"
     seen = side(scene.picture(), known)

@@ -59,7 +59,7 @@ def test_a_program_that_drops_such_a_table_is_taken_back(
     code = main(
         ["--store", store, "run", "--sql", address, "--", sys.executable, "-c", program, str(noted.file)]
     )
-    assert code == 3 and "was taken back" in capsys.readouterr().err
+    assert code == 3 and ": taken back: " in capsys.readouterr().err
     assert notes(noted) == [(1, "x"), (2, "y")]
 
 

@@ -44,7 +44,7 @@ def test_two_ways_to_one_file_are_one_database(world: World, monkeypatch: pytest
         ("sqlite:///", Misuse),
         ("sqlite:///:memory:", Misuse),
         ("sqlite:///app.db?mode=ro", Misuse),
-        ("sqlite:////nowhere/at/all.db", ResourceUnreachable),
+        ("sqlite:////nowhere/at/all.db", Misuse),
     ],
 )
 def test_an_address_that_is_no_file_is_refused(
