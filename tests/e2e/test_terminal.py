@@ -323,12 +323,8 @@ def test_the_manual_says_what_the_help_says(takeback: CommandLine) -> None:
     assert takeback("help", "--man", "nosuch").code == 2
 
 
-@pytest.mark.may_skip("a sound machine may have no man")
+@pytest.mark.needs("groff")
 def test_man_reads_the_pages_without_a_warning(tmp_path: Path) -> None:
-    import shutil
-
-    if not shutil.which("groff"):
-        pytest.skip("needs groff")
     for name in names():
         done = subprocess.run(
             ["groff", "-man", "-Tutf8", "-ww", "-Kutf8"],
