@@ -11,7 +11,6 @@ from takeback.frontends.cli.commands import answer
 from takeback.frontends.cli.files import exit_code
 from takeback.frontends.cli.output import (
     Screen,
-    bytes_in_words,
     clean,
     clean_line,
     counted,
@@ -19,6 +18,7 @@ from takeback.frontends.cli.output import (
     local_time,
     seconds_in_words,
 )
+from takeback.model.sizes import bytes_in_words
 
 DAY = 86_400_000_000
 
