@@ -6,45 +6,42 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from itertools import islice, takewhile
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from takeback.acceptance import Acceptance
 from takeback.deciding import Deciding
-from takeback.errors import LeaseHeld, Misuse, Refused, Renamed, StoreBusy
+from takeback.errors import LeaseHeld, Misuse, Refused, Renamed
 from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect, State, state_named
-from takeback.model.ids import new_id, short
+from takeback.model.ids import new_id
 from takeback.model.looking import refuse_while_looking
-from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
 from takeback.model.project import Scope
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.when import point_in_time
-from takeback.runs.choice import effect_named, effects_of, last_undone, stuck_in, undos_of
+from takeback.runs.choice import effect_named
 from takeback.runs.names import latest_first, name_of, run_of
-from takeback.runs.projects import as_those_of, opening, scope_of, scope_of_run
-from takeback.runs.signals import held_back
+from takeback.runs.projects import opening, scope_of
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, default_path, open_store
+from takeback.undos import Undos
 from takeback.upkeep import now
-from takeback.workflows import Workflows
 
 if TYPE_CHECKING:
     from takeback.adapters.database.protocol import RowChange
     from takeback.adapters.file.adapter import FileAdapter
     from takeback.engine.parts import Parts
     from takeback.runs.run import Run
-    from takeback.runs.span import Span
     from takeback.runs.verbs import Path
     from takeback.storage.given_up import GivenUp
 
 _ALL = 1 << 40
 
 
-class Takeback(Workflows, Deciding, Acceptance):
+class Takeback(Undos, Deciding, Acceptance):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.here: Callable[[], Scope | None] = lambda: None
@@ -163,183 +160,6 @@ class Takeback(Workflows, Deciding, Acceptance):
             yield lease
         finally:
             self.store.leases.release(lease)
-
-    # Undo and redo.
-
-    def undo(
-        self,
-        what: "Effect | RunInfo | str | Sequence[Effect | str]",
-        *,
-        dry_run: bool = False,
-        cascade: bool = False,
-        with_needs: bool = False,
-        on_conflict: str = "refuse",
-        agent: str = "",
-        project: "Path | None" = None,
-    ) -> UndoResult:
-        """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing. The
-        run of a workflow that has not ended ends with it. With `project`, `@` counts the effects of that project."""
-        if project is not None:
-            what = self._placed(what, project)
-        if not dry_run and (info := self._unfinished_workflow(what)):
-            return self._end_by_undo(
-                info,
-                lambda dry_run: self._undo_named(what, dry_run, cascade, with_needs, on_conflict, agent),
-            )
-        return self._undo_named(what, dry_run, cascade, with_needs, on_conflict, agent)
-
-    def _undo_named(
-        self,
-        what: "Effect | RunInfo | str | Sequence[Effect | str]",
-        dry_run: bool,
-        cascade: bool,
-        with_needs: bool,
-        on_conflict: str,
-        agent: str,
-    ) -> UndoResult:
-        wanted = effects_of(self.store.journal, what, self._scope_for(what))
-        held = tuple(one for one in wanted if one.waits_for)
-        made = tuple(one for one in wanted if not one.waits_for)
-        result = UndoResult("done", (), ())
-        if made:
-            result = self._undo(made, dry_run, cascade, with_needs, on_conflict, agent)
-            self._wake_settled()
-        if held:
-            from takeback.runs.held import discard_all
-
-            dropped = discard_all(self.parts, held, dry_run, self._leased)
-            if not made:
-                return dropped
-            result = result._replace(
-                effects=result.effects + dropped.effects, targets=result.targets + dropped.targets
-            )
-        stuck = () if dry_run else stuck_in(self.store.journal, what, self._scope_for(what))
-        if not stuck:
-            return result
-        # What it asked for did not all happen: part of the run waits for a person.
-        return result._replace(outcome="stuck", effects=result.effects + stuck)
-
-    def _placed(self, what: Any, project: "Path") -> Any:
-        """With the ids of those that `@` means in this project."""
-        if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
-            return [self._placed(one, project) for one in cast("Sequence[object]", what)]
-        if isinstance(what, str) and what.startswith("@"):
-            return self.effect(what, project=project).id
-        return what
-
-    def undo_to(
-        self,
-        checkpoint: "Checkpoint | str",
-        *,
-        run: "str | RunInfo | None" = None,
-        project: "Path | None" = None,
-        **wishes: Any,
-    ) -> UndoResult:
-        """Take back everything of the checkpoint's project (or of `project`) that took hold after it, whoever did it,
-        newest first; with `run` only what that run did. The agent's own state comes with it."""
-        from takeback.runs.checkpoints import find, state_of
-        from takeback.runs.span import Span
-
-        point = find(self.store.journal, checkpoint)
-        own = scope_of_run(self.store.journal, point.run)
-        scope = scope_of(self.store.journal, project) if project is not None else own
-        narrowed = self.find_run(run).id if isinstance(run, str) else run.id if run else ""
-        if scope is None and not narrowed:
-            raise Misuse(
-                f"Checkpoint {short(point.id)} was made in no project.",
-                hint="Say which with project=, or a run with run=.",
-            )
-        span = Span(None if narrowed else scope, narrowed, seq=point.seq, began=point.at)
-        return self.undo_span(span, **wishes)._replace(state=state_of(self.store.blobs, point))
-
-    def undo_span(self, span: "Span", expected: "Sequence[str] | None" = None, **wishes: Any) -> UndoResult:
-        """Take back everything in a stretch of the journal. Refused while a run in it is at work, and if it is no
-        longer what was `expected`."""
-        from takeback.runs.span import planned, refuse_unfinished, stuck_since
-
-        refuse_unfinished(self.store.journal, self.store.leases, span, now())
-        plan = planned(self.parts, span)
-        if expected is not None and any(one.id not in expected for one in plan.wanted):
-            raise StoreBusy(
-                "Something else happened in the meantime.", hint="Nothing was changed. Try again."
-            )
-        result = UndoResult("done", (), ())
-        if plan.wanted:
-            result = self._undo(plan.wanted, to_a_point=True, **wishes)
-        if plan.stays:
-            outcome = "partial" if result.outcome == "done" else result.outcome
-            result = result._replace(outcome=outcome, targets=(*result.targets, *plan.stays))
-        stuck = () if wishes.get("dry_run") else stuck_since(self.store.journal, span)
-        return result._replace(outcome="stuck", effects=result.effects + stuck) if stuck else result
-
-    def redo(
-        self,
-        what: "Effect | UndoResult | str | None" = None,
-        *,
-        dry_run: bool = False,
-        on_conflict: str = "refuse",
-        agent: str = "",
-        project: "Path | None" = None,
-    ) -> UndoResult:
-        """Bring back what was undone last, as a whole; all that one undo took back, by its result; or the effect named
-        (itself, or the undo that took it back). With `project` what was undone last in that project."""
-        wanted = self.to_redo(what, project=project)
-        return self._undo(wanted, dry_run, False, False, on_conflict, agent)
-
-    def to_redo(
-        self, what: "Effect | UndoResult | str | None" = None, *, project: "Path | None" = None
-    ) -> tuple[Effect, ...]:
-        """The undos that `redo` would take back."""
-        if what is None:
-            scope = scope_of(self.store.journal, project) if project is not None else self.here()
-            return last_undone(self.store.journal, scope)
-        return undos_of(self.store.journal, what, self._scope_for(what))
-
-    def _undo(
-        self,
-        wanted: Sequence[Effect],
-        dry_run: bool = False,
-        cascade: bool = False,
-        with_needs: bool = False,
-        on_conflict: str = "refuse",
-        agent: str = "",
-        to_a_point: bool = False,
-    ) -> UndoResult:
-        from takeback.engine.plan import Wishes, plan_undo
-        from takeback.engine.stuck import Taker, carry_out, to_settle
-        from takeback.engine.undo import merge_hint, refuse_blocked, refuse_conflicts, refuse_untouched
-
-        wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
-        for run in tuple(self._open_here.values()):
-            run.refuse_in_transaction(wanted)
-        plan = plan_undo(self.parts, wanted, wishes)
-        refuse_blocked(plan, lambda: merge_hint(self.parts, wanted, wishes))
-        refuse_conflicts(plan, wishes)
-        if dry_run:
-            return UndoResult("planned", plan.effects, plan.targets)
-        stuck = to_settle(self.parts, plan)
-        if nothing_to_do(plan.targets) and not stuck:
-            return UndoResult("done", plan.effects, plan.targets)
-        first = plan.effects[0]
-        name = f"undo {short(first.id)}" + (
-            f" and {len(plan.effects) - 1} more" if len(plan.effects) > 1 else ""
-        )
-        # Held back before the run is opened: its first record says what is to be undone, and that is carried out.
-        with (
-            held_back(),
-            self._open(
-                name,
-                agent,
-                OnDeath.FINISH,
-                as_those_of(self.store.journal, plan.effects),
-                [one.id for one in plan.effects],
-                wishes.on_conflict.value,
-            ) as run,
-        ):
-            result = carry_out(
-                self.parts, run.lease, plan, wishes, agent, Taker(myself(), now(), self._lease_lasts)
-            )
-        return refuse_untouched(result, to_a_point=to_a_point)
 
     # Looking.
 
