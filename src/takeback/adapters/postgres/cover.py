@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING
 
 from takeback.adapters.database.protocol import Cover
 from takeback.adapters.postgres.connecting import ask
-from takeback.adapters.postgres.install import captures, installed, outdated, too_wide, up_to_date
+from takeback.adapters.postgres.install import captures, up_to_date
 from takeback.adapters.postgres.layout import may_switch_off
+from takeback.adapters.postgres.own_schema import installed, outdated
+from takeback.adapters.postgres.protection import too_wide
 from takeback.adapters.postgres.tables import Table, tables
 
 if TYPE_CHECKING:
