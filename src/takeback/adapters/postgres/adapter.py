@@ -261,6 +261,11 @@ class PostgresAdapter:
             protect(connection, tables)
             return cover(connection)
 
+    def attach_when(self, database: Database, tables: Sequence[str], always: bool) -> Cover:
+        with understood(), opened(self._keyring.url(database), self._waiting) as connection:
+            protect(connection, tables, always)
+            return cover(connection)
+
     def unprotect(self, database: Database, tables: Sequence[str]) -> Cover:
         with understood(), opened(self._keyring.url(database), self._waiting) as connection:
             unprotect(connection, tables)
