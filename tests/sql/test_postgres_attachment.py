@@ -353,9 +353,26 @@ def test_a_program_whose_takeback_was_killed_is_captured_until_it_is_settled(use
 
     with takeback.open(tmp_path / "store") as tb:
         tb.recover()
+        assert attached(users) == []
+        (effect,) = tb.effects()
+        assert effect.receipt["tables"] == {"public.users": {"inserted": 0, "updated": 0, "deleted": 1}}
 
+
+def test_a_session_that_outlives_its_run_is_still_refused(users):
+    adapter = users.adapter()
+    effect = intended(adapter, users.database, "a program")
+    options = adapter.enter(effect)["PGOPTIONS"]
+    with psycopg.connect(users.url, options=options, autocommit=True, application_name="daemon") as daemon:
+        daemon.execute("delete from users where id = 1")
+        assert adapter.leave(effect)
+        assert attached(users) == ALL
+        assert "for daemon of" in says(users)
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
+            daemon.execute("delete from users")
+    users.undo(effect)
+    assert users.rows("select count(*) from users") == [(3,)]
+    users.protect()
     assert attached(users) == []
-    assert users.rows("select count(*) from users where id = 3") == [(1,)], "taken back with its run"
 
 
 def test_a_program_that_nobody_ended_for_a_day_does_not_count(users, tmp_path):

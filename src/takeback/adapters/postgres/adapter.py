@@ -9,7 +9,7 @@ from takeback.adapters.database.keyring import Keyring
 from takeback.adapters.database.protocol import Cover, RowChange, Tell, quiet
 from takeback.adapters.database.waiting import USUAL, Waiting
 from takeback.adapters.postgres import guests, ops, reviewing
-from takeback.adapters.postgres.attachment import sweep
+from takeback.adapters.postgres.attachment import sweep, sweep_after_program
 from takeback.adapters.postgres.connecting import (
     ask,
     connect,
@@ -243,7 +243,7 @@ class PostgresAdapter:
         database = database_of(effect)
         with understood(), self._links.to(database) as connection:
             receipt = leave(connection, effect, self._tells.pop(effect.id, quiet))
-            sweep(connection)
+            sweep_after_program(connection)
         return receipt
 
     def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:

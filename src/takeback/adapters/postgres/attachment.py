@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.database.waiting import SECONDS
-from takeback.adapters.postgres.connecting import Question, ask, ask_all, driver
+from takeback.adapters.postgres.connecting import APPLICATION, Question, ask, ask_all, driver
 from takeback.errors import RowsHeld
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ _PAUSES = (0.005, 0.02, 0.05, 0.1, 0.2)  # seconds between two tries; the last o
 _AT_ONCE = 3  # tries that do not wait at all
 _TO_REMOVE = 1.0  # seconds; what is left then is removed by the next command
 _SAYS_AFTER = 1.0
+_LINGERS = 0.5
 
 # A database that an older takeback protected has no column `always`, and its triggers stay.
 ATTACHED = """
@@ -157,6 +158,17 @@ def _let_go(connection: "Connection") -> None:
 def sweep(connection: "Connection") -> None:
     """Remove triggers that nobody uses: those that a killed process left."""
     remove(connection, left(connection))
+
+
+def sweep_after_program(connection: "Connection") -> None:
+    """The server may need a moment to see that the sessions of the program have ended."""
+    deadline = time.monotonic() + _LINGERS
+    while any(not name.startswith(APPLICATION) for _, name, _ in ask(connection, _USERS, _IN_USE)):
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_PAUSES[0])
+        ask(connection, "select pg_stat_clear_snapshot()")
+    sweep(connection)
 
 
 def left(connection: "Connection") -> list[Place]:

@@ -1,6 +1,7 @@
 -- The triggers of a table cost every statement of everybody, whether a run works or not. So they are attached while a run
 -- works and removed afterwards, unless a table is marked to have them always. In use they are as long as
---   a session of takeback holds the advisory lock (1952539244, 1) shared, which ends with the session, or
+--   a session of takeback, or one of a program that has written, holds the advisory lock (1952539244, 1) shared, which
+--   ends with the session, or
 --   a program has not been ended: it may go on writing though its takeback was killed. After a day that counts no longer;
 --   should the program still be at work then, its end tells that the capture was switched off.
 alter table takeback.log add column if not exists always boolean not null default false;
@@ -75,10 +76,14 @@ begin
   end loop;
 end $$;
 
--- The same for everybody, with the rights of the schema's owner.
+-- The same for everybody, with the rights of the schema's owner, in a transaction of its own. It need not be durable by
+-- itself: the first change that it is for makes it so.
 create function takeback.attach(relation oid, wait int) returns void
 language sql security definer set search_path = pg_catalog, pg_temp
-as $$ select takeback.make_triggers(relation, wait) $$;
+as $$
+  select set_config('synchronous_commit', 'off', true);
+  select takeback.make_triggers(relation, wait);
+$$;
 
 -- False: they are in use, or are to stay.
 create function takeback.detach(relation oid, wait int) returns boolean
@@ -90,6 +95,7 @@ declare
 begin
   if not pg_try_advisory_xact_lock(1952539244, 1) then return false; end if;
   if takeback.at_work() then return false; end if;
+  perform set_config('synchronous_commit', 'off', true);
   perform from takeback.captured k join takeback.log l on l.no = k.log where k.relation = detach.relation and not l.always;
   if not found or its_home is null then return false; end if;
   perform takeback.take(its_home, 'access exclusive', wait);

@@ -97,8 +97,6 @@ class Guard:
             own = ask(self._connection, _OWN) if tables else []
             self._kinds: dict[int, str] = dict([*own, *ask(self._connection, _CATALOGS)])
             self._away = set(self._kinds)  # those that we do not hold
-            if not self._away:
-                return
             run(self._connection, "begin")
             self._hold(list(self._away))
             self._away.clear()
