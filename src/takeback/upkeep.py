@@ -121,10 +121,12 @@ class Upkeep(ABC):
         return Verified(tuple(findings), self.store.journal.tally()["records"], blobs)
 
     def _missing_blobs(self) -> Iterator[Flaw]:
-        for effect in self.store.journal.effects(Query(states=(State.DONE, State.UNDONE, State.INTENDED))):
+        states = (State.DONE, State.UNDONE, State.INTENDED, State.DROPPED)
+        for effect in self.store.journal.effects(Query(states=states)):
             for digest in effect.remedy.blobs if effect.remedy and not effect.forgotten else ():
                 if not self.store.blobs.has(digest):
-                    text = f"Effect {short(effect.id)} cannot be undone: blob {digest[:12]} is missing."
+                    done = "applied" if effect.state is State.DROPPED else "undone"
+                    text = f"Effect {short(effect.id)} cannot be {done}: blob {digest[:12]} is missing."
                     yield Flaw(text, blob=digest, effect=effect.id)
         for digest in texts.needed(self.store.journal):
             if not self.store.blobs.has(digest):
@@ -167,6 +169,22 @@ class Upkeep(ABC):
         dropped = drop_unused(self.parts, now() / 1e6 - UNUSED)
         return dropped + sweep_layers(self.parts, self.store.layers(), grace) + sweep(self.parts, grace)
 
+    def expire_drops(self) -> None:
+        """Erase what was dropped too long ago, or is too much for its project."""
+        from takeback.retention.drops import due
+
+        if decisions := due(self.parts, self.store.settings, now()):
+            self._give_up(decisions)
+
+    def erase(self, effects: Sequence[Effect]) -> None:
+        """What was dropped cannot be applied any more, and its bytes go."""
+        from takeback.retention.forget import forget
+        from takeback.retention.tiers import Decision
+
+        dropped = [one for one in effects if one.state is State.DROPPED]
+        forget(self.parts, [Decision(one, True, "goes: someone asked for it") for one in dropped], self._held)
+        self.sweep()
+
     @property
     def _held(self) -> str:
         return os.path.join(self.store.path, "held")
@@ -187,6 +205,7 @@ class Upkeep(ABC):
 
         ended = tuple(self.store.journal.effects(Query(run=run, limit=50)))
         self._make_room(crowding(self.parts, self.store.settings, now(), ended))
+        self.expire_drops()
 
     def _make_room(self, also: "Sequence[Decision]" = (), more: int = 0) -> None:
         """The oldest accepted effects go first, then the baselines of watched directories. `more`: for a capture."""

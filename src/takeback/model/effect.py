@@ -33,6 +33,7 @@ GATE = "gate"  # in those of one that a person must approve: the way back, or th
 PERSON = "person"
 COMMAND = "command"
 
+
 class DropReason(StrEnum):
     """Why a change was dropped; the value is in the record."""
 
@@ -48,6 +49,10 @@ class Dropped(NamedTuple):
     reason: DropReason
     until: int  # microseconds since 1970: until then it can be applied
     bytes: int  # of the files that it would leave
+
+
+def drop_body(dropped: Dropped, why: str) -> dict[str, Any]:
+    return {"reason": dropped.reason.value, "until": dropped.until, "bytes": dropped.bytes, "why": why}
 
 
 OPEN_STATES = (State.PROPOSED, State.INTENDED, State.STUCK)

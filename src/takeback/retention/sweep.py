@@ -11,7 +11,7 @@ from takeback.storage import texts
 from takeback.storage.protocols import Query
 
 _BLOBS = ("content", "baseline", "targets")
-_NEEDED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK)
+_NEEDED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK, State.DROPPED)
 
 
 def live(parts: Parts) -> Iterator[str]:
@@ -26,8 +26,9 @@ def live(parts: Parts) -> Iterator[str]:
             )
         if effect.remedy:
             yield from effect.remedy.blobs
-        # A proposal may have no remedy yet; what it needs is named in its arguments.
-        if effect.state is State.PROPOSED:
+        # A proposal may have no remedy yet; what it needs is named in its arguments. What is being applied may be held
+        # or dropped again.
+        if effect.state in (State.PROPOSED, State.INTENDED, State.DROPPED):
             named = (effect.change.args.get(name) for name in _BLOBS)
             yield from (digest for digest in named if isinstance(digest, str))
     yield from texts.needed(parts.journal)

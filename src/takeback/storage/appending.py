@@ -11,8 +11,8 @@ from takeback.model.ground import Ground
 from takeback.model.ids import short
 from takeback.model.life import (
     BIRTHS,
-    OF_EFFECTS,
     KEYLESS,
+    OF_EFFECTS,
     Life,
     consequences,
     outlives_its_run,

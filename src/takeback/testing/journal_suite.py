@@ -294,7 +294,9 @@ class JournalSuite:
 
     def test_the_key_of_a_dropped_effect_is_free_again(self, books: Books) -> None:
         lease = books.open("run")
-        books.journal.append(lease, [intending("e", "run", key="k", kind=Kind.PROPOSE), _about("e", Kind.DROP)])
+        books.journal.append(
+            lease, [intending("e", "run", key="k", kind=Kind.PROPOSE), _about("e", Kind.DROP)]
+        )
         books.make(lease, "f", key="k")
         books.journal.append(lease, [intending("e", "run", "file:///b")])
         books.journal.append(lease, [ending("e", "run")])
