@@ -155,6 +155,9 @@ class Upkeep(ABC):
 
     def sweep(self, grace: int | None = None) -> int:
         """Delete the bytes nothing needs any more; how many were freed."""
+        return self._swept(grace)
+
+    def _swept(self, grace: int | None = None, erased: Sequence[Effect] = ()) -> int:
         from takeback.retention.forget import release_forgotten
         from takeback.retention.layers import sweep_layers
         from takeback.retention.sweep import sweep
@@ -167,7 +170,9 @@ class Upkeep(ABC):
         release_forgotten(self.parts, self._held)
         grace = self.store.settings.grace_seconds if grace is None else grace
         dropped = drop_unused(self.parts, now() / 1e6 - UNUSED)
-        return dropped + sweep_layers(self.parts, self.store.layers(), grace) + sweep(self.parts, grace)
+        return (
+            dropped + sweep_layers(self.parts, self.store.layers(), grace) + sweep(self.parts, grace, erased)
+        )
 
     def expire_drops(self) -> None:
         """Erase what was dropped too long ago, or is too much for its project."""
@@ -183,7 +188,7 @@ class Upkeep(ABC):
 
         dropped = [one for one in effects if one.state is State.DROPPED]
         forget(self.parts, [Decision(one, True, "goes: someone asked for it") for one in dropped], self._held)
-        self.sweep()
+        self._swept(erased=dropped)
 
     @property
     def _held(self) -> str:

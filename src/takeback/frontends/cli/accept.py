@@ -38,6 +38,8 @@ UNPIN = _Word("unpin", "Unpinned", held=False)
 def _arguments(word: _Word, parser: ArgumentParser) -> None:
     parser.add_argument("ids", nargs="*", metavar="ID", help="effects, or runs by id or name")
     all_of_it = "everything that is held of this run" if word.held else "everything this run did"
+    if word is APPLY:
+        all_of_it += "; if nothing is, what was dropped of it"
     parser.add_argument("--run", metavar="R", help=all_of_it)
     if word is APPLY:
         parser.add_argument(
@@ -50,15 +52,16 @@ def _arguments(word: _Word, parser: ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
 
 
-def _meant(tb: "Takeback", what: "str | RunInfo", word: _Word, dropped_too: bool) -> list[str]:
-    """An effect, or of a run all that the word is for."""
+def _meant(tb: "Takeback", what: "str | RunInfo", word: _Word, now: bool) -> list[str]:
+    """An effect, or of a run all that the word is for: what is held, and if nothing is, what was dropped."""
     if isinstance(what, str):
         return [tb.effect(what).id]
-    if word.held:
-        dropped = tb.effects(run=what, state=State.DROPPED) if dropped_too else ()
-        held = tb.effects(run=what, state=State.PROPOSED)
-        return [one.id for one in (*dropped, *held) if one.state is State.DROPPED or one.waits_for == PERSON]
-    return [one.id for one in tb.effects(run=what, state=State.DONE) if not one.is_undo]
+    if not word.held:
+        return [one.id for one in tb.effects(run=what, state=State.DONE) if not one.is_undo]
+    held = [one.id for one in tb.effects(run=what, state=State.PROPOSED) if one.waits_for == PERSON]
+    if now or (word is APPLY and not held):
+        held += [one.id for one in tb.effects(run=what, state=State.DROPPED)]
+    return held
 
 
 def _carry_out(word: _Word, asked: Asked) -> int:
@@ -74,7 +77,7 @@ def _carry_out(word: _Word, asked: Asked) -> int:
             [tb.find_run(options.run)] if options.run else [effect_or_run(tb, name) for name in options.ids]
         )
         # Each once: a run may be named beside one of its effects.
-        wanted = tuple(dict.fromkeys(name for one in chosen for name in _meant(tb, one, word, bool(now))))
+        wanted = tuple(dict.fromkeys(name for one in chosen for name in _meant(tb, one, word, now)))
         effects = _done(tb, asked, word, wanted) if wanted else ()
         give(asked, tb, [effect_json(effect) for effect in effects])
         said = f"Would {word.verb}" if options.dry_run else word.done
