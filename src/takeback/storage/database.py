@@ -39,6 +39,7 @@ class Database:
         self.on_io_error: Callable[[], None] = lambda: None
         self._process = os.getpid()
         self._depth = 0
+        self._first_older = older
         self._older = older  # None: the tables are those of today
         self._file: sqlite3.Connection | None = None  # while a copy in memory is read instead
         self._seen = 0  # of the file, when it was copied: another number, when anyone else has changed it
@@ -238,6 +239,15 @@ class Database:
                 self._connection.close()
                 self._connection = self._connect()
                 self._failed = False
+
+    def open_again(self) -> None:
+        """For writing, after it was opened on a full disk and room was made."""
+        with self.lock:
+            if self._full:
+                self._connection.close()
+                self._full = self.read_only = False
+                self._older = self._first_older
+                self._connection = self._connect()
 
     def fold_in(self) -> None:
         """Write everything in the write-ahead file to the database file, and sync that."""
