@@ -89,11 +89,13 @@ def test_a_full_store_can_be_looked_at_and_says_that_the_disk_is_full(
         assert ended.status == 0, (words, ended)
         if words[0] in ("log", "show"):
             assert ("run.sh" if folded else "data.json") in ended.out
-    assert "is full" in refused(scene, 5, "undo", "@").error
+    if folded:  # else a small record may take the place of others in the write-ahead file
+        assert "is full" in refused(scene, 5, "pin", "@").error
     assert "is full" in refused(scene, 5).error
     assert not (scene.store / "SUSPECT").exists()
+    assert run(["undo", "@"], scene.store).status == 0, "the store keeps room for this"
     filler.unlink()
-    assert run(["undo", "@"], scene.store).status == 0
+    assert run(["redo"], scene.store).status == 0
 
 
 @pytest.mark.root

@@ -96,6 +96,7 @@ def test_finding_r1_nothing_but_what_frees_space_uses_the_room_that_is_kept_for_
     assert sorted(os.listdir(small / "store" / "spare")) == before
     assert len(before) == 4
     assert (world / "note").read_text() == "1"
+    assert not takeback.effect()["pinned"]
 
 
 def test_finding_r7_a_full_store_says_how_full_it_is(takeback: CommandLine, small: Path) -> None:

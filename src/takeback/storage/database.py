@@ -102,6 +102,10 @@ class Database:
                 "The disk under the store failed, so this process writes nothing more to the store.",
                 hint="Check the disk, then run `takeback verify --read-data`.",
             )
+        if durable and self.read_only:
+            raise self._unwritable(
+                "it is open for reading only"
+            )  # a copy in memory would take it, and lose it
         if durable:
             self._leave_copy()
         if self._older and not self._file:
@@ -305,13 +309,17 @@ class Database:
                 hint="Check free space and the disk, then run `takeback verify`.",
             )
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-            if self._full:
-                return disk.full(os.path.dirname(self.path))
-            return ResourceUnreachable(
-                f"The store at {os.path.dirname(self.path)} cannot be written: {error}.",
-                hint="Check that it exists and belongs to you, or choose another with --store.",
-            )
+            return self._unwritable(str(error))
         return RecordInvalid(f"The journal refused: {error}.", hint="Run `takeback verify`.")
+
+    def _unwritable(self, why: str) -> ResourceUnreachable:
+        place = os.path.dirname(self.path)
+        if self._full:
+            return disk.full(place)
+        return ResourceUnreachable(
+            f"The store at {place} cannot be written: {why}.",
+            hint="Check that it exists and belongs to you, or choose another with --store.",
+        )
 
 
 def locking(path: str) -> tuple[str, ...]:
