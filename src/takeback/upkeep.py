@@ -152,8 +152,9 @@ class Upkeep(ABC):
             forget(self.parts, decisions, self._held)
         return decisions
 
-    def sweep(self, grace: int | None = None) -> int:
-        """Delete the bytes nothing needs any more; how many were freed."""
+    def sweep(self, grace: int | None = None, *, baselines: bool = False) -> int:
+        """Delete the bytes nothing needs any more; how many were freed. With `baselines` also the copies of watched
+        directories: the next watch reads those directories again, and no way back is lost."""
         from takeback.retention.forget import release_forgotten
         from takeback.retention.layers import sweep_layers
         from takeback.retention.sweep import sweep
@@ -166,7 +167,7 @@ class Upkeep(ABC):
         self._clear()
         release_forgotten(self.parts, self._held)
         grace = self.store.settings.grace_seconds if grace is None else grace
-        dropped = drop_unused(self.parts, now() / 1e6 - UNUSED)
+        dropped = drop_unused(self.parts, now() / 1e6 - (0 if baselines else UNUSED))
         return dropped + sweep_layers(self.parts, self.store.layers(), grace) + sweep(self.parts, grace)
 
     @property
@@ -193,14 +194,16 @@ class Upkeep(ABC):
     def _make_room(self, also: "Sequence[Decision]" = (), more: int = 0) -> None:
         """The oldest accepted effects go first, then the baselines of watched directories. `more`: for a capture."""
         from takeback.retention.upkeep import due
-        from takeback.runs.watch import drop_unused
+        from takeback.runs.watch import any_unused, drop_unused
 
         settings, limits, space = self.store.settings, self.store.limits(), self._space(more)
         found = (*due(self.parts, settings, limits, now(), space), *also)
         if decisions := {one.effect.id: one for one in found}:
             self._give_up(tuple(decisions.values()))
             space = self._space(more)
-        if space.over(limits)[0] and drop_unused(self.parts, now() / 1e6):
+        if (space.over(limits)[0] and drop_unused(self.parts, now() / 1e6)) or any_unused(
+            self.parts, now() / 1e6
+        ):
             self.sweep()
 
     def stay_within_limits(self) -> None:
