@@ -77,19 +77,20 @@ class Acceptance(ABC):
             refuse_unheld(effect, dropped=now)
         if dry_run:
             return tuple(effects)
+        self.store.use_spare()
         held = [one for one in effects if one.state is not State.DROPPED]
         gone = {one.id: one for one in discard_all(self.parts, held, False, self._leased).effects}
         if now:
-            self.erase([gone.get(one.id, one) for one in effects])
+            self._erase([gone.get(one.id, one) for one in effects])
         else:
-            self.expire_drops()
+            self._expire_drops()
         return tuple(self.effect(one.id) for one in effects)
 
     @abstractmethod
-    def erase(self, effects: Sequence[Effect]) -> None: ...
+    def _erase(self, effects: Sequence[Effect]) -> None: ...
 
     @abstractmethod
-    def expire_drops(self) -> None: ...
+    def _expire_drops(self) -> None: ...
 
     def pin(
         self, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False

@@ -1,5 +1,6 @@
 """How things stand, in numbers. What it costs grows only with the number of undos, not of effects."""
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,6 +47,7 @@ class Status(NamedTuple):
     settings: Settings
     limits: Limits
     pinned_bytes: int
+    baseline_bytes: int  # of copies of watched directories; ways back may need some of the same bytes
     goes_next: "tuple[Effect, int] | None"  # the oldest that is accepted, and when its time is over
     given_up: tuple[GivenUp, ...]  # ways back that were given up, and nobody was told yet
     suspect: bool
@@ -99,6 +101,7 @@ def look(store: Store, size: int, now: int) -> Status:
         settings=store.settings,
         limits=store.limits(),
         pinned_bytes=_pinned_bytes(store) if tally.get("pinned") else 0,
+        baseline_bytes=_baseline_bytes(store),
         goes_next=_goes_next(store),
         given_up=_given_up(store),
         suspect=store.suspect(),
@@ -117,6 +120,16 @@ def _pinned_bytes(store: Store) -> int:
     effects = store.journal.effects(Query(pinned=True, remembered=True))
     blobs = {blob for one in effects for blob in (one.remedy.blobs if one.remedy else ())}
     return sum(info.stored for info in store.blobs.info(tuple(blobs))) if blobs else 0
+
+
+def _baseline_bytes(store: Store) -> int:
+    directory = os.path.join(store.path, "watch")
+    if store.read_only or not os.path.isdir(directory):
+        return 0
+    from takeback.adapters.watch.index import digests_in
+
+    kept = set(digests_in(directory))
+    return sum(info.stored for info in store.blobs.info() if info.digest in kept) if kept else 0
 
 
 def _goes_next(store: Store) -> tuple[Effect, int] | None:
@@ -193,6 +206,7 @@ def status_json(status: Status) -> dict[str, Any]:
         "settings": status.settings._asdict(),
         "limits": {"store_bytes": status.limits.store, "free_bytes": status.limits.free},
         "pinned_bytes": status.pinned_bytes,
+        "baseline_bytes": status.baseline_bytes,
         "goes_next": {"id": status.goes_next[0].id, "at": iso(status.goes_next[1])}
         if status.goes_next
         else None,

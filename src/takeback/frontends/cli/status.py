@@ -26,6 +26,7 @@ from takeback.model.sizes import bytes_in_words
 from takeback.storage.given_up import was_told
 
 _MOST_RUNS = 5
+_BASELINES_TOLD = 50 << 20  # bytes
 # What recovery does with a dead run.
 _SETTLING = {
     OnDeath.UNDO: "takes its effects back",
@@ -194,6 +195,11 @@ def _tell_retention(screen: Screen, status: Status) -> None:
     if status.pinned:
         screen.say(
             f"         {counted(status.pinned, 'effect')} pinned: {bytes_in_words(status.pinned_bytes)}, beside the cap"
+        )
+    if status.baseline_bytes > _BASELINES_TOLD:
+        screen.say(
+            f"         {bytes_in_words(status.baseline_bytes)} are copies of watched directories, for the next "
+            "`run --in-place`; they go after a day without one, or now: `takeback sweep --baselines`"
         )
     if status.goes_next:
         effect, at = status.goes_next
