@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.database.waiting import SECONDS
-from takeback.adapters.postgres.connecting import APPLICATION, Question, ask, ask_all, driver
-from takeback.errors import RowsHeld
+from takeback.adapters.postgres.connecting import APPLICATION, Question, ask, ask_all, driver, give_up
+from takeback.errors import Refused, RowsHeld
 
 if TYPE_CHECKING:
     from takeback.adapters.postgres.connecting import Connection
@@ -72,27 +72,36 @@ class Place(NamedTuple):
 def hold(connection: "Connection") -> None:
     """Attach what is missing. It stays attached until this session lets go, or ends. `RowsHeld` if others have a table
     for too long; then nothing is held."""
-    *_, missing, _ = ask_all(
-        connection,
-        [
-            Question("begin"),
-            Question(f"set local lock_timeout = '{SECONDS}s'"),
-            Question("select pg_advisory_lock_shared(%s, %s)", _IN_USE),
-            Question(_MISSING),
-            Question("commit"),
-        ],
-    )
+    questions = [
+        Question("begin"),
+        Question(f"set local lock_timeout = '{SECONDS}s'"),
+        Question("select pg_advisory_lock_shared(%s, %s)", _IN_USE),
+        Question(_MISSING),
+        Question("commit"),
+    ]
     try:
-        attach(connection, [Place(*row) for row in missing])
+        *_, missing, _ = ask_all(connection, questions)
+    except BaseException:
+        give_up(connection)
+        raise
+    try:
+        _attach(connection, [Place(*row) for row in missing])
     except BaseException:
         let_go(connection)
         raise
 
 
-def attach(connection: "Connection", places: Sequence[Place]) -> None:
+def _attach(connection: "Connection", places: Sequence[Place]) -> None:
     """One table after the other, each in a transaction of its own, so that nobody waits for more than one of them."""
+    began = time.monotonic()
     for place in places:
-        patiently(connection, place, _with(connection, "select takeback.attach(%s, %s)", place))
+        try:
+            patiently(connection, place, _with(connection, "select takeback.attach(%s, %s)", place), began)
+        except driver().errors.InsufficientPrivilege:
+            raise Refused(
+                f"The triggers of {place.name} cannot be attached: it has another owner since it was protected.",
+                hint="Nothing was changed. Let a superuser run `takeback sql protect`.",
+            ) from None
 
 
 def made_anew(connection: "Connection", place: Place) -> None:
@@ -104,12 +113,14 @@ def _with(connection: "Connection", act: str, place: Place) -> Callable[[int], A
     return lambda wait: ask(connection, act, [place.oid, wait])
 
 
-def patiently(connection: "Connection", place: Place, act: Callable[[int], Any]) -> None:
+def patiently(
+    connection: "Connection", place: Place, act: Callable[[int], Any], began: float | None = None
+) -> None:
     """`act` takes the lock of the table and waits for it so many milliseconds. It is tried again and again, with pauses
     in which others get what they want."""
     seconds = connection.lookout.waiting.seconds if connection.lookout else SECONDS
     unavailable = driver().errors.LockNotAvailable
-    began, tries, told = time.monotonic(), 0, False
+    began, tries, told = began or time.monotonic(), 0, False
     while True:
         try:
             act(0 if tries < _AT_ONCE else LONGEST)
@@ -185,6 +196,8 @@ def remove(connection: "Connection", places: Sequence[Place]) -> None:
     for tries in range(_AT_ONCE + len(_PAUSES)):
         busy_ones: list[Place] = []
         for place in waiting:
+            if time.monotonic() > deadline:
+                return
             wait = 0 if tries < _AT_ONCE else LONGEST
             try:
                 removed = ask(connection, "select takeback.detach(%s, %s)", [place.oid, wait])[0][0]
@@ -196,7 +209,7 @@ def remove(connection: "Connection", places: Sequence[Place]) -> None:
             if not removed:
                 return  # somebody else works here, and removes them
         waiting = busy_ones
-        if not waiting or time.monotonic() > deadline:
+        if not waiting:
             return
         time.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
 
