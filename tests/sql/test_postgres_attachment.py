@@ -16,7 +16,7 @@ import pytest
 import takeback
 from takeback.adapters.database.waiting import Waiting
 from takeback.adapters.postgres.adapter import PostgresAdapter
-from takeback.errors import NoRemedy, RowsHeld
+from takeback.errors import NoRemedy, Refused, RowsHeld
 from takeback.model.effect import State
 from takeback.model.plan import OnConflict
 from tests.servers.process import wait_until
@@ -452,6 +452,25 @@ def test_tables_that_the_schema_s_owner_may_not_change_stay_attached_and_that_is
     assert admin.adapter().cover(admin.database).attachment.always == ("public.theirs",)
     admin.undo(admin.do("insert into theirs values (1)", "insert into c values (1)"))
     assert attached(admin) == [("theirs", 4)]
+    owner.close()
+    admin.close()
+
+
+def test_a_table_that_has_another_owner_since_is_named_and_protected_again(pg_database):
+    owner = PgBench(owner_of(pg_database))
+    guest_of(pg_database)
+    owner.run("create table c (id int primary key)", "create table sold (id int primary key)")
+    owner.protect()
+    admin = PgBench(pg_database.url)
+    admin.run("alter table sold owner to tiers_guest")
+    with pytest.raises(Refused, match=r"public\.sold cannot be attached: it has another owner"):
+        owner.do("insert into c values (1)")
+    assert attached(owner) == []
+
+    admin.protect()
+
+    assert attached(owner) == [("sold", 4)]
+    owner.undo(owner.do("insert into c values (1)"))
     owner.close()
     admin.close()
 
