@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.audit.runs import RunNow, as_they_stand
 from takeback.audit.unsettled import DeadRun, dead_json, dead_runs
-from takeback.audit.views import iso
+from takeback.audit.views import dropped_json, iso
 from takeback.model.attention import needs_attention, overdue
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
 from takeback.model.life import ACCEPTS
@@ -41,6 +41,7 @@ class Status(NamedTuple):
     forgettable: int  # accepted and not yet forgotten, undos too: what `forget` may choose from when their time is over
     unfinished: tuple[RunNow, ...]  # runs
     held: tuple[Effect, ...]  # ready, and waiting for a person
+    drops: tuple[Effect, ...]  # dropped, and can still be applied
     proposals: "tuple[Proposal, ...]"  # what needs an approval, decided on or not
     in_doubt: tuple[Effect, ...]  # calls of which nobody knows whether they happened
     settings: Settings
@@ -93,6 +94,7 @@ def look(store: Store, size: int, now: int) -> Status:
         forgotten=forgotten,
         forgettable=forgettable,
         held=tuple(one for one in proposed if one.waits_for == PERSON and not waits_for_approval(one)),
+        drops=tuple(store.journal.effects(Query(states=(State.DROPPED,)))) if tally.get("dropped") else (),
         proposals=_proposals(store, now) if any(map(waits_for_approval, proposed)) else (),
         in_doubt=tuple(_in_doubt(store, now)),
         unfinished=as_they_stand(store, unfinished),
@@ -148,7 +150,7 @@ def _given_up(store: Store) -> tuple[GivenUp, ...]:
     noted = untold(store.path)
     ids = tuple(one.effect for one in noted)
     found = store.journal.effects(Query(ids=ids, damaged_too=True)) if ids else ()
-    forgotten = {one.id for one in found if one.forgotten}
+    forgotten = {one.id for one in found if one.forgotten or one.state is State.ABORTED}
     return tuple(one for one in noted if one.effect in forgotten)
 
 
@@ -185,6 +187,9 @@ def status_json(status: Status) -> dict[str, Any]:
             "forgotten": status.forgotten,
         },
         "held": [effect.id for effect in status.held],
+        "drops": [
+            {"id": one.id, "summary": one.change.summary, **(dropped_json(one) or {})} for one in status.drops
+        ],
         "approvals": [effect.id for effect in status.approvals],
         "decided": [one.effect.id for one in status.proposals if one.decision],
         "in_doubt": [effect.id for effect in status.in_doubt],
