@@ -2,18 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 from takeback.engine.do import Terms
 from takeback.engine.held import apply_held, discard_held
 from takeback.engine.parts import Parts
 from takeback.errors import Drifted, Refused
 from takeback.model.change import Change
-from takeback.model.effect import PERSON, REVIEWED, Effect, State, waits_for_approval
+from takeback.model.effect import PERSON, REVIEWED, TAKEN_BACK_BY, Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
+from takeback.model.remedy import Target
 from takeback.model.run import Lease
 from takeback.storage.protocols import Query
 
+_OF_COMMANDS = ("argv", "cwd", "exit_code", "coverage")
 # Of a run, by its id: so that two who decide at once do not both.
 Leased = Callable[[str], AbstractContextManager[Lease]]
 
@@ -103,6 +106,23 @@ def refuse_unheld(effect: Effect, dropped: bool = True) -> None:
             f"It was made: `takeback accept {name}` says that it stays, `takeback undo {name}` takes it back."
         )
     raise Refused(f"Effect {name} is {effect.state.value}, not held.", hint=ways, effect=effect.id)
+
+
+def made_again(parts: Parts, effect: Effect, undo: Effect) -> Change:
+    """What an undo took back, as a change that makes it again. The undo has saved all of it."""
+    from takeback.adapters.tree.change import command_change
+    from takeback.model.resource import display
+
+    targets = [Target(one.resource, _plain(one.after), _plain(one.before)) for one in undo.targets]
+    told = {name: effect.change.args[name] for name in _OF_COMMANDS if name in effect.change.args}
+    args: dict[str, Any] = {**told, TAKEN_BACK_BY: undo.id}
+    where = display(effect.change.args.get("cwd", effect.change.resource))
+    return command_change(parts.blobs, where, effect.change.summary, targets, args)
+
+
+def _plain(state: dict[str, Any]) -> dict[str, Any]:
+    """Without the name under which an inode is held: that goes with the undo."""
+    return {name: value for name, value in state.items() if name != "held"}
 
 
 def refuse_forgotten(effect: Effect) -> None:
