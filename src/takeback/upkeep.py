@@ -194,7 +194,8 @@ class Upkeep(ABC):
         decisions = [Decision(one, True, "goes: someone asked for it") for one in dropped]
         going = with_their_undos(self.parts, decisions)
         forget(self.parts, going, self._held)
-        self._swept(erased=[one.effect for one in going])
+        # What was seen of a watched directory has the content too; the next watch reads that directory again.
+        self._swept(baselines=len(going) > len(decisions), erased=[one.effect for one in going])
 
     @property
     def _held(self) -> str:

@@ -35,12 +35,16 @@ def due(parts: Parts, settings: Settings, now: int) -> list[Decision]:
 
 
 def with_their_undos(parts: Parts, decisions: Sequence[Decision]) -> list[Decision]:
-    """What was taken back in place was saved by an undo: its bytes go only when that one is forgotten too."""
+    """What was taken back in place was saved by an undo: its bytes go only when that one, and what it undid, are
+    forgotten too."""
     args = (one.effect.change.args for one in decisions)
     named: tuple[str, ...] = tuple(one[TAKEN_BACK_BY] for one in args if TAKEN_BACK_BY in one)
-    found = parts.journal.effects(Query(ids=named, states=(State.DONE,), remembered=True)) if named else ()
-    why = "goes: what it took back was dropped, and is erased"
-    return [*decisions, *(Decision(one, True, why) for one in found if not one.pinned)]
+    undos = tuple(parts.journal.effects(Query(ids=named, states=(State.DONE,)))) if named else ()
+    of = tuple(one.undoes for one in undos)
+    undone = parts.journal.effects(Query(ids=of, states=(State.UNDONE,))) if of else ()
+    why = "goes: it was dropped in place, and is erased"
+    both = (one for one in (*undos, *undone) if not one.pinned and not one.forgotten)
+    return [*decisions, *(Decision(one, True, why) for one in both)]
 
 
 def _too_many(drops: Sequence[Effect], settings: Settings) -> list[Decision]:

@@ -9,7 +9,7 @@ from takeback.engine.held import apply_held, discard_held
 from takeback.engine.parts import Parts
 from takeback.errors import Drifted, Refused
 from takeback.model.change import Change
-from takeback.model.effect import PERSON, REVIEWED, TAKEN_BACK_BY, Effect, State, waits_for_approval
+from takeback.model.effect import PERSON, TAKEN_BACK_BY, Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.remedy import Target
@@ -35,9 +35,10 @@ def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased) -> None
     try:
         with leased(effect.run) as lease:
             (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
-            change = (
-                renewed(parts, fresh.change) if force and REVIEWED not in fresh.change.args else fresh.change
-            )
+            paths = (
+                "targets" in fresh.change.args
+            )  # else there is nothing that could be overwritten path by path
+            change = renewed(parts, fresh.change) if force and paths else fresh.change
             apply_held(parts, lease, fresh, change, Terms(fresh.key))
     except Drifted as error:
         if error.effect not in (None, effect.id):  # it got further, and is held again
@@ -50,7 +51,9 @@ def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased) -> None
             raise
         name = short(effect.id)
         way_on = f"`takeback apply --force {name}` captures what is there now and overwrites it"
-        if force or isinstance(error.__cause__, OSError):  # force changes nothing about the way to it
+        if (
+            force or isinstance(error.__cause__, OSError) or "targets" not in effect.change.args
+        ):  # force changes nothing about the way to it
             way_on = error.hint.removeprefix("Nothing was changed. ").rstrip(".")
         drops = "" if effect.dropped else f"; `takeback discard {name}` drops what is held"
         error.hint = f"Nothing was changed. {way_on}{drops}."
