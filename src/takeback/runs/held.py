@@ -51,13 +51,16 @@ def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased) -> None
             raise
         name = short(effect.id)
         way_on = f"`takeback apply --force {name}` captures what is there now and overwrites it"
-        if (
-            force or isinstance(error.__cause__, OSError) or "targets" not in effect.change.args
-        ):  # force changes nothing about the way to it
+        if not _can_be_forced(effect, error, force):
             way_on = error.hint.removeprefix("Nothing was changed. ").rstrip(".")
         drops = "" if effect.dropped else f"; `takeback discard {name}` drops what is held"
         error.hint = f"Nothing was changed. {way_on}{drops}."
         raise
+
+
+def _can_be_forced(effect: Effect, error: Drifted, forced: bool) -> bool:
+    """Force overwrites paths; it changes nothing about the way to them, nor about where a box stands."""
+    return not forced and not isinstance(error.__cause__, OSError) and "targets" in effect.change.args
 
 
 def refuse_unmade(effect: Effect, verb: str) -> None:
