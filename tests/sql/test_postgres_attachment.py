@@ -361,6 +361,17 @@ def test_what_a_killed_run_left_attached_is_shown_and_removed_by_the_next_change
     assert "no session needs them" not in says(users)
 
 
+def test_recover_removes_what_a_killed_run_left(users, tmp_path, monkeypatch):
+    monkeypatch.setenv("TAKEBACK_SQL", users.url)
+    killed(users, tmp_path / "store", "within")
+    assert attached(users) == ALL
+
+    with takeback.open(tmp_path / "store") as tb:
+        tb.recover()
+
+    assert attached(users) == []
+
+
 def test_a_plain_undo_removes_what_a_killed_run_left(users, tmp_path):
     effect = users.do("update users set age = 31 where id = 2")
     killed(users, tmp_path / "store", "within")
