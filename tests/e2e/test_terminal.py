@@ -435,3 +435,17 @@ def test_a_read_in_the_same_seconds_as_another_is_noticed_and_the_time_is_put_ba
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+def test_a_discarded_transaction_is_said_to_be_dropped_for_good(takeback: CommandLine, world: World) -> None:
+    import sqlite3
+
+    database = sqlite3.connect(world / "app.db")
+    database.execute("CREATE TABLE t (a INTEGER PRIMARY KEY)")
+    database.commit()
+    database.close()
+    takeback.done("sql", "protect", f"sqlite:///{world / 'app.db'}")
+    words = ("sql", "exec", f"sqlite:///{world / 'app.db'}", "--review", "INSERT INTO t VALUES (1)")
+    _, shown = seen(world.root, *words, typed=b"n\n")
+    assert "This drop is final: the database has rolled it back." in shown
+    assert held_or_dropped(takeback) == []
