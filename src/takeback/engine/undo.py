@@ -6,6 +6,7 @@ from takeback.engine.do import Terms, do
 from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes, plan_undo
+from takeback.engine.portion import part_taken
 from takeback.engine.trail import assess_undo, undo_change
 from takeback.errors import Blocked, Conflict, LeaseLost, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.database import is_of_database
@@ -217,11 +218,13 @@ def _take_back(
     assert effect
     change, assessment = assess_undo(parts, undo_change(effect, wishes.on_conflict), effect)
     outcomes = assessment.outcomes
-    left_out = [one for one in outcomes if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
+    left_out = [one.resource for one in outcomes if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
     if left_out and wishes.on_conflict in (OnConflict.REFUSE, OnConflict.MERGE):
         refuse_conflicts(Plan((effect,), tuple(outcomes)), wishes)
     # Some targets stay as they are: then the effect is not undone as a whole, and the record must not say so.
-    asked = undo_change(effect, wishes.on_conflict, bool(left_out), together)
+    earlier = [one.resource for one in terms.taken.targets] if terms.taken else []
+    partial, only = part_taken(parts, effect, left_out, earlier)
+    asked = undo_change(effect, wishes.on_conflict, partial, together, only)
     change = change._replace(args=change.args | asked.args)
     undo = None
     if terms.taken or any(one.outcome is Outcome.UNDONE for one in outcomes) or not left_out:

@@ -86,6 +86,7 @@ class Effect(NamedTuple):
     roots: tuple[str, ...] = ()  # projects it touches; with no `places` either: only the one its run began in
     places: tuple[str, ...] = ()  # directories it touches that are in no project
     of: "Effect | None" = None  # for an undo, the effect it takes back; not stored, looked up
+    narrowed: bool = False  # not stored: only some of its targets are listed here
 
     @property
     def accepted(self) -> bool:

@@ -178,7 +178,7 @@ def _diff_arguments(parser: ArgumentParser) -> None:
 
 
 def _diff(asked: Asked) -> int:
-    from takeback.api import resource_of
+    from takeback.runs.paths import resource_of
 
     options, screen = asked.options, asked.screen
     with existing(asked) as tb:
