@@ -221,7 +221,7 @@ class Undos(Workflows):
         for run in tuple(self._open_here.values()):
             run.refuse_in_transaction(wanted)
         plan = plan_undo(self.parts, wanted, wishes)
-        refuse_blocked(plan, lambda: merge_hint(self.parts, wanted, wishes))
+        refuse_blocked(plan, lambda: merge_hint(self.parts, wanted, wishes), wishes.only is None)
         refuse_conflicts(plan, wishes)
         if dry_run:
             return UndoResult("planned", plan.effects, plan.targets)

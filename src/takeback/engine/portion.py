@@ -126,13 +126,15 @@ def chosen(parts: Parts, named: Effect, resources: Sequence[Sequence[str]]) -> C
     effects = brought_back(parts.journal, named) or (named,)
     stands = [standing(parts, one) for one in effects]
     only: set[str] = set()
+    along: dict[str, Companion] = {}
     for names in resources:
-        found = (tuple(one for effect in stands for one in _at(effect, name)) for name in names)
+        found = (tuple(one for effect in stands for one in touched_at(effect, name)) for name in names)
         touched = next(filter(None, found), ())
         if not touched:
             raise _untouched(named, names)
         only.update(touched)
-    along: dict[str, Companion] = {}
+        around = set(ancestors(names[0])).intersection(touched)
+        along |= {one: Companion(one, names[0], Bond.WHOLE) for one in around}
     for effect in stands:
         _join(parts, effect, only, along)
     kept = tuple(
@@ -159,7 +161,7 @@ def _with_paths(parts: Parts, effect: Effect) -> Effect:
     return effect
 
 
-def _at(effect: Effect, resource: str) -> list[str]:
+def touched_at(effect: Effect, resource: str) -> list[str]:
     """Targets at a path and below it; or the one around it, which was changed as one."""
     inside = f"{resource.rstrip('/')}/"
     found = [
@@ -220,7 +222,7 @@ def _missing_above(known: dict[str, Target], resource: str) -> Iterable[str]:
 
 def _untouched(effect: Effect, resources: Sequence[str]) -> Misuse | Refused:
     name, path = short(effect.id), display(resources[0])
-    if any(_at(effect, resource) for resource in resources):
+    if any(touched_at(effect, resource) for resource in resources):
         return Refused(
             f"What effect {name} did to {path} is already undone.",
             hint=f"Nothing was changed. `takeback show {name}` lists what still stands.",

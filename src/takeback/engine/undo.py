@@ -25,14 +25,19 @@ BRINGING_BACK = "bringing_back"
 _MANY = 5_000  # paths; trying a merge takes longer than a hint is worth
 
 
-def refuse_blocked(plan: Plan, merge_hint: Callable[[], str] = str) -> None:
-    """`merge_hint` tells whether a merge would be clean; it is asked only when something is in the way."""
+def refuse_blocked(plan: Plan, merge_hint: Callable[[], str] = str, cascades: bool = True) -> None:
+    """`merge_hint` tells whether a merge would be clean; it is asked only when something is in the way. `cascades`:
+    later effects could be taken back with it."""
     if not plan.blockers:
         return
     names = ", ".join(f"{short(one.id)} ({one.change.summary})" for one in plan.blockers[:5])
     more = f" and {len(plan.blockers) - 5} more" if len(plan.blockers) > 5 else ""
     redo = bool(plan.effects) and plan.effects[0].is_undo
-    hint = "Undo them first." if redo else "Undo them too with --cascade (cascade=True), or undo them first."
+    hint = (
+        "Undo them first."
+        if redo or not cascades
+        else "Undo them too with --cascade (cascade=True), or undo them first."
+    )
     forgotten = next((short(one.id) for one in plan.blockers if one.forgotten), "")
     if forgotten:
         hint = (

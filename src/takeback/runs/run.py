@@ -214,7 +214,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         with self._lock:
             self._refuse_ended()
             plan = plan_undo(self._parts, wanted, wishes)
-            refuse_blocked(plan, lambda: merge_hint(self._parts, wanted, wishes))
+            refuse_blocked(plan, lambda: merge_hint(self._parts, wanted, wishes), wishes.only is None)
             refuse_conflicts(plan, wishes)
             if dry_run:
                 return UndoResult("planned", plan.effects, plan.targets)

@@ -20,7 +20,11 @@ _PAST = {"undo": "Took back", "redo": "Brought back"}
 
 
 def finished_just_now(
-    tb: "Takeback", verb: str, names: Sequence[str], elsewhere: bool = False
+    tb: "Takeback",
+    verb: str,
+    names: Sequence[str],
+    elsewhere: bool = False,
+    paths: Sequence[str] | None = None,
 ) -> list[Effect]:
     """Undos, or redos, that recovery has finished: those that the names are about, or all if nothing was named. Empty
     unless they are all that was asked for. `elsewhere`: by a run or a checkpoint, where more may be left to do."""
@@ -35,7 +39,21 @@ def finished_just_now(
     if verb == "redo":  # the undo that was taken back, or what that one had undone
         meant |= {tb.effect(one.undoes).undoes: one for one in undos}
     found = [meant.get(_id(tb, name)) for name in names]
-    return [one for one in found if one] if all(found) else []
+    done_all = [one for one in found if one and (verb == "redo" or _took_all(tb, one, paths))]
+    return done_all if len(done_all) == len(names) else []
+
+
+def _took_all(tb: "Takeback", undo: Effect, paths: Sequence[str] | None) -> bool:
+    """Whether it took back what was asked for: the whole effect, or these paths of it."""
+    from takeback.engine.portion import takes, touched_at
+    from takeback.runs.paths import resources_named
+
+    taken = takes(undo)
+    if paths is None or taken is None:
+        return not undo.change.args.get("partial")
+    of = tb.effect(undo.undoes)
+    named = {one for names in resources_named(paths) for name in names for one in touched_at(of, name)}
+    return bool(named) and named <= set(taken)
 
 
 def _undo_of(effect: Effect) -> str:
