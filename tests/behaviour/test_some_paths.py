@@ -57,7 +57,9 @@ def by_watch(scene: Scene, script: str) -> takeback.Effect:
 def undone(scene: Scene, effect: takeback.Effect) -> set[str]:
     """Names of the paths that are taken back while others stand."""
     found = undone_paths(scene.tb.store.journal, [scene.tb.effect(effect.id)])
-    return {os.path.relpath(one.removeprefix("file://"), scene.world.root) for one in found.get(effect.id, ())}
+    return {
+        os.path.relpath(one.removeprefix("file://"), scene.world.root) for one in found.get(effect.id, ())
+    }
 
 
 def along(scene: Scene, result: takeback.UndoResult) -> dict[str, Bond]:
@@ -355,7 +357,9 @@ def test_a_database_and_its_side_files_go_together(scene: Scene, how: str) -> No
     made.close()
     scene.put("app.db-wal", "")
     scene.put("app.db-shm", "")
-    effect = MOVERS[how](scene, "echo x >> app.db; echo y >> app.db-wal; echo z >> app.db-shm; echo w > beside")
+    effect = MOVERS[how](
+        scene, "echo x >> app.db; echo y >> app.db-wal; echo z >> app.db-shm; echo w > beside"
+    )
 
     result = scene.tb.undo(effect, paths=[scene.world / "app.db-wal"])
 
