@@ -130,7 +130,8 @@ def undo_json(result: "UndoResult", undone: Mapping[str, Sequence[str]] | None =
     told: dict[str, Any] = {
         "outcome": result.outcome,
         "effects": [
-            {"id": one.id, "state": one.state.value, "partly_undone": list(parted.get(one.id, ()))}
+            {"id": one.id, "state": one.state.value}
+            | ({"partly_undone": list(parted[one.id])} if one.id in parted else {})
             for one in result.effects
         ],
         "targets": [
