@@ -69,6 +69,8 @@ class Undos(Workflows):
         With `paths`, only these paths of one effect are taken back, with all that is in them."""
         if project is not None:
             what = self._placed(what, project)
+        if not dry_run:
+            self.store.use_spare()
         if paths is not None:
             return self._undo_paths(what, paths, dry_run, cascade or with_needs, on_conflict, agent)
         if not dry_run and (info := self._unfinished_workflow(what)):
@@ -164,6 +166,8 @@ class Undos(Workflows):
         longer what was `expected`."""
         from takeback.runs.span import planned, refuse_unfinished, stuck_since
 
+        if not wishes.get("dry_run"):
+            self.store.use_spare()
         refuse_unfinished(self.store.journal, self.store.leases, span, now())
         plan = planned(self.parts, span)
         if expected is not None and any(one.id not in expected for one in plan.wanted):

@@ -1,4 +1,5 @@
-"""The tables and functions of a store, in numbered steps: each is applied once, in order, alone."""
+"""The tables and functions of a store, in numbered steps: each is applied once, in order, alone. The functions that
+append are made anew after the last of them."""
 
 import os
 from functools import cache
@@ -18,6 +19,12 @@ def steps() -> tuple[str, ...]:
         with open(os.path.join(directory, name), encoding="utf-8") as file:
             found.append(file.read())
     return tuple(found)
+
+
+@cache
+def appending() -> str:
+    with open(os.path.join(os.path.dirname(__file__), "append.sql"), encoding="utf-8") as file:
+        return file.read()
 
 
 def version_of(connection: Any, address: Address) -> int | None:
@@ -49,7 +56,7 @@ def bring_up_to_date(connection: Any, address: Address) -> None:
         refuse_newer(version, address)
         if version is None:
             connection.execute(f"create schema if not exists {address.schema}".encode())
-        for step in steps()[version or 0 :]:
+        for step in (*steps()[version or 0 :], appending()):
             connection.execute(step.replace(f"{SCHEMA}.", f"{address.schema}.").encode())
         connection.execute(f"update {address.schema}.store set version = {len(steps())}".encode())
         connection.execute(b"commit")
