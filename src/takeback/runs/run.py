@@ -20,15 +20,17 @@ from takeback.engine.undo import (
 )
 from takeback.errors import (
     AwaitingApproval,
+    Failed,
     InDoubt,
     Misuse,
+    Refused,
     Renamed,
     ResourceUnreachable,
     StoreFull,
     TakebackError,
     Unavailable,
 )
-from takeback.model.effect import PERSON, Effect, State
+from takeback.model.effect import PERSON, DropReason, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, on_conflict_named
 from takeback.model.record import Draft, Kind
@@ -53,6 +55,7 @@ from takeback.storage.process import myself
 from takeback.storage.protocols import Blobs, Query
 
 if TYPE_CHECKING:
+    from takeback.engine.drop import Final
     from takeback.runs.sql import Sql
     from takeback.sandbox.sandbox import Sandbox
 
@@ -266,6 +269,24 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             if self._replay is not None and found.state in (State.ABORTED, State.DROPPED):
                 return UndoResult("done", (found,), ())  # when it was called before
             return discarded(self._parts, self._lease, (found,), dry_run=False)
+
+    def drop_undone(self, effect: Effect, result: UndoResult) -> "tuple[Effect | None, Final | None]":
+        """A command that was watched failed, and an undo took back what it had changed: for a while that can be
+        applied after all. What comes of it, or why the store cannot hold it as a drop."""
+        from takeback.engine.drop import Final, refusal
+        from takeback.runs.held import made_again
+
+        undo = next((one for one in result.undo if one.undoes == effect.id), None)
+        if undo is None:
+            return None, None
+        size = sum(target.before.get("size", 0) for target in undo.targets)
+        if final := refusal(self._parts.drops, size):
+            return None, final
+        try:
+            return self._drop(made_again(self._parts, effect, undo), DropReason.FAILED), None
+        except (Refused, Failed, ResourceUnreachable):
+            self._blobs.disown()
+            return None, Final.UNREADABLE
 
     def keep(self, *what: object) -> NoReturn:
         """Renamed: says which word is meant, and does nothing."""
