@@ -19,6 +19,7 @@ from takeback.runs.captured import Captured
 from takeback.runs.command_line import shown, told
 from takeback.runs.outcome import CommandOutcome, in_numbers, in_words
 from takeback.runs.request import directory_of, words_of
+from takeback.runs.terminal_use import TerminalUse
 from takeback.storage.store import exists
 
 if TYPE_CHECKING:
@@ -92,8 +93,9 @@ def _carried_out(
         exit_code = -1
         try:
             watch = _watched(asked, run, gate, argv, roots, mark)
-            exit_code = _ran(asked, gate, argv)
-            outcome = _finished(asked, watch, gate, exit_code, mark)
+            with TerminalUse((0, 1, 2)) as use:
+                exit_code = _ran(asked, gate, argv)
+            outcome = _finished(asked, watch, gate, exit_code, mark)._replace(used_terminal=use.happened)
         except TakebackError as error:
             # There may be no room even for saying that it is over: then the next command settles it.
             with suppress(TakebackError):
@@ -252,6 +254,7 @@ def _taken_back(
             f"{way_on}"
         )
         return outcome, OURS
+    dropped, final = run.drop_undone(effect, result, hold=outcome.used_terminal)
     # Told is what was seen to be back: what others changed after the command stays with them.
     stay = {one.resource: one.detail for one in result.targets if one.outcome not in _BACK}
     back = outcome._replace(changes=tuple(one for one in outcome.changes if one.resource not in stay))
@@ -267,12 +270,35 @@ def _taken_back(
             warn(f"takeback: and {counted(len(stay) - _LISTED, 'path')} more stay")
         if both := way_to_both(effect, stay):
             warn(f"takeback: {both}")
-        undo = result.undo[0].id if result.undo else effect.id
-        warn(f"takeback: `takeback redo {short(undo)}` brings it back, if it was not all the command's.")
+        _say_way_back(
+            back._replace(dropped=dropped, final=final), result.undo[0].id if result.undo else effect.id
+        )
         if effect.remedy and effect.remedy.residue:
             warn(f"takeback: this is left behind: {clean(effect.remedy.residue)}")
     text = f"The command ended with exit code {outcome.exit_code}. What it had changed was taken back: {numbers}."
-    return outcome._replace(effect=tb.effect(effect.id), text=text), outcome.exit_code
+    if dropped:
+        text += f" `takeback apply {short(dropped.id)}` makes it again."
+    told = outcome._replace(effect=tb.effect(effect.id), text=text, dropped=dropped)
+    return told, outcome.exit_code
+
+
+def _say_way_back(outcome: CommandOutcome, undo: str) -> None:
+    """Where the store cannot hold it as a drop, the undo that took it back can be taken back itself."""
+    from takeback.frontends.cli.running import until
+    from takeback.runs.outcome import why_final
+
+    if outcome.dropped:
+        name = short(outcome.dropped.id)
+        if outcome.dropped.waits_for:
+            warn(
+                f"takeback: it read from the terminal, so what it did is held: `takeback apply {name}` makes it again, "
+                f"`takeback discard {name}` drops it."
+            )
+            return
+        warn(f"takeback: `takeback apply {name}` makes it again{until(outcome.dropped)}.")
+        return
+    why = f" It is not listed as a drop: {why_final(outcome.final)}." if outcome.final else ""
+    warn(f"takeback: `takeback redo {short(undo)}` brings it back.{why}")
 
 
 def _say_done(asked: Asked, outcome: CommandOutcome) -> None:

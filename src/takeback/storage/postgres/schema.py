@@ -60,7 +60,7 @@ def bring_up_to_date(connection: Any, address: Address) -> None:
         for step in (*steps()[version or 0 :], appending()):
             connection.execute(step.replace(f"{SCHEMA}.", f"{address.schema}.").encode())
         if version is not None and version < _PROJECTS:
-            _derive_projects(connection)
+            _derive_projects(connection, address)
         connection.execute(f"update {address.schema}.store set version = {len(steps())}".encode())
         connection.execute(b"commit")
     except BaseException:
@@ -69,11 +69,12 @@ def bring_up_to_date(connection: Any, address: Address) -> None:
         raise
 
 
-def _derive_projects(connection: Any) -> None:
+def _derive_projects(connection: Any, address: Address) -> None:
     """For effects of before: by what they touched. All of them are listed first."""
     from takeback.storage.postgres.database import Session
     from takeback.storage.scopes import derive
 
+    connection.execute(f"set local search_path = {address.schema}, pg_catalog".encode())
     connection.execute(b"select list_all(false)")
     derive(Session(connection))
 
