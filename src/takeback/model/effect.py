@@ -115,6 +115,7 @@ class Effect(NamedTuple):
     places: tuple[str, ...] = ()  # directories it touches that are in no project
     dropped: Dropped | None = None  # also while it is being applied
     of: "Effect | None" = None  # for an undo, the effect it takes back; not stored, looked up
+    narrowed: bool = False  # not stored: only some of its targets are listed here
 
     @property
     def accepted(self) -> bool:

@@ -46,6 +46,15 @@ def effects_of(
     return found
 
 
+def standing_again(journal: Journal, effect: Effect) -> tuple[Effect, ...]:
+    """Itself; or, if it is undone and a redo brought back some of its paths since, these redos."""
+    if effect.state is not State.UNDONE:
+        return (effect,)
+    from takeback.engine.portion import brought_back
+
+    return brought_back(journal, effect) or (effect,)
+
+
 def _made(effect: Effect) -> Effect:
     """What is held goes with its run, and is dropped by another word when it is named alone."""
     if effect.waits_for == PERSON:
@@ -118,6 +127,11 @@ def undo_of(journal: Journal, what: "Effect | str", scope: Scope | None = None) 
     effect = effect_named(journal, name_of(what), scope)
     if effect.is_undo:
         return effect
+    if effect.state is State.DONE:
+        # Partly undone: the newest undo that took some of its paths.
+        in_force = Query(undoing=(effect.id,), states=(State.DONE,), newest=True, limit=1)
+        for undo in journal.effects(in_force):
+            return undo
     if effect.state is not State.UNDONE:
         raise Refused(
             f"Effect {short(effect.id)} is {effect.state.value}, so there is nothing to bring back.",
