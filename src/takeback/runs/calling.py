@@ -42,7 +42,8 @@ class Calling(Changing, ABC):
         """Call an action; what it returned, as JSON gives it back. Asked again with the same key it is not called
         again: the recorded result is returned. `key` is given to the function, and to its probe; without one it is
         made from the run, the place in it, and what is asked for."""
-        from takeback.adapters.call.adapter import ODD, call_change, result_of
+        from takeback.adapters.call.adapter import ODD, call_change
+        from takeback.adapters.call.thing import result_of
 
         adapter = self._call_adapter(action)
         refuse_odd_key(key)
