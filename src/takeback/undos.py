@@ -13,6 +13,7 @@ from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
 from takeback.model.project import Scope
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo
 from takeback.runs.choice import effects_of, last_undone, stuck_in, undos_of
+from takeback.runs.names import id_of
 from takeback.runs.projects import as_those_of, scope_of, scope_of_run
 from takeback.runs.signals import held_back
 from takeback.storage.process import myself
@@ -66,6 +67,10 @@ class Undos(Workflows):
         run of a workflow that has not ended ends with it. With `project`, `@` counts the effects of that project."""
         if project is not None:
             what = self._placed(what, project)
+        on_conflict_named(on_conflict)
+        if not dry_run:
+            self._refuse_unknown(what)
+            self._before_change()
         if not dry_run and (info := self._unfinished_workflow(what)):
             return self._end_by_undo(
                 info,
@@ -103,6 +108,14 @@ class Undos(Workflows):
             return result
         # What it asked for did not all happen: part of the run waits for a person.
         return result._replace(outcome="stuck", effects=result.effects + stuck)
+
+    def _refuse_unknown(self, what: object) -> None:
+        """Names are judged before anything is settled."""
+        if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
+            for one in cast("Sequence[object]", what):
+                self._refuse_unknown(one)
+        elif isinstance(what, str):
+            id_of(self.store.journal, what, scope=self._scope_for(what))
 
     def _placed(self, what: Any, project: "Path") -> Any:
         """With the ids of those that `@` means in this project."""
@@ -142,6 +155,8 @@ class Undos(Workflows):
         longer what was `expected`."""
         from takeback.runs.span import planned, refuse_unfinished, stuck_since
 
+        if not wishes.get("dry_run"):
+            self._before_change()
         refuse_unfinished(self.store.journal, self.store.leases, span, now())
         plan = planned(self.parts, span)
         if expected is not None and any(one.id not in expected for one in plan.wanted):
@@ -168,6 +183,11 @@ class Undos(Workflows):
     ) -> UndoResult:
         """Bring back what was undone last, as a whole; all that one undo took back, by its result; or the effect named
         (itself, or the undo that took it back). With `project` what was undone last in that project."""
+        on_conflict_named(on_conflict)
+        if not dry_run:
+            if isinstance(what, str):
+                self._refuse_unknown(what)
+            self._before_change()
         wanted = self.to_redo(what, project=project)
         return self._undo(wanted, dry_run, False, False, on_conflict, agent)
 

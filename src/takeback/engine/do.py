@@ -126,7 +126,9 @@ def recorded(parts: Parts, change: Change, key: str) -> Effect | None:
             f"The change with key {key!r} is stuck: {earlier.note}", hint=way_out(earlier), effect=earlier.id
         )
     raise StoreBusy(
-        f"The change with key {key!r} is still {earlier.state.value}.", hint="Run `takeback recover` first."
+        f"The change with key {key!r} is still {earlier.state.value}.",
+        hint="Run `takeback recover` first.",
+        effect=earlier.id,
     )
 
 

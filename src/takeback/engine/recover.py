@@ -83,8 +83,8 @@ def recover(
     calls: bool = True,
     tell: Callable[[str], None] = lambda words: None,
 ) -> tuple[Settled, ...]:
-    """Settle what dead processes left. What a living process is working on is left alone. Without `calls` so is every
-    run for which functions would have to be called; with it, `tell` says which before they are."""
+    """Settle what dead processes left. What a living process is working on is left alone. Without `calls` nothing is
+    settled for which a function would have to be called; with it, `tell` says which before they are."""
     parts = parts._replace(adapters=AskedOnce(parts.adapters))
     settled: list[Settled] = []
     left_alone: set[str] = set()
@@ -93,11 +93,15 @@ def recover(
             left_alone.add(info.id)  # whoever goes on with it settles what was left, and knows its functions
             continue
         functions = functions_of(parts.journal, info)
-        if (only and info.id != only) or (functions and not calls):
+        needs_calls = bool(functions) and not calls
+        if (only and info.id != only) or needs_calls:
             left_alone.add(info.id)
+        if only and info.id != only:
             continue
         states = (State.PROPOSED, State.INTENDED) + ((State.STUCK,) if stuck_too else ())
         in_flight = _in_flight(open_in(parts, info.id, states)) or _held_open(parts, info.id)
+        if needs_calls and not (in_flight := _without_calls(open_in(parts, info.id, states))):
+            continue
         if not in_flight and (info.on_death is OnDeath.LEAVE or info.state is RunState.SUSPENDED):
             continue
         try:
@@ -107,6 +111,9 @@ def recover(
         try:
             # Asked again now that nobody else can add to it: it may have ended well in the meantime.
             (info,) = parts.journal.runs((info.id,))
+            if needs_calls:
+                settled += settle_all(parts, lease, _without_calls(open_in(parts, info.id, states)))
+                continue
             if functions:
                 tell(
                     f"Settling run {short(info.id)} ({info.name}) calls functions of {', '.join(functions)}."
@@ -150,6 +157,11 @@ def settle_all(parts: Parts, lease: Lease, found: Iterable[Effect]) -> list[Sett
 def _in_flight(found: Iterable[Effect]) -> tuple[Effect, ...]:
     """What waits for a person is in nobody's way and stays."""
     return tuple(effect for effect in found if effect.waits_for != PERSON)
+
+
+def _without_calls(found: Iterable[Effect]) -> tuple[Effect, ...]:
+    """Those of them that can be settled though the rest of their run needs functions to be called."""
+    return tuple(one for one in _in_flight(found) if not function_in(one.change.resource))
 
 
 def _held_open(parts: Parts, run: str) -> bool:

@@ -16,7 +16,7 @@ from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id
 from takeback.model.record import canonical
-from takeback.model.run import Lease
+from takeback.model.run import Lease, RunState
 from takeback.model.settings import Settings
 from takeback.runs import checkpoints
 from takeback.runs.durable import Durable, as_failed, raise_again
@@ -24,6 +24,7 @@ from takeback.runs.names import needed_by
 from takeback.runs.replay import CHANGE, COMMAND, STATEMENT, Replay, Step
 from takeback.runs.verbs import Options
 from takeback.runs.workflow import digest_of
+from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.runs.outcome import CommandOutcome
@@ -97,6 +98,8 @@ class Changing(Durable, ABC):
         if key and self._replay is not None and self._replay.history.turns and change.adapter != "call":
             # What had this key was taken back when the run went back to a checkpoint, and is asked for anew.
             key = f"{key}~{self._replay.history.turns}"
+        if key:
+            self._settle_its_run(key)
         terms = Terms(
             key or self._next_key(change),
             needed_by(self._parts.journal, options.needs),
@@ -240,7 +243,8 @@ class Changing(Durable, ABC):
                 again = isinstance(error, StoreBusy) or (change.kind == EDIT and not terms.checks)
                 if not again or time.monotonic() > until:
                     raise
-            if not self._settle_own() and not self._settle_the_dead():
+                needed = error.effect
+            if not self._settle_own() and not self._settle_the_dead(needed):
                 time.sleep(0.01)
             terms = terms._replace(fresh=False)  # of what was tried there may be something now
 
@@ -251,11 +255,26 @@ class Changing(Durable, ABC):
         found = settle_open(self._parts, self._lease, (State.INTENDED,))
         return any(one.outcome != "left" for one in found)
 
-    def _settle_the_dead(self) -> bool:
+    def _settle_the_dead(self, needed: str | None) -> bool:
+        """What needs no functions; and the run of the effect that is needed, which is said before it calls any."""
         from takeback.engine.recover import recover
 
-        lasts = self._settings.lease_seconds * 1_000_000
-        return bool(recover(self._parts, self._lease.owner, self._now(), lasts))
+        me, lasts = self._lease.owner, self._settings.lease_seconds * 1_000_000
+        if recover(self._parts, me, self._now(), lasts, calls=False):
+            return True
+        effect = next(self._parts.journal.effects(Query(ids=(needed,))), None) if needed else None
+        if effect is None or effect.run == self.id:
+            return False
+        tell = self._parts.tell
+        return bool(recover(self._parts, me, self._now(), lasts, only=effect.run, tell=tell))
+
+    def _settle_its_run(self, key: str) -> None:
+        """The same was made by a run that died, and goes back when that is settled: it is no answer before."""
+        earlier = next(self._parts.journal.effects(Query(key=key)), None)
+        if earlier and earlier.run != self.id and earlier.state is State.DONE and not earlier.accepted:
+            (info,) = self._parts.journal.runs((earlier.run,))
+            if info.state is RunState.OPEN and self._parts.leases.free(info.id, self._now()):
+                self._settle_the_dead(earlier.id)
 
     def _next_key(self, change: Change) -> str:
         """From run, position and intent: asked again at the same place, the same change has the same key. In a workflow

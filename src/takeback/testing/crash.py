@@ -101,7 +101,7 @@ def wrap(tb: "Takeback", boundaries: Boundaries) -> "Takeback":
 
 
 def open_wrapped(path: str, boundaries: Boundaries, *, recover: bool = True) -> "Takeback":
-    """As `takeback.open`, recovery included."""
+    """The store, with everything settled that a crash left unless `recover` is False."""
     import takeback
 
     tb = wrap(takeback.open(path, recover=False), boundaries)
