@@ -128,9 +128,7 @@ def failing_run(story: Story, tb: takeback.Takeback) -> None:
 
 
 def killed_process(story: Story) -> None:
-    story.chapter(
-        "5. A process is killed with SIGKILL in the middle of a write, and recovery settles it."
-    )
+    story.chapter("5. A process is killed with SIGKILL in the middle of a write, and recovery settles it.")
     before = {name: read(name) for name in ("app.toml", "flags.json")}
     dead = subprocess.run([sys.executable, "-c", CRASHING_AGENT, story.store], check=False)
     story.claim("the process was killed", dead.returncode == -signal.SIGKILL)

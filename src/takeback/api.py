@@ -274,9 +274,7 @@ class Takeback(Undos, Deciding, Acceptance):
         self.close()
 
 
-def open(
-    path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, blobs: str = ""
-) -> Takeback:
+def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, blobs: str = "") -> Takeback:
     """The store at that path, or at a `postgresql://` address, made if it is not there. Opening it settles nothing and
     calls nothing, and neither does looking. The first change settles what a crash left and needs no function to be
     called, unless `recover` is False: `tb.recovered` tells what that was, `tb.unrecovered` why it could not be done

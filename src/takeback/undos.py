@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
-from takeback.errors import Misuse, StoreBusy
+from takeback.errors import Misuse, Refused, StoreBusy
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
@@ -187,9 +187,29 @@ class Undos(Workflows):
         if not dry_run:
             if isinstance(what, str):
                 self._refuse_unknown(what)
-            self._before_change()
+            what = self._redo_settled(what, project)
         wanted = self.to_redo(what, project=project)
         return self._undo(wanted, dry_run, False, False, on_conflict, agent)
+
+    def _redo_settled(
+        self, what: "Effect | UndoResult | str | None", project: "Path | None"
+    ) -> "Effect | UndoResult | str | None":
+        """What is meant, after a crash is settled. Where nothing is named, that is what was undone before: not what
+        settling takes back, unless it finishes an undo."""
+        from takeback.engine.settled import Cause
+
+        meant, nothing = what, None
+        if what is None and self._settles:
+            try:
+                meant = UndoResult("done", (), (), undo=self.to_redo(None, project=project))
+            except Refused as error:
+                nothing = error
+        self._before_change()
+        if any(one.cause is Cause.UNDO_FINISHED for one in self.recovered):
+            return what
+        if nothing:
+            raise nothing
+        return meant
 
     def to_redo(
         self, what: "Effect | UndoResult | str | None" = None, *, project: "Path | None" = None

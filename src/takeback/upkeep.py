@@ -78,8 +78,8 @@ class Upkeep(ABC):
         return settled
 
     def settle_first(self, calls: bool = False) -> None:
-        """Before a change: settle what a crash left and needs no function to be called; with `calls` the rest, too. What
-        was settled is in `recovered`; where that cannot be done now (the disk is full), `unrecovered` says why."""
+        """Before a change: settle what a crash left and needs no function to be called; with `calls` the rest, too.
+        `recovered` tells what was settled; where that cannot be done now (the disk is full), `unrecovered` says why."""
         self._settles = False
         if not self.needs_recovery():
             return

@@ -170,7 +170,8 @@ class Workflows(Upkeep):
     def work(self, *workflows: Workflow, concurrency: int = 1, until_idle: bool = False) -> int:
         """Be a worker for these workflows, in this thread, until it is interrupted; with `until_idle` until nothing is
         due. How many times a run was gone on with. `takeback worker MODULE` does this in a process of its own."""
-        worker = self.worker({one.name: one for one in map(refuse_unfindable, workflows)}, concurrency)
+        known = {one.name: one for one in map(refuse_unfindable, workflows)}
+        worker = self.worker(known, concurrency, self._tell)
         try:
             worker.work(until_idle=until_idle)
         except BaseException:

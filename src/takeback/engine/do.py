@@ -388,8 +388,8 @@ def carry_out(
 
 
 def found_out(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, error: InDoubt) -> Effect:
-    """The answer was lost, so the world is asked. If it cannot be asked either, the effect stays open, and whoever
-    opens the store next asks again."""
+    """The answer was lost, so the world is asked. If it cannot be asked either, the effect stays open, and
+    recovery asks again."""
     sighting = adapter.verify(effect)
     if sighting.standing is Standing.AFTER:
         return finish(parts, lease, adapter, effect, sighting.receipt)

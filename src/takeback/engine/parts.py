@@ -24,7 +24,7 @@ class Parts(NamedTuple):
     off_limits: str = ""  # the store itself, as a resource: no change may touch it
     max_capture_bytes: int = 0  # a change that needs more to be captured is refused; 0: no cap
     names: Callable[[], tuple[str, ...]] = tuple  # every path by which the store is reached now, as resources
-    tell: Callable[[str], None] = lambda words: None  # hears of functions before they are called to settle something
+    tell: Callable[[str], None] = lambda words: None  # hears which functions settling something will call
 
 
 def adapter_of(parts: Parts, name: str) -> Adapter:

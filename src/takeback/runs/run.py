@@ -300,7 +300,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
                 self._fail(error)
         finally:
             if not self._ended and self._info.on_death is not OnDeath.LEAVE:
-                self.let_go()  # it could not be ended: whoever opens the store next settles it
+                self.let_go()  # it could not be ended: recovery settles it
 
     def close(self, failed: str = "") -> None:
         """A normal end: what was done stays, and can still be undone on purpose until it is forgotten. `failed` is told
@@ -441,7 +441,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
                 except StoreFull:
                     self._parts.journal.append(self._lease, end)  # on a full disk there is room for this
             finally:
-                # A run that could not be ended is not held either: the next process that opens the store settles it.
+                # A run that could not be ended is not held either: recovery settles it.
                 self.let_go()
 
     def _append(self, draft: Draft) -> Any:
