@@ -76,6 +76,8 @@ class Acceptance(ABC):
         held = self._meant(what, dry_run)
         for effect in held:
             refuse_unheld(effect)
+        if not dry_run:
+            self.store.use_spare()
         return discard_all(self.parts, held, dry_run, self._leased).effects
 
     def pin(

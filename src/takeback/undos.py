@@ -70,6 +70,7 @@ class Undos(Workflows):
         on_conflict_named(on_conflict)
         if not dry_run:
             self._refuse_unknown(what)
+            self.store.use_spare()
             self._before_change()
         if not dry_run and (info := self._unfinished_workflow(what)):
             return self._end_by_undo(
@@ -156,6 +157,7 @@ class Undos(Workflows):
         from takeback.runs.span import planned, refuse_unfinished, stuck_since
 
         if not wishes.get("dry_run"):
+            self.store.use_spare()
             self._before_change()
         refuse_unfinished(self.store.journal, self.store.leases, span, now())
         plan = planned(self.parts, span)

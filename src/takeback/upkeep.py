@@ -169,6 +169,7 @@ class Upkeep(ABC):
             found = list(self.store.journal.effects(Query(ids=tuple(ids), damaged_too=True)))
             decisions = named(self.parts, found)
         if not dry_run:
+            self.store.use_spare()
             forget(self.parts, decisions, self._held)
         return decisions
 
@@ -181,6 +182,7 @@ class Upkeep(ABC):
 
         if grace is not None and grace < 0:
             raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
+        self.store.use_spare()
         self.store.refuse_if_suspect()
         self._before_change()
         self._clear()
