@@ -10,6 +10,15 @@ from takeback.model.effect import Effect
 from takeback.storage.protocols import Blobs, Journal, Leases, Query
 
 
+class DropLimits(NamedTuple):
+    """How long and how much a store holds of what was dropped."""
+
+    seconds: int = 0
+    bytes: int = 0
+    refuse_without_room: Callable[[int], None] = lambda size: None  # gives up nothing else to make room
+    now: Callable[[], int] = lambda: 0  # microseconds since 1970
+
+
 class Parts(NamedTuple):
     journal: Journal
     blobs: Blobs
@@ -23,6 +32,7 @@ class Parts(NamedTuple):
     belonging: Callable[[Effect], Effect] = lambda effect: effect  # with the projects that it touches
     off_limits: str = ""  # the store itself, as a resource: no change may touch it
     max_capture_bytes: int = 0  # a change that needs more to be captured is refused; 0: no cap
+    drops: DropLimits = DropLimits()
     names: Callable[[], tuple[str, ...]] = tuple  # every path by which the store is reached now, as resources
     tell: Callable[[str], None] = lambda words: None  # hears which functions settling something will call
 

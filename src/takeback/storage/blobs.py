@@ -303,8 +303,10 @@ class StoredBlobs:
             self._ahead.forget()
         return check_blobs(self._database, self._packs, self._reader, read_data)
 
-    def sweep(self, live: Callable[[], Iterable[str]], grace: int) -> int:
-        from takeback.storage.blob_sweep import Sweeper
+    def sweep(
+        self, live: Callable[[], Iterable[str]], grace: int, erase: Sequence[str] = (), put_until: int = 0
+    ) -> int:
+        from takeback.storage.blob_sweep import Erasure, Sweeper
 
         own: set[bytes] = set()
 
@@ -317,7 +319,9 @@ class StoredBlobs:
 
         at = self._now() // 1_000_000
         try:
-            return Sweeper(self._database, self._packs, self._reader, grace, at).sweep(needed, self._settle)
+            going = Erasure(frozenset(filter(None, map(to_digest, erase))), put_until)
+            sweeper = Sweeper(self._database, self._packs, self._reader, grace, at, going)
+            return sweeper.sweep(needed, self._settle)
         finally:
             with self._lock:
                 self._reader.forget()
