@@ -16,6 +16,7 @@ from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id
 from takeback.model.looking import refuse_while_looking
+from takeback.model.plan import ONLY
 from takeback.model.project import Scope
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.resource import file_resource
@@ -23,6 +24,7 @@ from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.when import point_in_time
 from takeback.runs.choice import effect_named
 from takeback.runs.names import latest_first, name_of, run_of
+from takeback.runs.paths import resource_of
 from takeback.runs.projects import opening, scope_of
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
@@ -128,6 +130,7 @@ class Takeback(Undos, Deciding, Acceptance):
         belongs: dict[str, Any],
         undoing: Sequence[str] = (),
         on_conflict: str = "",
+        only: frozenset[str] | None = None,
     ) -> "Run":
         refuse_while_looking()
         self.store.refuse_if_suspect()
@@ -136,6 +139,8 @@ class Takeback(Undos, Deciding, Acceptance):
         if undoing:
             # How it was asked for: whoever has to finish it must do it the same way.
             body |= {"undoing": list(undoing), "on_conflict": on_conflict}
+        if only is not None:
+            body[ONLY] = sorted(only)
         begun = since_boot()
         with self.store.together():
             lease = self._acquire(id, 0)
@@ -295,15 +300,6 @@ def _refuse_unnamed(name: object, agent: object) -> None:
         raise Misuse("A run needs a name.", hint='Say in a few words what it does: tb.run("enable TLS").')
     if not isinstance(agent, str):
         raise Misuse("The agent of a run is given as text.", hint='For example agent="deployer".')
-
-
-def resource_of(path: "Path") -> str:
-    """The parent is resolved, the last part is not: it may be a link that was changed itself."""
-    from takeback.adapters.file.paths import path_bytes
-
-    whole = os.path.abspath(path_bytes(path))
-    parent, name = os.path.split(whole)
-    return file_resource(os.path.join(os.path.realpath(parent), name) if name else whole)
 
 
 def _wire(
