@@ -28,6 +28,7 @@ from takeback.runs.merging import ADAPTER, Merge, read_changes, read_merge
 from takeback.runs.outcome import CommandOutcome, in_words
 from takeback.runs.request import Request, directory_of, refuse_odd, refuse_unfit, words_of
 from takeback.runs.room import Room, hidden, room_of
+from takeback.runs.terminal_use import TerminalUse
 from takeback.runs.verbs import Options
 from takeback.runs.workshop import workshop
 
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from takeback.runs.replay import Replay
     from takeback.sandbox.order import Order, Stack
     from takeback.sandbox.sandbox import Sandbox
+
+
+# Why what a command did could not be saved, though nothing is wrong with the store.
+_UNSAVED = (Refused, Failed, ResourceUnreachable, StoreBusy, OSError)
 
 
 class Commands(ABC):
@@ -119,18 +124,21 @@ class Commands(ABC):
             order = _order(request, printed, room, started)
             running = self._sandbox(room.able.layers_at).start(order, Stack(), layer)
             coverage = of_sandbox(room.able, request.network)
+            use = TerminalUse(order.stdio)
             try:
-                ended = running.wait(printed)
+                with use:
+                    ended = running.wait(printed)
             except (KeyboardInterrupt, SystemExit):
                 cut = running.rescued
                 if cut and cut.layer:
                     with self.uninterrupted():
-                        outcome = CommandOutcome(cut.exit_code, coverage=coverage)
-                        self._dropped(request, outcome, layer, started, DropReason.INTERRUPTED)
+                        outcome = CommandOutcome(cut.exit_code, coverage=coverage, used_terminal=use.happened)
+                        self._unmade(request, outcome, layer, started, DropReason.INTERRUPTED)
                 raise
             outcome = CommandOutcome(
-                ended.exit_code, coverage=coverage, stopped=ended.stopped, leftover=ended.leftover
-            )
+                ended.exit_code, coverage=coverage, stopped=ended.stopped, leftover=ended.leftover,
+                used_terminal=use.happened,
+            )  # fmt: skip
             if not ended.layer:
                 return outcome  # nothing was changed
             return self._merged(request, outcome, layer, Stack(), started, options)
@@ -148,7 +156,7 @@ class Commands(ABC):
         failed = outcome.exit_code != 0
         if failed and request.on_failure == "undo":
             reason = DropReason.INTERRUPTED if outcome.stopped else DropReason.FAILED
-            return self._dropped(request, outcome, layer, since, reason)
+            return self._unmade(request, outcome, layer, since, reason)
         what = change_of(request, outcome)
         limit = self._parts.max_capture_bytes
         found = read_merge(self._parts.blobs, layer, stack, since, what, limit=limit)
@@ -166,6 +174,22 @@ class Commands(ABC):
                 # No room, or a target that cannot be written: the work is not lost, it waits until there is.
                 raise self._held_instead(found.change, options, trouble) from trouble
         return outcome._replace(effect=self._hold(found.change, options), conflicts=found.conflicts)
+
+    def _unmade(
+        self, request: Request, outcome: CommandOutcome, layer: str, since: int, reason: DropReason
+    ) -> CommandOutcome:
+        """It failed. A command that someone typed to waits until someone decides; any other is dropped."""
+        from takeback.sandbox.order import Stack
+
+        if outcome.used_terminal:
+            try:
+                what, limit = change_of(request, outcome), self._parts.max_capture_bytes
+                found = read_merge(self._parts.blobs, layer, Stack(), since, what, limit=limit)
+                effect = self._hold(found.change, Options()) if found.changes or found.conflicts else None
+                return outcome._replace(effect=effect, changes=found.changes, conflicts=found.conflicts)
+            except _UNSAVED:
+                self._parts.blobs.disown()
+        return self._dropped(request, outcome, layer, since, reason)
 
     def _dropped(
         self, request: Request, outcome: CommandOutcome, layer: str, since: int, reason: DropReason
@@ -192,7 +216,7 @@ class Commands(ABC):
             except StoreFull:
                 parts.blobs.disown()
                 return outcome._replace(final=Final.ROOM)
-            except (Refused, Failed, ResourceUnreachable, StoreBusy, OSError):
+            except _UNSAVED:
                 parts.blobs.disown()
                 break
         return outcome._replace(final=Final.UNREADABLE)

@@ -19,6 +19,7 @@ from takeback.runs.captured import Captured
 from takeback.runs.command_line import shown, told
 from takeback.runs.outcome import CommandOutcome, in_numbers, in_words
 from takeback.runs.request import directory_of, words_of
+from takeback.runs.terminal_use import TerminalUse
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -91,8 +92,9 @@ def _carried_out(
         exit_code = -1
         try:
             watch = _watched(asked, run, gate, argv, roots, mark)
-            exit_code = _ran(asked, gate, argv)
-            outcome = _finished(asked, watch, gate, exit_code, mark)
+            with TerminalUse((0, 1, 2)) as use:
+                exit_code = _ran(asked, gate, argv)
+            outcome = _finished(asked, watch, gate, exit_code, mark)._replace(used_terminal=use.happened)
         except TakebackError as error:
             # There may be no room even for saying that it is over: then the next command settles it.
             with suppress(TakebackError):
@@ -251,7 +253,7 @@ def _taken_back(
             f"{way_on}"
         )
         return outcome, OURS
-    dropped, final = run.drop_undone(effect, result)
+    dropped, final = run.drop_undone(effect, result, hold=outcome.used_terminal)
     # Told is what was seen to be back: what others changed after the command stays with them.
     stay = {one.resource: one.detail for one in result.targets if one.outcome not in _BACK}
     back = outcome._replace(changes=tuple(one for one in outcome.changes if one.resource not in stay))
@@ -286,6 +288,12 @@ def _say_way_back(outcome: CommandOutcome, undo: str) -> None:
 
     if outcome.dropped:
         name = short(outcome.dropped.id)
+        if outcome.dropped.waits_for:
+            warn(
+                f"takeback: it read from the terminal, so what it did is held: `takeback apply {name}` makes it again, "
+                f"`takeback discard {name}` drops it."
+            )
+            return
         warn(f"takeback: `takeback apply {name}` makes it again{until(outcome.dropped)}.")
         return
     why = f" It is not listed as a drop: {why_final(outcome.final)}." if outcome.final else ""
