@@ -8,7 +8,7 @@ from takeback.errors import Conflict, Misuse, TakebackError
 from takeback.frontends.cli.commands import OURS, Asked
 from takeback.frontends.cli.gate import Gate
 from takeback.frontends.cli.interrupted import taken_back
-from takeback.frontends.cli.opening import agent_of, nothing_yet, opened, own_directory
+from takeback.frontends.cli.opening import agent_of, opened, own_directory, store_path
 from takeback.frontends.cli.output import clean, counted, warn
 from takeback.model.ids import new_id, short
 from takeback.model.plan import Outcome
@@ -20,6 +20,7 @@ from takeback.runs.command_line import shown, told
 from takeback.runs.outcome import CommandOutcome, in_numbers, in_words
 from takeback.runs.request import directory_of, words_of
 from takeback.runs.terminal_use import TerminalUse
+from takeback.storage.store import exists
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -81,7 +82,7 @@ def _refuse_early(asked: Asked, roots: list[str]) -> None:
 
     found = roots_of(roots)
     refuse_dangerous(found, os.fsencode(os.path.realpath(own_directory(asked))), asked.options.force)
-    if not asked.options.force and nothing_yet(asked):
+    if not asked.options.force and not exists(store_path(asked)):
         refuse_large(found, Settings().watch_entries)
 
 
@@ -220,9 +221,9 @@ def _where(watch: "Watch") -> str:
 
 def _nothing_recorded(watch: "Watch") -> str:
     """Else a bare `undo` would be taken for the undo of this."""
-    nothing = f"nothing was changed below {_where(watch)}, so nothing was recorded"
+    nothing = f"no change by this command was seen below {_where(watch)}, so none was recorded"
     if watch.elsewhere:
-        return f"{nothing} for this command; other effects changed files there meanwhile."
+        return f"{nothing}; other effects changed files there at the same time."
     return f"{nothing}. Changes elsewhere are not covered." if not watch.outside else f"{nothing}."
 
 
