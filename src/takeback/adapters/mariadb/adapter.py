@@ -174,10 +174,14 @@ class MariaAdapter:
             if found is None:
                 return ()
             registry = read(wire)
+            no = found[0]
             if plan := definitions.plan_of(wire, effect.id):
-                return relating.later_on(wire, registry, definitions.tables_of(plan), found[0])
-            parts, _ = undoing.touched(wire, registry, wire.database, found[0])
-            return relating.standing_on(wire, registry, parts, found[0])
+                tables = definitions.tables_of(plan)
+                reshaped = definitions.later_on(wire, tables, no)
+                return relating.later_on(wire, registry, tables, no, reshaped)
+            parts, gone = undoing.touched(wire, registry, wire.database, no)
+            reshaped = definitions.later_on(wire, undoing.names(wire, no), no) if gone else set[int]()
+            return relating.standing_on(wire, registry, parts, no, reshaped)
 
     def rows(self, effect: Effect) -> Iterator[RowChange]:
         with self._wire(_database(effect)) as wire:

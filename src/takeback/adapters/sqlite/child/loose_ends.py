@@ -24,7 +24,7 @@ def of_rows(place: Place, first: int, last: int, numbers: Collection[int]) -> li
     """For an op that changed rows and no table: found by its images and by what the tables hold now."""
     found: list[Any] = []
     for key in _keys(place):
-        child, parent = (place.log.number_of(one) for one in (key.child, key.parent))
+        child, parent = (place.log.number_of(one) or 0 for one in (key.child, key.parent))
         if child in numbers:
             images = Images(child, key.child, first, last)
             parents = Images(parent, key.parent, first, last) if parent in numbers else None
