@@ -44,7 +44,7 @@ def connection(path: str, *, reading: bool = False) -> Connection:
     if not os.path.exists(path):
         raise ResourceUnreachable(
             f"There is no database at {path}.",
-            hint="Check the path. An empty file is a database too: make one first if it is to be a new one.",
+            hint="Put the file back in its place, then try again.",
         )
     try:
         how = apsw.SQLITE_OPEN_READONLY if reading else apsw.SQLITE_OPEN_READWRITE
