@@ -124,6 +124,8 @@ def test_fresh_eyes_6_a_call_whose_function_is_gone_is_left_and_the_rest_goes(
     _file(begun, "1")
     module.write_text("")
 
+    refused = begun("undo", "--to", "start", "--yes")
+    assert refused.code == 5 and "bank" in refused.err and _read(world) == "1", refused
     said = begun("undo", "--to", "start", "--yes", "--skip-conflicts", "--json")
 
     assert said.code == 1 and _read(world) == "0", said
