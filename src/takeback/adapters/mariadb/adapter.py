@@ -66,6 +66,17 @@ class MariaAdapter:
         with self._wire(database) as wire:
             return protecting.unprotect(wire, tables)
 
+    def lost_by_unprotect(
+        self, database: Database, tables: Sequence[str], effects: Sequence[Effect]
+    ) -> Sequence[Effect]:
+        with self._wire(database) as wire:
+            if not identity_of(wire):
+                return ()
+            known = relating.lost_by_unprotect(
+                wire, read(wire), tables, definitions.later_on(wire, tables, 0)
+            )
+        return [one for one in effects if one.id in known]
+
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         offers = (Offer(Strategy.SNAPSHOT, why=_WHY),)
         if change.kind == UNDO:

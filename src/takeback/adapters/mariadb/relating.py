@@ -40,6 +40,14 @@ def later_on(wire: Wire, registry: Registry, tables: Sequence[str], op: int, res
     return _named(wire, {int(no) for (no,) in rows} | reshaped)
 
 
+def lost_by_unprotect(wire: Wire, registry: Registry, tables: Sequence[str], reshaped: set[int]) -> list[str]:
+    """Those that could not be taken back afterwards: a table that is left out gets another number. `reshaped`: all that
+    ever changed one of these tables."""
+    if tables and set(registry.walked()) - set(tables):
+        return later_on(wire, registry, tables, 0, reshaped)
+    return [str(id) for (id,) in wire.rows(f"SELECT op FROM {OPS}")]
+
+
 def _named(wire: Wire, found: set[int]) -> list[str]:
     if not found:
         return []
