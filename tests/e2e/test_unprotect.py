@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.e2e.conftest import CommandLine
+from tests.e2e.test_terminal import seen
 from tests.world import World
 
 
@@ -76,3 +77,35 @@ def test_fresh_eyes_2_without_a_way_back_nothing_is_asked(takeback: CommandLine,
     said = takeback.done("sql", "unprotect", base.address, **base.surroundings)
 
     assert "Gave up" not in said.out
+
+
+@pytest.mark.parametrize(("typed", "code"), [(b"n\n", 3), (b"y\n", 0)])
+def test_fresh_eyes_2_on_a_terminal_it_is_asked(
+    takeback: CommandLine, world: World, typed: bytes, code: int
+) -> None:
+    path = Path(os.fspath(world.root)) / "s.db"
+    connection = sqlite3.connect(path)
+    connection.executescript("CREATE TABLE t(a INTEGER PRIMARY KEY); INSERT INTO t VALUES(1),(2)")
+    connection.close()
+    takeback.done("sql", "exec", f"sqlite:///{path}", "DELETE FROM t")
+
+    ended, shown = seen(world.root, "sql", "unprotect", f"sqlite:///{path}", typed=typed)
+
+    assert ended == code and "This gives up the way back of 1 effect" in shown
+    assert takeback("undo").code == (0 if code else 3)
+
+
+def test_fresh_eyes_22_savepoints_are_fine_in_statements_on_sqlite(
+    takeback: CommandLine, world: World
+) -> None:
+    path = Path(os.fspath(world.root)) / "s.db"
+    connection = sqlite3.connect(path)
+    connection.executescript("CREATE TABLE t(a INTEGER PRIMARY KEY); INSERT INTO t VALUES(1),(2)")
+    statements = "SAVEPOINT a; DELETE FROM t WHERE a = 1; ROLLBACK TO a; DELETE FROM t WHERE a = 2; RELEASE a"
+
+    takeback.done("sql", "exec", f"sqlite:///{path}", statements)
+
+    assert connection.execute("SELECT a FROM t").fetchall() == [(1,)]
+    takeback.done("undo")
+    assert connection.execute("SELECT a FROM t").fetchall() == [(1,), (2,)]
+    connection.close()

@@ -107,7 +107,7 @@ def _op(place: Place, id: str) -> Op:
     if op is None:
         raise Refused(
             f"This database knows nothing of effect {id[:8]}.",
-            hint="Is it another file of the same name, or an older copy of it?",
+            hint="It may be another file of the same name, an older copy, or one that was unprotected since.",
         )
     if op.released:
         raise Forgotten(
