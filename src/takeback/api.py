@@ -16,6 +16,7 @@ from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id
 from takeback.model.looking import refuse_while_looking
+from takeback.model.plan import ONLY
 from takeback.model.project import Scope
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.resource import file_resource
@@ -23,6 +24,7 @@ from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.when import point_in_time
 from takeback.runs.choice import effect_named
 from takeback.runs.names import latest_first, name_of, run_of
+from takeback.runs.paths import resource_of
 from takeback.runs.projects import opening, scope_of
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Query
@@ -79,7 +81,17 @@ class Takeback(Undos, Deciding, Acceptance):
             raise Renamed('on_death="keep" was renamed.', hint='Say on_death="accept".')
         if on_death not in (OnDeath.UNDO, OnDeath.ACCEPT):
             raise Misuse(f"A run cannot end with {on_death!r}.", hint='Say on_death="undo" or "accept".')
-        return self._open(name, agent, OnDeath(on_death), opening(self.store.journal, project))
+        belongs = self._beginning(name, agent, project)
+        return self._open(name, agent, OnDeath(on_death), belongs)
+
+    def _beginning(self, name: object, agent: object, project: "Path | None") -> dict[str, Any]:
+        """What its first record says of the project, once it is known that there will be one."""
+        _refuse_unnamed(name, agent)
+        refuse_while_looking()
+        self.store.refuse_if_suspect()
+        belongs = opening(self.store.journal, project)
+        self._before_change()
+        return belongs
 
     def session(
         self, name: str, agent: str = "", wait: float = 10, *, project: "Path | None" = None
@@ -87,8 +99,7 @@ class Takeback(Undos, Deciding, Acceptance):
         """The open run of that name, or a new one: for commands that each are a process of their own. It is left
         open, not taken back, when such a process ends; let go of it with `run.leave()`. With `project` each project
         has a run of its own by that name."""
-        self.store.refuse_if_suspect()
-        begun = opening(self.store.journal, project)
+        begun = self._beginning(name, agent, project)
         where = None if project is None else begun.get("project", "")
         # Looked for and made in one transaction: of several first commands one makes it and the others wait.
         with self.store.together():
@@ -119,8 +130,8 @@ class Takeback(Undos, Deciding, Acceptance):
         belongs: dict[str, Any],
         undoing: Sequence[str] = (),
         on_conflict: str = "",
+        only: frozenset[str] | None = None,
     ) -> "Run":
-        _refuse_unnamed(name, agent)
         refuse_while_looking()
         self.store.refuse_if_suspect()
         id = new_id()
@@ -128,6 +139,8 @@ class Takeback(Undos, Deciding, Acceptance):
         if undoing:
             # How it was asked for: whoever has to finish it must do it the same way.
             body |= {"undoing": list(undoing), "on_conflict": on_conflict}
+        if only is not None:
+            body[ONLY] = sorted(only)
         begun = since_boot()
         with self.store.together():
             lease = self._acquire(id, 0)
@@ -266,21 +279,19 @@ class Takeback(Undos, Deciding, Acceptance):
         self.close()
 
 
-def open(
-    path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, calls: bool = True, blobs: str = ""
-) -> Takeback:
-    """The store at that path, or at a `postgresql://` address, made if it is not there. What a crashed process left
-    behind is settled first, unless `recover` is False; without `calls` runs that called functions are left alone.
-    `tb.recovered` tells what that was. Where that cannot be done now (the disk is full) it is left, `tb.unrecovered`
-    says why, and looking works; the next one to open the store tries again. `blobs` is for a store in PostgreSQL:
-    `s3://bucket/prefix`, where its large blobs are; said once, it is written in the store."""
+def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, blobs: str = "") -> Takeback:
+    """The store at that path, or at a `postgresql://` address, made if it is not there. Opening it settles nothing and
+    calls nothing, and neither does looking. The first change settles what a crash left and needs no function to be
+    called, unless `recover` is False: `tb.recovered` tells what that was, `tb.unrecovered` why it could not be done
+    (the disk is full). `tb.dead_runs()` shows what is left; `tb.recover()` settles all of it, and so does a worker.
+    `blobs` is for a store in PostgreSQL: `s3://bucket/prefix`, where its large blobs are; said once, it is written in
+    the store."""
     if path is not None and not os.fspath(path):
         raise Misuse(
             "An empty path names no store.", hint="Give a directory, or nothing for the usual store."
         )
     tb = Takeback(open_store(os.fspath(path) if path is not None else default_path(), now, blobs))
-    if recover:
-        tb.settle_first(calls)
+    tb._settles = recover  # pyright: ignore[reportPrivateUsage]
     return tb
 
 
@@ -289,15 +300,6 @@ def _refuse_unnamed(name: object, agent: object) -> None:
         raise Misuse("A run needs a name.", hint='Say in a few words what it does: tb.run("enable TLS").')
     if not isinstance(agent, str):
         raise Misuse("The agent of a run is given as text.", hint='For example agent="deployer".')
-
-
-def resource_of(path: "Path") -> str:
-    """The parent is resolved, the last part is not: it may be a link that was changed itself."""
-    from takeback.adapters.file.paths import path_bytes
-
-    whole = os.path.abspath(path_bytes(path))
-    parent, name = os.path.split(whole)
-    return file_resource(os.path.join(os.path.realpath(parent), name) if name else whole)
 
 
 def _wire(
@@ -346,4 +348,5 @@ def _wire(
             store.settings.dropped_seconds, store.settings.dropped_bytes, store.refuse_without_room, now
         ),
         store_names,
+        tell,
     )

@@ -21,6 +21,7 @@ from takeback.storage.store import Store, open_store
 
 if TYPE_CHECKING:
     from takeback.adapters.database.protocol import Cover
+    from takeback.audit.unsettled import DeadRun
     from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
     from takeback.retention.tiers import Decision
@@ -48,6 +49,7 @@ class Upkeep(ABC):
     given_up: "list[GivenUp]"  # ways back that were given up by policy since the store was opened
     recovered: "tuple[Settled, ...]" = ()
     unrecovered: str = ""
+    _settles = False  # whether the first change settles what a crash left
     here: "Callable[[], Scope | None]"  # what `@` and the newest mean; None: everything. The command line sets it
 
     def _scope_for(self, what: object) -> "Scope | None":
@@ -69,20 +71,35 @@ class Upkeep(ABC):
         return self.store.settings.lease_seconds * 1_000_000
 
     def recover(self) -> "tuple[Settled, ...]":
-        """Settle what dead processes left behind; look again at what is stuck."""
+        """Settle everything that dead processes left; look again at what is stuck. `tb.tell` hears which functions that
+        calls, before it calls them."""
+        self._settles = False
         settled = self._recover(stuck_too=True)
         self._wake_settled()
         return settled
 
     def settle_first(self, calls: bool = False) -> None:
-        """Before a change: settle what a crash left, and what needs no function of anybody, unless `calls`. What was
-        settled is in `recovered`; where that cannot be done now (the disk is full), `unrecovered` says why."""
+        """Before a change: settle what a crash left and needs no function to be called; with `calls` the rest, too.
+        `recovered` tells what was settled; where that cannot be done now (the disk is full), `unrecovered` says why."""
+        self._settles = False
         if not self.needs_recovery():
             return
         try:
             self.recovered = self._recover(stuck_too=False, calls=calls)
         except Unavailable as error:
             self.unrecovered = str(error)
+
+    def _before_change(self, calls: bool = False) -> None:
+        """Each verb that changes something comes here, once it knows that what it was asked for makes sense."""
+        if self._settles:
+            self.settle_first(calls)
+
+    def dead_runs(self) -> "tuple[DeadRun, ...]":
+        """Runs whose process is gone and that are not settled: what is in force, what is in doubt, and which functions
+        settling them would call."""
+        from takeback.audit.unsettled import dead_runs
+
+        return dead_runs(self.store, now())
 
     @abstractmethod
     def _wake_settled(self) -> None:
@@ -98,7 +115,7 @@ class Upkeep(ABC):
         )
 
     def needs_recovery(self) -> bool:
-        """Whether a dead process left something; cheap, asked each time a store is opened."""
+        """Whether a dead process left something; cheap, asked before the first change."""
         if self.store.read_only or self.store.suspect() or self.store.retired:
             return False
         if os.path.lexists(os.path.join(self.store.path, TRY)):
@@ -144,10 +161,14 @@ class Upkeep(ABC):
         from takeback.retention.forget import by_policy, forget, named
 
         if what is None:
+            if not dry_run:
+                self._before_change()
             decisions = by_policy(self.parts, self.store.settings, now())
         else:
             # A damaged record is no reason to keep it: forgetting is how a store goes on without it.
             ids = [id_of(self.store.journal, name, scope=self._scope_for(name)) for name in names_of(what)]
+            if not dry_run:
+                self._before_change()
             found = list(self.store.journal.effects(Query(ids=tuple(ids), damaged_too=True)))
             decisions = named(self.parts, found)
         if not dry_run:
@@ -191,6 +212,7 @@ class Upkeep(ABC):
             raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
         self.store.use_spare()
         self.store.refuse_if_suspect()
+        self._before_change()
         self._clear()
         release_forgotten(self.parts, self._held)
         grace = self.store.settings.grace_seconds if grace is None else grace
@@ -201,19 +223,23 @@ class Upkeep(ABC):
 
     def _expire_drops(self) -> None:
         """Erase what was dropped too long ago, or is too much for its project."""
-        from takeback.retention.drops import due
+        from takeback.retention.drops import due, with_their_undos
 
         if decisions := due(self.parts, self.store.settings, now()):
-            self._give_up(decisions)
+            self._give_up(with_their_undos(self.parts, decisions))
 
     def _erase(self, effects: Sequence[Effect]) -> None:
         """What was dropped cannot be applied any more, and its bytes go."""
+        from takeback.retention.drops import with_their_undos
         from takeback.retention.forget import forget
         from takeback.retention.tiers import Decision
 
         dropped = [one for one in effects if one.state is State.DROPPED]
-        forget(self.parts, [Decision(one, True, "goes: someone asked for it") for one in dropped], self._held)
-        self._swept(erased=dropped)
+        decisions = [Decision(one, True, "goes: someone asked for it") for one in dropped]
+        going = with_their_undos(self.parts, decisions)
+        forget(self.parts, going, self._held)
+        # What was seen of a watched directory has the content too; the next watch reads that directory again.
+        self._swept(baselines=len(going) > len(decisions), erased=[one.effect for one in going])
 
     @property
     def _held(self) -> str:

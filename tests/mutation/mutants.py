@@ -147,6 +147,35 @@ MUTANTS = (
         ("tests/behaviour/test_undo.py", "-k", "block"),
     ),
     Mutant(
+        "recovery finishes the paths that were asked for, not the whole effect",
+        "engine/recover.py",
+        (
+            (
+                "    only = frozenset(opened.body[ONLY]) if ONLY in opened.body else None\n",
+                "    only = None\n",
+            ),
+        ),
+        ("tests/crash/test_some_paths.py", "-k", "written and some and not redo"),
+    ),
+    Mutant(
+        "an undo took the paths that it recorded, and no others",
+        "engine/portion.py",
+        (("    if ONLY in undo.change.args:\n", "    if False:\n"),),
+        ("tests/behaviour/test_some_paths.py", "-k", "other_order or out_of_turn"),
+    ),
+    Mutant(
+        "paths that go together are taken together",
+        "engine/portion.py",
+        (("    for bond, names in groups:\n", "    for bond, names in groups[:0]:\n"),),
+        ("tests/behaviour/test_some_paths.py", "-k", "together"),
+    ),
+    Mutant(
+        "later effects depend on what still stands",
+        "engine/plan.py",
+        (("    stands = standing(parts, later)\n", "    stands = later\n"),),
+        ("tests/behaviour/test_some_paths.py", "-k", "blocks_no_longer"),
+    ),
+    Mutant(
         "an undo is done whole or brought back",
         "engine/recover.py",
         (
@@ -195,11 +224,23 @@ MUTANTS = (
         "runs/changing.py",
         (
             (
-                "            self._position += 1\n            self._count()\n        return effect\n",
-                "            self._count()\n        return effect\n",
+                "            self._position += 1\n            self._count()\n",
+                "            self._count()\n",
             ),
         ),
         ("tests/properties/test_keys.py", "tests/behaviour/test_runs.py"),
+    ),
+    Mutant(
+        "a run waits for its calls before it ends",
+        "runs/own_lock.py",
+        (("        while self.others:\n", "        while False:\n"),),
+        ("tests/calls/test_in_parallel.py", "-k", "waits_for_its_calls"),
+    ),
+    Mutant(
+        "opening a store settles nothing",
+        "api.py",
+        (("    tb._settles = recover", "    tb.settle_first(calls=True)"),),
+        ("tests/calls/test_looking_in_python.py", "-k", "never_act"),
     ),
     Mutant(
         "undo of a redo takes back what the redo brought",
@@ -269,7 +310,7 @@ MUTANTS = (
         "the mark in Redis tells whether it happened",
         "adapters/redis/adapter.py",
         (("            there = op is not None and not op.undone_by\n", "            there = True\n"),),
-        ("tests/sql/test_killed.py", "-k", "one_of_each and redis"),
+        ("tests/sql/test_redis_restart.py", "-k", "lost_everything"),
     ),
     Mutant(
         "an effect that made no difference passes its past on",

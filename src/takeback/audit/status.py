@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from takeback.audit.runs import RunNow, as_they_stand
 from takeback.audit.unsettled import DeadRun, dead_json, dead_runs
 from takeback.audit.views import dropped_json, iso
-from takeback.model.attention import needs_attention, overdue
+from takeback.model.attention import is_due, needs_attention
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
 from takeback.model.life import ACCEPTS
 from takeback.model.run import RunInfo, RunState
@@ -29,11 +29,18 @@ GROUP BY 1, 2, 3
 """
 
 
+_PARTLY = """
+SELECT count(DISTINCT u.undoes) FROM effects u JOIN effects e ON e.id = u.undoes
+WHERE u.undoes <> '' AND u.partial = 1 AND u.state = 'done' AND e.undoes = '' AND e.state = 'done'
+"""
+
+
 class Status(NamedTuple):
     path: str
     size: int  # bytes on disk
     records: int
     states: dict[str, int]  # effects by state; undos are counted on their own
+    partly: int  # of those that are done: partly undone
     undos: int  # in force
     accepted: int
     pinned: int
@@ -55,7 +62,7 @@ class Status(NamedTuple):
     read_only: bool
     full: bool  # there is no room on its disk for the few pages that a change needs
     attention: tuple[RunInfo, ...]  # runs of workflows that cannot go on without a person
-    unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker takes
+    unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker has taken
     dead: tuple[DeadRun, ...] = ()  # whose process is gone
 
     @property
@@ -88,6 +95,7 @@ def look(store: Store, size: int, now: int) -> Status:
         size=size,
         records=tally["records"],
         states=states,
+        partly=store.read(_PARTLY)[0][0] if undos else 0,
         undos=undos,
         accepted=accepted,
         pinned=tally.get("pinned", 0),
@@ -109,9 +117,7 @@ def look(store: Store, size: int, now: int) -> Status:
         read_only=store.read_only,
         full=is_full(store.path),
         attention=tuple(info for info in unfinished if needs_attention(info)),
-        unclaimed=tuple(
-            info for info in unfinished if overdue(info, now) and store.leases.free(info.id, now)
-        ),
+        unclaimed=tuple(info for info in unfinished if is_due(info, now) and store.leases.free(info.id, now)),
         dead=dead_runs(store, now),
     )
 
@@ -180,6 +186,7 @@ def status_json(status: Status) -> dict[str, Any]:
             "held": len(status.held),
             "open": status.open,
             **status.states,
+            "partly_undone": status.partly,
             "undos": status.undos,
             "accepted": status.accepted,
             "pinned": status.pinned,

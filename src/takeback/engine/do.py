@@ -31,7 +31,7 @@ from takeback.model.change import Change, intent
 from takeback.model.database import file_of
 from takeback.model.effect import Effect, State, intent_body, waits_for_approval
 from takeback.model.ids import new_id, short
-from takeback.model.plan import Outcome
+from takeback.model.plan import ONLY, Outcome
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Offer, Remedy, to_json
 from takeback.model.resource import display, overlaps
@@ -126,7 +126,9 @@ def recorded(parts: Parts, change: Change, key: str) -> Effect | None:
             f"The change with key {key!r} is stuck: {earlier.note}", hint=way_out(earlier), effect=earlier.id
         )
     raise StoreBusy(
-        f"The change with key {key!r} is still {earlier.state.value}.", hint="Run `takeback recover` first."
+        f"The change with key {key!r} is still {earlier.state.value}.",
+        hint="Run `takeback recover` first.",
+        effect=earlier.id,
     )
 
 
@@ -217,7 +219,8 @@ def _refuse_other_targets(effect: Effect, assessment: Assessment, remedy: Remedy
     planned = {one.resource for one in assessment.outcomes if one.outcome is Outcome.UNDONE}
     partial = any(one.outcome not in (Outcome.UNDONE, Outcome.ALREADY) for one in assessment.outcomes)
     captured = {target.resource for target in remedy.targets}
-    if planned != captured or partial != bool(effect.change.args.get("partial")):
+    args = effect.change.args
+    if planned != captured or (partial != bool(args.get("partial")) and ONLY not in args):
         other = sorted(planned ^ captured) or [effect.change.resource]
         raise Drifted(
             f"{display(other[0])} was changed while its undo was being prepared.",
@@ -386,8 +389,8 @@ def carry_out(
 
 
 def found_out(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, error: InDoubt) -> Effect:
-    """The answer was lost, so the world is asked. If it cannot be asked either, the effect stays open, and whoever
-    opens the store next asks again."""
+    """The answer was lost, so the world is asked. If it cannot be asked either, the effect stays open, and
+    recovery asks again."""
     sighting = adapter.verify(effect)
     if sighting.standing is Standing.AFTER:
         return finish(parts, lease, adapter, effect, sighting.receipt)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from takeback.engine.plan import Wishes
 from takeback.model.change import Change
-from takeback.model.effect import Effect
+from takeback.model.effect import DropReason, Effect
 from takeback.model.plan import UndoResult
 from takeback.model.resource import path_of
 from takeback.runs.verbs import Options
@@ -62,27 +62,35 @@ class Boxing(ABC):
         with self._lock:
             self._refuse_ended()
             self._refuse_in_workflow("A sandbox session", "Use run.command, or run.call with an action.")
-            hand = Hand(self._parts, self._change, self._sandbox, self._undo_all)
+            hand = Hand(self._parts, self._change, self._sandbox, self._undo_all, self._drop)
             setting = reopen(hand, box, env) if box else begin(hand, base, cwd, env)
             return Box(hand, setting, Limits(network, timeout, memory, processes), self.id)
 
+    @abstractmethod
+    def _drop(self, change: Change, reason: DropReason, size: int | None = None) -> Effect | None: ...
+
     def _sandbox(self, place: str) -> "Sandbox":
         """The one small process that starts this run's commands."""
-        from takeback.sandbox.ability import forget
-        from takeback.sandbox.sandbox import Sandbox
-        from takeback.storage.disk import reachable
-
         with self._lock:
             self._refuse_ended()
             if self._rooms is None:
-                rooms = os.path.join(place, "rooms")
-                with reachable(rooms, "written"):
-                    os.makedirs(rooms, mode=0o700, exist_ok=True)
-                store = os.fsdecode(path_of(self._parts.off_limits))
-                self._rooms = Sandbox(rooms, lambda: forget(store))
+                self._rooms = rooms_of(self._parts, place)
             return self._rooms
 
     def _close_rooms(self) -> None:
         if self._rooms is not None:
             self._rooms.close()
             self._rooms = None
+
+
+def rooms_of(parts: "Parts", place: str) -> "Sandbox":
+    """A small process that starts commands, with a place below this one."""
+    from takeback.sandbox.ability import forget
+    from takeback.sandbox.sandbox import Sandbox
+    from takeback.storage.disk import reachable
+
+    rooms = os.path.join(place, "rooms")
+    with reachable(rooms, "written"):
+        os.makedirs(rooms, mode=0o700, exist_ok=True)
+    store = os.fsdecode(path_of(parts.off_limits))
+    return Sandbox(rooms, lambda: forget(store))

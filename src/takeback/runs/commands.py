@@ -4,7 +4,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import (
@@ -27,15 +27,20 @@ from takeback.runs.coverage import of_sandbox
 from takeback.runs.merging import ADAPTER, Merge, read_changes, read_merge
 from takeback.runs.outcome import CommandOutcome, in_words
 from takeback.runs.request import Request, directory_of, refuse_odd, refuse_unfit, words_of
-from takeback.runs.room import hidden, room_of
+from takeback.runs.room import Room, hidden, room_of
+from takeback.runs.terminal_use import TerminalUse
 from takeback.runs.verbs import Options
 from takeback.runs.workshop import workshop
 
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.runs.replay import Replay
-    from takeback.sandbox.order import Stack
+    from takeback.sandbox.order import Order, Stack
     from takeback.sandbox.sandbox import Sandbox
+
+
+# Why what a command did could not be saved, though nothing is wrong with the store.
+_UNSAVED = (Refused, Failed, ResourceUnreachable, StoreBusy, OSError)
 
 
 class Commands(ABC):
@@ -54,7 +59,7 @@ class Commands(ABC):
     def _hold(self, change: Change, options: Options) -> Effect | None: ...
 
     @abstractmethod
-    def _drop(self, change: Change, reason: DropReason) -> Effect | None: ...
+    def _drop(self, change: Change, reason: DropReason, size: int | None = None) -> Effect | None: ...
 
     @abstractmethod
     def uninterrupted(self) -> Any: ...
@@ -89,7 +94,9 @@ class Commands(ABC):
             hold, on_failure, dry_run,
         )  # fmt: skip
         refuse_unfit(request)
-        if self._replay is None or dry_run:
+        if dry_run:
+            return tried(self._parts, request, capture, stdin)
+        if self._replay is None:
             return self._run_command(request, capture, stdin, key)
         from takeback.runs import command_step
 
@@ -108,33 +115,30 @@ class Commands(ABC):
         return outcome._replace(text=in_words(outcome))
 
     def _in_a_layer(self, request: Request, printed: Captured | None, options: Options) -> CommandOutcome:
-        from takeback.sandbox.order import Order, Stack
+        from takeback.sandbox.order import Stack
 
-        able, store = room_of(self._parts)
-        place = os.path.join(able.layers_at, "commands")
-        with workshop(place) as mine:
+        room = room_of(self._parts)
+        with workshop(_workshops(room)) as mine:
             started = time.time_ns()
-            stdio = printed.stdio if printed else (0, 1, 2)
-            order = Order(
-                request.argv, request.cwd, request.env, stdio, request.network, request.timeout, request.memory,
-                request.processes, hidden=hidden(store, place), after=started,
-                keep_empty=False,
-            )  # fmt: skip
             layer = os.path.join(mine, "layer")
-            running = self._sandbox(able.layers_at).start(order, Stack(), layer)
-            coverage = of_sandbox(able, request.network)
+            order = _order(request, printed, room, started)
+            running = self._sandbox(room.able.layers_at).start(order, Stack(), layer)
+            coverage = of_sandbox(room.able, request.network)
+            use = TerminalUse(order.stdio)
             try:
-                ended = running.wait(printed)
+                with use:
+                    ended = running.wait(printed)
             except (KeyboardInterrupt, SystemExit):
                 cut = running.rescued
-                if cut and cut.layer and not request.dry_run:
+                if cut and cut.layer:
                     with self.uninterrupted():
-                        outcome = CommandOutcome(cut.exit_code, coverage=coverage)
-                        self._dropped(request, outcome, layer, started, DropReason.INTERRUPTED)
+                        outcome = CommandOutcome(cut.exit_code, coverage=coverage, used_terminal=use.happened)
+                        self._unmade(request, outcome, layer, started, DropReason.INTERRUPTED)
                 raise
             outcome = CommandOutcome(
-                ended.exit_code, coverage=coverage, stopped=ended.stopped, leftover=ended.leftover
-            )
+                ended.exit_code, coverage=coverage, stopped=ended.stopped, leftover=ended.leftover,
+                used_terminal=use.happened,
+            )  # fmt: skip
             if not ended.layer:
                 return outcome  # nothing was changed
             return self._merged(request, outcome, layer, Stack(), started, options)
@@ -150,11 +154,9 @@ class Commands(ABC):
     ) -> CommandOutcome:
         """Merged, held or dropped."""
         failed = outcome.exit_code != 0
-        if request.dry_run:
-            return outcome._replace(changes=read_changes(layer, stack))
         if failed and request.on_failure == "undo":
             reason = DropReason.INTERRUPTED if outcome.stopped else DropReason.FAILED
-            return self._dropped(request, outcome, layer, since, reason)
+            return self._unmade(request, outcome, layer, since, reason)
         what = change_of(request, outcome)
         limit = self._parts.max_capture_bytes
         found = read_merge(self._parts.blobs, layer, stack, since, what, limit=limit)
@@ -172,6 +174,22 @@ class Commands(ABC):
                 # No room, or a target that cannot be written: the work is not lost, it waits until there is.
                 raise self._held_instead(found.change, options, trouble) from trouble
         return outcome._replace(effect=self._hold(found.change, options), conflicts=found.conflicts)
+
+    def _unmade(
+        self, request: Request, outcome: CommandOutcome, layer: str, since: int, reason: DropReason
+    ) -> CommandOutcome:
+        """It failed. A command that someone typed to waits until someone decides; any other is dropped."""
+        from takeback.sandbox.order import Stack
+
+        if outcome.used_terminal:
+            try:
+                what, limit = change_of(request, outcome), self._parts.max_capture_bytes
+                found = read_merge(self._parts.blobs, layer, Stack(), since, what, limit=limit)
+                effect = self._hold(found.change, Options()) if found.changes or found.conflicts else None
+                return outcome._replace(effect=effect, changes=found.changes, conflicts=found.conflicts)
+            except _UNSAVED:
+                self._parts.blobs.disown()
+        return self._dropped(request, outcome, layer, since, reason)
 
     def _dropped(
         self, request: Request, outcome: CommandOutcome, layer: str, since: int, reason: DropReason
@@ -198,7 +216,7 @@ class Commands(ABC):
             except StoreFull:
                 parts.blobs.disown()
                 return outcome._replace(final=Final.ROOM)
-            except (Refused, Failed, ResourceUnreachable, StoreBusy, OSError):
+            except _UNSAVED:
                 parts.blobs.disown()
                 break
         return outcome._replace(final=Final.UNREADABLE)
@@ -224,6 +242,50 @@ class Commands(ABC):
                 f"{short(effect.id)}` makes it, `takeback discard {short(effect.id)}` drops it."
             )
         return trouble
+
+
+def tried(
+    parts: "Parts", request: Request, capture: bool = True, stdin: bytes | None = None
+) -> CommandOutcome:
+    """What a command would change: it runs in a layer that is thrown away. Nothing is recorded, so nobody's run is
+    needed."""
+    from takeback.runs.boxing import rooms_of
+    from takeback.sandbox.order import Stack
+
+    room = room_of(parts)
+    with ExitStack() as stack:
+        printed = stack.enter_context(Captured(stdin)) if capture else None
+        mine = stack.enter_context(workshop(_workshops(room)))
+        rooms = rooms_of(parts, room.able.layers_at)
+        stack.callback(rooms.close)
+        layer = os.path.join(mine, "layer")
+        order = _order(request, printed, room, time.time_ns())
+        ended = rooms.start(order, Stack(), layer).wait(printed)
+        outcome = CommandOutcome(
+            ended.exit_code,
+            coverage=of_sandbox(room.able, request.network),
+            stopped=ended.stopped,
+            leftover=ended.leftover,
+            changes=read_changes(layer, Stack()) if ended.layer else (),
+        )
+    if printed:
+        outcome = outcome._replace(stdout=printed.stdout, stderr=printed.stderr)
+    return outcome._replace(text=in_words(outcome))
+
+
+def _workshops(room: Room) -> str:
+    return os.path.join(room.able.layers_at, "commands")
+
+
+def _order(request: Request, printed: Captured | None, room: Room, started: int) -> "Order":
+    from takeback.sandbox.order import Order
+
+    stdio = printed.stdio if printed else (0, 1, 2)
+    return Order(
+        request.argv, request.cwd, request.env, stdio, request.network, request.timeout, request.memory,
+        request.processes, hidden=hidden(room.store, _workshops(room)), after=started,
+        keep_empty=False,
+    )  # fmt: skip
 
 
 def change_of(request: Request, outcome: CommandOutcome) -> Change:

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Misuse
@@ -39,6 +39,9 @@ class Told(NamedTuple):
     runs: "Mapping[str, RunInfo]"
     agent: str  # the reader's own
     numbered: bool  # whether the first one is @
+    parted: Mapping[
+        str, Sequence[str]
+    ] = {}  # by effect that is partly undone: the paths that were taken back
 
 
 def is_folded(effect: Effect) -> bool:
@@ -55,44 +58,68 @@ def refs(effects: Sequence[Effect], numbered: bool) -> dict[str, str]:
     return {id: "@" if not place else f"@~{place}" for place, id in enumerate(counts)}
 
 
+class _Row(NamedTuple):
+    ref: str
+    id: str
+    when: str
+    summary: str
+    what: str
+    marks: str  # the state and what else must be seen; a long summary gives way to it
+    beside: str  # shown where there is room
+    state: str
+
+
 def lines(screen: Screen, effects: Sequence[Effect], told: Told, width: int) -> list[str]:
     """One for each. `width`: 0 for as wide as it gets."""
     named = refs(effects, told.numbered)
     rows = [_cells(one, named, told) for one in effects]
-    ref, when, what = (max((len(row[place]) for row in rows), default=0) for place in (0, 2, 4))
-    fixed = ref + 2 * bool(ref) + 8 + 2 + when + 2
-    longest = max((len(row[3]) for row in rows), default=0)
-    room = max(_NARROWEST, min(longest, width - fixed - (what + 2 if what else 0))) if width else longest
+    ref, when, what, marks, room = (
+        max((len(getattr(row, name)) for row in rows), default=0)
+        for name in ("ref", "when", "what", "marks", "summary")
+    )
+    if width:
+        left = width - (ref + 2 * bool(ref) + 8 + 2 + when + 2) - (marks + 4 if marks else 0)
+        if left - (what + 2) < _NARROWEST:
+            what = 0
+        room = max(_NARROWEST, min(room, left - (what + 2 if what else 0)))
     return [_line(screen, row, (ref, when, room, what), width) for row in rows]
 
 
-def _cells(effect: Effect, named: Mapping[str, str], told: Told) -> tuple[str, str, str, str, str, str, str]:
-    summary = near_text(clean(effect.change.summary), told.here)
-    return (
-        named.get(effect.id, ""), short(effect.id), ago(effect.at, told.now), summary, amount(effect),
-        _beside(effect, told), shown_state(effect),
+def _cells(effect: Effect, named: Mapping[str, str], told: Told) -> _Row:
+    state = shown_state(effect, told.parted)
+    must = (
+        state if state != "done" else "",
+        "pinned" if effect.pinned else "",
+        "forgotten" if effect.forgotten else "",
+        "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
+    )
+    return _Row(
+        named.get(effect.id, ""), short(effect.id), ago(effect.at, told.now),
+        near_text(clean(effect.change.summary), told.here), amount(effect),
+        ", ".join(mark for mark in must if mark), _beside(effect, told), state,
     )  # fmt: skip
 
 
-def _line(screen: Screen, row: tuple[str, ...], widths: tuple[int, int, int, int], width: int) -> str:
-    ref, id, when, summary, what, beside, state = row
+def _line(screen: Screen, row: _Row, widths: tuple[int, int, int, int], width: int) -> str:
     ref_width, when_width, room, what_width = widths
-    whole = len(summary) <= room
-    summary = summary if whole else summary[: room - 1] + "…"
-    head = f"{ref:<{ref_width}}  " if ref_width else ""
-    rest = f"{summary:<{room}}" + (f"  {what:<{what_width}}" if what_width else "")
-    told = ", ".join(filter(None, (state if state != "done" else "", beside)))
+    summary = row.summary if len(row.summary) <= room else row.summary[: room - 1] + "…"
+    head = f"{row.ref:<{ref_width}}  " if ref_width else ""
+    rest = f"{summary:<{room}}" + (f"  {row.what:<{what_width}}" if what_width else "")
+    told = ", ".join(filter(None, (row.marks, row.beside)))
+    left = width - (len(head) + 8 + 2 + when_width + 2 + len(rest)) - 4 if width else len(told)
+    if len(told) > left:
+        told = f"{told[: left - 1]}…" if left > len(row.marks) + 2 else row.marks
     end = f"  ({told})" if told else ""
-    plain = len(head) + 8 + 2 + when_width + 2 + len(rest)
-    if width and plain + len(end) > width:
-        end = end[: max(0, width - plain - 1)] + "…" if width - plain > 4 else ""
-    style = _STYLES.get(state, "")
-    painted = screen.paint(id, "cyan") if style != "dim" else screen.paint(id, style)
-    text = f"{head}{painted}  {when:<{when_width}}  {screen.paint(rest.rstrip() if not end else rest, style)}"
+    style = _STYLES.get(row.state, "")
+    painted = screen.paint(row.id, "cyan") if style != "dim" else screen.paint(row.id, style)
+    rest = screen.paint(rest.rstrip() if not end else rest, style)
+    text = f"{head}{painted}  {row.when:<{when_width}}  {rest}"
     return f"{text}{screen.paint(end, style or 'dim')}".rstrip()
 
 
-def shown_state(effect: Effect) -> str:
+def shown_state(effect: Effect, parted: Container[str] = ()) -> str:
+    if effect.id in parted:
+        return "partly undone"
     return "held" if effect.waits_for == PERSON and effect.state is State.PROPOSED else effect.state.value
 
 
@@ -125,7 +152,7 @@ def _where(effect: Effect, told: Told) -> str:
 
 
 def _beside(effect: Effect, told: Told) -> str:
-    """Marks, and who did it where that is not the reader."""
+    """Where and why, and who did it where that is not the reader."""
     run = told.runs.get(effect.run)
     name = clean(run.name) if run else ""
     summary = clean(effect.change.summary)
@@ -139,9 +166,6 @@ def _beside(effect: Effect, told: Told) -> str:
     marks = (
         _where(effect, told),
         f"{agent}: {name}" if agent and own else name if own else agent,
-        "pinned" if effect.pinned else "",
-        "forgotten" if effect.forgotten else "",
-        "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
         clean(effect.note) if effect.state in (State.STUCK, State.ABORTED) else "",
         f"until {local_time(effect.dropped.until, told.now)}"
         if effect.dropped and effect.state is State.DROPPED
@@ -150,8 +174,13 @@ def _beside(effect: Effect, told: Told) -> str:
     return ", ".join(mark for mark in marks if mark)
 
 
-def stat_lines(effect: Effect, place: Here) -> list[str]:
-    """The paths that it changed, for --stat."""
+def stat_lines(effect: Effect, place: Here, undone: Sequence[str] = ()) -> list[str]:
+    """The paths that it changed, for --stat; `undone` are those that were taken back."""
+    if undone:
+        gone = set(undone)
+        stand = (display(one.resource) for one in effect.targets if one.resource not in gone)
+        taken = [f"  {clean(line)} (undone)" for line in folded(map(display, undone), _MOST, place)]
+        return [*(f"  {clean(line)}" for line in folded(stand, _MOST, place)), *taken]
     if "database" in effect.change.args:
         return [f"  {clean(table)}" for table in effect.receipt.get("tables", {})][:_MOST]
     return [
@@ -164,7 +193,7 @@ def formatted(pattern: str, effects: Sequence[Effect], told: Told) -> Iterator[s
     if pattern == "json":
         from takeback.audit.views import effect_json
 
-        yield from (json.dumps(effect_json(one)) for one in effects)
+        yield from (json.dumps(effect_json(one, told.parted.get(one.id, ()))) for one in effects)
         return
     _refuse_unknown(pattern)
     named = refs(effects, told.numbered)
@@ -180,7 +209,7 @@ def _values(effect: Effect, named: Mapping[str, str], told: Told) -> dict[str, s
         "id": short(effect.id),
         "at": time.strftime("%Y-%m-%dT%H:%M:%S%z", moment) if effect.at else "",
         "ago": ago(effect.at, told.now),
-        "state": shown_state(effect),
+        "state": shown_state(effect, told.parted),
         "agent": clean(effect.agent),
         "run": clean(run.name) if run else "",
         "summary": clean(effect.change.summary),

@@ -1,6 +1,7 @@
 """`log` and `runs`: lists, newest first."""
 
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Sequence
 
 from takeback.api import Takeback, now
 from takeback.audit.runs import RunNow, as_they_stand
@@ -11,26 +12,37 @@ from takeback.frontends.cli.nearby import ago, here
 from takeback.frontends.cli.opening import agent_of, give, nothing_yet, opened, tell_nothing
 from takeback.frontends.cli.output import Screen, clean, counted
 from takeback.frontends.cli.project import effects_listed, hint_elsewhere, runs_listed
-from takeback.model.effect import Effect
+from takeback.frontends.cli.usage import filled
+from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.run import RunState
+from takeback.storage.protocols import Query
 
 _MOST_DEAD = 3
 
 
 def _log_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "path_only", nargs="?", metavar="PATH", help="only what touches this path, in any project"
+        "path_only",
+        nargs="?",
+        metavar="PATH",
+        type=filled,
+        help="only what touches this path, in any project",
     )
     parser.add_argument(
         "-n", type=_number, default=20, metavar="N", dest="number", help="at most N (20; 0: all)"
     )
     parser.add_argument("--run", metavar="R", help="of this run: its name, id, or the beginning of its id")
     parser.add_argument(
-        "--path", metavar="P", help="the same as PATH: it, something in it, or a directory around it"
+        "--path",
+        metavar="P",
+        type=filled,
+        help="the same as PATH: it, something in it, or a directory around it",
     )
     parser.add_argument("--agent", metavar="A", default="", help="of this agent")
-    parser.add_argument("--since", metavar="TIME", help="since then: 10m, 2h, 3d, 09:30, 2026-11-18")
+    parser.add_argument(
+        "--since", metavar="TIME", type=filled, help="since then: 10m, 2h, 3d, 09:30, 2026-11-18"
+    )
     parser.add_argument(
         "--held", action="store_true", help="what is held, and what was dropped and can be applied"
     )
@@ -63,12 +75,23 @@ def _log(asked: Asked) -> int:
         if screen.json:
             from takeback.audit.views import effect_json
 
-            give(asked, tb, [effect_json(effect) for effect in effects])
+            parted = partly_undone(tb, effects)
+            give(asked, tb, [effect_json(effect, parted.get(effect.id, ())) for effect in effects])
             return 0
         _show_effects(asked, tb, effects)
         if not asked.options.format:
             tell_dead(screen, tb)
     return 0
+
+
+def partly_undone(tb: Takeback, effects: Sequence[Effect]) -> dict[str, tuple[str, ...]]:
+    """By effect that is partly undone: the paths that were taken back."""
+    ids = tuple(one.id for one in effects if not one.is_undo and one.state in (State.DONE, State.UNDONE))
+    if not ids or not tb.store.journal.count(Query(undoing=ids)):
+        return {}
+    from takeback.engine.portion import undone_paths
+
+    return undone_paths(tb.store.journal, effects)
 
 
 def tell_dead(screen: Screen, tb: Takeback) -> None:
@@ -85,16 +108,17 @@ def tell_dead(screen: Screen, tb: Takeback) -> None:
 
 
 def _listed(asked: Asked, tb: Takeback) -> tuple[Effect, ...]:
-    """With --json and --format json every effect, else finished undos are folded into what they took back."""
+    """Finished undos are folded into what they took back, but for a program that asks for all of it."""
     options = asked.options
-    if asked.screen.json or options.format == "json":
+    for_programs = asked.screen.json or options.format == "json"
+    if for_programs and options.all:
         return effects_listed(asked, tb, options.number)
     asks = options.number + 1 if options.number else 0  # one more, to know whether there are more
     while True:
         found = effects_listed(asked, tb, asks)
         left = tuple(one for one in found if not is_folded(one))
         if not asks or len(left) > options.number or len(found) < asks:
-            return left
+            return left[: options.number] if for_programs and options.number else left
         asks *= 4
 
 
@@ -108,9 +132,8 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
         _hint_elsewhere(asked, tb)
         return
     runs = {info.id: info for info in tb.store.journal.runs(tuple({effect.run for effect in effects}))}
-    told = Told(
-        here(), now(), runs, agent_of(asked), not (_narrowed(asked) or options.all or options.aborted)
-    )
+    numbered = not (_narrowed(asked) or options.all or options.aborted)
+    told = Told(here(), now(), runs, agent_of(asked), numbered, partly_undone(tb, effects))
     if options.format:
         for line in formatted(options.format, effects, told):
             screen.say(line)
@@ -118,7 +141,7 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
     for effect, line in zip(effects, lines(screen, effects, told, width_of(screen)), strict=True):
         screen.say(line)
         if options.stat:
-            for path in stat_lines(effect, told.here):
+            for path in stat_lines(effect, told.here, told.parted.get(effect.id, ())):
                 screen.say(path)
         if options.patch:
             from takeback.frontends.cli.show import say_changed

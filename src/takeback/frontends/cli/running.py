@@ -10,7 +10,7 @@ from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import OURS, Asked, Command
 from takeback.frontends.cli.interrupted import ctrl_c_is_for_the_command, taken_back, unanswered
-from takeback.frontends.cli.opening import agent_of, opened, own_directory
+from takeback.frontends.cli.opening import agent_of, opened, own_directory, rehearsal
 from takeback.frontends.cli.output import answered, clean, counted, local_time, quoted, warn
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
@@ -19,7 +19,7 @@ from takeback.model.resource import display
 from takeback.model.sizes import bytes_in_words
 from takeback.runs.command_line import shown
 from takeback.runs.outcome import Changed, CommandOutcome, in_numbers, left_behind, why_final
-from takeback.runs.request import ON_FAILURE, refuse_keep
+from takeback.runs.request import ON_FAILURE, Request, directory_of, refuse_keep, refuse_unfit, words_of
 from takeback.upkeep import now
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _run(asked: Asked) -> int:
         )
     if options.in_place:
         return _in_place(asked, argv)
-    with opened(asked) as tb:
+    with rehearsal(asked) if options.dry_run else opened(asked) as tb:
         from takeback.sandbox.ability import ability
 
         able = ability(tb.path)
@@ -181,6 +181,14 @@ def _in_place(asked: Asked, argv: list[str]) -> int:
 
 def _carried_out(asked: Asked, tb: "Takeback", argv: list[str], limit: float) -> CommandOutcome:
     options = asked.options
+    if options.dry_run:
+        from takeback.runs.commands import tried
+
+        words, here = words_of(argv), directory_of(None)
+        request = Request(words, here, dict(os.environ), network=not options.no_network, timeout=limit)
+        refuse_unfit(request._replace(hold=options.hold or options.ask, dry_run=True))
+        with ctrl_c_is_for_the_command():
+            return tried(tb.parts, request, asked.screen.json)
     with tb.run(options.name or shown(tuple(argv)) or "command", agent_of(asked)) as run:
         try:
             with ctrl_c_is_for_the_command():
@@ -191,7 +199,6 @@ def _carried_out(asked: Asked, tb: "Takeback", argv: list[str], limit: float) ->
                     hold=options.hold or options.ask,
                     on_failure=options.on_failure,
                     capture=asked.screen.json,
-                    dry_run=options.dry_run,
                 )
         except BaseException as error:
             taken_back(tb, run, error, "what the command had changed is dropped; nothing was changed")
@@ -202,7 +209,7 @@ def _carried_out(asked: Asked, tb: "Takeback", argv: list[str], limit: float) ->
             except (KeyboardInterrupt, SystemExit) as error:
                 unanswered(tb, run, outcome.effect.id, error)
                 raise
-        if outcome.exit_code and not outcome.effect:
+        if outcome.exit_code and (outcome.held or not outcome.effect):
             with run.uninterrupted():
                 run.close(failed=f"exit code {outcome.exit_code}")
     return outcome
@@ -275,7 +282,7 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
         warn(f"takeback: would change: {in_numbers(outcome.changes) or 'nothing'}; nothing was changed.")
         _say_changes(outcome)
     elif outcome.held and outcome.effect:
-        _say_held(outcome)
+        _say_held(outcome, failed)
     elif outcome.effect:
         if asked.screen.terminal:
             _say_changes(outcome)
@@ -315,13 +322,19 @@ def way_to_apply(outcome: CommandOutcome) -> str:
         return f" This drop is final: {why_final(outcome.final)}."
     if outcome.dropped is None or outcome.dropped.dropped is None:
         return ""
-    name, until = short(outcome.dropped.id), local_time(outcome.dropped.dropped.until, now())
-    return f" `takeback apply {name}` makes it after all, until {until}."
+    return f" `takeback apply {short(outcome.dropped.id)}` makes it after all{until(outcome.dropped)}."
 
 
-def _say_held(outcome: CommandOutcome) -> None:
+def until(dropped: "Effect") -> str:
+    return f", until {local_time(dropped.dropped.until, now())}" if dropped.dropped else ""
+
+
+def _say_held(outcome: CommandOutcome, failed: str = "") -> None:
     if outcome.effect is None:
         return
+    if outcome.exit_code and failed:
+        why = " It read from the terminal, so what it did waits for you." if outcome.used_terminal else ""
+        warn(f"takeback: it failed ({failed}), so nothing was changed.{why}")
     name = short(outcome.effect.id)
     apply = f"apply --force {name}" if outcome.conflicts else f"apply {name}"
     warn(f"takeback: held {name}: {in_numbers(outcome.changes)}. `takeback diff {name}` shows it, "

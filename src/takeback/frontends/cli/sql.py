@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from takeback.errors import Refused
+from takeback.errors import Misuse, Refused
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import give, opened
 from takeback.frontends.cli.output import clean, counted, warn
@@ -64,6 +64,15 @@ def _statement(parser: ArgumentParser) -> None:
     )
 
 
+def _protected(parser: ArgumentParser) -> None:
+    _tables(parser)
+    parser.add_argument(
+        "--triggers",
+        choices=("runs", "always"),
+        help="attach triggers while a run works (at first), or always, which costs the application time",
+    )
+
+
 _PARTS = {
     "doctor": Part(
         "see what of a database is covered", "takeback sql doctor postgresql:///app", _only_address
@@ -71,7 +80,7 @@ _PARTS = {
     "protect": Part(
         "protect a database, so that changes of its rows can be undone",
         "takeback sql protect postgresql:///app",
-        _tables,
+        _protected,
     ),
     "unprotect": Part(
         "remove the protection of a database, and the way back of what was changed there",
@@ -103,7 +112,7 @@ def _sql(asked: Asked) -> int:
         if action == "doctor" or asked.options.dry_run:
             cover = adapter.cover(database)
         else:
-            cover = adapter.protect(database, asked.options.words)
+            cover = _protect(adapter, database, asked.options)
         _say_cover(asked, tb, database, cover)
     return 0
 
@@ -149,6 +158,19 @@ def _say_given_up(asked: Asked, going: "Sequence[Decision]", verb: str, say: "Ca
         say(f"  and {len(going) - _MOST_LISTED:,} more")
 
 
+def _protect(adapter: "Databases", database: "Database", options: Namespace) -> "Cover":
+    from takeback.adapters.database.protocol import Attaching
+
+    if options.triggers is None:
+        return adapter.protect(database, options.words)
+    if not isinstance(adapter, Attaching):
+        raise Misuse(
+            f"{database.engine} has no choice of when triggers are attached.",
+            hint="Leave out --triggers; it is for PostgreSQL.",
+        )
+    return adapter.attach_when(database, options.words, options.triggers == "always")
+
+
 def _found(tb: "Takeback", address: str) -> "tuple[Database, Databases]":
     from takeback.adapters.database.protocol import Databases
     from takeback.engine.parts import adapter_of
@@ -180,6 +202,7 @@ def _say_cover(
             "unprotected": unprotected,
             "says": list(cover.says),
             **given_up,
+            "triggers": cover.attachment._asdict() if cover.attachment else None,
         },
     )
     screen.say(f"{clean(database.url)}: {database.engine}" + (f", tier {cover.tier}" if cover.tier else ""))

@@ -5,6 +5,7 @@ from argparse import ArgumentParser
 from takeback.api import now
 from takeback.audit.rows import counts_of
 from takeback.audit.status import Status, look, status_json
+from takeback.audit.unsettled import Ending
 from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.inbox import tell_inbox
@@ -21,7 +22,7 @@ from takeback.frontends.cli.output import Screen, clean, counted, local_time, se
 from takeback.frontends.cli.show_run import tell_attention
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.run import NEVER, OnDeath, RunInfo, RunState
+from takeback.model.run import NEVER, RunInfo, RunState
 from takeback.model.sizes import bytes_in_words
 from takeback.storage.given_up import was_told
 
@@ -29,10 +30,12 @@ _MOST_RUNS = 5
 _BASELINES_TOLD = 50 << 20  # bytes
 # What recovery does with a dead run.
 _SETTLING = {
-    OnDeath.UNDO: "takes its effects back",
-    OnDeath.ACCEPT: "settles what it left open, and its effects stay",
-    OnDeath.LEAVE: "settles what it left open, and its effects stay",
-    OnDeath.FINISH: "finishes the undo",
+    Ending.TAKEN_BACK: "takes its effects back",
+    Ending.RECORDED: "records what its command changed, which stays; `takeback undo` then takes it back",
+    Ending.STAYS: "settles what it left open, and its effects stay",
+    Ending.FINISHED: "finishes the undo",
+    Ending.STUCK: "looks once more at what is stuck; a person decides the rest",
+    Ending.NOTHING: "ends it: none of its effects is in force",
 }
 
 
@@ -62,7 +65,7 @@ def _tell(screen: Screen, status: Status) -> None:
         f"{counted(status.records, 'record')}"
     )
     counts = [
-        f"{states[State.DONE]:,} done",
+        f"{states[State.DONE]:,} done" + (f" ({status.partly:,} partly undone)" if status.partly else ""),
         f"{states[State.UNDONE]:,} undone",
         f"{states[State.ABORTED]:,} aborted",
     ]
@@ -153,12 +156,10 @@ def _tell_dead(screen: Screen, status: Status) -> None:
         )
     if len(status.dead) > _MOST_RUNS:
         screen.say(f"         and {len(status.dead) - _MOST_RUNS:,} more")
-    for on_death in dict.fromkeys(one.info.on_death for one in status.dead):
-        calls = dict.fromkeys(
-            name for one in status.dead if one.info.on_death is on_death for name in one.functions
-        )
+    for ending in dict.fromkeys(one.ending for one in status.dead):
+        calls = dict.fromkeys(name for one in status.dead if one.ending is ending for name in one.functions)
         told = f" and calls functions of {clean(', '.join(calls))}" if calls else ""
-        screen.hint(f"`takeback recover` {_SETTLING[on_death]}{told}.")
+        screen.hint(f"`takeback recover` {_SETTLING[ending]}{told}.")
 
 
 def _of_workflow(info: RunInfo, today: int) -> str:
@@ -175,7 +176,11 @@ def _tell_attention(screen: Screen, status: Status) -> None:
     if len(status.attention) > _MOST_RUNS:
         screen.say(f"And {len(status.attention) - _MOST_RUNS:,} more runs need attention.")
     for name in sorted({clean(info.workflow) for info in status.unclaimed}):
-        screen.say(screen.paint(f"Runs of {name} are due, and no worker takes them.", "yellow"))
+        count = sum(clean(info.workflow) == name for info in status.unclaimed)
+        taken = (
+            "is due, and no worker has taken it" if count == 1 else "are due, and no worker has taken them"
+        )
+        screen.say(screen.paint(f"{counted(count, 'run')} of {name} {taken}.", "yellow"))
         screen.hint(
             f"`takeback worker {name.partition(':')[0]}` does, if that module still has the workflow."
         )

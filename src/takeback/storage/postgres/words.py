@@ -61,7 +61,7 @@ def translated(error: Any, run: str = "") -> TakebackError:
     if state in _DAMAGED:
         return RecordInvalid(
             f"The journal is damaged: {said}",
-            hint="Run `takeback verify`: it names what can no longer be read.",
+            hint="Run `takeback verify`: it tells how far the damage reaches.",
         )
     if state == "25006":
         return ResourceUnreachable(
@@ -100,6 +100,7 @@ def _ours(state: str, said: str, detail: dict[str, Any], run: str) -> TakebackEr
         return StoreBusy(
             f"Another effect ({short(effect)}) is being made on {display(detail['resource'])}.",
             hint="Try again when it is finished.",
+            effect=effect,
         )
     if state == "TB006":
         return overtaken(effect)
