@@ -20,6 +20,7 @@ from takeback.storage.protocols import Query
 from takeback.storage.store import Store, open_store
 
 if TYPE_CHECKING:
+    from takeback.adapters.database.protocol import Cover
     from takeback.audit.unsettled import DeadRun
     from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
@@ -175,10 +176,35 @@ class Upkeep(ABC):
             forget(self.parts, decisions, self._held)
         return decisions
 
+    def unprotect(
+        self, address: str, tables: "Sequence[str]" = (), *, dry_run: bool = False
+    ) -> "tuple[Cover, tuple[Decision, ...]]":
+        """Remove the protection of a database, or of these tables of it. What is covered then, and the ways back that
+        went with it: they are recorded as forgotten."""
+        from takeback.adapters.database.protocol import Databases
+        from takeback.engine.parts import adapter_of
+        from takeback.retention.forget import forget, with_its_database
+
+        database = self.parts.named(address)
+        adapter = adapter_of(self.parts, database.engine)
+        assert isinstance(adapter, Databases)
+        going = with_its_database(self.parts, database, tables)
+        if dry_run:
+            return adapter.cover(database), going
+        self.store.use_spare()
+        # Not the other way round: if it fails, every way back is still there.
+        cover = adapter.unprotect(database, tables)
+        forget(self.parts, going, self._held)
+        return cover, going
+
     def sweep(self, grace: int | None = None, *, baselines: bool = False) -> int:
         """Delete the bytes nothing needs any more; how many were freed. With `baselines` also the copies of watched
         directories: the next watch reads those directories again, and no way back is lost."""
-        return self._swept(grace, baselines)
+        if grace is not None and grace < 0:
+            raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
+        self.store.use_spare()
+        self.store.refuse_if_suspect()
+        return self._expire_drops() + self._swept(grace, baselines)
 
     def _swept(self, grace: int | None = None, baselines: bool = False, erased: Sequence[Effect] = ()) -> int:
         from takeback.retention.forget import release_forgotten
@@ -186,8 +212,6 @@ class Upkeep(ABC):
         from takeback.retention.sweep import sweep
         from takeback.runs.watch import UNUSED, drop_unused
 
-        if grace is not None and grace < 0:
-            raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
         self.store.use_spare()
         self.store.refuse_if_suspect()
         self._before_change()
@@ -199,12 +223,12 @@ class Upkeep(ABC):
             dropped + sweep_layers(self.parts, self.store.layers(), grace) + sweep(self.parts, grace, erased)
         )
 
-    def _expire_drops(self) -> None:
-        """Erase what was dropped too long ago, or is too much for its project."""
+    def _expire_drops(self) -> int:
+        """Erase what was dropped too long ago, or is too much for its project; how many bytes were freed."""
         from takeback.retention.drops import due, with_their_undos
 
-        if decisions := due(self.parts, self.store.settings, now()):
-            self._give_up(with_their_undos(self.parts, decisions))
+        decisions = due(self.parts, self.store.settings, now())
+        return self._give_up(with_their_undos(self.parts, decisions)) if decisions else 0
 
     def _erase(self, effects: Sequence[Effect]) -> None:
         """What was dropped cannot be applied any more, and its bytes go."""
@@ -268,8 +292,8 @@ class Upkeep(ABC):
         taken = self.store.bytes_kept()
         return Space(taken + more - pinned_bytes(self.parts), self.store.free_bytes() - more)
 
-    def _give_up(self, decisions: "Sequence[Decision]") -> None:
-        """Noted first: a kill in between must not lose the line that tells of it."""
+    def _give_up(self, decisions: "Sequence[Decision]") -> int:
+        """Noted first: a kill in between must not lose the line that tells of it. How many bytes were freed."""
         from takeback.retention.forget import forget
         from takeback.storage.given_up import Bound, GivenUp, note
 
@@ -281,7 +305,7 @@ class Upkeep(ABC):
         note(self.store.path, going)
         forget(self.parts, decisions, self._held)
         self.given_up += going
-        self.sweep()
+        return self._swept()
 
     def without_room(self, more: int) -> None:
         """Raises when there is no room for a capture of that many bytes, after what may go has gone."""

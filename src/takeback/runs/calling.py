@@ -60,7 +60,8 @@ class Calling(Changing, ABC):
         """Call an action; what it returned, as JSON gives it back. Asked again with the same key it is not called
         again: the recorded result is returned. `key` is given to the function, and to its probe; without one it is
         made from the run and what is asked for. Threads may call at the same time."""
-        from takeback.adapters.call.adapter import ODD, result_of
+        from takeback.adapters.call.adapter import ODD
+        from takeback.adapters.call.thing import result_of
 
         build, options = self._asked_for(action, arguments, key, needs, named)
         inside = CALLING.set((self.id, get_ident()))
@@ -132,7 +133,7 @@ class Calling(Changing, ABC):
         replay = self._replay
         if replay is None:
             return at_the_same_time([partial(self.call, action, **one) for one in calls], at_once)
-        from takeback.adapters.call.adapter import result_of
+        from takeback.adapters.call.thing import result_of
 
         steps: list[tuple[Taken, Options]] = []
         for one in calls:
