@@ -133,7 +133,7 @@ class Calling(Changing, ABC):
         replay = self._replay
         if replay is None:
             return at_the_same_time([partial(self.call, action, **one) for one in calls], at_once)
-        from takeback.adapters.call.adapter import result_of
+        from takeback.adapters.call.thing import result_of
 
         steps: list[tuple[Taken, Options]] = []
         for one in calls:
