@@ -6,13 +6,14 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
-from takeback.errors import Misuse, StoreBusy
+from takeback.errors import Misuse, Refused, StoreBusy
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
 from takeback.model.project import Scope
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo
 from takeback.runs.choice import effects_of, last_undone, standing_again, stuck_in, undos_of
+from takeback.runs.names import id_of
 from takeback.runs.projects import as_those_of, scope_of, scope_of_run
 from takeback.runs.signals import held_back
 from takeback.storage.process import myself
@@ -20,6 +21,7 @@ from takeback.upkeep import now
 from takeback.workflows import Workflows
 
 if TYPE_CHECKING:
+    from takeback.engine.portion import Chosen
     from takeback.runs.run import Run
     from takeback.runs.span import Span
     from takeback.runs.verbs import Path
@@ -69,8 +71,13 @@ class Undos(Workflows):
         With `paths`, only these paths of one effect are taken back, with all that is in them."""
         if project is not None:
             what = self._placed(what, project)
+        on_conflict_named(on_conflict)
         if not dry_run:
+            self._refuse_unknown(what)
+            if paths is not None:  # judged before anything is settled, and again after that
+                self._chosen(what, paths, cascade or with_needs)
             self.store.use_spare()
+            self._before_change()
         if paths is not None:
             return self._undo_paths(what, paths, dry_run, cascade or with_needs, on_conflict, agent)
         if not dry_run and (info := self._unfinished_workflow(what)):
@@ -89,12 +96,15 @@ class Undos(Workflows):
         on_conflict: str,
         agent: str,
     ) -> UndoResult:
-        from takeback.runs.paths import effects_with_paths
-
-        chosen = effects_with_paths(self.parts, what, paths, self._scope_for(what), more)
+        chosen = self._chosen(what, paths, more)
         result = self._undo(chosen.effects, dry_run, on_conflict=on_conflict, agent=agent, only=chosen.only)
         self._wake_settled()
         return result._replace(along=chosen.along)
+
+    def _chosen(self, what: Any, paths: "Sequence[Path]", more: bool) -> "Chosen":
+        from takeback.runs.paths import effects_with_paths
+
+        return effects_with_paths(self.parts, what, paths, self._scope_for(what), more)
 
     def _undo_named(
         self,
@@ -127,6 +137,14 @@ class Undos(Workflows):
             return result
         # What it asked for did not all happen: part of the run waits for a person.
         return result._replace(outcome="stuck", effects=result.effects + stuck)
+
+    def _refuse_unknown(self, what: object) -> None:
+        """Names are judged before anything is settled."""
+        if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
+            for one in cast("Sequence[object]", what):
+                self._refuse_unknown(one)
+        elif isinstance(what, str):
+            id_of(self.store.journal, what, scope=self._scope_for(what))
 
     def _placed(self, what: Any, project: "Path") -> Any:
         """With the ids of those that `@` means in this project."""
@@ -168,6 +186,7 @@ class Undos(Workflows):
 
         if not wishes.get("dry_run"):
             self.store.use_spare()
+            self._before_change()
         refuse_unfinished(self.store.journal, self.store.leases, span, now())
         plan = planned(self.parts, span)
         if expected is not None and any(one.id not in expected for one in plan.wanted):
@@ -194,8 +213,33 @@ class Undos(Workflows):
     ) -> UndoResult:
         """Bring back what was undone last, as a whole; all that one undo took back, by its result; or the effect named
         (itself, or the undo that took it back). With `project` what was undone last in that project."""
+        on_conflict_named(on_conflict)
+        if not dry_run:
+            if isinstance(what, str):
+                self._refuse_unknown(what)
+            what = self._redo_settled(what, project)
         wanted = self.to_redo(what, project=project)
         return self._undo(wanted, dry_run, False, False, on_conflict, agent)
+
+    def _redo_settled(
+        self, what: "Effect | UndoResult | str | None", project: "Path | None"
+    ) -> "Effect | UndoResult | str | None":
+        """What is meant, after a crash is settled. Where nothing is named, that is what was undone before: not what
+        settling takes back, unless it finishes an undo."""
+        from takeback.engine.settled import Cause
+
+        meant, nothing = what, None
+        if what is None and self._settles:
+            try:
+                meant = UndoResult("done", (), (), undo=self.to_redo(None, project=project))
+            except Refused as error:
+                nothing = error
+        self._before_change()
+        if any(one.cause is Cause.UNDO_FINISHED for one in self.recovered):
+            return what
+        if nothing:
+            raise nothing
+        return meant
 
     def to_redo(
         self, what: "Effect | UndoResult | str | None" = None, *, project: "Path | None" = None

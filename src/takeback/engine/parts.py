@@ -34,6 +34,7 @@ class Parts(NamedTuple):
     max_capture_bytes: int = 0  # a change that needs more to be captured is refused; 0: no cap
     drops: DropLimits = DropLimits()
     names: Callable[[], tuple[str, ...]] = tuple  # every path by which the store is reached now, as resources
+    tell: Callable[[str], None] = lambda words: None  # hears which functions settling something will call
 
 
 def adapter_of(parts: Parts, name: str) -> Adapter:

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import cast
 
+from takeback.adapters.database.protocol import Databases
 from takeback.adapters.protocol import Holder
 from takeback.engine.parts import Parts, adapter_of
-from takeback.errors import Refused, Unavailable
-from takeback.model.database import is_of_database
+from takeback.errors import RecordInvalid, Refused, Unavailable
+from takeback.model.database import Database, is_of_database
 from takeback.model.effect import COMMAND, PERSON, Effect, State
 from takeback.model.ids import LENGTH, short
 from takeback.model.life import ACCEPTS
@@ -62,6 +63,20 @@ def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Decision, ...]:
     return tuple(Decision(effect, True, _by_name(parts, effect, going)) for effect in effects)
 
 
+def with_its_database(parts: Parts, database: Database, tables: Sequence[str]) -> tuple[Decision, ...]:
+    """The ways back that go when a database, or these tables of it, are no longer protected. Refused as `named` is."""
+    adapter = adapter_of(parts, database.engine)
+    assert isinstance(adapter, Databases)
+    found = parts.journal.effects(Query(remembered=True, newest=True))
+    own = [
+        one
+        for one in found
+        if one.change.adapter == database.engine and one.state not in (State.ABORTED, State.DROPPED)
+    ]
+    lost = named(parts, adapter.lost_by_unprotect(database, tables, own)) if own else ()
+    return tuple(one._replace(why="goes: its database was unprotected") for one in lost)
+
+
 def _refuse_of_unfinished(parts: Parts, effects: Sequence[Effect]) -> None:
     """A run that has not ended takes back what it did if it fails or dies. The session of the command line does not,
     and what a person accepted stays."""
@@ -97,7 +112,10 @@ def _by_name(parts: Parts, effect: Effect, going: set[str]) -> str:
 
 
 def forget(parts: Parts, decisions: Sequence[Decision], held: str) -> None:
-    going = [one for one in decisions if one.forget]
+    for one in decisions:
+        if one.forget and one.effect.state is State.DROPPED:
+            _erase(parts, one, held)
+    going = [one for one in decisions if one.forget and one.effect.state is not State.DROPPED]
     for start in range(0, len(going), BATCH):
         batch = going[start : start + BATCH]
         for one in batch:
@@ -106,6 +124,19 @@ def forget(parts: Parts, decisions: Sequence[Decision], held: str) -> None:
         drafts = [Draft(Kind.FORGET, one.effect.run, one.effect.id, _said(one)) for one in batch]
         parts.journal.append(None, drafts)
         release(parts, [one.effect for one in batch], held)
+
+
+def _erase(parts: Parts, decision: Decision, held: str) -> None:
+    """Each by itself: another process may have applied or erased one of them meanwhile."""
+    effect = decision.effect
+    try:
+        parts.journal.append(None, [Draft(Kind.ERASE, effect.run, effect.id, _said(decision))])
+    except RecordInvalid:
+        (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
+        if fresh.state is State.DROPPED:
+            raise
+        return
+    release(parts, [effect], held)
 
 
 def _said(decision: Decision) -> dict[str, str]:
