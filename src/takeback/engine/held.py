@@ -10,7 +10,7 @@ from takeback.engine.do import (
     refuse_loss,
     refuse_own_store,
 )
-from takeback.engine.parts import Parts, adapter_of
+from takeback.engine.parts import Parts, adapter_of, assessed
 from takeback.engine.settle import abort
 from takeback.errors import Conflict, Failed, InDoubt, Refused, Unavailable
 from takeback.model.change import Change
@@ -28,12 +28,12 @@ def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | N
     parts.refuse_if_suspect()
     adapter = adapter_of(parts, change.adapter)
     change = change._replace(args={**change.args, "waits": PERSON})
-    assessment = adapter.assess(change)
+    assessment = assessed(parts, adapter, change)
     if assessment.changes_nothing:
         return None
     refuse_own_store(parts, assessment)
     refuse_loss(change, assessment)
-    effect = prepared(adapter, proposed(lease, change, terms), assessment)
+    effect = prepared(parts, adapter, proposed(lease, change, terms), assessment)
     (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
     return effect._replace(seq=record.seq, told=record.seq, at=record.at)
 
@@ -56,10 +56,10 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
     adapter = adapter_of(parts, effect.change.adapter)
     args = {name: value for name, value in change.args.items() if name != "waits"}
     effect = effect._replace(change=change._replace(args={**args, WAS_HELD: True}))
-    assessment = adapter.assess(effect.change)
+    assessment = assessed(parts, adapter, effect.change)
     refuse_own_store(parts, assessment)
     parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
-    effect = prepared(adapter, effect, assessment)
+    effect = prepared(parts, adapter, effect, assessment)
     with terms.held_back():
         effect = announce(parts, lease, effect)
         try:

@@ -43,4 +43,5 @@ def _kept_by_adapters(parts: Parts) -> Iterator[str]:
 
 
 def sweep(parts: Parts, grace: int) -> int:
-    return parts.blobs.sweep(lambda: live(parts), grace)
+    with parts.progress.stage("Sweeping", "blob"):
+        return parts.blobs.sweep(lambda: live(parts), grace, parts.progress)

@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 from takeback.model.effect import Effect, State
 from takeback.model.flaw import Flaw
+from takeback.model.progress import SILENT, Progress
 from takeback.model.project import Project, Scope
 from takeback.model.record import Draft, Kind, Record
 from takeback.model.run import Lease, Owner, RunInfo
@@ -160,11 +161,11 @@ class Blobs(Protocol):
         """What is kept; all of it when nothing is named."""
         ...
 
-    def check(self, read_data: bool) -> Iterator[Flaw]:
+    def check(self, read_data: bool, progress: Progress = SILENT) -> Iterator[Flaw]:
         """Everything that is wrong, one sentence each."""
         ...
 
-    def sweep(self, live: Callable[[], Iterable[str]], grace: int) -> int:
+    def sweep(self, live: Callable[[], Iterable[str]], grace: int, progress: Progress = SILENT) -> int:
         """Remove what is not reachable from `live` (asked inside the transaction) and older than `grace` seconds;
         the number of bytes freed. Never needs more than a tenth of the store as extra space."""
         ...

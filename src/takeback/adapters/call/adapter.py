@@ -73,7 +73,7 @@ def arguments_of(effect: Effect) -> dict[str, Any]:
 class CallAdapter:
     name = "call"
     version = 1
-    traits = Traits(exact=False, marks=True, redoes=False)
+    traits = Traits(exact=False, marks=True, redoes=False, calls=True)
 
     def __init__(self, processes: Processes) -> None:
         self.actions = Actions(processes.trusted)

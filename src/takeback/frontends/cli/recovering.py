@@ -10,8 +10,8 @@ from takeback.audit.views import settled_json
 from takeback.errors import InDoubt, Stuck, TakebackError
 from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.ending import as_field, told_trouble
-from takeback.frontends.cli.opening import nothing_recorded, nothing_yet, store_path
-from takeback.frontends.cli.output import Screen, clean, counted, took, warn
+from takeback.frontends.cli.opening import nothing_recorded, nothing_yet, show_work, store_path
+from takeback.frontends.cli.output import Screen, clean, counted, took
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 
@@ -34,7 +34,7 @@ def _recover(asked: Asked) -> int:
         return 0
     # Not settled on the way in, so that the answer tells all of it.
     with takeback.api.open(store_path(asked), recover=False) as tb:
-        tb.tell = lambda words: warn(f"takeback: {clean(words)}")
+        show_work(asked, tb)
         if asked.options.dry_run:
             return _tell_unsettled(asked, tb)
         return _settle(screen, tb)
