@@ -169,7 +169,8 @@ def test_a_function_that_is_called_finds_an_empty_line(
         "@takeback.action(undo=back)\ndef pay(amount):\n    return {'amount': amount}\n"
         "def main():\n"
         "    with takeback.open() as tb, tb.run('pays', agent='cli') as run:\n"
-        "        for amount in range(3):\n            run.call(pay, amount)\n            run.write(f'f{amount}', b'1')\n"
+        "        for amount in range(3):\n"
+        "            run.call(pay, amount)\n            run.write(f'f{amount}', b'1')\n"
     )
     monkeypatch.setenv("PYTHONPATH", os.fspath(world.root))
     import subprocess
