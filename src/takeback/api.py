@@ -21,7 +21,6 @@ from takeback.model.project import Scope
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
-from takeback.model.when import point_in_time
 from takeback.runs.choice import effect_named
 from takeback.runs.names import latest_first, name_of, run_of
 from takeback.runs.projects import opening, scope_of
@@ -202,7 +201,7 @@ class Takeback(Undos, Deciding, Acceptance):
             return tuple(self.store.journal.effects(query))
         found = latest_first(self.store.journal, query, limit or (20 if since else _ALL))
         if since:
-            at = point_in_time(since, now()) if isinstance(since, str) else since
+            at = _moment(since)
             found = takewhile(lambda one: one.at >= at, found)
         if newest:
             return tuple(islice(found, limit or None))
@@ -291,6 +290,12 @@ def _refuse_unnamed(name: object, agent: object) -> None:
         raise Misuse("A run needs a name.", hint='Say in a few words what it does: tb.run("enable TLS").')
     if not isinstance(agent, str):
         raise Misuse("The agent of a run is given as text.", hint='For example agent="deployer".')
+
+
+def _moment(since: "str | int") -> int:
+    from takeback.model.when import point_in_time
+
+    return point_in_time(since, now()) if isinstance(since, str) else since
 
 
 def resource_of(path: "Path") -> str:

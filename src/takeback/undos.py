@@ -14,7 +14,6 @@ from takeback.model.project import Scope
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo
 from takeback.runs.choice import effects_of, last_undone, stuck_in, undos_of
 from takeback.runs.projects import as_those_of, scope_of, scope_of_run
-from takeback.runs.signals import held_back
 from takeback.storage.process import myself
 from takeback.upkeep import now
 from takeback.workflows import Workflows
@@ -193,6 +192,7 @@ class Undos(Workflows):
         from takeback.engine.plan import Wishes, plan_undo
         from takeback.engine.stuck import Taker, carry_out, to_settle
         from takeback.engine.undo import merge_hint, refuse_blocked, refuse_conflicts, refuse_untouched
+        from takeback.runs.signals import held_back
 
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
         for run in tuple(self._open_here.values()):

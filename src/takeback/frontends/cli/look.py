@@ -1,9 +1,9 @@
 """`log` and `runs`: lists, newest first."""
 
 from argparse import ArgumentParser, ArgumentTypeError
+from typing import TYPE_CHECKING
 
 from takeback.api import Takeback, now
-from takeback.audit.runs import RunNow, as_they_stand
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.log_table import FIELDS, Told, formatted, is_folded, lines, stat_lines, width_of
@@ -14,6 +14,9 @@ from takeback.frontends.cli.project import effects_listed, hint_elsewhere, runs_
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.run import RunState
+
+if TYPE_CHECKING:
+    from takeback.audit.runs import RunNow
 
 _MOST_DEAD = 3
 
@@ -153,6 +156,8 @@ def _runs(asked: Asked) -> int:
     if nothing_yet(asked):
         return tell_nothing(asked, [])
     with opened(asked) as tb:
+        from takeback.audit.runs import as_they_stand
+
         infos = runs_listed(asked, tb)
         runs = as_they_stand(tb.store, infos)
         if screen.json:
@@ -175,16 +180,16 @@ def _runs(asked: Asked) -> int:
     return 0
 
 
-def state_shown(run: RunNow) -> str:
+def state_shown(run: "RunNow") -> str:
     """One that ended by itself and left a note of how it failed is no success."""
     return "failed" if run.state is RunState.ACCEPTED and run.info.note else run.state.value
 
 
-def _how_it_failed(run: RunNow) -> str:
+def _how_it_failed(run: "RunNow") -> str:
     return f"  ({clean(run.info.note)})" if state_shown(run) == "failed" else ""
 
 
-def done_in(run: RunNow) -> str:
+def done_in(run: "RunNow") -> str:
     """How much a run did; one that only took back tells how much of that."""
     return counted(run.undos, "undo") if run.undos and not run.effects else counted(run.effects, "effect")
 

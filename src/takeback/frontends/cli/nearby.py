@@ -6,8 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
+from takeback.frontends.cli.output import clean, local_time
+from takeback.model.resource import display
+
 _T = TypeVar("_T")
 _FOLDED_FROM = 3  # so many paths in one directory become one line
+_WEEK = 7 * 86400 * 1_000_000
 
 
 class Here(NamedTuple):
@@ -32,6 +36,11 @@ def near(path: str, place: Here) -> str:
             rest = path[len(root) + 1 :]
             return rest if sign == "." else f"~/{rest}"
     return path
+
+
+def shown(resource: str, place: Here) -> str:
+    """A resource, from where the reader stands."""
+    return near(clean(display(resource)), place)
 
 
 def near_text(text: str, place: Here) -> str:
@@ -88,8 +97,29 @@ def ago(at: int, now: int) -> str:
     for size, unit, word in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
         if seconds < size:
             return f"{seconds // unit} {word} ago"
-    if seconds < 7 * 86400:
+    if now - at < _WEEK:
         days = seconds // 86400
         return f"{days} day{'' if days == 1 else 's'} ago"
+    return _day(at, now)
+
+
+def when(at: int, now: int) -> str:
+    """How long ago, and by the clock; older than a week only by the clock."""
+    if not at or now - at >= _WEEK:
+        return local_time(at, now)
+    return f"{ago(at, now)} ({local_time(at, now)})"
+
+
+def ahead(at: int, now: int) -> str:
+    """In how long."""
+    seconds = max(0, (at - now) // 1_000_000)
+    for size, unit, word in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
+        if seconds < size:
+            return f"in {seconds // unit} {word}"
+    days = round(seconds / 86400)
+    return f"in {days} day{'' if days == 1 else 's'} ({_day(at, now)})"
+
+
+def _day(at: int, now: int) -> str:
     then, today = time.localtime(at // 1_000_000), time.localtime(now // 1_000_000)
     return time.strftime("%b %d" if then.tm_year == today.tm_year else "%Y-%m-%d", then)

@@ -165,9 +165,12 @@ def complain(error: TakebackError, as_json: bool) -> None:
     if as_json:
         put(json.dumps({"error": error_json(error)}, indent=2))
         return
-    warn(f"error: {clean(str(error))}")
-    if error.hint:
-        warn(f"hint: {clean(error.hint)}")
+    from takeback.frontends.cli.nearby import here, near_text
+
+    place = here()
+    warn(f"error: {near_text(clean(str(error)), place)}")
+    if error.hint:  # a command in it must mean the same when it is pasted, so ~ stays out
+        warn(f"hint: {near_text(clean(error.hint), place._replace(home=''))}")
 
 
 def error_json(error: TakebackError) -> dict[str, Any]:
@@ -231,11 +234,3 @@ def local_time(at: int, now: int) -> str:
     if then[:3] == today[:3]:
         return time.strftime("%H:%M:%S", then)
     return time.strftime("%b %d %H:%M" if then.tm_year == today.tm_year else "%Y-%m-%d", then)
-
-
-def full_time(at: int) -> str:
-    if not at:
-        return "?"
-    return (
-        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at // 1_000_000)) + f".{at % 1_000_000 // 1000:03d}"
-    )

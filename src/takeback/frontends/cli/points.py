@@ -8,8 +8,9 @@ from takeback.api import Takeback, now
 from takeback.audit.views import checkpoint_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command, Does
+from takeback.frontends.cli.nearby import ago
 from takeback.frontends.cli.opening import give, nothing_yet, opened, session, tell_nothing
-from takeback.frontends.cli.output import clean, local_time, quoted
+from takeback.frontends.cli.output import clean, quoted
 from takeback.model.ids import short
 from takeback.model.run import Checkpoint
 
@@ -38,7 +39,7 @@ def _checkpoint(asked: Asked) -> int:
             f"Named this point '{clean(point.label)}' ({short(point.id)}) in run '{clean(run.name)}'."
         )
         if same:
-            when = local_time(same.at, now())
+            when = ago(same.at, now())
             asked.screen.say(
                 f"An earlier one ({short(same.id)}, {when}) has this name; go back to it by its id."
             )
@@ -103,7 +104,7 @@ def _checkpoints(asked: Asked) -> int:
             ]
             told = screen.paint(f"  ({', '.join(marks)})", "dim") if marks else ""
             screen.say(
-                f"{screen.paint(short(point.id), 'cyan')}  {local_time(point.at, today):<12}  run {short(point.run)}  "
+                f"{screen.paint(short(point.id), 'cyan')}  {ago(point.at, today):<12}  run {short(point.run)}  "
                 f"{clean(point.label)}{told}"
             )
     return 0

@@ -1,5 +1,6 @@
 """The parser and the help of each command, and of all together."""
 
+import argparse
 import os
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping
@@ -8,6 +9,8 @@ from typing import NamedTuple, NoReturn
 from takeback.errors import Misuse
 
 COLOURS = ("auto", "always", "never")
+# Help is in English. To look for a translation argparse would load `locale` at every start.
+argparse._ = str  # pyright: ignore[reportAttributeAccessIssue]
 START_HERE = (
     ("takeback run -- make install", "run a command so that it can be undone"),
     ("takeback log", "see what happened, newest first"),
