@@ -165,7 +165,12 @@ def test_the_width_is_asked_of_the_terminal_itself(clock: Clock) -> None:
             with meter.stage("Restoring"):
                 meter.expect(9061, 1 << 30)
                 work(meter, clock, 9, 0.1, 1 << 20)
-            shown = os.read(ours, 65536).decode().split("\r\033[K")
+            stream.write("\n")
+            stream.flush()
+            read = b""
+            while b"\n" not in read:
+                read += os.read(ours, 65536)
+            shown = read.decode().rstrip("\r\n").split("\r\033[K")
             assert all(len(one) < columns for one in shown)
             assert any(one == "Restoring 9 of 9,061 paths"[: columns - 1] for one in shown), shown
     os.close(ours)

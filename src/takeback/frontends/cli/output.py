@@ -152,8 +152,12 @@ _LABELS = {"error:": "red", "hint:": "cyan"}
 
 
 def warn(text: str) -> None:
-    """For a person, beside the answer. `error:` and `hint:` look the same everywhere. A
-    terminal that is gone changes nothing of what was done."""
+    """For a person, beside the answer. `error:` and `hint:` look the same everywhere, and paths begin in the current
+    directory; never with ~, because a command must mean the same when it is pasted. A terminal that is gone changes
+    nothing of what was done."""
+    from takeback.frontends.cli.nearby import here, near_text
+
+    text = near_text(text, here()._replace(home=""))
     label, blank, rest = text.partition(" ")
     if label in _LABELS and coloured(sys.stderr):
         text = f"{painted(label, _LABELS[label])}{blank}{rest}"
@@ -165,12 +169,9 @@ def complain(error: TakebackError, as_json: bool) -> None:
     if as_json:
         put(json.dumps({"error": error_json(error)}, indent=2))
         return
-    from takeback.frontends.cli.nearby import here, near_text
-
-    place = here()
-    warn(f"error: {near_text(clean(str(error)), place)}")
-    if error.hint:  # a command in it must mean the same when it is pasted, so ~ stays out
-        warn(f"hint: {near_text(clean(error.hint), place._replace(home=''))}")
+    warn(f"error: {clean(str(error))}")
+    if error.hint:
+        warn(f"hint: {clean(error.hint)}")
 
 
 def error_json(error: TakebackError) -> dict[str, Any]:
