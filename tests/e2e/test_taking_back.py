@@ -227,7 +227,7 @@ def test_a_redo_that_would_destroy_someones_work_speaks_of_redo(takeback: Comman
     said = takeback("redo")
 
     assert said.code == 3
-    assert "so redo would destroy someone's work" in said.err
+    assert "so redo would overwrite those changes" in said.err
 
 
 def test_a_redo_under_later_effects_does_not_speak_of_options_it_lacks(takeback: CommandLine) -> None:

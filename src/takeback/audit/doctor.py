@@ -277,7 +277,7 @@ def _sandbox(place: str) -> Iterator[Finding]:
     covered = f"; {count} place{' is' if count == 1 else 's are'} not covered" if count else ""
     yield Finding("sandbox", GOOD, f"commands run in a layer of their own {who}{covered}")
     if able.landlock:
-        told = f"version {able.landlock}: inside, nobody can write to the store or mount over it"
+        told = f"version {able.landlock}: a command inside cannot write to the store or mount over it"
         yield Finding("landlock", GOOD, told)
     else:
         yield Finding("landlock", WEAK, "not in this kernel: inside, the store is covered by a mount only")

@@ -84,7 +84,7 @@ def _conflict(effects: Sequence[Effect], targets: Sequence[TargetOutcome], wishe
             obstacles=obstacles,
         )
     return Conflict(
-        f"Changed since, so {verb} would destroy someone's work: {names}{more}.",
+        f"Modified after this effect, so {verb} would overwrite those changes: {names}{more}.",
         hint=_way_out_of_rows(wishes.on_conflict)
         if all(is_of_database(one.resource) for one in conflicts)
         else _way_out(wishes.on_conflict),

@@ -75,7 +75,7 @@ def _named_by_effects(parts: Parts) -> Iterator[str]:
     for effect in parts.journal.effects(Query(states=_NEEDED)):
         if effect.change.kind == "damaged":
             raise RecordInvalid(
-                f"The record of effect {short(effect.id)} is damaged, so nobody knows which layers it needs.",
+                f"The record of effect {short(effect.id)} is damaged, so the layers it needs are unknown.",
                 hint="Nothing was swept. `takeback verify` shows the extent; forget that effect to go on without it.",
             )
         if effect.change.adapter != "box" or effect.forgotten:

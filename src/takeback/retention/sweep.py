@@ -21,7 +21,7 @@ def live(parts: Parts) -> Iterator[str]:
             continue
         if effect.change.kind == "damaged":
             raise RecordInvalid(
-                f"The record of effect {short(effect.id)} is damaged, so nobody knows which blobs it needs.",
+                f"The record of effect {short(effect.id)} is damaged, so the blobs it needs are unknown.",
                 hint="Nothing was swept. `takeback verify` shows the extent; forget that effect to go on without it.",
             )
         if effect.remedy:

@@ -98,7 +98,7 @@ class CallAdapter:
     def _assess_undo(self, change: Change, of: Effect | None) -> Assessment:
         if of is None or of.is_undo:
             raise Refused(
-                "A call that was made up for cannot be brought back as it was.",
+                "A compensated call cannot be redone.",
                 hint="Nothing was called. Call it again with `run.call`, under a key of its own.",
                 effect=of.id if of else None,
             )
@@ -112,7 +112,7 @@ class CallAdapter:
             return Assessment(resources, (), outcomes=outcomes)
         detail = f"by hand: {way.steps}" if isinstance(way, MANUAL) else ""
         outcomes = tuple(TargetOutcome(one, Outcome.UNDONE, detail, of.id) for one in resources)
-        offer = Offer(Strategy.MANUAL, exact=False, why="a call that was made up for is not brought back")
+        offer = Offer(Strategy.MANUAL, exact=False, why="a compensated call cannot be redone")
         return Assessment(resources, (offer,), outcomes=outcomes)
 
     def may_be_about_one(self, effect: Effect, later: Effect) -> bool:
@@ -221,7 +221,9 @@ class CallAdapter:
             return Sighting(Standing.AFTER, receipt=effect.receipt)
         self._asker.refuse_under_way(effect)
         return Sighting(
-            Standing.UNKNOWN, "it has no verify=, so nobody can be asked whether it happened", again=again
+            Standing.UNKNOWN,
+            "it has no verify=, so takeback cannot find out whether it happened",
+            again=again,
         )
 
     def undo(self, effect: Effect) -> None:
@@ -313,7 +315,7 @@ class CallAdapter:
         again = "`takeback recover` tries again. " if way.sure else "It is not called again by itself. "
         raise ByHand(
             f"{of.change.summary} could not be taken back: {why}.",
-            hint=f"`takeback show {short(undo.id)}` tells what is known. {again}Whoever has looked says "
+            hint=f"`takeback show {short(undo.id)}` tells what is known. {again}Once you know what happened, say so: "
             f"`takeback settle {short(undo.id)} --happened`, or `--did-not` and undoes it again.",
             effect=undo.id,
         )
@@ -378,7 +380,7 @@ def _offer(action: Action) -> Offer:
     if isinstance(way, MANUAL):
         return Offer(Strategy.MANUAL, exact=False, residue=f"by hand: {way.steps}", why=way.steps)
     assert way
-    residue = "what others saw of it, or did because of it, until it was made up for"
+    residue = "what others saw of it, or did because of it, before it was compensated"
     if not action.everywhere:
         residue += "; and it can be undone by this process only, because no other can import it"
     undo = getattr(way.function, "__qualname__", "undo")

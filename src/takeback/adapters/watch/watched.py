@@ -154,7 +154,7 @@ class WatchedRoot:
     def _refuse_lost(self, baseline: Baseline) -> None:
         if not any(watch.token == baseline.token for watch in self.index.watches()):
             raise Refused(
-                f"The baseline of {display(self.root.resource)} is lost, so nobody knows what was changed there.",
+                f"The baseline of {display(self.root.resource)} is lost, so the changes there are unknown.",
                 hint="Its index was damaged or removed; look at the directory yourself.",
             )
 
@@ -375,7 +375,7 @@ class WatchedRoot:
             for entry in listing.entries if listing else ():
                 if any(entry.digest) and not self._place.blobs.has(entry.digest.hex()):
                     raise StoreBusy(
-                        f"A sweep removed what was read of {display(self.root.resource)} meanwhile.",
+                        f"A sweep removed what was just read of {display(self.root.resource)}.",
                         hint="Nothing was done: do it again.",
                     )
 

@@ -87,7 +87,7 @@ def _approve(asked: Asked) -> int:
 
 def _deny_arguments(parser: ArgumentParser) -> None:
     _deciding_arguments(parser)
-    parser.add_argument("--why", default="", metavar="WORDS", help="told to whoever asked")
+    parser.add_argument("--why", default="", metavar="WORDS", help="the reason; its run sees it")
 
 
 def _deny(asked: Asked) -> int:

@@ -120,7 +120,7 @@ def _others(asked: Asked, plan: UndoResult) -> list[Effect]:
 
 
 def _doer(effect: Effect) -> str:
-    return "someone else" if effect.change.args.get("others") else effect.agent or "nobody named"
+    return "someone else" if effect.change.args.get("others") else effect.agent or "an unnamed agent"
 
 
 def _show(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResult, say: Any) -> None:

@@ -222,7 +222,7 @@ def _nothing_recorded(watch: "Watch") -> str:
     """Else a bare `undo` would be taken for the undo of this."""
     nothing = f"nothing was changed below {_where(watch)}, so nothing was recorded"
     if watch.elsewhere:
-        return f"{nothing} for this command; other effects changed files there meanwhile."
+        return f"{nothing} for this command; other effects changed files there at the same time."
     return f"{nothing}. Changes elsewhere are not covered." if not watch.outside else f"{nothing}."
 
 
@@ -231,7 +231,7 @@ def _not_its_own(elsewhere: tuple[str, ...]) -> str:
     names = ", ".join(shown_path(one, here()) for one in elsewhere[:_NAMED])
     more = f" and {len(elsewhere) - _NAMED:,} more" if len(elsewhere) > _NAMED else ""
     return (
-        f"and nothing was taken back: what changed there meanwhile is recorded with other effects ({names}{more}); "
+        f"and nothing was taken back: what changed there is recorded with other effects ({names}{more}); "
         "`takeback log` shows them"
     )
 
@@ -261,7 +261,7 @@ def _taken_back(
     numbers = in_numbers(back.changes) or "nothing"
     if not asked.screen.quiet and not asked.screen.json:
         warn(
-            f"takeback: it failed ({_why(outcome)}), so what was changed there meanwhile was taken back: {numbers}."
+            f"takeback: it failed ({_why(outcome)}), so the changes made there while it ran were taken back: {numbers}."
         )
         say_changes(back.changes)
         for resource, why in list(stay.items())[:_LISTED]:

@@ -19,9 +19,7 @@ def _checkpoint_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("label", metavar="LABEL")
     parser.add_argument("--run", metavar="R", help="in this run (else the one of the command line)")
     parser.add_argument("--state", metavar="FILE", help="the agent's own state, JSON; - for standard input")
-    parser.add_argument(
-        "--summary", metavar="TEXT", default="", help="what happened so far, for whoever comes back"
-    )
+    parser.add_argument("--summary", metavar="TEXT", default="", help="what happened so far, to read later")
     parser.add_argument("--agent", metavar="A", help="whose run (else TAKEBACK_AGENT, else cli)")
 
 

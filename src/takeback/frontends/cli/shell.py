@@ -257,7 +257,7 @@ class Session:
         if steps:
             name = short(box.id)
             self._say(
-                f"box {name} keeps {counted(steps, 'step')} that nobody outside sees: `takeback shell --box {name}` "
+                f"box {name} keeps {counted(steps, 'step')} that are not merged yet: `takeback shell --box {name}` "
                 f"goes on, `takeback shell --box {name} -c :commit` merges them."
             )
 
