@@ -366,7 +366,7 @@ def _options(name: str, command: Command, words: list[str]) -> Namespace:
         )
     action = words.pop(place)
     if action not in command.parts:
-        from takeback.frontends.cli.suggestions import did_you_mean
+        from takeback.model.resemblance import did_you_mean
 
         listed = f"There are {', '.join(command.parts)}."
         raise Misuse(

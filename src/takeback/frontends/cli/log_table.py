@@ -196,7 +196,7 @@ def _filled(pattern: str, values: Mapping[str, str]) -> str:
 
 
 def _refuse_unknown(pattern: str) -> None:
-    from takeback.frontends.cli.suggestions import did_you_mean
+    from takeback.model.resemblance import did_you_mean
 
     known = "Fields: " + ", ".join(f"{{{field}}}" for field in FIELDS) + "; or json."
     for piece in pattern.split("{")[1:]:

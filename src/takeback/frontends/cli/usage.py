@@ -65,7 +65,7 @@ class Parser(ArgumentParser):
 
     def _refuse(self, word: str) -> NoReturn:
         if word.startswith("-") and word != "-":
-            from takeback.frontends.cli.suggestions import did_you_mean
+            from takeback.model.resemblance import did_you_mean
 
             name = word.partition("=")[0]
             lists = f"`{self.prog} --help` lists them."
