@@ -322,3 +322,22 @@ def test_a_relative_state_directory_is_ignored_as_xdg_says(takeback: CommandLine
     said = takeback("status", "--json", **places)
 
     assert said.json["store"] == str(world / "home" / ".local" / "state" / "takeback")
+
+
+def test_the_options_of_log_work_together(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1\n")
+    takeback.done("run", "--name", "both", "--", "sh", "-c", "echo 2 > a; echo 3 > b")
+    elsewhere = world / "elsewhere"
+    (elsewhere / ".git").mkdir(parents=True)
+    CommandLine(str(elsewhere)).write("c", "1\n")
+
+    stat = takeback.done("log", "--stat", "--since", "1h", "--format", "{ref} {summary}").out
+    patch = takeback.done("log", "-p", "--stat", "--since", "1h", "-n", "1").out
+    everywhere = takeback.done("log", "--all", "--stat", "--format", "{what}|{where}").out
+
+    assert [one.split()[0] for one in stat.splitlines()] == ["@", "a", "b", "@~1", "a"]
+    assert "  a\n  b\n--- a/a\n+++ b/a\n" in patch
+    assert "elsewhere/c" in everywhere and "  b\n" in everywhere
+    assert takeback.done("log", "--since", "2999-01-01").out.startswith("No effects match")
+    assert takeback("log", "--format", "json", "-p").code == 2
+    assert len(takeback.done("log", "--format", "json", "--since", "1h", "--all").out.splitlines()) == 3

@@ -189,3 +189,22 @@ def test_finding_r7_a_full_disk_and_one_without_inodes_are_told_as_what_they_are
         said = takeback("write", "none/f", input="x")
         assert said.code == 5, said
         assert f"The filesystem of {world / 'none' / 'f'} has no inodes left" in said.err
+
+
+@pytest.mark.parametrize("how", [(), ("--in-place",), ("--sql", "sqlite:///app.db")], ids=str)
+def test_first_day_7h_a_command_that_failed_is_no_success_in_runs(
+    takeback: CommandLine, world: World, how: tuple[str, ...]
+) -> None:
+    with sqlite3.connect(world / "app.db") as database:
+        database.execute("create table t (a)")
+    takeback("run", *how, "--", "sh", "-c", "exit 3")
+    takeback("run", *how, "--", "true")
+
+    listed = takeback.done("runs").out.splitlines()
+    told = takeback.done("runs", "--json").json
+
+    assert " failed " in listed[1] and " failed " not in listed[0]
+    assert listed[1].endswith("sh -c 'exit 3'  (exit code 3)")
+    assert all(" 0 effects " in line for line in listed)
+    assert [(one["failed"], one["effects"]) for one in told] == [(None, 0), ("exit code 3", 0)]
+    assert "State    failed: exit code 3" in takeback.done("show", "sh -c 'exit 3'").out

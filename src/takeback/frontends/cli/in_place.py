@@ -206,6 +206,9 @@ def _settled(
             outcome = outcome._replace(text=told)
         elif failed and (watch.elsewhere or watch.turned_back):
             outcome = outcome._replace(text=f"The command ended with exit code {outcome.exit_code}, {what}.")
+        if failed:
+            with run.uninterrupted():
+                run.close(failed=f"exit code {outcome.exit_code}")
     elif failed and asked.options.on_failure == "undo":
         outcome, code = _taken_back(asked, tb, run, outcome)
     else:
@@ -215,7 +218,8 @@ def _settled(
 
 
 def _where(watch: "Watch") -> str:
-    return ", ".join(shown_path(root, here()) for root in watch.roots[:_NAMED])
+    named = [shown_path(root, here()) for root in watch.roots[:_NAMED]]
+    return ", ".join("the current directory" if one == "." else one for one in named)
 
 
 def _nothing_recorded(watch: "Watch") -> str:

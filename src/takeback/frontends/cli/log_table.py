@@ -149,9 +149,8 @@ def stat_lines(effect: Effect, place: Here) -> list[str]:
     """The paths that it changed, for --stat."""
     if "database" in effect.change.args:
         return [f"  {clean(table)}" for table in effect.receipt.get("tables", {})][:_MOST]
-    return [
-        f"  {clean(line)}" for line in folded((display(one.resource) for one in effect.targets), _MOST, place)
-    ]
+    paths = (display(one.resource) for one in effect.targets if not one.resource.startswith("call://"))
+    return [f"  {clean(line)}" for line in folded(paths, _MOST, place)]
 
 
 def formatted(pattern: str, effects: Sequence[Effect], told: Told) -> Iterator[str]:

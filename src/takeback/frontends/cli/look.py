@@ -13,7 +13,6 @@ from takeback.frontends.cli.output import Screen, clean, counted
 from takeback.frontends.cli.project import effects_listed, hint_elsewhere, runs_listed
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.model.run import RunState
 
 if TYPE_CHECKING:
     from takeback.audit.runs import RunNow
@@ -58,6 +57,11 @@ def _log(asked: Asked) -> int:
         return tell_nothing(asked, [])
     if asked.options.path_only and asked.options.path:
         raise Misuse("The path was given twice.", hint="Give PATH or --path.")
+    if asked.options.format == "json" and (asked.options.patch or asked.options.stat):
+        raise Misuse(
+            "--format json has no room for --patch and --stat.",
+            hint="Its `targets` tell which paths changed.",
+        )
     with opened(asked) as tb:
         effects = _listed(asked, tb)
         if screen.json:
@@ -109,13 +113,14 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
         return
     runs = {info.id: info for info in tb.store.journal.runs(tuple({effect.run for effect in effects}))}
     told = Told(
-        here(), now(), runs, agent_of(asked), not (_narrowed(asked) or options.all or options.aborted)
+        here(), now(), runs, agent_of(asked), not (_filtered(asked) or options.all or options.aborted)
     )
-    if options.format:
-        for line in formatted(options.format, effects, told):
-            screen.say(line)
-        return
-    for effect, line in zip(effects, lines(screen, effects, told, width_of(screen)), strict=True):
+    shown = (
+        formatted(options.format, effects, told)
+        if options.format
+        else lines(screen, effects, told, width_of(screen))
+    )
+    for effect, line in zip(effects, shown, strict=True):
         screen.say(line)
         if options.stat:
             for path in stat_lines(effect, told.here):
@@ -124,6 +129,8 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
             from takeback.frontends.cli.show import say_changed
 
             say_changed(screen, tb, effect)
+    if options.format:
+        return
     if more:
         screen.hint("There are more; -n 0 lists all.")
     _hint_elsewhere(asked, tb)
@@ -140,8 +147,13 @@ def _everywhere(asked: Asked) -> bool:
 
 
 def _narrowed(asked: Asked) -> bool:
+    return _filtered(asked) or bool(asked.options.since)
+
+
+def _filtered(asked: Asked) -> bool:
+    """Then the first of them need not be the newest, and `@~1` not the second."""
     options = asked.options
-    return bool(options.run or options.path or options.path_only or options.agent or options.since)
+    return bool(options.run or options.path or options.path_only or options.agent)
 
 
 def _runs_arguments(parser: ArgumentParser) -> None:
@@ -182,11 +194,11 @@ def _runs(asked: Asked) -> int:
 
 def state_shown(run: "RunNow") -> str:
     """One that ended by itself and left a note of how it failed is no success."""
-    return "failed" if run.state is RunState.ACCEPTED and run.info.note else run.state.value
+    return "failed" if run.failed else run.state.value
 
 
 def _how_it_failed(run: "RunNow") -> str:
-    return f"  ({clean(run.info.note)})" if state_shown(run) == "failed" else ""
+    return f"  ({clean(run.failed)})" if run.failed else ""
 
 
 def done_in(run: "RunNow") -> str:

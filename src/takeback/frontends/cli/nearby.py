@@ -11,6 +11,7 @@ from takeback.model.resource import display
 
 _T = TypeVar("_T")
 _FOLDED_FROM = 3  # so many paths in one directory become one line
+_FILE = "sqlite:///"  # before the path of a database
 _WEEK = 7 * 86400 * 1_000_000
 
 
@@ -28,7 +29,11 @@ def here() -> Here:
 
 
 def near(path: str, place: Here) -> str:
-    """Relative below the current directory, from ~ below the home directory, else as it is."""
+    """Relative below the current directory, from ~ below the home directory, else as it is. Of a database in a file
+    only the path is told."""
+    if path.startswith(f"{_FILE}/"):
+        nearer = near(path[len(_FILE) :], place)
+        return path if nearer.startswith("/") else nearer
     for root, sign in ((place.directory, "."), (place.home, "~")):
         if len(root) > 1 and path == root:
             return sign
@@ -45,6 +50,8 @@ def shown(resource: str, place: Here) -> str:
 
 def near_text(text: str, place: Here) -> str:
     """A sentence with the paths in it made near. Only words that begin with the directory are touched."""
+    if len(place.directory) > 1:
+        text = text.replace(f"{_FILE}{place.directory}/", _FILE)
     for root, sign in ((place.directory, ""), (place.home, "~/")):
         if len(root) > 1 and f"{root}/" in text:
             pieces = text.split(f"{root}/")

@@ -7,9 +7,10 @@ from takeback.api import now
 from takeback.audit.runs import as_they_stand
 from takeback.audit.views import record_json, run_info_json
 from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.look import done_in, state_shown
 from takeback.frontends.cli.nearby import ahead, when
 from takeback.frontends.cli.opening import give
-from takeback.frontends.cli.output import Screen, clean, counted, local_time
+from takeback.frontends.cli.output import Screen, clean, local_time
 from takeback.model.attention import DECIDED, needs_attention
 from takeback.model.ids import short
 from takeback.model.record import Kind
@@ -43,7 +44,7 @@ def show_run(asked: Asked, tb: "Takeback", info: RunInfo) -> None:
         ("Workflow", clean(info.workflow)),
         ("Called", clean(opened.get("arguments", ""))),
         ("Key", clean(info.key)),
-        ("State", screen.state(info.state.value) + (f": {clean(info.note)}" if info.note else "")),
+        ("State", screen.state(state_shown(stands)) + (f": {clean(info.note)}" if info.note else "")),
         ("Due", _due(info, today)),
         ("Result", clean(closed.get("result", ""))),
         ("Began", when(info.opened_at, today)),
@@ -51,7 +52,7 @@ def show_run(asked: Asked, tb: "Takeback", info: RunInfo) -> None:
             "Ended",
             when(info.closed_at, today) if info.state not in (RunState.OPEN, RunState.SUSPENDED) else "",
         ),
-        ("Effects", counted(info.effects, "effect")),
+        ("Effects", done_in(stands)),
     ]
     for name, fact in facts:
         if fact:
