@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NoReturn
 
 from takeback.errors import Renamed, TakebackError
-from takeback.model.effect import Effect
+from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Lease
@@ -46,7 +46,8 @@ class Acceptance(ABC):
     def apply(
         self, what: "Effect | str | Sequence[Effect | str]", *, force: bool = False, dry_run: bool = False
     ) -> tuple[Effect, ...]:
-        """Make what is held; with `force` also over what others changed since, which undo brings back."""
+        """Make what is held, or was dropped and is not erased yet; with `force` also over what others changed since:
+        undo brings that back."""
         from takeback.runs.held import make_held, refuse_unheld
 
         held = [self.effect(name) for name in names_of(what)]
@@ -65,15 +66,31 @@ class Acceptance(ABC):
         return self._say(Kind.ACCEPT, held)
 
     def discard(
-        self, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False
+        self, what: "Effect | str | Sequence[Effect | str]", *, now: bool = False, dry_run: bool = False
     ) -> tuple[Effect, ...]:
-        """Drop what is held: it is never made."""
+        """Drop what is held: it is not made, and for a day `apply` can make it after all. With `now` it is erased at
+        once, also if it was dropped before."""
         from takeback.runs.held import discard_all, refuse_unheld
 
-        held = [self.effect(name) for name in names_of(what)]
-        for effect in held:
-            refuse_unheld(effect)
-        return discard_all(self.parts, held, dry_run, self._leased).effects
+        effects = [self.effect(name) for name in names_of(what)]
+        for effect in effects:
+            refuse_unheld(effect, dropped=now)
+        if dry_run:
+            return tuple(effects)
+        self.store.use_spare()
+        held = [one for one in effects if one.state is not State.DROPPED]
+        gone = {one.id: one for one in discard_all(self.parts, held, False, self._leased).effects}
+        if now:
+            self._erase([gone.get(one.id, one) for one in effects])
+        else:
+            self._expire_drops()
+        return tuple(self.effect(one.id) for one in effects)
+
+    @abstractmethod
+    def _erase(self, effects: Sequence[Effect]) -> None: ...
+
+    @abstractmethod
+    def _expire_drops(self) -> None: ...
 
     def pin(
         self, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False

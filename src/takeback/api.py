@@ -318,7 +318,7 @@ def _wire(
     from takeback.adapters.database.keyring import Keyring
     from takeback.adapters.database.waiting import Waiting
     from takeback.adapters.registry import Registry
-    from takeback.engine.parts import Parts
+    from takeback.engine.parts import DropLimits, Parts
     from takeback.storage.projects import Belonging
 
     def store_names() -> tuple[str, ...]:
@@ -351,6 +351,9 @@ def _wire(
         Belonging(store.journal),
         file_resource(os.path.realpath(store.path)),
         store.settings.max_capture_bytes,
+        DropLimits(
+            store.settings.dropped_seconds, store.settings.dropped_bytes, store.refuse_without_room, now
+        ),
         store_names,
         progress,
     )

@@ -65,6 +65,8 @@ class Undos(Workflows):
         run of a workflow that has not ended ends with it. With `project`, `@` counts the effects of that project."""
         if project is not None:
             what = self._placed(what, project)
+        if not dry_run:
+            self.store.use_spare()
         if not dry_run and (info := self._unfinished_workflow(what)):
             return self._end_by_undo(
                 info,
@@ -141,6 +143,8 @@ class Undos(Workflows):
         longer what was `expected`."""
         from takeback.runs.span import planned, refuse_unfinished, stuck_since
 
+        if not wishes.get("dry_run"):
+            self.store.use_spare()
         refuse_unfinished(self.store.journal, self.store.leases, span, now())
         plan = planned(self.parts, span)
         if expected is not None and any(one.id not in expected for one in plan.wanted):

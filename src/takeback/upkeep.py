@@ -129,10 +129,12 @@ class Upkeep(ABC):
         return Verified(tuple(findings), self.store.journal.tally()["records"], blobs)
 
     def _missing_blobs(self) -> Iterator[Flaw]:
-        for effect in self.store.journal.effects(Query(states=(State.DONE, State.UNDONE, State.INTENDED))):
+        states = (State.DONE, State.UNDONE, State.INTENDED, State.DROPPED)
+        for effect in self.store.journal.effects(Query(states=states)):
             for digest in effect.remedy.blobs if effect.remedy and not effect.forgotten else ():
                 if not self.store.blobs.has(digest):
-                    text = f"Effect {short(effect.id)} cannot be undone: blob {digest[:12]} is missing."
+                    done = "applied" if effect.state is State.DROPPED else "undone"
+                    text = f"Effect {short(effect.id)} cannot be {done}: blob {digest[:12]} is missing."
                     yield Flaw(text, blob=digest, effect=effect.id)
         for digest in texts.needed(self.store.journal):
             if not self.store.blobs.has(digest):
@@ -156,11 +158,16 @@ class Upkeep(ABC):
             found = list(self.store.journal.effects(Query(ids=tuple(ids), damaged_too=True)))
             decisions = named(self.parts, found)
         if not dry_run:
+            self.store.use_spare()
             forget(self.parts, decisions, self._held)
         return decisions
 
-    def sweep(self, grace: int | None = None) -> int:
-        """Delete the bytes nothing needs any more; how many were freed."""
+    def sweep(self, grace: int | None = None, *, baselines: bool = False) -> int:
+        """Delete the bytes nothing needs any more; how many were freed. With `baselines` also the copies of watched
+        directories: the next watch reads those directories again, and no way back is lost."""
+        return self._swept(grace, baselines)
+
+    def _swept(self, grace: int | None = None, baselines: bool = False, erased: Sequence[Effect] = ()) -> int:
         from takeback.retention.forget import release_forgotten
         from takeback.retention.layers import sweep_layers
         from takeback.retention.sweep import sweep
@@ -168,12 +175,31 @@ class Upkeep(ABC):
 
         if grace is not None and grace < 0:
             raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
+        self.store.use_spare()
         self.store.refuse_if_suspect()
         self._clear()
         release_forgotten(self.parts, self._held)
         grace = self.store.settings.grace_seconds if grace is None else grace
-        dropped = drop_unused(self.parts, now() / 1e6 - UNUSED)
-        return dropped + sweep_layers(self.parts, self.store.layers(), grace) + sweep(self.parts, grace)
+        dropped = drop_unused(self.parts, now() / 1e6 - (0 if baselines else UNUSED))
+        return (
+            dropped + sweep_layers(self.parts, self.store.layers(), grace) + sweep(self.parts, grace, erased)
+        )
+
+    def _expire_drops(self) -> None:
+        """Erase what was dropped too long ago, or is too much for its project."""
+        from takeback.retention.drops import due
+
+        if decisions := due(self.parts, self.store.settings, now()):
+            self._give_up(decisions)
+
+    def _erase(self, effects: Sequence[Effect]) -> None:
+        """What was dropped cannot be applied any more, and its bytes go."""
+        from takeback.retention.forget import forget
+        from takeback.retention.tiers import Decision
+
+        dropped = [one for one in effects if one.state is State.DROPPED]
+        forget(self.parts, [Decision(one, True, "goes: someone asked for it") for one in dropped], self._held)
+        self._swept(erased=dropped)
 
     @property
     def _held(self) -> str:
@@ -195,18 +221,21 @@ class Upkeep(ABC):
 
         ended = tuple(self.store.journal.effects(Query(run=run, limit=50)))
         self._make_room(crowding(self.parts, self.store.settings, now(), ended))
+        self._expire_drops()
 
     def _make_room(self, also: "Sequence[Decision]" = (), more: int = 0) -> None:
         """The oldest accepted effects go first, then the baselines of watched directories. `more`: for a capture."""
         from takeback.retention.upkeep import due
-        from takeback.runs.watch import drop_unused
+        from takeback.runs.watch import any_unused, drop_unused
 
         settings, limits, space = self.store.settings, self.store.limits(), self._space(more)
         found = (*due(self.parts, settings, limits, now(), space), *also)
         if decisions := {one.effect.id: one for one in found}:
             self._give_up(tuple(decisions.values()))
             space = self._space(more)
-        if space.over(limits)[0] and drop_unused(self.parts, now() / 1e6):
+        if (space.over(limits)[0] and drop_unused(self.parts, now() / 1e6)) or any_unused(
+            self.parts, now() / 1e6
+        ):
             self.sweep()
 
     def stay_within_limits(self) -> None:

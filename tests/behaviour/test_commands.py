@@ -70,7 +70,7 @@ def test_what_is_held_and_dropped_never_happened(tb: takeback.Takeback, world: W
         assert run.discard(held).outcome == "done"
     with pytest.raises(takeback.Refused):
         tb.undo(held)
-    assert tb.effect(held.id).state is takeback.State.ABORTED
+    assert tb.effect(held.id).state is takeback.State.DROPPED
     assert tb.sweep(grace=0) >= 0
 
 
@@ -83,7 +83,7 @@ def test_what_an_open_run_holds_is_decided_on_by_the_store_as_well(
         )
         assert first and second and third
         (kept,) = tb.apply(first)
-        assert tb.discard(second)[0].state is takeback.State.ABORTED
+        assert tb.discard(second)[0].state is takeback.State.DROPPED
         with takeback.open(store) as elsewhere, pytest.raises(takeback.LeaseHeld):
             elsewhere.apply(third)
         run.write(world / "d", "the run goes on")

@@ -38,9 +38,11 @@ def found(store: Path) -> str:
         return "\n".join(tb.verify().findings)
 
 
-def cli(store: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def cli(store: Path, *words: str, most: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`most`: of memory, in bytes."""
+    limit = ["prlimit", f"--as={most}"] if most else []
     return subprocess.run(
-        [sys.executable, "-m", "takeback", *words],
+        [*limit, sys.executable, "-m", "takeback", *words],
         env={**os.environ, "TAKEBACK_STORE": str(store), **environment},
         check=False, capture_output=True, text=True, timeout=120, cwd=store.parent,
     )  # fmt: skip
@@ -200,14 +202,14 @@ def test_finding_32_a_module_that_the_person_names_is_imported(tmp_path: Path) -
 # 33: records that would exhaust memory.
 
 
-def test_finding_33_a_record_that_inflates_without_end_is_damage(
-    made: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bodies, "MOST", 1 << 20)
+def test_finding_33_a_record_that_inflates_without_end_is_damage(made: Path) -> None:
+    """Of 1 MB it makes 1 GB; there is room for a third of that."""
     machine = zlib.compressobj(9, zlib.DEFLATED, -15)
-    bomb = machine.compress(b" " * (8 << 20)) + machine.flush()
+    spaces = b" " * (8 << 20)
+    bomb = b"".join(machine.compress(spaces) for _ in range(128)) + machine.flush()
     rewrite_records(made, "seq = 2", (), lambda body: bomb)
-    assert "Record 2 " in found(made)
+    ended = cli(made, "verify", most=350 << 20)
+    assert ended.returncode == 6 and "Record 2 " in ended.stdout, ended
 
 
 def test_finding_33_a_change_that_no_record_can_hold_is_refused(

@@ -236,7 +236,9 @@ def over_the_cap(scene: Scene, monkeypatch: pytest.MonkeyPatch, **settings: int)
     return effects
 
 
-def test_finding_r5_nothing_is_given_up_without_a_note(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_day_5_nothing_is_given_up_without_a_note(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     effects = over_the_cap(scene, monkeypatch)
     with takeback.open(scene.tb.path) as tb:
         with tb.run("one more") as run:

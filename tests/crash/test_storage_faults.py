@@ -72,7 +72,7 @@ def test_a_full_store_refuses_a_change_and_can_still_undo_when_there_is_room_aga
 
 @pytest.mark.root
 @pytest.mark.parametrize("folded", [True, False])
-def test_a_full_store_can_be_looked_at_and_says_that_the_disk_is_full(
+def test_a_full_store_can_be_looked_at_and_says_how_much_is_free(
     scene: Scene, small: Path, folded: bool
 ) -> None:
     """Also one whose write-ahead file a killed process has left."""
@@ -89,11 +89,13 @@ def test_a_full_store_can_be_looked_at_and_says_that_the_disk_is_full(
         assert ended.status == 0, (words, ended)
         if words[0] in ("log", "show"):
             assert ("run.sh" if folded else "data.json") in ended.out
-    assert "is full" in refused(scene, 5, "undo", "@").error
-    assert "is full" in refused(scene, 5).error
+    if folded:  # else a small record may take the place of others in the write-ahead file
+        assert "is full" in refused(scene, 5, "pin", "@").error
+    assert " free" in refused(scene, 5).error
     assert not (scene.store / "SUSPECT").exists()
+    assert run(["undo", "@"], scene.store).status == 0, "the store keeps room for this"
     filler.unlink()
-    assert run(["undo", "@"], scene.store).status == 0
+    assert run(["redo"], scene.store).status == 0
 
 
 @pytest.mark.root

@@ -179,7 +179,12 @@ def _usage(action: Action) -> str:
 
 
 def python_takeback() -> str:
-    return _methods("api.py", "Takeback") + _methods("upkeep.py", "Upkeep")
+    return (
+        _methods("api.py", "Takeback")
+        + _methods("undos.py", "Undos")
+        + _methods("acceptance.py", "Acceptance")
+        + _methods("upkeep.py", "Upkeep")
+    )
 
 
 def python_run() -> str:

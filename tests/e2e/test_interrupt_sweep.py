@@ -47,8 +47,24 @@ def verbs(world: World) -> dict[str, Verb]:
         changed()
         said_well(world.root, "undo")
 
+    def held() -> None:
+        old()
+        said_well(world.root, "run", "--hold", "--name", "careful", "--", "sh", "-c", CHANGE)
+
+    def dropped() -> None:
+        held()
+        said_well(world.root, "discard", "--run", "careful")
+
+    def listed() -> str:
+        """How what was held stands. It is not made, whatever becomes of it."""
+        newest = said_well(world.root, "log", "--held", "-n", "1", "--format", "{state}").strip()
+        return {"held": "before", "dropped": "after"}.get(newest, newest) if seen() == "old" else seen()
+
     change = ("run", "--", "sh", "-c", CHANGE)
     return {
+        "apply what is held": Verb(("apply", "--run", "careful"), held, looks("old", "new")),
+        "apply a drop": Verb(("apply", "--run", "careful"), dropped, looks("old", "new")),
+        "discard": Verb(("discard", "--run", "careful"), held, listed),
         "run": Verb(change, old, looks("old", "new")),
         "undo": Verb(("undo",), changed, looks("new", "old")),
         "redo": Verb(("redo",), undone, looks("old", "new")),
@@ -56,9 +72,10 @@ def verbs(world: World) -> dict[str, Verb]:
 
 
 CHANGE = "for name in f*; do echo new > $name; done"
+VERBS = ("run", "undo", "redo", "apply what is held", "apply a drop", "discard")
 
 
-@pytest.mark.parametrize("name", ["run", "undo", "redo"])
+@pytest.mark.parametrize("name", VERBS)
 def test_finding_12_what_is_said_of_an_interrupted_command_is_what_is(world: World, name: str) -> None:
     sweep = Sweep(world.root, verbs(world), seed=12)
     for _ in range(FEW):
@@ -67,7 +84,7 @@ def test_finding_12_what_is_said_of_an_interrupted_command_is_what_is(world: Wor
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", ["run", "undo", "redo"])
+@pytest.mark.parametrize("name", VERBS)
 def test_finding_12_at_a_hundred_moments_of_each(
     world: World, name: str, record_property: Callable[[str, object], None]
 ) -> None:

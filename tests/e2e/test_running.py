@@ -287,9 +287,16 @@ def test_a_signal_ends_it_and_nothing_was_changed(
         child.send_signal(number)
         _, told = child.communicate(timeout=LONG)
     assert child.returncode == 128 + number
-    assert told == "Interrupted; what the command had changed is dropped; nothing was changed.\n"
+    (drop,) = takeback.done("log", "--held", "--json").json
+    assert told == (
+        "Interrupted; what the command had changed is dropped; nothing was changed; "
+        f"`takeback apply {drop['id'][:8]}` makes what it had done so far.\n"
+    )
     assert not (world / "a").exists()
     assert takeback.done("status", "--json").json["runs"] == {"open": 0, "suspended": 0}
+    assert drop["dropped"]["reason"] == "interrupted"
+    takeback.done("apply", drop["id"])
+    assert (world / "a").read_text() == "x\n"
 
 
 def test_a_killed_one_leaves_nothing_behind(takeback: CommandLine, world: World, store: Path) -> None:

@@ -162,7 +162,7 @@ def test_merge_keeps_both_edits(takeback: CommandLine, world: World) -> None:
 
 @pytest.mark.needs("git")
 @pytest.mark.parametrize("way", [["run"], ["run", "--in-place"]], ids=" ".join)
-def test_finding_first_day_8_a_commit_is_taken_back_after_git_status(
+def test_first_day_8_a_commit_is_taken_back_after_git_status(
     takeback: CommandLine, world: World, way: list[str]
 ) -> None:
     git = "git -c user.name=a -c user.email=a@example.org"

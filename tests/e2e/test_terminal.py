@@ -134,7 +134,7 @@ def test_error_and_hint_look_the_same_everywhere(takeback: CommandLine, world: W
     ("typed", "there"),
     [(b"y\n", True), (b"a\n", True), (b"n\n", False), (b"d\n", False), (b"what\ns\nyes\n", True)],
 )
-def test_finding_7n_a_question_takes_y_and_n(world: World, typed: bytes, there: bool) -> None:
+def test_first_day_7n_a_question_takes_y_and_n(world: World, typed: bytes, there: bool) -> None:
     code, shown = seen(world.root, "run", "--ask", "--", "touch", "made", typed=typed)
 
     assert (code, (world / "made").exists()) == (0, there)
@@ -148,7 +148,7 @@ def test_enter_leaves_it_held(takeback: CommandLine, world: World) -> None:
     assert (code, (world / "made").exists(), "held " in shown) == (0, False, True)
 
 
-def test_finding_7h_a_command_that_failed_is_told_as_failed(takeback: CommandLine) -> None:
+def test_first_day_7h_a_command_that_failed_is_told_as_failed(takeback: CommandLine) -> None:
     assert takeback("run", "--", "sh", "-c", "touch x; exit 44").code == 44
     takeback.done("run", "--", "touch", "y")
 
@@ -158,7 +158,7 @@ def test_finding_7h_a_command_that_failed_is_told_as_failed(takeback: CommandLin
     assert " accepted " in good
 
 
-def test_finding_7i_calls_are_counted_first(takeback: CommandLine, world: World) -> None:
+def test_first_day_7i_calls_are_counted_first(takeback: CommandLine, world: World) -> None:
     (world / "acts.py").write_text(
         "import takeback\n@takeback.action\ndef deploy(n, key): return {'n': n}\n"
         "@deploy.undo\ndef back(receipt, n): pass\n"
@@ -341,7 +341,7 @@ def test_man_reads_the_pages_without_a_warning(tmp_path: Path) -> None:
         assert done.stderr == "", name
 
 
-def test_finding_7e_a_wrong_store_is_no_quiet_day(takeback: CommandLine, world: World) -> None:
+def test_first_day_7e_a_wrong_store_is_no_quiet_day(takeback: CommandLine, world: World) -> None:
     (world / "file").write_text("x")
     (world / "full").mkdir()
     (world / "full" / "mine").write_text("x")

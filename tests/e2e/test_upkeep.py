@@ -221,7 +221,7 @@ def test_forget_explains_every_decision_and_a_dry_run_forgets_nothing(takeback: 
     assert "counts as accepted after 30 days" in takeback.done("forget", "--dry-run").out
 
 
-def test_finding_r5_whoever_gives_a_way_back_up_says_so(takeback: CommandLine, world: World) -> None:
+def test_first_day_5_giving_up_a_way_back_is_said(takeback: CommandLine, world: World) -> None:
     """`repro/retention_default.sh`: four commands in a store with room for two."""
     takeback.write("seed", "x")
     settings = {"accepted_seconds": 0, "store_bytes": 20_000_000, "grace_seconds": 0}

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 import takeback
+from takeback.adapters.postgres import definitions
 from takeback.adapters.postgres.adapter import PostgresAdapter
 from takeback.adapters.postgres.logs import MANY
 from takeback.adapters.postgres.patient import PatientConnection
@@ -77,6 +78,28 @@ def test_an_undo_has_one_connection_and_few_trips(bench: PgBench, seen: Seen) ->
     bench.undo(effect)
     assert len(seen.connects) == 1
     assert len(seen.trips) <= 15, seen.trips
+
+
+def test_finding_r5_the_schema_is_read_as_often_for_many_changes_as_for_one(
+    bench: PgBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading it is most of what a schema change takes."""
+    read: Callable[..., Any] = definitions.read
+    reads: list[str] = []
+    monkeypatch.setattr(definitions, "read", lambda connection: reads.append("") or read(connection))
+
+    def count(*statements: str) -> int:
+        bench.run(*(f"create index i{number} on users (age)" for number in range(6)))
+        with bench.program() as connection, connection.transaction():
+            for statement in statements:
+                connection.execute(statement.encode())
+        reads.clear()
+        bench.undo(bench.effect)
+        bench.run(*(f"drop index i{number}" for number in range(6)))
+        return len(reads)
+
+    one = count("drop index i0")
+    assert count(*(f"drop index i{number}" for number in range(6))) == one
 
 
 def test_a_small_transaction_makes_no_connection_and_few_trips(bench: PgBench, seen: Seen) -> None:

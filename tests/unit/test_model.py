@@ -124,6 +124,10 @@ TABLE = """
     intended  done          done
     intended  abort         aborted
     intended  stick         stuck
+    proposed  drop          dropped
+    intended  drop          dropped
+    dropped   intent        intended
+    dropped   forget        aborted
     stuck     done          done
     stuck     abort         aborted
     done      accept        done

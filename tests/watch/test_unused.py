@@ -8,7 +8,9 @@ import pytest
 
 import takeback
 from takeback.adapters.watch.index import indexes_in
+from takeback.audit.status import look
 from takeback.runs.watch import UNUSED
+from takeback.upkeep import now
 
 
 @pytest.fixture
@@ -80,3 +82,33 @@ def test_a_run_whose_index_was_dropped_under_it_looks_at_everything_again(trees)
         run.undo(watched.effect)
 
     assert (tree / "file").read_bytes() == before
+
+
+def test_finding_r7_the_copy_of_a_watched_tree_can_be_dropped_and_no_way_back_with_it(trees):
+    tree = trees / "one"
+    for number in range(40):
+        (tree / f"large{number}").write_bytes(os.urandom(500_000))
+    with takeback.open(trees / "store") as tb:
+        with tb.run("edit") as run, run.watch(tree):
+            (tree / "file").write_bytes(b"one line\n")
+        assert look(tb.store, tb.size(), now()).baseline_bytes > 20_000_000
+
+        assert tb.sweep(0, baselines=True) > 20_000_000
+
+        assert look(tb.store, tb.size(), now()).baseline_bytes == 0
+        assert tb.store.bytes_kept() < 600_000
+        tb.undo("@")
+        assert (tree / "file").stat().st_size == 100_000
+
+
+def test_finding_r7_a_copy_that_was_not_used_for_a_day_goes_at_the_end_of_any_run(trees):
+    with takeback.open(trees / "store") as tb:
+        watch(tb, trees / "one", trees / "other")
+        directory = os.path.join(tb.store.path, "watch")
+        for name in os.listdir(directory):
+            long_ago = time.time() - UNUSED - 60
+            os.utime(os.path.join(directory, name), (long_ago, long_ago))
+
+        watch(tb, trees / "one")
+
+        assert indexes(tb) == 1

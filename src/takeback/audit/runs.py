@@ -21,7 +21,7 @@ WHERE u.undoes <> '' AND e.id = u.undoes AND r.number = e.run
 """
 _STATES = """
 SELECT state, count(*) FROM effects
-WHERE run = (SELECT number FROM runs WHERE id = ?) AND (undoes <> '') = ? AND state <> 'aborted'
+WHERE run = (SELECT number FROM runs WHERE id = ?) AND (undoes <> '') = ? AND state <> 'aborted' AND state <> 'dropped'
 GROUP BY state
 """
 

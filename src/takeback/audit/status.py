@@ -1,11 +1,12 @@
 """How things stand, in numbers. What it costs grows only with the number of undos, not of effects."""
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.audit.runs import RunNow, as_they_stand
 from takeback.audit.unsettled import DeadRun, dead_json, dead_runs
-from takeback.audit.views import iso
+from takeback.audit.views import dropped_json, iso
 from takeback.model.attention import needs_attention, overdue
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
 from takeback.model.life import ACCEPTS
@@ -40,11 +41,13 @@ class Status(NamedTuple):
     forgettable: int  # accepted and not yet forgotten, undos too: what `forget` may choose from when their time is over
     unfinished: tuple[RunNow, ...]  # runs
     held: tuple[Effect, ...]  # ready, and waiting for a person
+    drops: tuple[Effect, ...]  # dropped, and can still be applied
     proposals: "tuple[Proposal, ...]"  # what needs an approval, decided on or not
     in_doubt: tuple[Effect, ...]  # calls of which nobody knows whether they happened
     settings: Settings
     limits: Limits
     pinned_bytes: int
+    baseline_bytes: int  # of copies of watched directories; ways back may need some of the same bytes
     goes_next: "tuple[Effect, int] | None"  # the oldest that is accepted, and when its time is over
     given_up: tuple[GivenUp, ...]  # ways back that were given up, and nobody was told yet
     suspect: bool
@@ -91,12 +94,14 @@ def look(store: Store, size: int, now: int) -> Status:
         forgotten=forgotten,
         forgettable=forgettable,
         held=tuple(one for one in proposed if one.waits_for == PERSON and not waits_for_approval(one)),
+        drops=tuple(store.journal.effects(Query(states=(State.DROPPED,)))) if tally.get("dropped") else (),
         proposals=_proposals(store, now) if any(map(waits_for_approval, proposed)) else (),
         in_doubt=tuple(_in_doubt(store, now)),
         unfinished=as_they_stand(store, unfinished),
         settings=store.settings,
         limits=store.limits(),
         pinned_bytes=_pinned_bytes(store) if tally.get("pinned") else 0,
+        baseline_bytes=_baseline_bytes(store),
         goes_next=_goes_next(store),
         given_up=_given_up(store),
         suspect=store.suspect(),
@@ -117,6 +122,16 @@ def _pinned_bytes(store: Store) -> int:
     return sum(info.stored for info in store.blobs.info(tuple(blobs))) if blobs else 0
 
 
+def _baseline_bytes(store: Store) -> int:
+    directory = os.path.join(store.path, "watch")
+    if store.read_only or not os.path.isdir(directory):
+        return 0
+    from takeback.adapters.watch.index import digests_in
+
+    kept = set(digests_in(directory))
+    return sum(info.stored for info in store.blobs.info() if info.digest in kept) if kept else 0
+
+
 def _goes_next(store: Store) -> tuple[Effect, int] | None:
     """It may stay longer, for the sake of an earlier one; and go earlier, when there is no room."""
     found = store.journal.effects(Query(forgettable=True, made=True, limit=_LOOKED_AT))
@@ -135,7 +150,7 @@ def _given_up(store: Store) -> tuple[GivenUp, ...]:
     noted = untold(store.path)
     ids = tuple(one.effect for one in noted)
     found = store.journal.effects(Query(ids=ids, damaged_too=True)) if ids else ()
-    forgotten = {one.id for one in found if one.forgotten}
+    forgotten = {one.id for one in found if one.forgotten or one.state is State.ABORTED}
     return tuple(one for one in noted if one.effect in forgotten)
 
 
@@ -172,6 +187,9 @@ def status_json(status: Status) -> dict[str, Any]:
             "forgotten": status.forgotten,
         },
         "held": [effect.id for effect in status.held],
+        "drops": [
+            {"id": one.id, "summary": one.change.summary, **(dropped_json(one) or {})} for one in status.drops
+        ],
         "approvals": [effect.id for effect in status.approvals],
         "decided": [one.effect.id for one in status.proposals if one.decision],
         "in_doubt": [effect.id for effect in status.in_doubt],
@@ -188,6 +206,7 @@ def status_json(status: Status) -> dict[str, Any]:
         "settings": status.settings._asdict(),
         "limits": {"store_bytes": status.limits.store, "free_bytes": status.limits.free},
         "pinned_bytes": status.pinned_bytes,
+        "baseline_bytes": status.baseline_bytes,
         "goes_next": {"id": status.goes_next[0].id, "at": iso(status.goes_next[1])}
         if status.goes_next
         else None,

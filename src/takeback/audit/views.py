@@ -47,9 +47,16 @@ def effect_json(effect: Effect) -> dict[str, Any]:
         "needs": list(effect.needs),
         "key": effect.key,
         "note": effect.note,
+        "dropped": dropped_json(effect),
         "at": iso(effect.at),
         "targets": _targets(effect),
     }
+
+
+def dropped_json(effect: Effect) -> dict[str, Any] | None:
+    """Of one that was dropped and can be applied after all, or could be once."""
+    told = effect.dropped
+    return {"reason": told.reason.value, "until": iso(told.until), "bytes": told.bytes} if told else None
 
 
 def _targets(effect: Effect) -> list[dict[str, Any]]:

@@ -1,20 +1,21 @@
 """A change that is ready and waits for a person, who applies or discards it."""
 
-from takeback.engine.do import (
-    Terms,
-    announce,
-    carry_out,
-    draft,
-    prepared,
-    proposed,
-    refuse_loss,
-    refuse_own_store,
-)
+from takeback.engine.do import Terms, announce, carry_out, draft, prepared, refuse_own_store
+from takeback.engine.drop import drop_held, ready, size_of
 from takeback.engine.parts import Parts, adapter_of, assessed
 from takeback.engine.settle import abort
 from takeback.errors import Conflict, Failed, InDoubt, Refused, Unavailable
 from takeback.model.change import Change
-from takeback.model.effect import GATE, PERSON, REVIEWED, WAS_HELD, Effect, State, waits_for_approval
+from takeback.model.effect import (
+    GATE,
+    PERSON,
+    REVIEWED,
+    WAS_HELD,
+    DropReason,
+    Effect,
+    State,
+    waits_for_approval,
+)
 from takeback.model.ids import new_id, short
 from takeback.model.record import Kind
 from takeback.model.resource import display
@@ -24,16 +25,10 @@ _LISTED = 5
 
 
 def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
-    """Everything but the change itself: what it would leave and what is there now are in the store."""
-    parts.refuse_if_suspect()
-    adapter = adapter_of(parts, change.adapter)
-    change = change._replace(args={**change.args, "waits": PERSON})
-    assessment = assessed(parts, adapter, change)
-    if assessment.changes_nothing:
+    """Ready, and not made until a person says so."""
+    effect = ready(parts, lease, change, terms)
+    if effect is None:
         return None
-    refuse_own_store(parts, assessment)
-    refuse_loss(change, assessment)
-    effect = prepared(parts, adapter, proposed(lease, change, terms), assessment)
     (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
     return effect._replace(seq=record.seq, told=record.seq, at=record.at)
 
@@ -55,7 +50,9 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
     parts.refuse_if_suspect()
     adapter = adapter_of(parts, effect.change.adapter)
     args = {name: value for name, value in change.args.items() if name != "waits"}
-    effect = effect._replace(change=change._replace(args={**args, WAS_HELD: True}))
+    # The key of one that was dropped is free, and may be another's by now.
+    key = "" if effect.dropped else effect.key
+    effect = effect._replace(change=change._replace(args={**args, WAS_HELD: True}), key=key)
     assessment = assessed(parts, adapter, effect.change)
     refuse_own_store(parts, assessment)
     parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
@@ -67,11 +64,11 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
         except InDoubt:
             raise  # it may well be made
         except (Refused, Failed, Unavailable) as error:
-            again = hold_again(parts, lease, effect)
+            again = effect if effect.dropped else hold_again(parts, lease, effect)
             error.effect = again.id
-            name = short(again.id)
+            name, how = short(again.id), "can still be applied" if effect.dropped else "is held again"
             error.hint = (
-                f"Nothing was changed, and it is held again: `takeback apply {name}` tries once more, "
+                f"Nothing was changed, and it {how}: `takeback apply {name}` tries once more, "
                 f"`takeback apply --force {name}` also over what others changed."
             )
             raise
@@ -86,10 +83,20 @@ def hold_again(parts: Parts, lease: Lease, effect: Effect) -> Effect:
 
 
 def discard_held(parts: Parts, lease: Lease, effect: Effect) -> Effect:
-    _refuse_unheld(effect)
-    return abort(
-        parts, lease, adapter_of(parts, effect.change.adapter), effect, "It was held and then dropped."
-    )
+    """Not made; it can be applied after all for a while. A database rolls back for good."""
+    if effect.waits_for != PERSON:
+        raise _not_held(effect)
+    if is_final(parts, effect):
+        why = "It was held and then dropped."
+        return abort(parts, lease, adapter_of(parts, effect.change.adapter), effect, why)
+    return drop_held(parts, lease, effect, DropReason.DISCARDED)
+
+
+def is_final(parts: Parts, effect: Effect) -> bool:
+    """Whether a drop of it cannot be taken back."""
+    limits = parts.drops
+    too_large = not limits.seconds or size_of(effect) > limits.bytes
+    return too_large or REVIEWED in effect.change.args or waits_for_approval(effect)
 
 
 def _refuse_conflicts(effect: Effect, change: Change) -> None:
@@ -99,17 +106,21 @@ def _refuse_conflicts(effect: Effect, change: Change) -> None:
         more = f"; and {len(conflicts) - _LISTED:,} more" if len(conflicts) > _LISTED else ""
         raise Conflict(
             f"Others changed the same while the command ran: {names}{more}.",
-            hint=f"Nothing was changed. `takeback apply --force {short(effect.id)}` captures what is there now and "
-            f"overwrites it; `takeback discard {short(effect.id)}` drops what the command did.",
+            hint=f"Nothing was changed. `takeback apply --force {short(effect.id)}` saves their content and "
+            "overwrites it, so that undo brings it back.",
             effect=effect.id,
             resources=tuple(resource for resource, _ in conflicts),
         )
 
 
 def _refuse_unheld(effect: Effect) -> None:
-    if effect.waits_for != PERSON:
-        raise Refused(
-            f"Effect {short(effect.id)} is {effect.state.value}, not held.",
-            hint=f"`takeback show {short(effect.id)}` tells how it stands.",
-            effect=effect.id,
-        )
+    if effect.waits_for != PERSON and effect.state is not State.DROPPED:
+        raise _not_held(effect)
+
+
+def _not_held(effect: Effect) -> Refused:
+    return Refused(
+        f"Effect {short(effect.id)} is {effect.state.value}, not held.",
+        hint=f"`takeback show {short(effect.id)}` tells how it stands.",
+        effect=effect.id,
+    )

@@ -13,6 +13,15 @@ from takeback.model.progress import SILENT, Progress
 from takeback.storage.protocols import Blobs, Journal, Leases, Query
 
 
+class DropLimits(NamedTuple):
+    """How long and how much a store holds of what was dropped."""
+
+    seconds: int = 0
+    bytes: int = 0
+    refuse_without_room: Callable[[int], None] = lambda size: None  # gives up nothing else to make room
+    now: Callable[[], int] = lambda: 0  # microseconds since 1970
+
+
 class Parts(NamedTuple):
     journal: Journal
     blobs: Blobs
@@ -26,6 +35,7 @@ class Parts(NamedTuple):
     belonging: Callable[[Effect], Effect] = lambda effect: effect  # with the projects that it touches
     off_limits: str = ""  # the store itself, as a resource: no change may touch it
     max_capture_bytes: int = 0  # a change that needs more to be captured is refused; 0: no cap
+    drops: DropLimits = DropLimits()
     names: Callable[[], tuple[str, ...]] = tuple  # every path by which the store is reached now, as resources
     progress: Progress = SILENT
 

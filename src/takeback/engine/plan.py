@@ -76,6 +76,12 @@ def refuse_impossible(effect: Effect) -> None:
             hint=f"`takeback redo {name}` brings it back.",
             effect=effect.id,
         )
+    if effect.state is State.DROPPED:
+        raise Refused(
+            f"Effect {name} was dropped, so there is nothing to undo.",
+            hint=f"`takeback apply {name}` makes it after all.",
+            effect=effect.id,
+        )
     if effect.state is State.ABORTED:
         raise Refused(
             f"Effect {name} never happened: {effect.note or 'it was aborted.'}",

@@ -165,6 +165,11 @@ def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
         if effect.waits_for == COMMAND:
             return _settle_watched(parts, lease, effect)
         outcome, odd = _settled(parts, lease, adapter_of(parts, effect.change.adapter), effect)
+        if outcome == "aborted" and effect.dropped:
+            detail = (
+                f"had not been completed; taken back, and `takeback apply {short(effect.id)}` tries again"
+            )
+            return Settled(effect.id, effect.run, effect.change.summary, "aborted", detail)
         if outcome == "aborted" and effect.change.args.get(WAS_HELD):
             return _held_again(parts, lease, effect)
     except Stuck:

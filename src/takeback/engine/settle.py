@@ -5,7 +5,7 @@ from typing import Any
 from takeback.adapters.protocol import Adapter, Doubting
 from takeback.engine.parts import Parts
 from takeback.errors import InDoubt, LeaseLost, Refused, Stuck, TakebackError, Unavailable
-from takeback.model.effect import Effect, State
+from takeback.model.effect import Effect, State, drop_body
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import display
@@ -24,7 +24,11 @@ def finish(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, receipt
 
 
 def abort(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str) -> Effect:
+    """It is not made. One that was dropped and was being applied is dropped again, as it was."""
     adapter.tidy(effect)
+    if effect.dropped and effect.state is State.INTENDED:
+        _record(parts, lease, effect, Kind.DROP, drop_body(effect.dropped, why))
+        return effect._replace(state=State.DROPPED, note=why)
     _record(parts, lease, effect, Kind.ABORT, {"why": why})
     return effect._replace(state=State.ABORTED, note=why)
 

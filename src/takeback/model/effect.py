@@ -15,6 +15,7 @@ class State(StrEnum):
     DONE = "done"
     UNDONE = "undone"
     ABORTED = "aborted"
+    DROPPED = "dropped"  # not made, and kept for a while: `apply` makes it after all
     STUCK = "stuck"
 
 
@@ -32,6 +33,28 @@ GATE = "gate"  # in those of one that a person must approve: the way back, or th
 PERSON = "person"
 COMMAND = "command"
 
+
+class DropReason(StrEnum):
+    """Why a change was dropped; the value is in the record."""
+
+    FAILED = "failed"  # its command ended with another exit code than 0
+    INTERRUPTED = "interrupted"  # by a signal to takeback, or a time limit
+    DISCARDED = "discarded"  # a person said so
+    BOX = "box"  # everything in a box was discarded
+
+
+class Dropped(NamedTuple):
+    """What is recorded of a drop."""
+
+    reason: DropReason
+    until: int  # microseconds since 1970: until then it can be applied
+    bytes: int  # of the files that it would leave
+
+
+def drop_body(dropped: Dropped, why: str) -> dict[str, Any]:
+    return {"reason": dropped.reason.value, "until": dropped.until, "bytes": dropped.bytes, "why": why}
+
+
 OPEN_STATES = (State.PROPOSED, State.INTENDED, State.STUCK)
 
 # What another effect's done does to the one it undoes, and to the one that one had undone.
@@ -47,6 +70,10 @@ TRANSITIONS: dict[tuple[State | None, str], State] = {
     (State.INTENDED, Kind.DONE): State.DONE,
     (State.INTENDED, Kind.ABORT): State.ABORTED,
     (State.INTENDED, Kind.STICK): State.STUCK,
+    (State.PROPOSED, Kind.DROP): State.DROPPED,
+    (State.DROPPED, Kind.INTENT): State.INTENDED,
+    (State.INTENDED, Kind.DROP): State.DROPPED,  # it was being applied, and could not be
+    (State.DROPPED, Kind.FORGET): State.ABORTED,  # its time is over
     (State.STUCK, Kind.DONE): State.DONE,
     (State.STUCK, Kind.ABORT): State.ABORTED,
     **{
@@ -85,6 +112,7 @@ class Effect(NamedTuple):
     given_up: bool = False  # an undo that was stuck and aborted, because a person chose another way back
     roots: tuple[str, ...] = ()  # projects it touches; with no `places` either: only the one its run began in
     places: tuple[str, ...] = ()  # directories it touches that are in no project
+    dropped: Dropped | None = None  # also while it is being applied
     of: "Effect | None" = None  # for an undo, the effect it takes back; not stored, looked up
 
     @property

@@ -5,7 +5,18 @@ from typing import Any, NamedTuple
 
 from takeback.errors import Drifted, RecordInvalid
 from takeback.model.change import UNDO
-from takeback.model.effect import BROUGHT_BACK, PERSON, TAKEN_BACK, Effect, State, from_intent, moved, waits
+from takeback.model.effect import (
+    BROUGHT_BACK,
+    PERSON,
+    TAKEN_BACK,
+    Dropped,
+    DropReason,
+    Effect,
+    State,
+    from_intent,
+    moved,
+    waits,
+)
 from takeback.model.format_1 import with_fields
 from takeback.model.ids import short
 from takeback.model.record import Kind, Record
@@ -14,7 +25,8 @@ from takeback.model.run import RunState
 Find = Callable[[str], "Life | None"]
 
 BIRTHS = (Kind.PROPOSE, Kind.INTENT)
-OUTCOMES = (Kind.DONE, Kind.ABORT, Kind.STICK)
+OUTCOMES = (Kind.DONE, Kind.ABORT, Kind.STICK, Kind.DROP)
+KEYLESS = (State.ABORTED, State.DROPPED)  # their keys are free for another effect
 ACCEPTS = (Kind.ACCEPT, Kind.KEEP)
 OF_EFFECTS = (*BIRTHS, *OUTCOMES, Kind.DECIDE, Kind.ACCEPT, Kind.KEEP, Kind.PIN, Kind.UNPIN, Kind.FORGET)
 
@@ -44,14 +56,15 @@ def consequences(record: Record, find: Find) -> tuple[Life, ...]:
         return (_born(record, life, find, where),)
     if life is None:
         raise RecordInvalid(f"{where}: it speaks of effect {record.effect!r}, which has no intent.")
-    life = life._replace(state=moved(life.state, record.kind, where))
+    was = life.state
+    life = life._replace(state=moved(was, record.kind, where))
     if record.kind in OUTCOMES:
         life = life._replace(ended=record.seq)
     if record.kind in ACCEPTS:
         life = life._replace(accepted_by="person")
     if record.kind in (Kind.PIN, Kind.UNPIN):
         life = life._replace(pinned=record.kind is Kind.PIN)
-    if record.kind is Kind.FORGET:
+    if record.kind is Kind.FORGET and was is not State.DROPPED:
         life = life._replace(forgotten=True)
     if record.kind is Kind.DONE and life.undoes and not life.partial:
         return (life, *_undone(life, find, where))
@@ -106,10 +119,15 @@ def _undone(undo: Life, find: Find, where: str) -> tuple[Life, ...]:
     return (target, original, *_undone(original, find, where))
 
 
+def outlives_its_run(state: State | None) -> bool:
+    """It may be made when its run has ended."""
+    return state in (State.PROPOSED, State.DROPPED)
+
+
 def refuse_unfit_run(record: Record, run: RunState | None, in_flight: bool, proposed: bool = False) -> None:
     """An effect is born in an open run, and a run ends with nothing in flight: else the effect would be nobody's. One
     that is suspended has not ended: whoever goes on with it settles what it left.
-    What was `proposed` and waits for a person outlives its run, and may be made when that has ended."""
+    What was `proposed` and waits for a person, or was dropped, outlives its run."""
     outlives = (
         record.kind is Kind.PROPOSE and waits(record.body.get("args", {})) == PERSON and run is not None
     )
@@ -139,7 +157,12 @@ def told(life: Life, intent: Record, outcome: Record | None, agent: str) -> Effe
         note=body.get("why", ""),
         begun=body.get("begun", False),
         given_up=body.get("given_up", False),
+        dropped=_dropped(body) if outcome and outcome.kind is Kind.DROP else None,
     )
+
+
+def _dropped(body: dict[str, Any]) -> Dropped:
+    return Dropped(DropReason(body["reason"]), body["until"], body["bytes"])
 
 
 def waits_for_a_person(state: State, body: dict[str, Any]) -> bool:

@@ -33,6 +33,7 @@ class Kind(StrEnum):
     DONE = "done"
     ABORT = "abort"
     STICK = "stick"
+    DROP = "drop"  # it is not made, and can be made after all until its time is over
     ACCEPT = "accept"
     KEEP = "keep"  # the same, in a store of format 1; never written any more
     PIN = "pin"

@@ -19,6 +19,9 @@ _RENAMED = {"kept_seconds": "accepted_seconds"}
 class Settings(NamedTuple):
     accepted_seconds: int = 30 * DAY  # an accepted effect can be undone for this long, then it is forgotten
     audit_days: int = 7  # records are shown at least this long; 183 for six months
+    dropped_seconds: int = DAY  # what was dropped can be applied for this long; 0: a drop is final
+    dropped_bytes: int = GB  # of what was dropped in a project; the oldest goes first
+    dropped_most: int = 20  # drops of a project; the oldest goes first
     versions_per_file: int = 0  # accepted ones; 0: no cap
     store_bytes: int = 0  # 0: a tenth of the disk, and 5 GB at least
     free_bytes: int = 0  # of the disk, which the store leaves free; 0: 2 GB, or a twentieth of a smaller disk

@@ -45,6 +45,12 @@ def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Decision, ...]:
                 hint=f"`takeback unpin {short(effect.id)}` first, if its way back may go.",
                 effect=effect.id,
             )
+        if effect.state is State.DROPPED:
+            raise Refused(
+                f"Effect {short(effect.id)} was dropped, so it has no way back to forget.",
+                hint=f"`takeback discard {short(effect.id)} --now` erases what it would have changed.",
+                effect=effect.id,
+            )
         if effect.state is State.ABORTED:
             raise Refused(
                 f"Effect {short(effect.id)} never happened: {effect.note or 'it was aborted.'}",

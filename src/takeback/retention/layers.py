@@ -22,7 +22,7 @@ from takeback.sandbox.as_owner import remove_as_owner
 from takeback.storage.layers import Layers
 from takeback.storage.protocols import Query
 
-_NEEDED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK)
+_NEEDED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK, State.DROPPED)
 
 
 def sweep_layers(parts: Parts, layers: Layers, grace: int) -> int:

@@ -1,17 +1,18 @@
 """Delete the bytes that nothing needs any more."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from takeback.adapters.protocol import Keeper
 from takeback.engine.parts import Parts
 from takeback.errors import RecordInvalid
-from takeback.model.effect import State
+from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.storage import texts
 from takeback.storage.protocols import Query
 
+SECOND = 1_000_000  # microseconds
 _BLOBS = ("content", "baseline", "targets")
-_NEEDED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK)
+_NEEDED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK, State.DROPPED)
 
 
 def live(parts: Parts) -> Iterator[str]:
@@ -26,10 +27,10 @@ def live(parts: Parts) -> Iterator[str]:
             )
         if effect.remedy:
             yield from effect.remedy.blobs
-        # A proposal may have no remedy yet; what it needs is named in its arguments.
-        if effect.state is State.PROPOSED:
-            named = (effect.change.args.get(name) for name in _BLOBS)
-            yield from (digest for digest in named if isinstance(digest, str))
+        # A proposal may have no remedy yet; what it needs is named in its arguments. What is being applied may be held
+        # or dropped again.
+        if effect.state in (State.PROPOSED, State.INTENDED, State.DROPPED):
+            yield from _named(effect)
     yield from texts.needed(parts.journal)
     yield from _kept_by_adapters(parts)
 
@@ -42,6 +43,19 @@ def _kept_by_adapters(parts: Parts) -> Iterator[str]:
             yield from adapter.needed()
 
 
-def sweep(parts: Parts, grace: int) -> int:
+def sweep(parts: Parts, grace: int, erased: Sequence[Effect] = ()) -> int:
+    """`erased`: drops whose bytes go now, however young they are."""
+    going = [digest for one in erased for digest in (*_remedy_blobs(one), *_named(one))]
+    # It was all in the store when it was recorded.
+    put_until = max((one.at for one in erased), default=0) // SECOND
     with parts.progress.stage("Sweeping", "blob"):
-        return parts.blobs.sweep(lambda: live(parts), grace, parts.progress)
+        return parts.blobs.sweep(lambda: live(parts), grace, going, put_until, parts.progress)
+
+
+def _remedy_blobs(effect: Effect) -> tuple[str, ...]:
+    return effect.remedy.blobs if effect.remedy else ()
+
+
+def _named(effect: Effect) -> Iterator[str]:
+    found = (effect.change.args.get(name) for name in _BLOBS)
+    return (digest for digest in found if isinstance(digest, str))

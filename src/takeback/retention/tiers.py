@@ -50,6 +50,10 @@ def _tier(one: Weighed, settings: Settings, now: int, pressed: bool) -> Decision
         return Decision(effect, False, "already forgotten; its record stays for the audit")
     if effect.state is State.ABORTED:
         return Decision(effect, False, "never happened; only its record is there")
+    if effect.dropped and effect.state is State.DROPPED:
+        if now >= effect.dropped.until:
+            return Decision(effect, True, "goes: it was dropped, and its time is over")
+        return Decision(effect, False, "stays for now: it was dropped, and can still be applied")
     if effect.state not in (State.DONE, State.UNDONE):
         return Decision(effect, False, f"stays: it is {effect.state.value}")
     if effect.pinned:

@@ -13,7 +13,7 @@ from takeback.engine.do import Terms, do
 from takeback.engine.parts import Parts
 from takeback.errors import Drifted, LeaseLost, Misuse, Spent, StoreBusy, Stuck, TakebackError, Unavailable
 from takeback.model.change import EDIT, Change, intent
-from takeback.model.effect import Effect, State
+from takeback.model.effect import DropReason, Effect, State
 from takeback.model.ids import new_id
 from takeback.model.record import canonical
 from takeback.model.run import Lease
@@ -172,6 +172,17 @@ class Changing(Durable, ABC):
             needs = needed_by(self._parts.journal, options.needs)
             terms = Terms(key, needs, agent=self.agent, step=step, asked=asked)
             effect = hold(self._parts, self._lease, change, terms)
+            if effect:
+                self._position += 1
+            return effect
+
+    def _drop(self, change: Change, reason: DropReason) -> Effect | None:
+        """Not made; for a while it can be applied after all."""
+        from takeback.engine.drop import drop
+
+        with self._lock:
+            self._refuse_ended()
+            effect = drop(self._parts, self._lease, change, Terms(agent=self.agent), reason)
             if effect:
                 self._position += 1
             return effect

@@ -5,11 +5,20 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from takeback.errors import Drifted, Failed, TakebackError, Unavailable
+from takeback.errors import (
+    Drifted,
+    Failed,
+    Refused,
+    ResourceUnreachable,
+    StoreBusy,
+    StoreFull,
+    TakebackError,
+    Unavailable,
+)
 from takeback.model.change import Change
-from takeback.model.effect import Effect
+from takeback.model.effect import DropReason, Effect
 from takeback.model.ids import short
 from takeback.model.resource import file_resource
 from takeback.runs.captured import Captured
@@ -45,6 +54,12 @@ class Commands(ABC):
     def _hold(self, change: Change, options: Options) -> Effect | None: ...
 
     @abstractmethod
+    def _drop(self, change: Change, reason: DropReason) -> Effect | None: ...
+
+    @abstractmethod
+    def uninterrupted(self) -> Any: ...
+
+    @abstractmethod
     def _sandbox(self, place: str) -> "Sandbox": ...
 
     def command(
@@ -65,7 +80,8 @@ class Commands(ABC):
         key: str = "",
     ) -> CommandOutcome:
         """Run a command over the real filesystem in a layer that nobody else sees. If it ends with 0, exactly what it
-        changed is merged into the world as one effect; if not, it is dropped. A text is run by `/bin/sh -c`."""
+        changed is merged into the world as one effect; if not, it is dropped, and for a day `apply` can make it
+        after all. A text is run by `/bin/sh -c`."""
         words = words_of(argv)
         refuse_odd(timeout=timeout, memory=memory, processes=processes, env=env, stdin=stdin, key=key)
         request = Request(
@@ -105,8 +121,17 @@ class Commands(ABC):
                 keep_empty=False,
             )  # fmt: skip
             layer = os.path.join(mine, "layer")
-            ended = self._sandbox(able.layers_at).run(order, Stack(), layer, printed)
+            running = self._sandbox(able.layers_at).start(order, Stack(), layer)
             coverage = of_sandbox(able, request.network)
+            try:
+                ended = running.wait(printed)
+            except (KeyboardInterrupt, SystemExit):
+                cut = running.rescued
+                if cut and cut.layer and not request.dry_run:
+                    with self.uninterrupted():
+                        outcome = CommandOutcome(cut.exit_code, coverage=coverage)
+                        self._dropped(request, outcome, layer, started, DropReason.INTERRUPTED)
+                raise
             outcome = CommandOutcome(
                 ended.exit_code, coverage=coverage, stopped=ended.stopped, leftover=ended.leftover
             )
@@ -125,8 +150,11 @@ class Commands(ABC):
     ) -> CommandOutcome:
         """Merged, held or dropped."""
         failed = outcome.exit_code != 0
-        if request.dry_run or (failed and request.on_failure == "undo"):
+        if request.dry_run:
             return outcome._replace(changes=read_changes(layer, stack))
+        if failed and request.on_failure == "undo":
+            reason = DropReason.INTERRUPTED if outcome.stopped else DropReason.FAILED
+            return self._dropped(request, outcome, layer, since, reason)
         what = change_of(request, outcome)
         limit = self._parts.max_capture_bytes
         progress = self._parts.progress
@@ -145,6 +173,38 @@ class Commands(ABC):
                 # No room, or a target that cannot be written: the work is not lost, it waits until there is.
                 raise self._held_instead(found.change, options, trouble) from trouble
         return outcome._replace(effect=self._hold(found.change, options), conflicts=found.conflicts)
+
+    def _dropped(
+        self, request: Request, outcome: CommandOutcome, layer: str, since: int, reason: DropReason
+    ) -> CommandOutcome:
+        """Not made. What it had changed is saved for a while, if that can be done."""
+        from takeback.engine.drop import Final, refusal
+        from takeback.sandbox.order import Stack
+
+        parts, stack = self._parts, Stack()
+        outcome = outcome._replace(changes=read_changes(layer, stack))
+        if not outcome.changes:
+            return outcome
+        size = sum(one.size for one in outcome.changes if one.kind != "deleted")
+        if final := refusal(parts.drops, size):
+            return outcome._replace(final=final)
+        what, found = change_of(request, outcome), None
+        for _ in range(2):  # someone may change the same between the look and the record
+            try:
+                found = read_merge(
+                    parts.blobs, layer, stack, since, what, found, parts.max_capture_bytes, parts.progress
+                )
+                effect = self._drop(found.change, reason)
+                return outcome._replace(dropped=effect, changes=found.changes)
+            except Drifted:
+                parts.blobs.disown()
+            except StoreFull:
+                parts.blobs.disown()
+                return outcome._replace(final=Final.ROOM)
+            except (Refused, Failed, ResourceUnreachable, StoreBusy, OSError):
+                parts.blobs.disown()
+                break
+        return outcome._replace(final=Final.UNREADABLE)
 
     def _lent(self, found: Merge) -> AbstractContextManager[None]:
         """The layer is thrown away afterwards, so its files need not be copied."""

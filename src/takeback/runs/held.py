@@ -1,4 +1,4 @@
-"""Decide on what is held: make it or drop it, whoever's run it came from."""
+"""Decide on what is held or was dropped: make it, drop it, erase it. Any run's."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -49,7 +49,8 @@ def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased) -> None
         way_on = f"`takeback apply --force {name}` captures what is there now and overwrites it"
         if force or isinstance(error.__cause__, OSError):  # force changes nothing about the way to it
             way_on = error.hint.removeprefix("Nothing was changed. ").rstrip(".")
-        error.hint = f"Nothing was changed. {way_on}; `takeback discard {name}` drops what is held."
+        drops = "" if effect.dropped else f"; `takeback discard {name}` drops what is held"
+        error.hint = f"Nothing was changed. {way_on}{drops}."
         raise
 
 
@@ -61,7 +62,9 @@ def refuse_unmade(effect: Effect, verb: str) -> None:
     hint = "Run `takeback recover` first."
     if effect.waits_for == PERSON:
         raise held_error(effect, verb)
-    if effect.state is State.ABORTED:
+    if effect.state is State.DROPPED:
+        hint = f"It was dropped: `takeback apply {name}` makes it after all."
+    elif effect.state is State.ABORTED:
         hint = f"It never happened: {effect.note or 'it was not completed.'}"
     elif effect.state is State.STUCK:
         hint = f"`takeback show {name}` tells what is known; `takeback undo {name}` takes it back."
@@ -85,13 +88,17 @@ def held_error(effect: Effect, verb: str) -> Refused:
     )
 
 
-def refuse_unheld(effect: Effect) -> None:
-    """Only what is held can be applied or discarded."""
-    if effect.waits_for == PERSON:
+def refuse_unheld(effect: Effect, dropped: bool = True) -> None:
+    """Only what is held can be discarded; what was dropped can be applied as well, unless `dropped` is False."""
+    if effect.waits_for == PERSON or (dropped and effect.state is State.DROPPED):
         return
     name = short(effect.id)
     ways = f"`takeback show {name}` tells how it stands."
-    if effect.state is State.DONE:
+    if effect.state is State.DROPPED:
+        ways = f"`takeback apply {name}` makes it after all, `takeback discard {name} --now` erases it."
+    elif effect.state is State.ABORTED and effect.dropped:
+        ways = "It was dropped, and what it would have changed is erased by now."
+    elif effect.state is State.DONE:
         ways = (
             f"It was made: `takeback accept {name}` says that it stays, `takeback undo {name}` takes it back."
         )

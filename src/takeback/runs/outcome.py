@@ -1,7 +1,7 @@
 """What came of a command: for the program that asked, and in words for an agent or a person."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.model.effect import Effect
 from takeback.model.ids import short
@@ -9,6 +9,9 @@ from takeback.model.plan import TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import display
 from takeback.sandbox.unmapped import in_words as unmapped
+
+if TYPE_CHECKING:
+    from takeback.engine.drop import Final
 
 _LISTED = 10
 
@@ -37,6 +40,9 @@ class CommandOutcome(NamedTuple):
     stopped: str = ""  # "time" or "memory": why it was ended
     leftover: int = 0  # processes that were still there at its end, and were ended with it
     files_recorded: bool = True
+    dropped: Effect | None = None  # what it had changed, if that can be applied after all
+    final: "Final | None" = None  # why it cannot, if it was dropped for good
+    used_terminal: bool = False  # it read what someone typed
 
     @property
     def held(self) -> bool:
@@ -64,6 +70,17 @@ def in_numbers(changes: Iterable[Changed]) -> str:
     kinds = [one.kind for one in changes]
     counts = ((kinds.count(kind), kind) for kind in ("added", "modified", "deleted"))
     return ", ".join(f"{count:,} {kind}" for count, kind in counts if count)
+
+
+def why_final(final: "Final") -> str:
+    """Why a drop cannot be taken back."""
+    return {
+        "off": "`dropped_seconds` is 0, so nothing of it was saved",
+        "large": "it is larger than `dropped_bytes` allows",
+        "room": "there is no room on the disk of the store to save it",
+        "unreadable": "part of it could not be saved exactly",
+        "database": "the database has rolled it back",
+    }[final.value]
 
 
 def left_behind(count: int) -> str:
@@ -106,6 +123,10 @@ def _in_words(outcome: CommandOutcome) -> str:
         paths = ", ".join(one.path for one in outcome.changes[:_LISTED])
         more = f" and {len(outcome.changes) - _LISTED:,} more" if len(outcome.changes) > _LISTED else ""
         dropped = f"What it had changed was dropped, so all files are as before: {paths}{more}."
+        if outcome.dropped:
+            dropped += f" `takeback apply {short(outcome.dropped.id)}` makes it after all."
+        elif outcome.final:
+            dropped += f" This is final: {why_final(outcome.final)}."
     else:
         dropped = "It changed no files."
     return " ".join(filter(None, (ended, dropped, unmapped(outcome.stderr) if outcome.exit_code else "")))

@@ -230,11 +230,11 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             self._append(Draft(Kind.ACCEPT, self.id, found.id))
 
     def discard(self, effect: "Effect | str") -> UndoResult:
-        """Drop a change that is held."""
+        """Drop a change that is held; for a day `apply` can make it after all."""
         with self._lock:
             self._refuse_ended()
             (found,) = self._wanted(effect, None)
-            if self._replay is not None and found.state is State.ABORTED:
+            if self._replay is not None and found.state in (State.ABORTED, State.DROPPED):
                 return UndoResult("done", (found,), ())  # when it was called before
             return discarded(self._parts, self._lease, (found,), dry_run=False)
 

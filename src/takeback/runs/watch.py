@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ADAPTER, KIND = "tree", "watch"
 _LISTED = 20
-UNUSED = 7 * DAY  # after that a sweep drops what was kept of a tree for the next watch of it
+UNUSED = DAY  # after that the copy of a tree that was kept for the next watch of it is dropped
 
 
 class Watching(ABC):
@@ -394,6 +394,17 @@ def release_dead(parts: "Parts", place: "Place", roots: "Sequence[str] | None" =
         finally:
             if index is not place.opened.get(name):
                 index.close()
+
+
+def any_unused(parts: "Parts", now: float) -> bool:
+    """Whether a sweep would drop some; cheap, asked at the end of each run."""
+    from takeback.adapters.watch.index import last_used
+
+    try:
+        place = place_of(parts)
+    except Misuse:
+        return False
+    return any(used < now - UNUSED for used in last_used(place.directory))
 
 
 def drop_unused(parts: "Parts", before: float) -> int:

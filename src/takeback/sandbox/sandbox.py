@@ -3,6 +3,7 @@
 import _socket
 import json
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -35,6 +36,7 @@ class Running:
         self._talk = talk
         self._ask = ask
         self._on_unable = on_unable
+        self.rescued: Ended | None = None  # how it ended when an interrupt cut it short
         self.bound: tuple[str, ...] = ()  # after `wait`: points that could get no overlay and were read-only
 
     def signal(self, number: int) -> None:
@@ -71,11 +73,27 @@ class Running:
             told = wire.read_message(self._talk.fileno())
         except ConnectionResetError:
             told = None
-        except BaseException:
-            # An interrupt, most likely: nobody is to go on working for someone who has left.
-            self.kill()
-            self.gone()
+        except BaseException as error:
+            # Nothing is to go on working for a caller that has left.
+            try:
+                if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                    self.rescued = self._cut_short()
+            finally:
+                self.kill()
+                self.gone()
             raise
+        return self._told(told)
+
+    def _cut_short(self) -> Ended | None:
+        """End the command now; what it has changed so far is in its layer."""
+        self.signal(signal.SIGKILL)
+        try:
+            told = wire.read_message(self._talk.fileno())
+        except ConnectionResetError:
+            return None
+        return None if told is None or "problem" in told else self._told(told)
+
+    def _told(self, told: "dict[str, Any] | None") -> Ended:
         if told is None:
             raise ResourceUnreachable("The process that starts commands has ended; nothing was changed.")
         if "problem" in told:
@@ -250,7 +268,6 @@ def _spawn(source: str, control: int, nothing: int) -> int:
 def _wait_for(pid: int) -> None:
     """It ends by itself when nobody talks to it any more; one that does not is ended, and all it started with it."""
     import select
-    import signal
 
     try:
         gone = os.pidfd_open(pid)

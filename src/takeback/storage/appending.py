@@ -11,9 +11,11 @@ from takeback.model.ground import Ground
 from takeback.model.ids import short
 from takeback.model.life import (
     BIRTHS,
+    KEYLESS,
     OF_EFFECTS,
     Life,
     consequences,
+    outlives_its_run,
     refuse_unfit_run,
     stands_aside,
     touched,
@@ -125,7 +127,7 @@ def _project(connection: sqlite3.Connection, record: Record, stand: Stand, lease
     born = record.kind in BIRTHS
     if born or record.kind is Kind.CLOSE:
         in_flight = record.kind is Kind.CLOSE and _has_in_flight(connection, record.run)
-        proposed = stand.life is not None and stand.life.state is State.PROPOSED
+        proposed = outlives_its_run(stand.life.state if stand.life else None)
         refuse_unfit_run(record, stand.run, in_flight, proposed)
     if record.kind in OF_RUNS:
         _project_run(connection, record, lease)
@@ -187,7 +189,7 @@ def _update(connection: sqlite3.Connection, old: Life, life: Life) -> None:
         " forgotten = ?, pinned = ? WHERE seq = ?",
         (*changing(life), life.seq),
     )
-    if life.state is State.ABORTED:
+    if life.state in KEYLESS:
         # Its key is free again; only here, so that no other update has to touch the index of keys.
         connection.execute("UPDATE effects SET key = '' WHERE seq = ?", (life.seq,))
     if old.state is not life.state:

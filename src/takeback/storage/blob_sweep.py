@@ -22,6 +22,13 @@ ROUND = CAP // 4  # bytes of content encoded anew in one round, while others wai
 ROUNDS = 4  # after which packs are copied as well; before, most entries of a pack may be about to go
 
 
+class Erasure(NamedTuple):
+    """Blobs that go however young they are, unless something needs them."""
+
+    digests: frozenset[bytes] = frozenset()
+    put_until: int = 0  # seconds since 1970; what was put again later is someone's who has not named it yet
+
+
 class Marks(NamedTuple):
     lengths: dict[int, int]  # of every blob, as it is kept
     needed: set[int]
@@ -37,6 +44,7 @@ class Sweeper:
         reader: BlobReader,
         grace: int,
         now: int,
+        erase: Erasure,
         progress: Progress = SILENT,
     ) -> None:
         self._database = database
@@ -45,6 +53,7 @@ class Sweeper:
         self._grace = grace
         self._now = now
         self._progress = progress
+        self._erase = erase
         self._worth_keeping: set[int] = set()
 
     def sweep(self, live: Callable[[], Iterable[bytes | None]], settle: Callable[[], None]) -> int:
@@ -81,7 +90,10 @@ class Sweeper:
         waiting = [id for digest in live if digest and (id := rows.find_id(ask, digest))]
         # Whole seconds are kept, so one more is granted.
         youngest = self._now - self._grace if self._grace else self._now + 1
-        waiting += (row[0] for row in ask("SELECT id FROM blobs WHERE created_at >= ?", (youngest,)))
+        young = ask("SELECT id, created_at FROM blobs WHERE created_at >= ?", (youngest,))
+        going = self._going(ask)
+        until = self._erase.put_until
+        waiting += (id for id, created_at in young if id not in going or created_at > until)
         needed = self._reachable(ask, waiting)
         propping: set[int] = set()
         for id in needed:
@@ -90,6 +102,11 @@ class Sweeper:
                 propping.add(base)
                 base = bases.get(base)
         return Marks(lengths, needed, propping, bases)
+
+    def _going(self, ask: Ask) -> set[int]:
+        """What is to be erased, with the pieces of it."""
+        found = [id for digest in self._erase.digests if (id := rows.find_id(ask, digest))]
+        return self._reachable(ask, found) if found else set()
 
     def _reachable(self, ask: Ask, waiting: list[int]) -> set[int]:
         recipes = {row[0] for row in ask("SELECT id FROM blobs WHERE form = ?", (int(Form.RECIPE),))}

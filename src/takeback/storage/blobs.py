@@ -304,8 +304,15 @@ class StoredBlobs:
             self._ahead.forget()
         return check_blobs(self._database, self._packs, self._reader, read_data, progress)
 
-    def sweep(self, live: Callable[[], Iterable[str]], grace: int, progress: Progress = SILENT) -> int:
-        from takeback.storage.blob_sweep import Sweeper
+    def sweep(
+        self,
+        live: Callable[[], Iterable[str]],
+        grace: int,
+        erase: Sequence[str] = (),
+        put_until: int = 0,
+        progress: Progress = SILENT,
+    ) -> int:
+        from takeback.storage.blob_sweep import Erasure, Sweeper
 
         own: set[bytes] = set()
 
@@ -318,7 +325,8 @@ class StoredBlobs:
 
         at = self._now() // 1_000_000
         try:
-            sweeper = Sweeper(self._database, self._packs, self._reader, grace, at, progress)
+            going = Erasure(frozenset(filter(None, map(to_digest, erase))), put_until)
+            sweeper = Sweeper(self._database, self._packs, self._reader, grace, at, going, progress)
             return sweeper.sweep(needed, self._settle)
         finally:
             with self._lock:

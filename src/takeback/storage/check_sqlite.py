@@ -213,9 +213,9 @@ class _Index:
         resources = set(touched(record.body))
         before = self._proposed.pop(effect, set[str]())
         after = before | resources | {f"needs {one}" for one in record.body.get("needs", ())}
-        if record.kind is Kind.PROPOSE:
+        if record.kind is Kind.PROPOSE or before:  # what was dropped may be intended more than once
             self._proposed[effect] = after
-        elif record.body["resource"] not in resources:
+        if record.kind is Kind.INTENT and record.body["resource"] not in resources:
             after.discard(
                 record.body["resource"]
             )  # the proposal knew no paths yet, and named what is around them

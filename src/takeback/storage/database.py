@@ -39,6 +39,7 @@ class Database:
         self.on_io_error: Callable[[], None] = lambda: None
         self._process = os.getpid()
         self._depth = 0
+        self._first_older = older
         self._older = older  # None: the tables are those of today
         self._file: sqlite3.Connection | None = None  # while a copy in memory is read instead
         self._seen = 0  # of the file, when it was copied: another number, when anyone else has changed it
@@ -101,6 +102,10 @@ class Database:
                 "The disk under the store failed, so this process writes nothing more to the store.",
                 hint="Check the disk, then run `takeback verify --read-data`.",
             )
+        if durable and self.read_only:
+            raise self._unwritable(
+                "it is open for reading only"
+            )  # a copy in memory would take it, and lose it
         if durable:
             self._leave_copy()
         if self._older and not self._file:
@@ -239,6 +244,15 @@ class Database:
                 self._connection = self._connect()
                 self._failed = False
 
+    def open_again(self) -> None:
+        """For writing, after it was opened on a full disk and room was made."""
+        with self.lock:
+            if self._full:
+                self._connection.close()
+                self._full = self.read_only = False
+                self._older = self._first_older
+                self._connection = self._connect()
+
     def fold_in(self) -> None:
         """Write everything in the write-ahead file to the database file, and sync that."""
         with self.lock:
@@ -295,13 +309,17 @@ class Database:
                 hint="Check free space and the disk, then run `takeback verify`.",
             )
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-            if self._full:
-                return disk.full(os.path.dirname(self.path))
-            return ResourceUnreachable(
-                f"The store at {os.path.dirname(self.path)} cannot be written: {error}.",
-                hint="Check that it exists and belongs to you, or choose another with --store.",
-            )
+            return self._unwritable(str(error))
         return RecordInvalid(f"The journal refused: {error}.", hint="Run `takeback verify`.")
+
+    def _unwritable(self, why: str) -> ResourceUnreachable:
+        place = os.path.dirname(self.path)
+        if self._full:
+            return disk.full(place)
+        return ResourceUnreachable(
+            f"The store at {place} cannot be written: {why}.",
+            hint="Check that it exists and belongs to you, or choose another with --store.",
+        )
 
 
 def locking(path: str) -> tuple[str, ...]:

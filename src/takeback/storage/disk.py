@@ -12,13 +12,20 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
 from takeback.errors import Refused, ResourceUnreachable, StoreFull
+from takeback.model.sizes import bytes_in_words
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 SCARCE = 128 << 10
+SPARE = "spare"
+SPARE_FILES = 4  # SQLite makes two files beside a database: a disk may be out of inodes
+SPARE_BYTES = 256 << 10  # of each
 
+_FREEING = (
+    "`takeback sweep`, `forget`, `discard` and `undo` may still work: the store keeps 1 MB aside for them."
+)
 HINTS = {
-    errno.ENOSPC: "The disk is full or out of inodes: free some space, or choose another store with --store.",
+    errno.ENOSPC: f"Free some space, or choose another store with --store. {_FREEING}",
     errno.EDQUOT: "Your disk quota is used up: free some space, or choose another store with --store.",
     errno.EROFS: "The disk is read-only: remount it, or choose another store with --store.",
     errno.EACCES: "Check that the store belongs to you, or choose another with --store.",
@@ -41,27 +48,74 @@ def reachable(path: str, doing: str) -> Generator[None, None, None]:
 def unreachable(path: str, doing: str, error: OSError) -> ResourceUnreachable:
     hint = HINTS.get(error.errno or 0, "Check the disk and the rights on the store.")
     if error.errno == errno.ENOSPC and is_full(os.path.dirname(path)):
-        what = "has no inodes left" if _without_inodes(os.path.dirname(path)) else "is full"
-        return ResourceUnreachable(f"The disk under the store {what}: {path} cannot be {doing}.", hint=hint)
+        what = _how_full(os.path.dirname(path))
+        return ResourceUnreachable(f"The disk under the store {what}; {path} cannot be {doing}.", hint=hint)
     return ResourceUnreachable(f"{path} cannot be {doing}: {os.strerror(error.errno or 0)}.", hint=hint)
 
 
 def is_full(path: str) -> bool:
     """Whether there is no room for the few pages that SQLite needs beside a database."""
+    return _has_less_than(SCARCE, path)
+
+
+def _has_less_than(least: int, path: str) -> bool:
     try:
         now = os.statvfs(path)
     except OSError:
         return False
-    return now.f_bavail * now.f_frsize < SCARCE or (now.f_files > 0 and not now.f_favail)
+    return now.f_bavail * now.f_frsize < least or _without_inodes(now)
 
 
-def _without_inodes(path: str) -> bool:
-    now = os.statvfs(path)
+def _without_inodes(now: os.statvfs_result) -> bool:
     return now.f_files > 0 and not now.f_favail
 
 
 def full(path: str) -> StoreFull:
-    return StoreFull(f"The disk under the store at {path} is full.", hint=HINTS[errno.ENOSPC])
+    return StoreFull(f"The disk under the store at {path} {_how_full(path)}.", hint=HINTS[errno.ENOSPC])
+
+
+def _how_full(path: str) -> str:
+    """Only what the filesystem says: a quota may leave less than that."""
+    try:
+        now = os.statvfs(path)
+    except OSError:
+        return "is full"
+    if _without_inodes(now):
+        return "has no inodes left, so it takes no more files"
+    free = bytes_in_words(now.f_bavail * now.f_frsize)
+    return f"is full: {free} free, and a record may need {bytes_in_words(SCARCE)}"
+
+
+def keep_spare(store: str) -> None:
+    """Keep room that nothing else takes, for what is recorded when space is freed on a full disk. As much of it as
+    fits."""
+    directory = os.path.join(store, SPARE)
+    with suppress(OSError):
+        if not os.path.isdir(directory):
+            os.mkdir(directory, DIRECTORY_MODE)
+        for number in range(SPARE_FILES):
+            path = os.path.join(directory, str(number))
+            if not os.path.lexists(path):
+                _allocate(path)
+
+
+def _allocate(path: str) -> None:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    try:
+        os.posix_fallocate(handle, 0, SPARE_BYTES)
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(handle)
+
+
+def give_up_spare(store: str) -> None:
+    """Free that room if the disk has no other."""
+    if _has_less_than(SPARE_FILES * SPARE_BYTES, store):
+        for number in range(SPARE_FILES):
+            with suppress(OSError):
+                os.unlink(os.path.join(store, SPARE, str(number)))
 
 
 def is_disk_error(error: BaseException) -> bool:

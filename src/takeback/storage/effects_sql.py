@@ -119,6 +119,11 @@ def _belonging(scope: Scope, query: Query) -> tuple[str, list[Any]]:
 
 def _in_states(states: tuple[State, ...], in_flight: str) -> str:
     sql = "e.state IN (" + ", ".join(f"'{state.value}'" for state in states) + ")"
+    if states == (
+        State.DROPPED,
+    ):  # few: found by their records, of which there is an index without the plain ones
+        rare = "effect <> '' AND kind NOT IN ('intent', 'done') AND kind = 'drop'"
+        return f"{sql} AND e.id IN (SELECT effect FROM records WHERE {rare})"
     return f"{sql} AND {in_flight}" if set(states).issubset(OPEN_STATES) else sql
 
 

@@ -1,4 +1,4 @@
-"""A note beside the store of ways back that were given up by policy, until a person was told.
+"""A note beside the store of ways back, and of drops, that were given up by policy, until a person was told.
 
 It is written before they are forgotten, so that a kill in between loses no line. So it may name effects that were not
 forgotten after all: whoever shows it asks the journal.
@@ -23,6 +23,8 @@ class Bound(StrEnum):
     STORE = "store"  # it is over its cap
     DISK = "disk"  # too little is free
     VERSIONS = "versions"  # of one file
+    DROPS = "drops"  # too many of a project
+    DROPPED = "dropped"  # too many bytes of them
 
     @property
     def setting(self) -> str:
@@ -35,6 +37,8 @@ _SETTINGS = {
     Bound.STORE: "store_bytes",
     Bound.DISK: "free_bytes",
     Bound.VERSIONS: "versions_per_file",
+    Bound.DROPS: "dropped_most",
+    Bound.DROPPED: "dropped_bytes",
 }
 
 

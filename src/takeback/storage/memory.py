@@ -10,9 +10,11 @@ from takeback.model.flaw import Flaw
 from takeback.model.ids import short
 from takeback.model.life import (
     BIRTHS,
+    KEYLESS,
     OF_EFFECTS,
     Life,
     consequences,
+    outlives_its_run,
     refuse_unfit_run,
     stands_aside,
     told,
@@ -114,7 +116,7 @@ class MemoryJournal:
         record = Record(seq, draft.kind, draft.run, draft.effect, at, draft.body, hash)
         info = self._runs.get(record.run)
         own = self._lives.get(record.effect)
-        proposed = own is not None and own.state is State.PROPOSED
+        proposed = outlives_its_run(own.state if own else None)
         refuse_unfit_run(record, info.state if info else None, self._in_flight(record.run), proposed)
         if record.kind in BIRTHS:
             self._refuse_reuse(record)
@@ -156,7 +158,7 @@ class MemoryJournal:
         key = record.body["key"]
         for life in self._lives.values():
             same = key and life.id != record.effect and self._body(life)["key"] == key
-            if same and life.state is not State.ABORTED:
+            if same and life.state not in KEYLESS:
                 raise KeyReused(f"The key {key!r} already belongs to another effect.")
 
     def _refuse_overlap(self, record: Record) -> None:
@@ -199,7 +201,7 @@ class MemoryJournal:
             and (not query.run or life.run == query.run)
             and (not query.agent or self._agent(life) == query.agent)
             and (not query.states or life.state in query.states)
-            and (not query.key or (body["key"] == query.key and life.state is not State.ABORTED))
+            and (not query.key or (body["key"] == query.key and life.state not in KEYLESS))
             and (not query.resource or any(overlaps(query.resource, one) for one in touched(body)))
             and (not query.needing or query.needing in body.get("needs", ()))
             and (not query.undos or bool(life.undoes))

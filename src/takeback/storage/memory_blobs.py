@@ -83,10 +83,23 @@ class MemoryBlobs:
                     text = f"Blob {digest} refers to blob {ref}, which is not in the store."
                     yield Flaw(text, blob=digest)
 
-    def sweep(self, live: Callable[[], Iterable[str]], grace: int, progress: Progress = SILENT) -> int:
+    def sweep(
+        self,
+        live: Callable[[], Iterable[str]],
+        grace: int,
+        erase: Sequence[str] = (),
+        put_until: int = 0,
+        progress: Progress = SILENT,
+    ) -> int:
         with self._lock:
             now = self._now() // 1_000_000
-            young = [digest for digest, kept in self.kept.items() if grace and now - kept.created_at <= grace]
+            young = [
+                digest
+                for digest, kept in self.kept.items()
+                if grace
+                and now - kept.created_at <= grace
+                and (digest not in erase or kept.created_at > put_until)
+            ]
             waiting = [digest for digest in live() if digest in self.kept] + young
             needed: set[str] = set()
             while waiting:

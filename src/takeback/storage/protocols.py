@@ -165,7 +165,15 @@ class Blobs(Protocol):
         """Everything that is wrong, one sentence each."""
         ...
 
-    def sweep(self, live: Callable[[], Iterable[str]], grace: int, progress: Progress = SILENT) -> int:
+    def sweep(
+        self,
+        live: Callable[[], Iterable[str]],
+        grace: int,
+        erase: Sequence[str] = (),
+        put_until: int = 0,
+        progress: Progress = SILENT,
+    ) -> int:
         """Remove what is not reachable from `live` (asked inside the transaction) and older than `grace` seconds;
-        the number of bytes freed. Never needs more than a tenth of the store as extra space."""
+        the number of bytes freed. What `erase` names goes however young it is, unless it was put again after
+        `put_until` (seconds since 1970). Never needs more than a tenth of the store as extra space."""
         ...

@@ -39,6 +39,7 @@ class DiskStore(Store):
         self._sqlite = database
         self._journal_path = os.path.join(path, "journal.db")
         self._witness = witness(path)
+        self._changed = False
 
     def _retired_by_now(self) -> str:
         return _retired(self._sqlite)
@@ -59,6 +60,8 @@ class DiskStore(Store):
             with suppress(TakebackError):  # closed already, or its disk failed
                 self._witness.remember(self._sqlite)
         self._sqlite.close()
+        if self._changed:
+            disk.keep_spare(self.path)
 
     @property
     def made_here(self) -> bool:
@@ -115,6 +118,13 @@ class DiskStore(Store):
                 f"The store at {self.path} was deleted while in use.",
                 hint="Open it again to start a new one.",
             )
+        self._changed = True
+
+    def use_spare(self) -> None:
+        self._changed = True
+        disk.give_up_spare(self.path)
+        if self.read_only and not disk.is_full(self.path):
+            self._sqlite.open_again()
 
 
 def default_path() -> str:

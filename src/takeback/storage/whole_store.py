@@ -117,6 +117,10 @@ class Store(ABC):
                 "--store; `free_bytes` and `reserve_bytes` in the settings lower what must stay free.",
             )
 
+    def use_spare(self) -> None:
+        """Before a change that frees space: on a full disk, let it use the room that is kept for this."""
+        return
+
     def _disk(self) -> os.statvfs_result:
         with disk.reachable(self.path, "looked at"):
             return os.statvfs(self.path)
@@ -131,20 +135,21 @@ class Store(ABC):
         return limits(self.settings, now.f_blocks * now.f_frsize)
 
     def bytes_kept(self) -> int:
-        """What forgetting can make smaller: no layers of boxes, and not the write-ahead file, which is used again."""
+        """What forgetting can make smaller: no layers of boxes, nothing that is kept aside, and not the write-ahead
+        file, which is used again."""
         try:
             ahead = os.stat(os.path.join(self.path, "journal.db-wal")).st_blocks * 512
         except OSError:
             ahead = 0
-        return self.bytes_on_disk(layers=False) - ahead
+        return self.bytes_on_disk(without=("layers", disk.SPARE)) - ahead
 
-    def bytes_on_disk(self, layers: bool = True) -> int:
-        """`layers`: those of boxes too."""
+    def bytes_on_disk(self, without: Sequence[str] = ()) -> int:
+        """But for those directories of the store."""
         total = 0
         seen: set[int] = set()  # what has several names is there once
         for directory, inside, names in os.walk(self.path):
-            if directory == self.path and not layers and "layers" in inside:
-                inside.remove("layers")
+            if directory == self.path:
+                inside[:] = [name for name in inside if name not in without]
             for name in names:
                 try:
                     status = os.lstat(os.path.join(directory, name))

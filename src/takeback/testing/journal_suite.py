@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from takeback.errors import Blocked, KeyReused, LeaseLost, Misuse, RecordInvalid, StoreBusy
-from takeback.model.effect import Effect, State
+from takeback.model.effect import Dropped, DropReason, Effect, State
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Lease
 from takeback.storage.protocols import Journal, Leases, Query
@@ -234,6 +234,11 @@ class JournalSuite:
             ([Kind.INTENT, Kind.STICK, Kind.DONE], State.DONE),
             ([Kind.INTENT, Kind.STICK, Kind.ABORT], State.ABORTED),
             ([Kind.INTENT, Kind.DONE, Kind.ACCEPT, Kind.FORGET], State.DONE),
+            ([Kind.PROPOSE, Kind.DROP], State.DROPPED),
+            ([Kind.PROPOSE, Kind.DROP, Kind.INTENT], State.INTENDED),
+            ([Kind.PROPOSE, Kind.DROP, Kind.INTENT, Kind.DROP], State.DROPPED),
+            ([Kind.PROPOSE, Kind.DROP, Kind.INTENT, Kind.DROP, Kind.INTENT, Kind.DONE], State.DONE),
+            ([Kind.PROPOSE, Kind.DROP, Kind.FORGET], State.ABORTED),
         ],
         ids=lambda value: "-".join(value) if isinstance(value, list) else value.value,  # pyright: ignore
     )
@@ -261,7 +266,42 @@ class JournalSuite:
         books.journal.append(lease, [ending("e", "run", Kind.ABORT, why="The disk was full.")])
         assert books.effect("e").note == "The disk was full."
 
+    def test_a_drop_says_why_and_until_when_and_outlives_its_run(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [_about("e", Kind.PROPOSE), _about("e", Kind.DROP)])
+        books.journal.append(lease, [Draft(Kind.CLOSE, "run", "", {"outcome": "accepted"})])
+        books.leases.release(lease)
+        assert books.effect("e").dropped == Dropped(DropReason.FAILED, 7, 3)
+        assert books.ids(states=(State.DROPPED,)) == ["e"]
+        books.make(books.open("other"), "f", "file:///a")  # it is in nobody's way
+        again = books.lease("run")
+        books.journal.append(again, [_about("e", Kind.INTENT)])
+        assert books.effect("e").dropped == Dropped(DropReason.FAILED, 7, 3)
+        books.journal.append(again, [ending("e", "run")])
+        assert (books.effect("e").state, books.effect("e").dropped) == (State.DONE, None)
+        assert books.journal.tally().get("dropped", 0) == 0
+        assert not list(books.journal.check())
+
+    def test_a_dropped_effect_is_forgotten_without_a_lease(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [_about("e", Kind.PROPOSE), _about("e", Kind.DROP)])
+        books.journal.append(None, [Draft(Kind.FORGET, "run", "e", {"why": "its time is over"})])
+        effect = books.effect("e")
+        assert (effect.state, effect.forgotten) == (State.ABORTED, False)
+        assert (books.journal.tally().get("forgotten", 0), books.ids(states=(State.DROPPED,))) == (0, [])
+
     # Keys.
+
+    def test_the_key_of_a_dropped_effect_is_free_again(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(
+            lease, [intending("e", "run", key="k", kind=Kind.PROPOSE), _about("e", Kind.DROP)]
+        )
+        books.make(lease, "f", key="k")
+        books.journal.append(lease, [intending("e", "run", "file:///b")])
+        books.journal.append(lease, [ending("e", "run")])
+        assert books.ids(key="k") == ["f"]
+        assert not list(books.journal.check())
 
     def test_a_key_belongs_to_one_effect(self, books: Books) -> None:
         lease = books.open("run")
@@ -360,4 +400,6 @@ class JournalSuite:
 def _about(effect: str, kind: Kind) -> Draft:
     if kind in (Kind.INTENT, Kind.PROPOSE):
         return intending(effect, "run", kind=kind)
+    if kind is Kind.DROP:
+        return ending(effect, "run", kind, reason="failed", until=7, bytes=3)
     return ending(effect, "run", kind)

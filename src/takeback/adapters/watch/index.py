@@ -390,6 +390,13 @@ def indexes_in(directory: str) -> list[str]:
         return []
 
 
+def last_used(directory: str) -> Iterator[float]:
+    """When each index in this directory was."""
+    for name in indexes_in(directory):
+        with suppress(FileNotFoundError):
+            yield os.stat(os.path.join(directory, f"{name}.lock")).st_mtime
+
+
 def digests_in(directory: str) -> Iterator[str]:
     """The blobs that the indexes in this directory need; a sweep must leave them."""
     for name in indexes_in(directory):

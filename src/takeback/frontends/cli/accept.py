@@ -8,10 +8,11 @@ from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import effect_or_run, existing, give, known_effects
-from takeback.frontends.cli.output import clean
+from takeback.frontends.cli.output import clean, local_time
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.run import RunInfo
+from takeback.upkeep import now as clock
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -37,21 +38,30 @@ UNPIN = _Word("unpin", "Unpinned", held=False)
 def _arguments(word: _Word, parser: ArgumentParser) -> None:
     parser.add_argument("ids", nargs="*", metavar="ID", help="effects, or runs by id or name")
     all_of_it = "everything that is held of this run" if word.held else "everything this run did"
+    if word is APPLY:
+        all_of_it += "; if nothing is, what was dropped of it"
     parser.add_argument("--run", metavar="R", help=all_of_it)
     if word is APPLY:
         parser.add_argument(
             "--force", action="store_true", help="also over what others changed since; undo brings that back"
         )
+    if word is DISCARD:
+        parser.add_argument(
+            "--now", action="store_true", help="erase it at once; also what was dropped before"
+        )
     parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
 
 
-def _meant(tb: "Takeback", what: "str | RunInfo", word: _Word) -> list[str]:
-    """An effect, or of a run all that the word is for."""
+def _meant(tb: "Takeback", what: "str | RunInfo", word: _Word, now: bool) -> list[str]:
+    """An effect, or of a run all that the word is for: what is held, and if nothing is, what was dropped."""
     if isinstance(what, str):
         return [tb.effect(what).id]
-    if word.held:
-        return [one.id for one in tb.effects(run=what, state=State.PROPOSED) if one.waits_for == PERSON]
-    return [one.id for one in tb.effects(run=what, state=State.DONE) if not one.is_undo]
+    if not word.held:
+        return [one.id for one in tb.effects(run=what, state=State.DONE) if not one.is_undo]
+    held = [one.id for one in tb.effects(run=what, state=State.PROPOSED) if one.waits_for == PERSON]
+    if now or (word is APPLY and not held):
+        held += [one.id for one in tb.effects(run=what, state=State.DROPPED)]
+    return held
 
 
 def _carry_out(word: _Word, asked: Asked) -> int:
@@ -61,18 +71,20 @@ def _carry_out(word: _Word, asked: Asked) -> int:
             f"Name the effects to {word.verb}, or a run with --run.",
             hint=f"`takeback {word.verb} @` is for the newest.",
         )
+    now = word is DISCARD and options.now
     with existing(asked, known_effects(options.ids, options.run or "")) as tb:
         chosen = (
             [tb.find_run(options.run)] if options.run else [effect_or_run(tb, name) for name in options.ids]
         )
         # Each once: a run may be named beside one of its effects.
-        wanted = tuple(dict.fromkeys(name for one in chosen for name in _meant(tb, one, word)))
+        wanted = tuple(dict.fromkeys(name for one in chosen for name in _meant(tb, one, word, now)))
         effects = _done(tb, asked, word, wanted) if wanted else ()
         give(asked, tb, [effect_json(effect) for effect in effects])
         said = f"Would {word.verb}" if options.dry_run else word.done
         for effect in effects[:_MOST_LISTED]:
             asked.screen.say(
                 f"{said} {asked.screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}"
+                f"{_how(effect, now)}"
             )
         if len(effects) > _MOST_LISTED:
             asked.screen.say(f"and {len(effects) - _MOST_LISTED:,} more")
@@ -88,8 +100,18 @@ def _done(tb: "Takeback", asked: Asked, word: _Word, wanted: tuple[str, ...]) ->
     if word is APPLY:
         return tb.apply(wanted, force=asked.options.force, dry_run=dry_run)
     if word is DISCARD:
-        return tb.discard(wanted, dry_run=dry_run)
+        return tb.discard(wanted, now=asked.options.now, dry_run=dry_run)
     return tb.pin(wanted, dry_run=dry_run) if word is PIN else tb.unpin(wanted, dry_run=dry_run)
+
+
+def _how(effect: Effect, now: bool) -> str:
+    """Of a drop: whether it can be taken back, and until when."""
+    if effect.state is State.DROPPED and effect.dropped:
+        until = local_time(effect.dropped.until, clock())
+        return f": `takeback apply {short(effect.id)}` makes it after all, until {until}"
+    if effect.state is State.ABORTED:
+        return ": erased" if now else ": this drop is final"
+    return ""
 
 
 def _command(word: _Word) -> Command:

@@ -113,6 +113,8 @@ def unanswered(tb: "Takeback", run: "Run", effect: str, error: BaseException) ->
     was heard when that was carried out."""
     state = tb.effect(effect).state
     told = "it was discarded; nothing was changed"
+    if state is State.DROPPED:
+        told = f"{told}; `takeback apply {short(effect)}` makes it after all"
     if state is State.PROPOSED:
         told = _held(effect)
     elif state is State.DONE:
@@ -140,6 +142,9 @@ def _in_words(tb: "Takeback", run: str, result: UndoResult | None, nothing: str)
     ]
     if held:
         return _held(held[-1].id)
+    drops = tuple(tb.store.journal.effects(Query(run=run, states=(State.DROPPED,))))
+    if drops:
+        nothing = f"{nothing}; `takeback apply {short(drops[-1].id)}` makes what it had done so far"
     if result is None:
         of_run = tb.store.journal.effects(Query(run=run, states=(State.DONE, State.STUCK)))
         left = [one for one in of_run if not one.is_undo]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Misuse
 from takeback.frontends.cli.nearby import Here, ago, folded, near, near_text
-from takeback.frontends.cli.output import Screen, clean, counted
+from takeback.frontends.cli.output import Screen, clean, counted, local_time
 from takeback.model.database import is_of_database
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
@@ -23,6 +23,7 @@ _MOST = 10  # paths that --stat lists
 _STYLES = {
     "undone": "dim",
     "aborted": "dim",
+    "dropped": "dim",
     "stuck": "red",
     "held": "yellow",
     "proposed": "yellow",
@@ -49,7 +50,8 @@ def refs(effects: Sequence[Effect], numbered: bool) -> dict[str, str]:
     """`@`, `@~1` … by id, as `undo @~1` would count them."""
     if not numbered:
         return {}
-    counts = [one.id for one in effects if not one.is_undo and one.state is not State.ABORTED]
+    unmade = (State.ABORTED, State.DROPPED)
+    counts = [one.id for one in effects if not one.is_undo and one.state not in unmade]
     return {id: "@" if not place else f"@~{place}" for place, id in enumerate(counts)}
 
 
@@ -141,6 +143,9 @@ def _beside(effect: Effect, told: Told) -> str:
         "forgotten" if effect.forgotten else "",
         "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
         clean(effect.note) if effect.state in (State.STUCK, State.ABORTED) else "",
+        f"until {local_time(effect.dropped.until, told.now)}"
+        if effect.dropped and effect.state is State.DROPPED
+        else "",
     )
     return ", ".join(mark for mark in marks if mark)
 

@@ -33,6 +33,9 @@ def _log_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--agent", metavar="A", default="", help="of this agent")
     parser.add_argument("--since", metavar="TIME", help="since then: 10m, 2h, 3d, 09:30, 2026-11-18")
+    parser.add_argument(
+        "--held", action="store_true", help="what is held, and what was dropped and can be applied"
+    )
     parser.add_argument("--aborted", action="store_true", help="also what was aborted and never happened")
     parser.add_argument("--all", action="store_true", help="of all projects, and what was aborted")
     parser.add_argument("-p", "--patch", action="store_true", help="with what each of them changed")
@@ -153,7 +156,7 @@ def _narrowed(asked: Asked) -> bool:
 def _filtered(asked: Asked) -> bool:
     """Then the first of them need not be the newest, and `@~1` not the second."""
     options = asked.options
-    return bool(options.run or options.path or options.path_only or options.agent)
+    return bool(options.run or options.path or options.path_only or options.agent or options.held)
 
 
 def _runs_arguments(parser: ArgumentParser) -> None:

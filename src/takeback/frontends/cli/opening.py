@@ -167,10 +167,18 @@ def given_up_in_words(given_up: "Sequence[GivenUp]") -> Iterator[str]:
             Bound.STORE: f"the store is over its {bytes_in_words(limit)}",
             Bound.DISK: f"less than {bytes_in_words(limit)} of the disk was free",
             Bound.VERSIONS: f"more than {counted(limit, 'version')} of a file",
+            Bound.DROPS: f"more than {counted(limit, 'drop')} of a project",
+            Bound.DROPPED: f"the drops of a project take more than {bytes_in_words(limit)}",
         }[bound]
         names = ", ".join(short(one.effect) for one in these[:_MOST_NAMED])
         more = f" and {len(these) - _MOST_NAMED:,} more" if len(these) > _MOST_NAMED else ""
         since = local_time(min(one.at for one in these), now())
+        if bound in (Bound.DROPS, Bound.DROPPED):
+            yield (
+                f"{reached}: {counted(len(these), 'drop')} from {since} on cannot be applied any more ({names}{more}). "
+                f"`{bound.setting}` in the settings moves the limit."
+            )
+            continue
         yield (
             f"{reached}: the way back of {counted(len(these), 'effect')} from {since} on was given up ({names}{more}). "
             f"`{bound.setting}` in the settings moves the limit; `takeback pin` keeps a way back for ever."

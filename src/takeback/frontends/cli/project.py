@@ -11,7 +11,7 @@ from takeback.errors import Refused
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.nearby import here, shown
 from takeback.frontends.cli.output import answered, clean, counted
-from takeback.model.effect import Effect, State
+from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.project import Scope
 from takeback.model.run import OnDeath, RunInfo
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from takeback.api import Takeback
 
 _MOST_NAMED = 5
-HAPPENED = tuple(state for state in State if state is not State.ABORTED)
+HAPPENED = tuple(state for state in State if state not in (State.ABORTED, State.DROPPED))
 
 
 class Standing:
@@ -48,16 +48,20 @@ def effects_listed(asked: Asked, tb: "Takeback", number: int) -> tuple[Effect, .
     options = asked.options
     path = options.path_only or options.path
     everywhere = bool(options.run or path)
-    return tb.effects(
+    states = None if options.all or options.aborted else HAPPENED
+    found = tb.effects(
         run=options.run,
         path=path,
         agent=options.agent,
-        state=None if options.all or options.aborted else HAPPENED,
+        state=(State.PROPOSED, State.DROPPED) if options.held else states,
         limit=number,
         newest=True,
         scope=None if everywhere else tb.here(),
         since=options.since or 0,
     )
+    if not options.held:
+        return found
+    return tuple(one for one in found if one.state is State.DROPPED or one.waits_for == PERSON)
 
 
 def runs_listed(asked: Asked, tb: "Takeback") -> tuple[RunInfo, ...]:

@@ -13,14 +13,15 @@ from takeback.frontends.cli.interrupted import ctrl_c_is_for_the_command, taken_
 from takeback.frontends.cli.nearby import folded, here
 from takeback.frontends.cli.nearby import shown as shown_path
 from takeback.frontends.cli.opening import agent_of, opened, own_directory
-from takeback.frontends.cli.output import answered, clean, counted, quoted, warn
+from takeback.frontends.cli.output import answered, clean, counted, local_time, quoted, warn
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
 from takeback.model.remedy import surprises
 from takeback.model.sizes import bytes_in_words
 from takeback.runs.command_line import shown
-from takeback.runs.outcome import Changed, CommandOutcome, in_numbers, left_behind
+from takeback.runs.outcome import Changed, CommandOutcome, in_numbers, left_behind, why_final
 from takeback.runs.request import ON_FAILURE, refuse_keep
+from takeback.upkeep import now
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -222,7 +223,7 @@ def _asked_for(asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome
             return outcome._replace(effect=tb.effect(name))
         if answer == "discard":
             run.discard(name)
-            return outcome._replace(effect=None)
+            return outcome._replace(effect=None, dropped=tb.effect(name))
         if not answer:
             return outcome
         from takeback.frontends.cli.show import say_difference
@@ -255,6 +256,8 @@ def outcome_json(tb: "Takeback", outcome: CommandOutcome) -> dict[str, Any]:
         "stdout": outcome.stdout.decode("utf-8", "backslashreplace"),
         "stderr": outcome.stderr.decode("utf-8", "backslashreplace"),
         "held": outcome.held,
+        "dropped": effect_json(tb.effect(outcome.dropped.id)) if outcome.dropped else None,
+        "final": outcome.final.value if outcome.final else None,
         "effect": effect_json(tb.effect(outcome.effect.id)) if outcome.effect else None,
         "changes": [
             {"kind": one.kind, "resource": one.resource, "size": one.size} for one in outcome.changes
@@ -291,7 +294,7 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
     elif outcome.exit_code:
         _say_failed(asked, outcome, failed)
     elif asked.options.ask and outcome.changes:
-        warn("takeback: discarded; nothing was changed.")
+        warn(f"takeback: discarded; nothing was changed.{way_to_apply(outcome)}")
     elif not rows:
         warn("takeback: No changes.")
 
@@ -300,7 +303,7 @@ def _say_failed(asked: Asked, outcome: CommandOutcome, failed: str) -> None:
     from takeback.sandbox.unmapped import git_links
 
     dropped = f"; dropped: {in_numbers(outcome.changes)}" if outcome.changes else ""
-    warn(f"takeback: it failed ({failed}), so nothing was changed{dropped}.")
+    warn(f"takeback: it failed ({failed}), so nothing was changed{dropped}.{way_to_apply(outcome)}")
     if hint := hint_at_shell(command_in(asked.options.command), outcome.exit_code):
         warn(f"hint: {clean(hint)}")
     elif outcome.exit_code not in (126, 127) and not outcome.stopped:
@@ -308,6 +311,16 @@ def _say_failed(asked: Asked, outcome: CommandOutcome, failed: str) -> None:
         _hint_at_read_only(asked)
         if hint := git_links(command_in(asked.options.command)):
             warn(f"hint: {hint}")
+
+
+def way_to_apply(outcome: CommandOutcome) -> str:
+    """A sentence: how to make what was dropped after all, or that it cannot be."""
+    if outcome.final:
+        return f" This drop is final: {why_final(outcome.final)}."
+    if outcome.dropped is None or outcome.dropped.dropped is None:
+        return ""
+    name, until = short(outcome.dropped.id), local_time(outcome.dropped.dropped.until, now())
+    return f" `takeback apply {name}` makes it after all, until {until}."
 
 
 def _say_held(outcome: CommandOutcome) -> None:

@@ -27,6 +27,7 @@ from takeback.model.sizes import bytes_in_words
 from takeback.storage.given_up import was_told
 
 _MOST_RUNS = 5
+_BASELINES_TOLD = 50 << 20  # bytes
 # What recovery does with a dead run.
 _SETTLING = {
     OnDeath.UNDO: "takes its effects back",
@@ -76,6 +77,7 @@ def _tell(screen: Screen, status: Status) -> None:
         f"{counted(status.undos, 'undo')} in force"
     )
     _tell_held(screen, status)
+    _tell_drops(screen, status)
     tell_inbox(screen, status)
     _tell_runs(screen, status)
     _tell_dead(screen, status)
@@ -101,6 +103,21 @@ def _tell_held(screen: Screen, status: Status) -> None:
         screen.hint(
             "`takeback diff ID` shows what is held, `takeback apply ID` makes it, `takeback discard ID` drops it."
         )
+
+
+def _tell_drops(screen: Screen, status: Status) -> None:
+    """What can still be applied; the newest is last."""
+    for effect in status.drops[-_MOST_RUNS:]:
+        if effect.dropped:
+            screen.say(
+                f"Dropped  {screen.paint(short(effect.id), 'cyan')} {near_text(clean(effect.change.summary), here())}: "
+                f"{_amount(effect)}, {bytes_in_words(effect.dropped.bytes)} ({effect.dropped.reason.value}), "
+                f"goes {ahead(effect.dropped.until, now())}"
+            )
+    if len(status.drops) > _MOST_RUNS:
+        screen.say(f"         and {len(status.drops) - _MOST_RUNS:,} more")
+    if status.drops:
+        screen.hint("`takeback apply ID` makes what was dropped, `takeback discard ID --now` erases it.")
 
 
 def _tell_runs(screen: Screen, status: Status) -> None:
@@ -179,6 +196,11 @@ def _tell_retention(screen: Screen, status: Status) -> None:
     if status.pinned:
         screen.say(
             f"         {counted(status.pinned, 'effect')} pinned: {bytes_in_words(status.pinned_bytes)}, beside the cap"
+        )
+    if status.baseline_bytes > _BASELINES_TOLD:
+        screen.say(
+            f"         {bytes_in_words(status.baseline_bytes)} are copies of watched directories, for the next "
+            "`run --in-place`; they go after a day without one, or now: `takeback sweep --baselines`"
         )
     if status.goes_next:
         effect, at = status.goes_next

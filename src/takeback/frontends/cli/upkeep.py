@@ -26,7 +26,7 @@ from takeback.frontends.cli.opening import (
     show_work,
     store_path,
 )
-from takeback.frontends.cli.output import clean, counted, took
+from takeback.frontends.cli.output import clean, counted, seconds_in_words, took
 from takeback.model.flaw import Flaw
 from takeback.model.ids import short
 from takeback.model.sizes import bytes_in_words
@@ -199,6 +199,11 @@ def _sweep_arguments(parser: ArgumentParser) -> None:
         metavar="S",
         help="leave what is younger than S seconds (else the setting grace_seconds)",
     )
+    parser.add_argument(
+        "--baselines",
+        action="store_true",
+        help="also drop the copies of directories that were watched; the next watch reads them again",
+    )
 
 
 def _sweep(asked: Asked) -> int:
@@ -211,12 +216,17 @@ def _sweep(asked: Asked) -> int:
         return 0
     started = time.perf_counter()
     with opened(asked) as tb:
-        freed = tb.sweep(asked.options.grace)
+        freed = tb.sweep(asked.options.grace, baselines=asked.options.baselines)
         size = tb.size()
         give(asked, tb, {"freed": freed, "size": size})
         screen.say(
             f"Freed {bytes_in_words(freed)} in {took(started)}; the store takes {bytes_in_words(size)}."
         )
+        if asked.options.baselines and asked.options.grace is None:
+            screen.hint(
+                f"Bytes younger than {seconds_in_words(tb.store.settings.grace_seconds)} stay; `--grace 0` deletes "
+                "them too, when no other takeback is at work."
+            )
     return 0
 
 

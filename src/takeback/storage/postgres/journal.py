@@ -133,7 +133,8 @@ class PostgresJournal(SqlJournal):
             "SELECT coalesce((SELECT seq FROM records ORDER BY seq DESC LIMIT 1), 0),"
             " coalesce((SELECT ordinal FROM effects ORDER BY seq DESC LIMIT 1), 0)"
         )
-        done = effects - counts.get("aborted", 0) - counts.get("undone", 0) - sum(n for _, n in in_flight)
+        others = sum(counts.get(state, 0) for state in ("aborted", "undone", "dropped"))
+        done = effects - others - sum(n for _, n in in_flight)
         return counts | dict(in_flight) | ({"done": done} if done else {}) | {"records": records}
 
     def resolve(self, prefix: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """A store in PostgreSQL, for many machines; what only this machine can have is in a directory of ours."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Misuse, Refused, ResourceUnreachable
@@ -84,12 +84,12 @@ class PostgresStore(Store):
                 hint="It is a replica, or its role may not write. Looking still works.",
             )
 
-    def bytes_on_disk(self, layers: bool = True) -> int:
+    def bytes_on_disk(self, without: Sequence[str] = ()) -> int:
         ((there,),) = self.read(
             "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"
             " WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'"
         )
-        return int(there) + super().bytes_on_disk(layers)
+        return int(there) + super().bytes_on_disk(without)
 
     def close(self) -> None:
         if self._waking:

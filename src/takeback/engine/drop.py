@@ -1,0 +1,91 @@
+"""A change that is not made stays for a while: what it would leave is in the store, and `apply` makes it after all."""
+
+from enum import StrEnum
+
+from takeback.engine.do import Terms, draft, prepared, proposed, refuse_loss, refuse_own_store
+from takeback.engine.parts import DropLimits, Parts, adapter_of, assessed
+from takeback.errors import StoreFull
+from takeback.model.change import Change
+from takeback.model.effect import PERSON, Dropped, DropReason, Effect, State, drop_body
+from takeback.model.record import Draft, Kind
+from takeback.model.run import Lease
+
+SECOND = 1_000_000
+
+_WHY = {
+    DropReason.FAILED: "Its command failed.",
+    DropReason.INTERRUPTED: "Its command was interrupted.",
+    DropReason.DISCARDED: "It was held and then dropped.",
+    DropReason.BOX: "Everything in the box was discarded.",
+}
+
+
+class Final(StrEnum):
+    """Why a drop cannot be taken back; the value is in JSON."""
+
+    OFF = "off"  # `dropped_seconds` is 0
+    LARGE = "large"  # more than `dropped_bytes`
+    ROOM = "room"  # the store's disk is full
+    UNREADABLE = "unreadable"  # part of it could not be read, or not be brought back as it was
+    DATABASE = "database"  # a database rolls back for good
+
+
+def refusal(limits: DropLimits, size: int) -> Final | None:
+    """Why what takes this many bytes cannot be held when it is dropped; None: it can."""
+    if not limits.seconds:
+        return Final.OFF
+    if size > limits.bytes:
+        return Final.LARGE
+    try:
+        limits.refuse_without_room(size)
+    except StoreFull:
+        return Final.ROOM
+    return None
+
+
+def ready(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
+    """Everything but the change itself: what it would leave and what is there now are in the store."""
+    parts.refuse_if_suspect()
+    adapter = adapter_of(parts, change.adapter)
+    change = change._replace(args={**change.args, "waits": PERSON})
+    assessment = assessed(parts, adapter, change)
+    if assessment.changes_nothing:
+        return None
+    refuse_own_store(parts, assessment)
+    refuse_loss(change, assessment)
+    return prepared(parts, adapter, proposed(lease, change, terms), assessment)
+
+
+def drop(parts: Parts, lease: Lease, change: Change, terms: Terms, reason: DropReason) -> Effect | None:
+    """Proposed and dropped in one step: there is no moment in which it waits for a person."""
+    effect = ready(parts, lease, change, terms._replace(key=""))
+    if effect is None:
+        return None
+    dropped = _dropped(parts, effect, reason)
+    first, second = parts.journal.append(
+        lease, [draft(parts, Kind.PROPOSE, effect), _record(effect, dropped)]
+    )
+    return effect._replace(
+        seq=first.seq, told=first.seq, at=second.at, state=State.DROPPED, dropped=dropped, note=_WHY[reason]
+    )
+
+
+def drop_held(parts: Parts, lease: Lease, effect: Effect, reason: DropReason) -> Effect:
+    """One that waited for a person."""
+    dropped = _dropped(parts, effect, reason)
+    parts.journal.append(lease, [_record(effect, dropped)])
+    return effect._replace(state=State.DROPPED, dropped=dropped, note=_WHY[reason])
+
+
+def size_of(effect: Effect) -> int:
+    """Bytes of the files that it would leave."""
+    return sum(target.after.get("size", 0) for target in effect.targets)
+
+
+def _dropped(parts: Parts, effect: Effect, reason: DropReason) -> Dropped:
+    limits = parts.drops
+    return Dropped(reason, limits.now() + limits.seconds * SECOND, size_of(effect))
+
+
+def _record(effect: Effect, dropped: Dropped) -> Draft:
+    return Draft(Kind.DROP, effect.run, effect.id, drop_body(dropped, _WHY[dropped.reason]))
