@@ -211,7 +211,7 @@ class Session:
     def _word_changes(self, words: list[str]) -> None:
         changes = self._box.changes()
         _list_changes(changes)
-        self._say(in_numbers(changes) or "It differs in nothing.")
+        self._say(in_numbers(changes) or "No changes.")
 
     def _word_branch(self, words: list[str]) -> None:
         first = self._box
