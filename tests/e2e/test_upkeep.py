@@ -159,7 +159,16 @@ def test_doctor_finds_this_machine_able(takeback: CommandLine, world: World) -> 
 
     assert told["able"] is True
     names = {one["name"] for one in told["findings"]}
-    assert {"kernel", "openat2", "sqlite", "zstd", "git", "store", "here: RENAME_EXCHANGE", "protection"} <= names
+    assert {
+        "kernel",
+        "openat2",
+        "sqlite",
+        "zstd",
+        "git",
+        "store",
+        "here: RENAME_EXCHANGE",
+        "protection",
+    } <= names
     assert "\nReady" in said.out
     assert world.picture(directory_times=True) == before
     assert not os.path.exists(os.environ["TAKEBACK_STORE"])
