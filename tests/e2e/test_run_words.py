@@ -183,12 +183,12 @@ def test_finding_r7_a_full_disk_and_one_without_inodes_are_told_as_what_they_are
     with tmpfs(world / "full", "size=2m"):
         said = takeback("write", "full/f", input=os.urandom(3 << 20))
         assert said.code == 5, said
-        assert f"The disk of {world / 'full' / 'f'} is full" in said.err
+        assert "The disk of full/f is full" in said.err
         assert "bytes are free" in said.err
     with tmpfs(world / "none", "nr_inodes=1"):
         said = takeback("write", "none/f", input="x")
         assert said.code == 5, said
-        assert f"The filesystem of {world / 'none' / 'f'} has no inodes left" in said.err
+        assert "The filesystem of none/f has no inodes left" in said.err
 
 
 @pytest.mark.parametrize("how", [(), ("--in-place",), ("--sql", "sqlite:///app.db")], ids=str)

@@ -176,7 +176,7 @@ def test_what_becomes_of_the_changes_of_a_failing_command(
 def test_a_dry_run_tells_and_changes_nothing(takeback: CommandLine, world: World) -> None:
     said = takeback.done("run", "--dry-run", *shell("echo x > a"))
     assert "would change: 1 added" in said.err
-    assert f"+ {world / 'a'}" in said.err
+    assert "  + a\n" in said.err
     assert not (world / "a").exists()
 
 

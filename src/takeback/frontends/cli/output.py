@@ -178,13 +178,13 @@ _NAME = "takeback"
 _LABELS = {"error:": "red", "hint:": "cyan"}
 
 
-def warn(text: str) -> None:
+def warn(text: str, whole: bool = False) -> None:
     """For a person, beside the answer. `error:` and `hint:` look the same everywhere, and paths begin in the current
-    directory; never with ~, because a command must mean the same when it is pasted. A terminal that is gone changes
-    nothing of what was done."""
+    directory, unless they are to be left `whole`; never with ~, because a command must mean the same when it is pasted.
+    A terminal that is gone changes nothing of what was done."""
     from takeback.frontends.cli.nearby import here, near_text
 
-    text = pasteable(near_text(text, here()._replace(home="")))
+    text = pasteable(text if whole else near_text(text, here()._replace(home="")))
     label, blank, rest = text.partition(" ")
     if label in _LABELS and coloured(sys.stderr):
         text = f"{painted(label, _LABELS[label])}{blank}{rest}"

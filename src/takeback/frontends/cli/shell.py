@@ -245,7 +245,7 @@ class Session:
 
     def _say(self, text: str) -> None:
         if not (self._asked.screen.json or self._asked.screen.quiet):
-            warn(f"takeback: {text}")
+            warn(f"takeback: {text}", whole=True)  # the directory of the box is not ours
 
     def tell_end(self, code: int) -> None:
         box = self._box
@@ -297,7 +297,8 @@ def _say(outcome: "BoxOutcome") -> None:
         lost = outcome.cwd == outcome.gone
         now = "`cd` with a whole path leads to another" if lost else f"you are in {clean(outcome.cwd)}"
         warn(
-            f"takeback: {clean(outcome.gone)} cannot be entered any more, so it ran in an empty directory; {now}."
+            f"takeback: {clean(outcome.gone)} cannot be entered any more, so it ran in an empty directory; {now}.",
+            whole=True,
         )
     if outcome.leftover:
         what = "process" if outcome.leftover == 1 else "processes"
