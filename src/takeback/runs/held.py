@@ -48,7 +48,7 @@ def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased) -> None
         name = short(effect.id)
         way_on = f"`takeback apply --force {name}` captures what is there now and overwrites it"
         if force or isinstance(error.__cause__, OSError):  # force changes nothing about the way to it
-            way_on = error.hint.removeprefix("Nothing was changed. ").rstrip(".")
+            way_on = error.way_on.rstrip(".")
         drops = "" if effect.dropped else f"; `takeback discard {name}` drops what is held"
         error.hint = f"Nothing was changed. {way_on}{drops}."
         raise

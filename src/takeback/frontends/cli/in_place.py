@@ -102,7 +102,7 @@ def _carried_out(
                     taken_back(tb, run, error, "nothing was changed")
             with suppress(TakebackError):
                 run.leave()
-            error.hint = _not_run(error.hint) if exit_code < 0 else _not_recorded(error.hint, exit_code)
+            error.hint = _not_run(error.way_on) if exit_code < 0 else _not_recorded(error.way_on, exit_code)
             raise
         except BaseException as error:
             taken_back(tb, run, error, "nothing was changed")
@@ -111,14 +111,14 @@ def _carried_out(
 
 
 def _not_run(hint: str) -> str:
-    return hint if hint.startswith("Nothing") else f"Nothing was run. {hint}".rstrip()
+    return f"Nothing was run. {hint}".rstrip()
 
 
 def _not_recorded(hint: str, exit_code: int) -> str:
     """The world is changed, and how it was is in the store: so much must be said, whatever went wrong."""
     return (
         f"The command has ended with exit code {exit_code}, and what it changed stays; how it was before is in the "
-        f"store. {hint.removeprefix('Nothing was changed. ')} Then `takeback recover` records it, and `takeback undo` "
+        f"store. {hint} Then `takeback recover` records it, and `takeback undo` "
         "takes it back."
     )
 
