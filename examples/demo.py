@@ -205,7 +205,7 @@ def failing_command(story: Story, tb: takeback.Takeback) -> None:
 
 
 def held_command(story: Story, tb: takeback.Takeback) -> None:
-    story.chapter("10. Look before it counts: a command's work is held until someone says keep.")
+    story.chapter("10. Look before it counts: a command's work is held until someone applies it.")
     with tb.run("publish", agent="builder") as run:
         held = run.command("echo published >> site.html", hold=True).effect
     assert held

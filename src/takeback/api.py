@@ -23,6 +23,7 @@ from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.choice import effect_named
 from takeback.runs.names import latest_first, name_of, run_of
+from takeback.runs.paths import resource_of
 from takeback.runs.projects import opening, scope_of
 from takeback.storage.process import alive, myself
 from takeback.storage.protocols import Blobs, Query
@@ -120,6 +121,7 @@ class Takeback(Undos, Deciding, Acceptance):
         belongs: dict[str, Any],
         undoing: Sequence[str] = (),
         on_conflict: str = "",
+        only: frozenset[str] | None = None,
     ) -> "Run":
         _refuse_unnamed(name, agent)
         refuse_while_looking()
@@ -129,6 +131,10 @@ class Takeback(Undos, Deciding, Acceptance):
         if undoing:
             # How it was asked for: whoever has to finish it must do it the same way.
             body |= {"undoing": list(undoing), "on_conflict": on_conflict}
+        if only is not None:
+            from takeback.model.plan import ONLY
+
+            body[ONLY] = sorted(only)
         begun = since_boot()
         with self.store.together():
             lease = self._acquire(id, 0)
@@ -296,15 +302,6 @@ def _moment(since: "str | int") -> int:
     from takeback.model.when import point_in_time
 
     return point_in_time(since, now()) if isinstance(since, str) else since
-
-
-def resource_of(path: "Path") -> str:
-    """The parent is resolved, the last part is not: it may be a link that was changed itself."""
-    from takeback.adapters.file.paths import path_bytes
-
-    whole = os.path.abspath(path_bytes(path))
-    parent, name = os.path.split(whole)
-    return file_resource(os.path.join(os.path.realpath(parent), name) if name else whole)
 
 
 def _wire(

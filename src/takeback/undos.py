@@ -11,7 +11,7 @@ from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.project import Scope
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo
-from takeback.runs.choice import effects_of, last_undone, stuck_in, undos_of
+from takeback.runs.choice import effects_of, last_undone, standing_again, stuck_in, undos_of
 from takeback.runs.projects import as_those_of, scope_of, scope_of_run
 from takeback.storage.process import myself
 from takeback.upkeep import now
@@ -39,6 +39,7 @@ class Undos(Workflows):
         belongs: dict[str, Any],
         undoing: Sequence[str] = (),
         on_conflict: str = "",
+        only: frozenset[str] | None = None,
     ) -> "Run": ...
 
     @abstractmethod
@@ -60,19 +61,39 @@ class Undos(Workflows):
         on_conflict: str = "refuse",
         agent: str = "",
         project: "Path | None" = None,
+        paths: "Sequence[Path] | None" = None,
     ) -> "UndoResult":
         """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing. The
-        run of a workflow that has not ended ends with it. With `project`, `@` counts the effects of that project."""
+        run of a workflow that has not ended ends with it. With `project`, `@` counts the effects of that project.
+        With `paths`, only these paths of one effect are taken back, with all that is in them."""
         if project is not None:
             what = self._placed(what, project)
         if not dry_run:
             self.store.use_spare()
+        if paths is not None:
+            return self._undo_paths(what, paths, dry_run, cascade or with_needs, on_conflict, agent)
         if not dry_run and (info := self._unfinished_workflow(what)):
             return self._end_by_undo(
                 info,
                 lambda dry_run: self._undo_named(what, dry_run, cascade, with_needs, on_conflict, agent),
             )
         return self._undo_named(what, dry_run, cascade, with_needs, on_conflict, agent)
+
+    def _undo_paths(
+        self,
+        what: "Effect | RunInfo | str | Sequence[Effect | str]",
+        paths: "Sequence[Path]",
+        dry_run: bool,
+        more: bool,
+        on_conflict: str,
+        agent: str,
+    ) -> "UndoResult":
+        from takeback.runs.paths import effects_with_paths
+
+        chosen = effects_with_paths(self.parts, what, paths, self._scope_for(what), more)
+        result = self._undo(chosen.effects, dry_run, on_conflict=on_conflict, agent=agent, only=chosen.only)
+        self._wake_settled()
+        return result._replace(along=chosen.along)
 
     def _undo_named(
         self,
@@ -85,7 +106,8 @@ class Undos(Workflows):
     ) -> "UndoResult":
         from takeback.model.plan import UndoResult
 
-        wanted = effects_of(self.store.journal, what, self._scope_for(what))
+        found = effects_of(self.store.journal, what, self._scope_for(what))
+        wanted = tuple(each for one in found for each in standing_again(self.store.journal, one))
         held = tuple(one for one in wanted if one.waits_for)
         made = tuple(one for one in wanted if not one.waits_for)
         result = UndoResult("done", (), ())
@@ -195,6 +217,7 @@ class Undos(Workflows):
         on_conflict: str = "refuse",
         agent: str = "",
         to_a_point: bool = False,
+        only: frozenset[str] | None = None,
     ) -> "UndoResult":
         from takeback.engine.plan import Wishes, plan_undo
         from takeback.engine.stuck import Taker, carry_out, to_settle
@@ -202,11 +225,11 @@ class Undos(Workflows):
         from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
         from takeback.runs.signals import held_back
 
-        wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
+        wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict), only)
         for run in tuple(self._open_here.values()):
             run.refuse_in_transaction(wanted)
         plan = plan_undo(self.parts, wanted, wishes)
-        refuse_blocked(plan, lambda: merge_hint(self.parts, wanted, wishes))
+        refuse_blocked(plan, lambda: merge_hint(self.parts, wanted, wishes), wishes.only is None)
         refuse_conflicts(plan, wishes)
         if dry_run:
             return UndoResult("planned", plan.effects, plan.targets)
@@ -227,6 +250,7 @@ class Undos(Workflows):
                 as_those_of(self.store.journal, plan.effects),
                 [one.id for one in plan.effects],
                 wishes.on_conflict.value,
+                only,
             ) as run,
         ):
             result = carry_out(

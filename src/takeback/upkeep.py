@@ -187,19 +187,23 @@ class Upkeep(ABC):
 
     def _expire_drops(self) -> None:
         """Erase what was dropped too long ago, or is too much for its project."""
-        from takeback.retention.drops import due
+        from takeback.retention.drops import due, with_their_undos
 
         if decisions := due(self.parts, self.store.settings, now()):
-            self._give_up(decisions)
+            self._give_up(with_their_undos(self.parts, decisions))
 
     def _erase(self, effects: Sequence[Effect]) -> None:
         """What was dropped cannot be applied any more, and its bytes go."""
+        from takeback.retention.drops import with_their_undos
         from takeback.retention.forget import forget
         from takeback.retention.tiers import Decision
 
         dropped = [one for one in effects if one.state is State.DROPPED]
-        forget(self.parts, [Decision(one, True, "goes: someone asked for it") for one in dropped], self._held)
-        self._swept(erased=dropped)
+        decisions = [Decision(one, True, "goes: someone asked for it") for one in dropped]
+        going = with_their_undos(self.parts, decisions)
+        forget(self.parts, going, self._held)
+        # What was seen of a watched directory has the content too; the next watch reads that directory again.
+        self._swept(baselines=len(going) > len(decisions), erased=[one.effect for one in going])
 
     @property
     def _held(self) -> str:

@@ -55,7 +55,7 @@ def measure(wishes: Wishes) -> Table:
         lines += _memory(bench, 10_000_000 if wishes.full else rows * 2)
     notes = (
         "capture: processor time of the server's process for each row, over the same without capture, in turns",
-        "idle: the triggers are there, and no effect is open",
+        "idle: the tables are protected, and a run works on others, so that the triggers are attached",
         "an undo compares every row with what the effect left, puts it back and reads it again",
         "memory: the most that a process had for itself, without the buffers that all processes of the server share",
     )
@@ -64,6 +64,12 @@ def measure(wishes: Wishes) -> Table:
 
 @contextmanager
 def _bench(wishes: Wishes) -> Iterator[PgBench]:
+    with served(wishes) as (bench, _):
+        yield bench
+
+
+@contextmanager
+def served(wishes: Wishes) -> Iterator[tuple[PgBench, servers.Postgres]]:
     programs = servers.of_the_system()
     if programs is None:
         raise SystemExit("The numbers of PostgreSQL need postgresql-15: tools/set-up installs it.")
@@ -77,7 +83,7 @@ def _bench(wishes: Wishes) -> Iterator[PgBench]:
         with running(servers.Postgres(programs, Path(own) / "server", template, settings)) as server:
             bench = PgBench(server.url())
             try:
-                yield bench
+                yield bench, server
             finally:
                 bench.close()
 

@@ -5,9 +5,10 @@ import os
 import subprocess
 from pathlib import Path
 
+import takeback as api
 from tests.e2e.conftest import COMMAND, CommandLine, surroundings
 from tests.e2e.test_running import LONG, running, shell
-from tests.world import World
+from tests.world import Picture, World
 
 
 def name_in(line: str) -> str:
@@ -118,3 +119,81 @@ def test_a_command_without_a_terminal_is_never_held(takeback: CommandLine, world
     told = json.loads(done.stdout)
     assert (told["held"], told["dropped"]["state"]) == (False, "dropped")
     assert os.listdir(world.root) == []
+
+
+IN_PLACE = "echo more >> a; rm -r d; mkdir n; echo y > n/y; ln -s a link; chmod 700 b; exit 4"
+
+
+def in_place(world: World) -> None:
+    (world / "a").write_text("old\n")
+    os.link(world / "a", world / "b")
+    (world / "d").mkdir()
+    (world / "d" / "z").write_text("z\n")
+
+
+def test_what_a_failing_command_changed_in_place_is_taken_back_and_can_be_applied(
+    takeback: CommandLine, world: World
+) -> None:
+    in_place(world)
+    before = world.picture()
+    takeback.done("run", "--in-place", *shell(IN_PLACE.replace("exit 4", "exit 0")))
+    after = world.picture()
+    takeback.done("undo")
+    assert world.picture() == before
+    said = takeback("run", "--in-place", *shell(IN_PLACE))
+    assert said.code == 4
+    assert "` makes it again, until " in said.err
+    assert world.picture() == before
+    takeback.done("redo")  # the undo of a person, not the drop
+    assert without_times(world.picture()) == without_times(after)
+    takeback.done("undo")
+
+    takeback.done("apply", name_in(said.err))
+
+    assert without_times(world.picture()) == without_times(after)
+    takeback.done("undo")
+    assert world.picture() == before
+
+
+def without_times(picture: Picture) -> dict[bytes, object]:
+    return {
+        path: {name: told for name, told in seen.items() if name != "mtime"} for path, seen in picture.items()
+    }
+
+
+def test_in_place_json_tells_of_the_drop_and_now_erases_its_bytes(
+    takeback: CommandLine, world: World, store: Path
+) -> None:
+    secret = os.urandom(50_000).hex()
+    (world / "a").write_text("old\n")
+    (world.root.parent / "secret").write_text(secret)
+    told = takeback("run", "--in-place", "--json", *shell("cp ../secret a; exit 1")).json
+    drop = told["dropped"]
+    assert (drop["state"], drop["dropped"]["reason"]) == ("dropped", "failed")
+    assert (world / "a").read_text() == "old\n"
+    assert holds(store, secret)
+    takeback.done("discard", drop["id"], "--now")
+    assert not holds(store, secret)
+    takeback.done("verify", "--read-data")
+
+
+def holds(store: Path, content: str) -> bool:
+    with api.open(store) as tb:
+        return any(
+            b"".join(tb.store.blobs.read(info.digest)) == content.encode()
+            for info in tb.store.blobs.info()
+            if info.size == len(content)
+        )
+
+
+def test_in_place_a_drop_that_is_too_large_names_the_undo(
+    takeback: CommandLine, world: World, store: Path
+) -> None:
+    takeback.done("write", "x", input="x")
+    (store / "settings.json").write_text(json.dumps({"dropped_bytes": 1000}))
+    said = takeback("run", "--in-place", *shell("head -c 2000 /dev/zero > a; exit 1"))
+    assert "takeback apply" not in said.err
+    assert "`dropped_bytes`" in said.err
+    assert not (world / "a").exists()
+    takeback.done("redo", said.err.split("takeback redo ")[1].split("`")[0])
+    assert (world / "a").stat().st_size == 2000

@@ -148,14 +148,25 @@ def test_what_gets_round_the_capture_is_rolled_back(users, statements):
     assert users.world() == before
 
 
-def test_triggers_that_were_switched_off_before_are_noticed(users):
+def test_triggers_that_were_switched_off_before_are_switched_on(users):
+    users.adapter().attach_when(users.database, (), always=True)
     users.run("alter table users disable trigger all")
-    with pytest.raises(NoRemedy, match="was captured"):
-        users.do("delete from users where id = 1")
+    assert users.adapter().cover(users.database).protected == ()
+
+    users.undo(users.do("delete from users where id = 1"))
+
     assert users.rows("select count(*) from users") == [(3,)]
 
-    users.protect()
-    users.undo(users.do("delete from users where id = 1"))
+
+def test_triggers_that_are_switched_off_while_a_run_works_are_noticed(users):
+    with users.session() as session:
+        session.begin(intended(users.adapter(), users.database, "first"))
+        session.rollback()
+        users.run("alter table users disable trigger all")
+        session.begin(intended(users.adapter(), users.database, "second"))
+        session.execute("delete from users where id = 1", ())
+        with pytest.raises(NoRemedy, match="was captured"):
+            session.commit()
     assert users.rows("select count(*) from users") == [(3,)]
 
 

@@ -1,5 +1,6 @@
 """Indexes of trees that nobody watches any more are dropped, and never one that somebody needs."""
 
+import json
 import os
 import shutil
 import time
@@ -9,6 +10,7 @@ import pytest
 import takeback
 from takeback.adapters.watch.index import indexes_in
 from takeback.audit.status import look
+from takeback.model.settings import Limits
 from takeback.runs.watch import UNUSED
 from takeback.upkeep import now
 
@@ -112,3 +114,71 @@ def test_finding_r7_a_copy_that_was_not_used_for_a_day_goes_at_the_end_of_any_ru
         watch(tb, trees / "one")
 
         assert indexes(tb) == 1
+
+
+def limited(trees, **settings):
+    with takeback.open(trees / "store"):
+        pass
+    (trees / "store" / "settings.json").write_text(json.dumps({"grace_seconds": 0} | settings))
+
+
+def fill(tree, megabytes):
+    for number in range(megabytes):
+        (tree / f"large{number}").write_bytes(os.urandom(1_000_000))
+
+
+def test_over_its_cap_a_store_gives_up_baselines_when_no_accepted_effect_may_go(trees):
+    limited(trees, store_bytes=4_000_000)
+    fill(trees / "one", 6)
+    with takeback.open(trees / "store") as tb:
+        with tb.run("edit") as run, run.watch(trees / "one"):
+            (trees / "one" / "file").write_bytes(b"one line\n")
+
+        assert indexes(tb) == 0
+        assert tb.store.bytes_kept() < 1_000_000
+        assert not tb.effects()[0].forgotten and tb.given_up == []
+        tb.undo("@")
+    assert (trees / "one" / "file").stat().st_size == 100_000
+
+
+def test_baselines_stay_while_forgetting_accepted_effects_makes_room_enough(trees, monkeypatch):
+    limited(trees, store_bytes=8_000_000)
+    (trees / "old").write_bytes(os.urandom(4_000_000))
+    with takeback.open(trees / "store") as tb:
+        with tb.run("old") as run:
+            old = run.write(trees / "old", "small")
+        real = takeback.upkeep.now
+        for place in ("takeback.api.now", "takeback.upkeep.now"):
+            monkeypatch.setattr(place, lambda: real() + 3601 * 1_000_000)
+        fill(trees / "one", 6)
+        with tb.run("edit") as run, run.watch(trees / "one"):
+            (trees / "one" / "file").write_bytes(b"one line\n")
+
+        assert tb.effect(old.id).forgotten
+        assert indexes(tb) == 1
+
+
+def test_a_capture_that_has_no_room_takes_that_of_baselines(trees, monkeypatch):
+    fill(trees / "one", 6)
+    (trees / "large").write_bytes(os.urandom(3_000_000))
+    limited(trees)
+    with takeback.open(trees / "store") as tb:
+        watch(tb, trees / "one")
+        most = tb.store.bytes_kept() + 1_000_000  # a disk with so much room
+
+        def free(self) -> int:
+            return most - self.bytes_kept()
+
+        def refuse(self, more: int) -> None:
+            if free(self) < more:
+                raise takeback.StoreFull("no room", hint="none")
+
+        monkeypatch.setattr(type(tb.store), "free_bytes", free)
+        monkeypatch.setattr(type(tb.store), "limits", lambda self: Limits(1 << 40, 0))
+        monkeypatch.setattr(type(tb.store), "refuse_without_room", refuse)
+        with tb.run("large") as run:
+            run.write(trees / "large", "small")
+
+        assert indexes(tb) == 0
+        tb.undo("@")
+    assert (trees / "large").stat().st_size == 3_000_000

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from takeback.model.change import Change
 from takeback.model.effect import Effect
-from takeback.model.plan import TargetOutcome
+from takeback.model.plan import Bond, TargetOutcome
 from takeback.model.remedy import Offer, Remedy, Target
 from takeback.model.staged import Staged
 from takeback.model.standing import Sighting
@@ -27,6 +27,7 @@ class Traits(NamedTuple):
     )
     calls: bool = False  # it calls functions of the application
     merges: bool = False  # has whole_files(): it can take an edit of a file out from under later ones
+    divides: bool = False  # has bonds(): some paths of an effect can be taken back without the others
 
 
 class Assessment(NamedTuple):
@@ -61,6 +62,14 @@ class Merging(Protocol):
 
     def whole_files(self, effect: Effect) -> tuple[Target, ...]:
         """What the effect did to each file as a whole, whatever its targets name."""
+        ...
+
+
+class Dividing(Protocol):
+    """An adapter that can take back some paths of an effect without the others."""
+
+    def bonds(self, effect: Effect) -> Sequence[tuple[Bond, frozenset[str]]]:
+        """Paths of the effect that are only taken back together."""
         ...
 
 

@@ -29,11 +29,18 @@ GROUP BY 1, 2, 3
 """
 
 
+_PARTLY = """
+SELECT count(DISTINCT u.undoes) FROM effects u JOIN effects e ON e.id = u.undoes
+WHERE u.undoes <> '' AND u.partial = 1 AND u.state = 'done' AND e.undoes = '' AND e.state = 'done'
+"""
+
+
 class Status(NamedTuple):
     path: str
     size: int  # bytes on disk
     records: int
     states: dict[str, int]  # effects by state; undos are counted on their own
+    partly: int  # of those that are done: partly undone
     undos: int  # in force
     accepted: int
     pinned: int
@@ -88,6 +95,7 @@ def look(store: Store, size: int, now: int) -> Status:
         size=size,
         records=tally["records"],
         states=states,
+        partly=store.read(_PARTLY)[0][0] if undos else 0,
         undos=undos,
         accepted=accepted,
         pinned=tally.get("pinned", 0),
@@ -180,6 +188,7 @@ def status_json(status: Status) -> dict[str, Any]:
             "held": len(status.held),
             "open": status.open,
             **status.states,
+            "partly_undone": status.partly,
             "undos": status.undos,
             "accepted": status.accepted,
             "pinned": status.pinned,

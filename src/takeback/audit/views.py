@@ -1,6 +1,7 @@
 """The nouns as JSON, in the shape that INTERFACE promises. Pure: plain data in, plain data out."""
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.model.database import from_json, resource_of
@@ -21,7 +22,8 @@ def iso(at: int) -> str | None:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at // 1_000_000)) + f".{at % 1_000_000:06d}Z"
 
 
-def effect_json(effect: Effect) -> dict[str, Any]:
+def effect_json(effect: Effect, undone: Sequence[str] = ()) -> dict[str, Any]:
+    """`undone`: of an effect that is partly undone the paths that were taken back."""
     remedy = effect.remedy
     gone: list[str] = effect.receipt.get("lost", []) if "database" in effect.change.args else []
     return {
@@ -44,6 +46,7 @@ def effect_json(effect: Effect) -> dict[str, Any]:
         "residue": "; ".join(gone) or (remedy.residue if remedy else ""),
         "undoes": effect.undoes or None,
         "undone_by": effect.undone_by or None,
+        "partly_undone": list(undone),
         "needs": list(effect.needs),
         "key": effect.key,
         "note": effect.note,
@@ -128,10 +131,16 @@ def checkpoint_json(point: Checkpoint) -> dict[str, Any]:
     }
 
 
-def undo_json(result: "UndoResult") -> dict[str, Any]:
+def undo_json(result: "UndoResult", undone: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
+    """`undone`: by effect that is partly undone now, the paths that were taken back."""
+    parted = undone or {}
     told: dict[str, Any] = {
         "outcome": result.outcome,
-        "effects": [{"id": one.id, "state": one.state.value} for one in result.effects],
+        "effects": [
+            {"id": one.id, "state": one.state.value}
+            | ({"partly_undone": list(parted[one.id])} if one.id in parted else {})
+            for one in result.effects
+        ],
         "targets": [
             {
                 "resource": one.resource,
@@ -147,6 +156,10 @@ def undo_json(result: "UndoResult") -> dict[str, Any]:
     }
     if receipts := {one.id: one.receipt for one in result.undo if "tables" in one.receipt}:
         told["changed"] = receipts  # in databases
+    if result.along:
+        told["along"] = [
+            {"resource": one.resource, "with": one.goes_with, "bond": one.bond.value} for one in result.along
+        ]
     if result.settled:
         told["settled"] = list(result.settled)
     if result.state is not None:

@@ -31,7 +31,7 @@ from takeback.model.change import Change, intent
 from takeback.model.database import file_of
 from takeback.model.effect import Effect, State, intent_body, waits_for_approval
 from takeback.model.ids import new_id, short
-from takeback.model.plan import Outcome
+from takeback.model.plan import ONLY, Outcome
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Offer, Remedy, to_json
 from takeback.model.resource import display, overlaps
@@ -217,7 +217,8 @@ def _refuse_other_targets(effect: Effect, assessment: Assessment, remedy: Remedy
     planned = {one.resource for one in assessment.outcomes if one.outcome is Outcome.UNDONE}
     partial = any(one.outcome not in (Outcome.UNDONE, Outcome.ALREADY) for one in assessment.outcomes)
     captured = {target.resource for target in remedy.targets}
-    if planned != captured or partial != bool(effect.change.args.get("partial")):
+    args = effect.change.args
+    if planned != captured or (partial != bool(args.get("partial")) and ONLY not in args):
         other = sorted(planned ^ captured) or [effect.change.resource]
         raise Drifted(
             f"{display(other[0])} was changed while its undo was being prepared.",

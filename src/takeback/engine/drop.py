@@ -56,12 +56,16 @@ def ready(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | 
     return prepared(parts, adapter, proposed(lease, change, terms), assessment)
 
 
-def drop(parts: Parts, lease: Lease, change: Change, terms: Terms, reason: DropReason) -> Effect | None:
-    """Proposed and dropped in one step: there is no moment in which it waits for a person."""
+def drop(
+    parts: Parts, lease: Lease, change: Change, terms: Terms, reason: DropReason, size: int | None = None
+) -> Effect | None:
+    """Proposed and dropped in one step: there is no moment in which it waits for a person. `size`: in bytes, where its
+    targets do not tell."""
     effect = ready(parts, lease, change, terms._replace(key=""))
     if effect is None:
         return None
     dropped = _dropped(parts, effect, reason)
+    dropped = dropped if size is None else dropped._replace(bytes=size)
     first, second = parts.journal.append(
         lease, [draft(parts, Kind.PROPOSE, effect), _record(effect, dropped)]
     )

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from takeback.adapters.protocol import Adapter, Assessment, Doubting, Neighbouring, Relating
 from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, assessed, whole
+from takeback.engine.portion import meant, standing
 from takeback.engine.settle import way_out
 from takeback.engine.trail import assess_undo, explained, undo_change
 from takeback.errors import Forgotten, RecordInvalid, Refused, StoreBusy, Stuck
@@ -28,6 +29,7 @@ class Wishes(NamedTuple):
     cascade: bool = False
     with_needs: bool = False
     on_conflict: OnConflict = OnConflict.REFUSE
+    only: frozenset[str] | None = None  # resources; nothing else of the effect is taken back
 
 
 def plan_undo(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
@@ -39,7 +41,8 @@ def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
     for effect in wanted:
         refuse_impossible(effect)
     _refuse_being_undone(parts, wanted)
-    chosen = {effect.id: effect for effect in wanted}
+    chosen = {effect.id: meant(parts, effect, wishes.only) for effect in wanted}
+    _leave_out_undone(chosen)
     if wishes.with_needs:
         _add_needs(parts, chosen)
     blockers = _add_dependents(parts, chosen, wishes)
@@ -54,6 +57,19 @@ def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
         blockers=tuple(blockers),
         pulled_in=tuple(effect.id for effect in newest_first if effect.id not in named),
     )
+
+
+def _leave_out_undone(chosen: dict[str, Effect]) -> None:
+    """Effects of which every path was taken back, some by one undo and some by another."""
+    gone = [one.id for one in chosen.values() if one.narrowed and not one.targets]
+    for id in gone:
+        del chosen[id]
+    if gone and not chosen:
+        raise Refused(
+            f"Every path of effect {short(gone[0])} is already undone.",
+            hint=f"`takeback show {short(gone[0])}` lists the undos; `takeback redo ID` brings back what one took.",
+            effect=gone[0],
+        )
 
 
 def refuse_impossible(effect: Effect) -> None:
@@ -156,7 +172,7 @@ def _add_needs(parts: Parts, chosen: dict[str, Effect]) -> None:
         found = [one for one in parts.journal.effects(Query(ids=tuple(missing))) if one.state is State.DONE]
         for effect in found:
             refuse_impossible(effect)
-            chosen[effect.id] = effect
+            chosen[effect.id] = standing(parts, effect)
         missing = {need for effect in found for need in effect.needs} - seen
 
 
@@ -177,12 +193,14 @@ def _add_dependents(parts: Parts, chosen: dict[str, Effect], wishes: Wishes) -> 
         for dependent in (*same, *later, *rows):
             if dependent.id in chosen or dependent.id in blockers:
                 continue
+            if wishes.only is not None and dependent.change.args.get("merged") == effect.id:
+                continue  # the other half of a commit: the box stays where it is
             if not cascade:
                 blockers[dependent.id] = dependent
                 continue
             refuse_impossible(dependent)
-            chosen[dependent.id] = dependent
-            unseen.append(dependent)
+            chosen[dependent.id] = standing(parts, dependent)
+            unseen.append(chosen[dependent.id])
     return sorted(blockers.values(), key=lambda blocker: -blocker.order)
 
 
@@ -241,10 +259,17 @@ def _later_on_the_same(parts: Parts, effect: Effect, asked: dict[str, int] | Non
                     continue  # what came after an earlier one was found with that
                 asked[target.resource] = effect.order
             found = parts.journal.effects(later._replace(resource=target.resource))
-            yield from (one for one in found if reach.touched_by(one))
+            yield from (one for one in found if reach.touched_by(one) and _still(parts, reach, one))
         return
     # Asking for each of fifty thousand paths takes longer than looking at what came later, which is seldom much.
-    yield from (one for one in parts.journal.effects(later) if reach.touched_by(one))
+    found = parts.journal.effects(later)
+    yield from (one for one in found if reach.touched_by(one) and _still(parts, reach, one))
+
+
+def _still(parts: Parts, reach: "_Reach", later: Effect) -> bool:
+    """Not by paths that were taken back since."""
+    stands = standing(parts, later)
+    return not stands.narrowed or (bool(stands.targets) and reach.touched_by(stands))
 
 
 class _Reach:

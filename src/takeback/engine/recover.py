@@ -8,6 +8,7 @@ from takeback.engine.ending import cannot_end, close, close_rolled_back
 from takeback.engine.functions import functions_of
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes
+from takeback.engine.portion import meant
 from takeback.engine.settle import BEGUN, abort, finish, take_back
 from takeback.engine.settled import Cause, Settled
 from takeback.engine.silent import AskedOnce
@@ -15,7 +16,7 @@ from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_accep
 from takeback.errors import Corrupt, Failed, LeaseHeld, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.effect import COMMAND, PERSON, REVIEWED, WAS_HELD, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome, UndoResult
+from takeback.model.plan import ONLY, OnConflict, Outcome, Plan, TargetOutcome, UndoResult
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import display, function_in
 from takeback.model.run import Lease, OnDeath, Owner, RunInfo, RunState
@@ -313,10 +314,13 @@ def _finish_undo(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
     wanted = tuple(opened.body.get("undoing", ()))
     if any(record.body.get(BRINGING_BACK) for record in more):
         return _bring_all_back(parts, lease, info, wanted)
-    wishes = Wishes(on_conflict=OnConflict(opened.body.get("on_conflict", OnConflict.SKIP)))
+    only = frozenset(opened.body[ONLY]) if ONLY in opened.body else None
+    on_conflict = OnConflict(opened.body.get("on_conflict", OnConflict.SKIP))
+    wishes = Wishes(on_conflict=on_conflict, only=only)
     found = parts.journal.effects(Query(ids=wanted, newest=True)) if wanted else ()
     over = _decided(parts, info.id)
-    left = in_turn(whole(parts, one) for one in found if one.state is State.DONE and one.id not in over)
+    todo = (one for one in found if one.state is State.DONE and one.id not in over)
+    left = in_turn(whole(parts, meant(parts, one, only)) for one in todo)
     try:
         result = carry_out(parts, lease, Plan(tuple(left), ()), wishes, info.agent)
     except (Refused, Failed, Corrupt) as error:

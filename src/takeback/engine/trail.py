@@ -5,15 +5,16 @@ recorded what it found and what it left. Where these records lead without a gap 
 there now, every byte of the difference is known, and the effect is taken back by a merge without being asked to.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, cast
 
 from takeback.adapters.protocol import Assessment, Merging
 from takeback.engine.parts import Parts, adapter_of, assessed
+from takeback.engine.portion import standing
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import BY_KEY, EXPLAINED, LATER, OnConflict, Outcome, leeway_of
+from takeback.model.plan import BY_KEY, EXPLAINED, LATER, ONLY, OnConflict, Outcome, leeway_of
 from takeback.model.remedy import Target
 from takeback.model.resource import without_fragment
 from takeback.storage.protocols import Query
@@ -22,8 +23,15 @@ _FEW = 64
 _TOLD = ("type", "digest", "size", "mode", "uid", "gid", "xattrs", "target")
 
 
-def undo_change(effect: Effect, on_conflict: OnConflict, partial: bool = False, together: str = "") -> Change:
-    """`together` is the same for all that one undo takes back, so that one redo brings it back."""
+def undo_change(
+    effect: Effect,
+    on_conflict: OnConflict,
+    partial: bool = False,
+    together: str = "",
+    only: Sequence[str] | None = None,
+) -> Change:
+    """`together` is the same for all that one undo takes back, so that one redo brings it back. `only`: the paths that
+    it takes, if it does not take all."""
     original = effect.of or effect
     summary = f"{'redo' if effect.is_undo else 'undo'} {short(original.id)}: {original.change.summary}"
     args: dict[str, object] = {"on_conflict": on_conflict.value}
@@ -31,6 +39,8 @@ def undo_change(effect: Effect, on_conflict: OnConflict, partial: bool = False, 
         args["partial"] = True
     if together:
         args["together"] = together
+    if only is not None:
+        args[ONLY] = list(only)
     return Change(effect.change.adapter, UNDO, effect.change.resource, summary, args)
 
 
@@ -94,7 +104,7 @@ def _standing_over(parts: Parts, effect: Effect) -> dict[str, list[list[str]]]:
     own = {one.resource for one in _files(parts, effect)}
     for later in _later(parts, effect, own):
         if later.state is State.DONE and not later.is_undo:
-            for one in _files(parts, later):
+            for one in _files(parts, standing(parts, later)):
                 if one.resource in own and "digest" in one.before and "digest" in one.after:
                     pair = [later.id, one.before["digest"], one.after["digest"]]
                     found.setdefault(one.resource, []).append(pair)

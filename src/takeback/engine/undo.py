@@ -6,6 +6,7 @@ from takeback.engine.do import Terms, do
 from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes, plan_undo
+from takeback.engine.portion import part_taken
 from takeback.engine.trail import assess_undo, undo_change
 from takeback.errors import Blocked, Conflict, LeaseLost, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.database import is_of_database
@@ -24,14 +25,19 @@ BRINGING_BACK = "bringing_back"
 _MANY = 5_000  # paths; trying a merge takes longer than a hint is worth
 
 
-def refuse_blocked(plan: Plan, merge_hint: Callable[[], str] = str) -> None:
-    """`merge_hint` tells whether a merge would be clean; it is asked only when something is in the way."""
+def refuse_blocked(plan: Plan, merge_hint: Callable[[], str] = str, cascades: bool = True) -> None:
+    """`merge_hint` tells whether a merge would be clean; it is asked only when something is in the way. `cascades`:
+    later effects could be taken back with it."""
     if not plan.blockers:
         return
     names = ", ".join(f"{short(one.id)} ({one.change.summary})" for one in plan.blockers[:5])
     more = f" and {len(plan.blockers) - 5} more" if len(plan.blockers) > 5 else ""
     redo = bool(plan.effects) and plan.effects[0].is_undo
-    hint = "Undo them first." if redo else "Undo them too with --cascade (cascade=True), or undo them first."
+    hint = (
+        "Undo them first."
+        if redo or not cascades
+        else "Undo them too with --cascade (cascade=True), or undo them first."
+    )
     forgotten = next((short(one.id) for one in plan.blockers if one.forgotten), "")
     if forgotten:
         hint = (
@@ -226,11 +232,13 @@ def _take_back(
     assert effect
     change, assessment = assess_undo(parts, undo_change(effect, wishes.on_conflict), effect)
     outcomes = assessment.outcomes
-    left_out = [one for one in outcomes if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
+    left_out = [one.resource for one in outcomes if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
     if left_out and wishes.on_conflict in (OnConflict.REFUSE, OnConflict.MERGE):
         refuse_conflicts(Plan((effect,), tuple(outcomes)), wishes)
     # Some targets stay as they are: then the effect is not undone as a whole, and the record must not say so.
-    asked = undo_change(effect, wishes.on_conflict, bool(left_out), together)
+    earlier = [one.resource for one in terms.taken.targets] if terms.taken else []
+    partial, only = part_taken(parts, effect, left_out, earlier)
+    asked = undo_change(effect, wishes.on_conflict, partial, together, only)
     change = change._replace(args=change.args | asked.args)
     undo = None
     if terms.taken or any(one.outcome is Outcome.UNDONE for one in outcomes) or not left_out:

@@ -30,6 +30,7 @@ def state_named(name: str) -> State:
 WAS_HELD = "was_held"  # in the arguments of a change that waited for a person first
 REVIEWED = "reviewed"  # in those of a transaction that waits, or waited, for a person
 GATE = "gate"  # in those of one that a person must approve: the way back, or that there is none
+TAKEN_BACK_BY = "taken_back_by"  # in those of a drop that was made first: the undo that took it back
 PERSON = "person"
 COMMAND = "command"
 
@@ -114,6 +115,7 @@ class Effect(NamedTuple):
     places: tuple[str, ...] = ()  # directories it touches that are in no project
     dropped: Dropped | None = None  # also while it is being applied
     of: "Effect | None" = None  # for an undo, the effect it takes back; not stored, looked up
+    narrowed: bool = False  # not stored: only some of its targets are listed here
 
     @property
     def accepted(self) -> bool:

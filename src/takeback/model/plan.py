@@ -12,6 +12,8 @@ from takeback.model.effect import Effect
 EXPLAINED = "explained"
 # Of an undo by merge: by file, what later effects that stay found and left there, as digests with their effect.
 LATER = "later"
+# Of an undo of some paths: these, as resources. It took nothing else of the effect, so redo brings back nothing else.
+ONLY = "only"
 BY_KEY = "by_key"  # in the payload of an undo: other parts of the file had changed, and stayed
 
 
@@ -94,6 +96,25 @@ def nothing_to_do(targets: Sequence[TargetOutcome]) -> bool:
     return bool(targets) and all(one.outcome is Outcome.ALREADY for one in targets)
 
 
+class Bond(StrEnum):
+    """Why a path is taken back together with another one."""
+
+    MOVE = "move"  # the two names of something that was moved
+    LINK = "link"  # hard-linked names of one file
+    DATABASE = "database"  # a database and its side files
+    REF = "ref"  # a ref of git, its reflog and the list of packed refs
+    DIRECTORY = "directory"  # the directory that it comes back to
+    WHOLE = "whole"  # the effect changed this directory, or this file, as one
+
+
+class Companion(NamedTuple):
+    """A path that was not named, and is taken back with one that was."""
+
+    resource: str
+    goes_with: str
+    bond: Bond
+
+
 class Plan(NamedTuple):
     """Effects to take back, newest first, and what stands in the way."""
 
@@ -114,3 +135,4 @@ class UndoResult(NamedTuple):
     postponed: bool = False  # something could not be reached just now: trying again may do more
     settled: tuple[str, ...] = ()  # effects that were stuck, and are not any more
     because: TakebackError | None = None  # why nothing was changed, when nothing was
+    along: tuple[Companion, ...] = ()  # of an undo of some paths: others that went with them

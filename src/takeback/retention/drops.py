@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from takeback.engine.parts import Parts
-from takeback.model.effect import Effect, State
+from takeback.model.effect import TAKEN_BACK_BY, Effect, State
 from takeback.model.settings import Settings
 from takeback.retention.tiers import Decision
 from takeback.storage.given_up import Bound
@@ -32,6 +32,19 @@ def due(parts: Parts, settings: Settings, now: int) -> list[Decision]:
     for project in dict.fromkeys(projects.get(one.run, "") for one in left):
         decisions += _too_many([one for one in left if projects.get(one.run, "") == project], settings)
     return decisions
+
+
+def with_their_undos(parts: Parts, decisions: Sequence[Decision]) -> list[Decision]:
+    """What was taken back in place was saved by an undo: its bytes go only when that one, and what it undid, are
+    forgotten too."""
+    args = (one.effect.change.args for one in decisions)
+    named: tuple[str, ...] = tuple(one[TAKEN_BACK_BY] for one in args if TAKEN_BACK_BY in one)
+    undos = tuple(parts.journal.effects(Query(ids=named, states=(State.DONE,)))) if named else ()
+    of = tuple(one.undoes for one in undos)
+    undone = parts.journal.effects(Query(ids=of, states=(State.UNDONE,))) if of else ()
+    why = "goes: it was dropped in place, and is erased"
+    both = (one for one in (*undos, *undone) if not one.pinned and not one.forgotten)
+    return [*decisions, *(Decision(one, True, why) for one in both)]
 
 
 def _too_many(drops: Sequence[Effect], settings: Settings) -> list[Decision]:

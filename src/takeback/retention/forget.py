@@ -45,18 +45,12 @@ def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Decision, ...]:
                 hint=f"`takeback unpin {short(effect.id)}` first, if its way back may go.",
                 effect=effect.id,
             )
-        if effect.state is State.DROPPED:
-            raise Refused(
-                f"Effect {short(effect.id)} was dropped, so it has no way back to forget.",
-                hint=f"`takeback discard {short(effect.id)} --now` erases what it would have changed.",
-                effect=effect.id,
-            )
         if effect.state is State.ABORTED:
             raise Refused(
                 f"Effect {short(effect.id)} never happened: {effect.note or 'it was aborted.'}",
                 hint="There is nothing to forget. Its record stays for the audit.",
             )
-        if effect.state not in (State.DONE, State.UNDONE):
+        if effect.state not in (State.DONE, State.UNDONE, State.DROPPED):
             raise Refused(
                 f"Effect {short(effect.id)} is {effect.state.value}; only what is settled can be forgotten.",
                 hint=_WAITING.get(effect.waits_for, "Run `takeback recover` first.").format(short(effect.id)),
@@ -71,9 +65,10 @@ def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Decision, ...]:
 def _refuse_of_unfinished(parts: Parts, effects: Sequence[Effect]) -> None:
     """A run that has not ended takes back what it did if it fails or dies. The session of the command line does not,
     and what a person accepted stays."""
-    runs = tuple(dict.fromkeys(one.run for one in effects if one.accepted_by != "person" and one.run))
+    made = [one for one in effects if one.state is not State.DROPPED]
+    runs = tuple(dict.fromkeys(one.run for one in made if one.accepted_by != "person" and one.run))
     unfinished = {one.id: one for one in parts.journal.runs(runs) if one.state in UNFINISHED} if runs else {}
-    for effect in effects:
+    for effect in made:
         info = unfinished.get(effect.run) if effect.accepted_by != "person" else None
         if info and info.on_death is not OnDeath.LEAVE:
             raise Refused(

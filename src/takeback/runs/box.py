@@ -13,12 +13,13 @@ from takeback.adapters.box.squashing import due, is_long, shorten, squash_below
 from takeback.adapters.box.variables import read_variables
 from takeback.engine.plan import Wishes
 from takeback.errors import KeyReused, Misuse
-from takeback.model.effect import Effect, State
+from takeback.model.effect import DropReason, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, on_conflict_named
 from takeback.model.point import Point
 from takeback.model.run import Checkpoint
 from takeback.runs import box_history, box_upkeep
+from takeback.runs.box_drop import BoxDrop, Cut, drop_all, drop_step
 from takeback.runs.box_history import Step
 from takeback.runs.box_outcome import BoxOutcome, in_words, listed, not_kept
 from takeback.runs.box_running import (
@@ -57,6 +58,7 @@ class Box:
         self._upkeep = box_upkeep.Upkeep()
         self._held = ExitStack()
         self._closed = False
+        self.discarded: Effect | None = None  # by the last `discard`: what `tb.apply` brings back
         self._unfinished = setting.reopened  # a commit may have ended between its two effects
         with hand.layers.alone(setting.id) as mine:
             if mine:
@@ -135,7 +137,7 @@ class Box:
                 )  # fmt: skip
                 _refuse_unfit(request)
                 self._keep_short(point)
-                ran, printed = self._run_it(point, request, stdin, capture)
+                ran, printed = self._run_it(point, request, stdin, capture, env)
                 try:
                     return self._settled(point, request, ran, printed, env, key)
                 except BaseException:
@@ -143,15 +145,25 @@ class Box:
                     raise
 
     def _run_it(
-        self, point: Point, request: Request, stdin: bytes | None, capture: bool
+        self,
+        point: Point,
+        request: Request,
+        stdin: bytes | None,
+        capture: bool,
+        env: Mapping[str, str] | None,
     ) -> tuple[Ran, tuple[bytes, bytes]]:
         sandbox = self._hand.sandbox(self._setting.rooms)
         layers = self._hand.layers
+
+        def cut(ran: Ran) -> None:
+            if ran.ended.layer and not self._dropped(point, request, ran, env, DropReason.INTERRUPTED).effect:
+                box_upkeep.remove_layer(layers.place_of(ran.layer), self.base)
+
         if not capture and stdin is None:
-            return run_in(sandbox, layers, self._setting, point, request, (0, 1, 2), None), (b"", b"")
+            return run_in(sandbox, layers, self._setting, point, request, (0, 1, 2), None, cut), (b"", b"")
         with Captured(stdin) as captured:
             stdio = captured.stdio if capture else (captured.stdio[0], 1, 2)
-            ran = run_in(sandbox, layers, self._setting, point, request, stdio, captured)
+            ran = run_in(sandbox, layers, self._setting, point, request, stdio, captured, cut)
         return ran, (captured.stdout, captured.stderr)
 
     def _settled(
@@ -176,7 +188,12 @@ class Box:
         moves = there != (point.layer, point.cwd, exported)
         if moves and ended.exit_code != 0 and request.on_failure == "undo":
             outcome, moves = outcome._replace(dropped=True), False
-        if not (moves and changed):
+            reason = DropReason.INTERRUPTED if ended.stopped else DropReason.FAILED
+            drop = self._dropped(point, request, ran, env, reason) if changed else BoxDrop()
+            outcome = outcome._replace(drop=drop.effect, final=drop.final)
+        if outcome.drop:
+            ran.running.gone()
+        elif not (moves and changed):
             self._forget(ran)
         if not moves:
             return outcome._replace(text=in_words(outcome))
@@ -207,6 +224,12 @@ class Box:
         if changed and due(layers.depth(point.layer) + 1):
             self._upkeep.later(lambda: squash_below(layers, ran.layer))
         return outcome
+
+    def _dropped(
+        self, point: Point, request: Request, ran: Ran, env: Mapping[str, str] | None, reason: DropReason
+    ) -> BoxDrop:
+        cut = Cut(point, self._exported(point), request, env, self.coverage)
+        return drop_step(self._hand, self._setting, cut, ran, reason)
 
     def _forget(self, ran: Ran) -> None:
         """Nobody will ever mount it."""
@@ -304,7 +327,8 @@ class Box:
             return Box(self._hand, setting, self._limits, self._run)
 
     def discard(self) -> Effect | None:
-        """Back to where the box began, as a step of its own: until that is forgotten it can be taken back too."""
+        """Back to where the box began, as a step of its own: until that is forgotten it can be taken back too. What was
+        there is in `discarded`, and for a day `tb.apply` brings it back."""
         with self._lock:
             self._catch_up()
             with self._hand.layers.working(self.id):
@@ -314,7 +338,9 @@ class Box:
                 change = box_change(
                     "discard", self.resource, "discard everything", now, start, {"exit_code": 0}
                 )
-                return self._hand.change(lambda: change, Options())
+                effect = self._hand.change(lambda: change, Options())
+                self.discarded = drop_all(self._hand, self._setting, now)
+                return effect
 
     # What is in it.
 

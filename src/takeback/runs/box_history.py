@@ -9,7 +9,7 @@ from takeback.model.ids import short
 from takeback.model.point import point_from_json
 from takeback.model.run import Checkpoint
 from takeback.runs import checkpoints
-from takeback.runs.names import id_of
+from takeback.runs.names import id_of, latest_first
 from takeback.storage.protocols import Journal, Query
 
 COMMIT = "commit"
@@ -44,7 +44,7 @@ def steps(journal: Journal, resource: str) -> Iterator[Step]:
 
 def standing(journal: Journal, resource: str) -> Iterator[Effect]:
     """What an undo could take back, newest first."""
-    for effect in journal.effects(Query(resource=resource, states=(State.DONE,), newest=True)):
+    for effect in latest_first(journal, Query(resource=resource, states=(State.DONE,))):
         if not effect.is_undo:
             yield effect
 
@@ -66,7 +66,7 @@ def last(journal: Journal, resource: str, count: int) -> list[Effect]:
 def since(journal: Journal, resource: str, to: "Effect | Step | Checkpoint | str", run: str) -> list[Effect]:
     """Those after a step, or after a checkpoint of the run."""
     after = _place_of(journal, resource, to, run)
-    return [effect for effect in standing(journal, resource) if effect.seq > after]
+    return [effect for effect in standing(journal, resource) if effect.order > after]
 
 
 def _place_of(journal: Journal, resource: str, to: "Effect | Step | Checkpoint | str", run: str) -> int:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.resource import file_resource
-from takeback.runs.outcome import Changed, left_behind
+from takeback.runs.outcome import Changed, left_behind, why_final
 from takeback.sandbox.unmapped import in_words as unmapped
 
 if TYPE_CHECKING:
+    from takeback.engine.drop import Final
     from takeback.sandbox.differences import Left
 
 
@@ -28,13 +29,15 @@ class BoxOutcome(NamedTuple):
     coverage: str = ""
     text: str = ""  # what an agent should read
     stopped: str = ""  # "time" or "memory": why it was ended
-    dropped: bool = False  # it failed, and all it had changed is gone
+    dropped: bool = False  # it failed, and nothing of what it had changed was made
     leftover: int = 0  # processes that were still there at its end, and were ended with it
     gone: str = ""  # the directory it should have begun in, which it could not enter: it ran in an empty one
     # False: it is told, no kill can take it away any more, but it is not yet on the disk (`Box.settle` waits for that).
     durable: bool = True
     untold: str = ""  # a sentence: what of its directory and variables could not be kept, and why
     unstarted: str = ""  # why the command could not be started
+    drop: Effect | None = None  # what it had changed, if that can be applied after all
+    final: "Final | None" = None  # why it cannot, if it was dropped for good
     look: Callable[[], tuple[Changed, ...]] = _none
 
     @property
@@ -66,6 +69,10 @@ def in_words(outcome: BoxOutcome) -> str:
             "Everything it had changed was dropped: files, current directory and variables are exactly as they were "
             f"before it. You are in {outcome.cwd}."
         )
+        if outcome.drop:
+            told.append(f"`takeback apply {short(outcome.drop.id)}` makes it the next step after all.")
+        elif outcome.final:
+            told.append(f"This is final: {why_final(outcome.final)}.")
     elif outcome.effect:
         told.append(f"What it changed is kept as step {short(outcome.effect.id)} and can be undone.")
     else:

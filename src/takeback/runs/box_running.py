@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -59,7 +59,9 @@ def run_in(
     request: Request,
     stdio: tuple[int, int, int],
     captured: "Captured | None",
+    cut: "Callable[[Ran], None]",
 ) -> Ran:
+    """`cut` is told of one that a signal cut short."""
     from takeback.sandbox.order import Order, Stack
 
     name = new_id()
@@ -75,6 +77,8 @@ def run_in(
         ended = running.ended(captured)
     except BaseException:
         running.gone()
+        if running.rescued:
+            cut(Ran(running, running.rescued, f"{setting.id}/{name}", since))
         raise
     return Ran(running, ended, f"{setting.id}/{name}", since)
 

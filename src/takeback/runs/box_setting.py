@@ -9,7 +9,7 @@ from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.plan import Wishes
 from takeback.errors import Misuse, ResourceUnreachable
 from takeback.model.change import Change
-from takeback.model.effect import Effect
+from takeback.model.effect import DropReason, Effect
 from takeback.model.ids import new_id
 from takeback.model.plan import UndoResult
 from takeback.model.point import Point, box_resource, point_from_json, point_to_json
@@ -39,6 +39,7 @@ class Hand(NamedTuple):
     change: Callable[[Callable[[], Change], Options], Effect | None]
     sandbox: "Callable[[str], Sandbox]"
     undo: Callable[[Sequence[Effect], Wishes, bool], UndoResult]
+    drop: Callable[[Change, DropReason, int], Effect | None]
 
     @property
     def layers(self) -> Layers:

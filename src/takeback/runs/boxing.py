@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from takeback.engine.plan import Wishes
 from takeback.model.change import Change
-from takeback.model.effect import Effect
+from takeback.model.effect import DropReason, Effect
 from takeback.model.plan import UndoResult
 from takeback.model.resource import path_of
 from takeback.runs.verbs import Options
@@ -62,9 +62,12 @@ class Boxing(ABC):
         with self._lock:
             self._refuse_ended()
             self._refuse_in_workflow("A sandbox session", "Use run.command, or run.call with an action.")
-            hand = Hand(self._parts, self._change, self._sandbox, self._undo_all)
+            hand = Hand(self._parts, self._change, self._sandbox, self._undo_all, self._drop)
             setting = reopen(hand, box, env) if box else begin(hand, base, cwd, env)
             return Box(hand, setting, Limits(network, timeout, memory, processes), self.id)
+
+    @abstractmethod
+    def _drop(self, change: Change, reason: DropReason, size: int | None = None) -> Effect | None: ...
 
     def _sandbox(self, place: str) -> "Sandbox":
         """The one small process that starts this run's commands."""

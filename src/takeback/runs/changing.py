@@ -176,13 +176,13 @@ class Changing(Durable, ABC):
                 self._position += 1
             return effect
 
-    def _drop(self, change: Change, reason: DropReason) -> Effect | None:
+    def _drop(self, change: Change, reason: DropReason, size: int | None = None) -> Effect | None:
         """Not made; for a while it can be applied after all."""
         from takeback.engine.drop import drop
 
         with self._lock:
             self._refuse_ended()
-            effect = drop(self._parts, self._lease, change, Terms(agent=self.agent), reason)
+            effect = drop(self._parts, self._lease, change, Terms(agent=self.agent), reason, size)
             if effect:
                 self._position += 1
             return effect

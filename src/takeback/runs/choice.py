@@ -9,6 +9,7 @@ from takeback.model.ids import short
 from takeback.model.project import Scope
 from takeback.model.run import OnDeath, RunInfo, RunState
 from takeback.runs.names import id_of, name_of
+from takeback.runs.watch import KIND as WATCH
 from takeback.storage.protocols import Journal, Query
 
 if TYPE_CHECKING:
@@ -45,6 +46,15 @@ def effects_of(
     if not found:
         raise Misuse("Nothing was named to undo.", hint="Give an effect or a run.")
     return found
+
+
+def standing_again(journal: Journal, effect: Effect) -> tuple[Effect, ...]:
+    """Itself; or, if it is undone and a redo brought back some of its paths since, these redos."""
+    if effect.state is not State.UNDONE:
+        return (effect,)
+    from takeback.engine.portion import brought_back
+
+    return brought_back(journal, effect) or (effect,)
 
 
 def _made(effect: Effect) -> Effect:
@@ -86,7 +96,8 @@ def last_undone(journal: Journal, scope: Scope | None = None) -> tuple[Effect, .
     """The newest undo that is in force; with all that was taken back together with it."""
     in_force = Query(states=(State.DONE,), undos=True, newest=True)
     for effect in journal.effects(in_force._replace(scope=scope)):
-        if effect_named(journal, effect.undoes).is_undo:
+        of = effect_named(journal, effect.undoes)
+        if of.is_undo or _is_drop(effect, of):
             continue
         (info,) = journal.runs((effect.run,))
         of_run = in_force._replace(run=effect.run)
@@ -97,6 +108,11 @@ def last_undone(journal: Journal, scope: Scope | None = None) -> tuple[Effect, .
         return tuple(one for one in found if one.change.args.get("together") == together) or (effect,)
     where = " in this project" if scope else ""
     raise Refused(f"There is nothing to redo{where}.", hint="`takeback log` shows what was undone.")
+
+
+def _is_drop(undo: Effect, of: Effect) -> bool:
+    """A watched command failed and its own run took it back: `apply` makes that again, and redo by its id."""
+    return of.run == undo.run and of.change.kind == WATCH and bool(of.change.args.get("exit_code"))
 
 
 def undos_of(
@@ -115,6 +131,11 @@ def undo_of(journal: Journal, what: "Effect | str", scope: Scope | None = None) 
     effect = effect_named(journal, name_of(what), scope)
     if effect.is_undo:
         return effect
+    if effect.state is State.DONE:
+        # Partly undone: the newest undo that took some of its paths.
+        in_force = Query(undoing=(effect.id,), states=(State.DONE,), newest=True, limit=1)
+        for undo in journal.effects(in_force):
+            return undo
     if effect.state is not State.UNDONE:
         raise Refused(
             f"Effect {short(effect.id)} is {effect.state.value}, so there is nothing to bring back.",

@@ -2,18 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 from takeback.engine.do import Terms
 from takeback.engine.held import apply_held, discard_held
 from takeback.engine.parts import Parts
 from takeback.errors import Drifted, Refused
 from takeback.model.change import Change
-from takeback.model.effect import PERSON, REVIEWED, Effect, State, waits_for_approval
+from takeback.model.effect import PERSON, TAKEN_BACK_BY, Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
+from takeback.model.remedy import Target
 from takeback.model.run import Lease
 from takeback.storage.protocols import Query
 
+_OF_COMMANDS = ("argv", "cwd", "exit_code", "coverage")
 # Of a run, by its id: so that two who decide at once do not both.
 Leased = Callable[[str], AbstractContextManager[Lease]]
 
@@ -32,9 +35,10 @@ def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased) -> None
     try:
         with leased(effect.run) as lease:
             (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
-            change = (
-                renewed(parts, fresh.change) if force and REVIEWED not in fresh.change.args else fresh.change
-            )
+            paths = (
+                "targets" in fresh.change.args
+            )  # else there is nothing that could be overwritten path by path
+            change = renewed(parts, fresh.change) if force and paths else fresh.change
             apply_held(parts, lease, fresh, change, Terms(fresh.key))
     except Drifted as error:
         if error.effect not in (None, effect.id):  # it got further, and is held again
@@ -47,11 +51,16 @@ def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased) -> None
             raise
         name = short(effect.id)
         way_on = f"`takeback apply --force {name}` captures what is there now and overwrites it"
-        if force or isinstance(error.__cause__, OSError):  # force changes nothing about the way to it
+        if not _can_be_forced(effect, error, force):
             way_on = error.way_on.rstrip(".")
         drops = "" if effect.dropped else f"; `takeback discard {name}` drops what is held"
         error.hint = f"Nothing was changed. {way_on}{drops}."
         raise
+
+
+def _can_be_forced(effect: Effect, error: Drifted, forced: bool) -> bool:
+    """Force overwrites paths; it changes nothing about the way to them, nor about where a box stands."""
+    return not forced and not isinstance(error.__cause__, OSError) and "targets" in effect.change.args
 
 
 def refuse_unmade(effect: Effect, verb: str) -> None:
@@ -103,6 +112,23 @@ def refuse_unheld(effect: Effect, dropped: bool = True) -> None:
             f"It was made: `takeback accept {name}` says that it stays, `takeback undo {name}` takes it back."
         )
     raise Refused(f"Effect {name} is {effect.state.value}, not held.", hint=ways, effect=effect.id)
+
+
+def made_again(parts: Parts, effect: Effect, undo: Effect) -> Change:
+    """What an undo took back, as a change that makes it again. The undo has saved all of it."""
+    from takeback.adapters.tree.change import command_change
+    from takeback.model.resource import display
+
+    targets = [Target(one.resource, _plain(one.after), _plain(one.before)) for one in undo.targets]
+    told = {name: effect.change.args[name] for name in _OF_COMMANDS if name in effect.change.args}
+    args: dict[str, Any] = {**told, TAKEN_BACK_BY: undo.id}
+    where = display(effect.change.args.get("cwd", effect.change.resource))
+    return command_change(parts.blobs, where, effect.change.summary, targets, args)
+
+
+def _plain(state: dict[str, Any]) -> dict[str, Any]:
+    """Without the name under which an inode is held: that goes with the undo."""
+    return {name: value for name, value in state.items() if name != "held"}
 
 
 def refuse_forgotten(effect: Effect) -> None:

@@ -20,15 +20,17 @@ from takeback.engine.undo import (
 )
 from takeback.errors import (
     AwaitingApproval,
+    Failed,
     InDoubt,
     Misuse,
+    Refused,
     Renamed,
     ResourceUnreachable,
     StoreFull,
     TakebackError,
     Unavailable,
 )
-from takeback.model.effect import PERSON, Effect, State
+from takeback.model.effect import PERSON, DropReason, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult, on_conflict_named
 from takeback.model.record import Draft, Kind
@@ -37,6 +39,7 @@ from takeback.model.settings import Settings
 from takeback.runs import checkpoints
 from takeback.runs.boxing import Boxing
 from takeback.runs.calling import Calling, awaiting
+from takeback.runs.choice import standing_again
 from takeback.runs.commands import Commands
 from takeback.runs.heartbeat import Heartbeat
 from takeback.runs.held import discarded, held_error, refuse_unmade
@@ -46,12 +49,13 @@ from takeback.runs.querying import Querying
 from takeback.runs.replay import Leaving, Replay
 from takeback.runs.signals import Interruptions, shared
 from takeback.runs.spent import Past
-from takeback.runs.verbs import Verbs
+from takeback.runs.verbs import Path, Verbs
 from takeback.runs.watch import Watching
 from takeback.storage.process import myself
 from takeback.storage.protocols import Blobs, Query
 
 if TYPE_CHECKING:
+    from takeback.engine.drop import Final
     from takeback.runs.sql import Sql
     from takeback.sandbox.sandbox import Sandbox
 
@@ -156,9 +160,17 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         cascade: bool = False,
         with_needs: bool = False,
         on_conflict: str = "refuse",
+        paths: "Sequence[Path] | None" = None,
     ) -> UndoResult:
-        """Take back one effect of this run, everything after a checkpoint, or everything not accepted."""
+        """Take back one effect of this run, everything after a checkpoint, or everything not accepted. With `paths`,
+        only these paths of the effect, with all that is in them."""
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict))
+        if paths is not None:
+            if effect is None:
+                raise Misuse(
+                    "Paths are chosen of one effect.", hint="Give the effect: run.undo(effect, paths=[…])."
+                )
+            return self._undo_paths(effect, paths, wishes, dry_run)
         if dry_run or self._replay is None:
             return self._undo_now(effect, to, wishes, dry_run)
         what = (
@@ -166,13 +178,33 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         )
         return self._undo_once(what, wishes, lambda: self._undo_now(effect, to, wishes, False))
 
+    def _undo_paths(
+        self, effect: "Effect | str", paths: "Sequence[Path]", wishes: Wishes, dry_run: bool
+    ) -> UndoResult:
+        from takeback.runs.paths import effects_with_paths, resources_named
+
+        def now() -> UndoResult:
+            with self._lock:
+                self._refuse_ended()
+                more = wishes.cascade or wishes.with_needs
+                chosen = effects_with_paths(self._parts, effect, paths, None, more)
+                self.refuse_in_transaction(chosen.effects)
+                result = self._undo_all(chosen.effects, wishes._replace(only=chosen.only), dry_run)
+                return result._replace(along=chosen.along)
+
+        if dry_run or self._replay is None:
+            return now()
+        named = " ".join(sorted(names[0] for names in resources_named(paths)))
+        return self._undo_once(f"{name_of(effect)} {named}", wishes, now)
+
     def _undo_now(
         self, effect: "Effect | str | None", to: "str | Checkpoint | None", wishes: Wishes, dry_run: bool
     ) -> UndoResult:
         with self._lock:
             self._refuse_ended()
             point = checkpoints.find(self._parts.journal, to, self.id) if to is not None else None
-            wanted = self._wanted(effect, point)
+            found = self._wanted(effect, point)
+            wanted = tuple(each for one in found for each in standing_again(self._parts.journal, one))
             self.refuse_in_transaction(one for one in wanted if not one.waits_for)
             if wanted and wanted[0].waits_for == PERSON:
                 raise held_error(wanted[0], "undone")
@@ -185,7 +217,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         with self._lock:
             self._refuse_ended()
             plan = plan_undo(self._parts, wanted, wishes)
-            refuse_blocked(plan, lambda: merge_hint(self._parts, wanted, wishes))
+            refuse_blocked(plan, lambda: merge_hint(self._parts, wanted, wishes), wishes.only is None)
             refuse_conflicts(plan, wishes)
             if dry_run:
                 return UndoResult("planned", plan.effects, plan.targets)
@@ -237,6 +269,24 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             if self._replay is not None and found.state in (State.ABORTED, State.DROPPED):
                 return UndoResult("done", (found,), ())  # when it was called before
             return discarded(self._parts, self._lease, (found,), dry_run=False)
+
+    def drop_undone(self, effect: Effect, result: UndoResult) -> "tuple[Effect | None, Final | None]":
+        """A command that was watched failed, and an undo took back what it had changed: for a while that can be
+        applied after all. What comes of it, or why the store cannot hold it as a drop."""
+        from takeback.engine.drop import Final, refusal
+        from takeback.runs.held import made_again
+
+        undo = next((one for one in result.undo if one.undoes == effect.id), None)
+        if undo is None:
+            return None, None
+        size = sum(target.before.get("size", 0) for target in undo.targets)
+        if final := refusal(self._parts.drops, size):
+            return None, final
+        try:
+            return self._drop(made_again(self._parts, effect, undo), DropReason.FAILED), None
+        except (Refused, Failed, ResourceUnreachable):
+            self._blobs.disown()
+            return None, Final.UNREADABLE
 
     def keep(self, *what: object) -> NoReturn:
         """Renamed: says which word is meant, and does nothing."""

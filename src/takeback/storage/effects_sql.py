@@ -71,6 +71,9 @@ def _narrowed(query: Query, in_flight: str) -> tuple[list[str], list[Any]]:
 
     if query.ids:
         narrow(f"e.id IN ({_marks(query.ids)})", *query.ids)
+    if query.undoing:
+        # Spelled out, so that the partial index of undos applies.
+        narrow(f"e.undoes <> '' AND e.undoes IN ({_marks(query.undoing)})", *query.undoing)
     for sql, value in (
         ("e.run = (SELECT number FROM runs WHERE id = ?)", query.run),
         ("r.agent = ?", query.agent),

@@ -205,6 +205,7 @@ class MemoryJournal:
             and (not query.resource or any(overlaps(query.resource, one) for one in touched(body)))
             and (not query.needing or query.needing in body.get("needs", ()))
             and (not query.undos or bool(life.undoes))
+            and (not query.undoing or life.undoes in query.undoing)
             and (not query.made or not life.undoes)
             and (not query.forgettable or (bool(life.accepted_by) and not life.forgotten))
             and (not query.pinned or life.pinned)

@@ -25,6 +25,7 @@ class Query(NamedTuple):
         False  # by id: hand out a stand-in for one whose record is damaged, instead of raising
     )
     undos: bool = False  # only those that take another one back
+    undoing: tuple[str, ...] = ()  # only those that take back one of these
     made: bool = False  # only those that do not
     pinned: bool = False
     forgettable: bool = False  # accepted, and not forgotten yet

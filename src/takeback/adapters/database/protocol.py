@@ -30,6 +30,16 @@ class RowChange(NamedTuple):
     after: dict[str, str | None] | None
 
 
+class Attachment(NamedTuple):
+    """When the triggers of protected tables are attached, for engines that choose."""
+
+    always: tuple[str, ...] = ()  # tables that have them whether a run works or not
+    now: tuple[str, ...] = ()  # tables that have them only for now
+    users: tuple[
+        str, ...
+    ] = ()  # who needs those, in words; empty: they were left, and the next change removes them
+
+
 class Cover(NamedTuple):
     """How a database is protected, as `takeback sql doctor` tells it."""
 
@@ -37,6 +47,7 @@ class Cover(NamedTuple):
     protected: tuple[str, ...]
     unprotected: tuple[tuple[str, str], ...]  # name, and why
     says: tuple[str, ...] = ()  # what is and is not covered, one sentence each
+    attachment: Attachment | None = None
 
 
 class Session(Protocol):
@@ -125,6 +136,15 @@ class Databases(Protocol):
 
     def unprotect(self, database: Database, tables: Sequence[str]) -> Cover:
         """Remove it. What was logged goes with it only if all of it goes."""
+        ...
+
+
+@runtime_checkable
+class Attaching(Protocol):
+    """An adapter whose triggers are attached while a run works, or always."""
+
+    def attach_when(self, database: Database, tables: Sequence[str], always: bool) -> Cover:
+        """Protect these tables, or all, and choose when they have their triggers."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from takeback.adapters.file.across import demand_exact, goes_across
@@ -19,7 +19,7 @@ from takeback.adapters.file.remove import remove_built, remove_file, remove_what
 from takeback.adapters.file.scratch import scratch
 from takeback.adapters.file.sighting import manner_of, sight
 from takeback.adapters.file.staging import Ready, make_ready, wanted_files
-from takeback.adapters.file.states import State, same
+from takeback.adapters.file.states import State, linked_names, same
 from takeback.adapters.file.swap import bring
 from takeback.adapters.file.tree import Scope, Seen
 from takeback.adapters.file.trouble import CannotCapture, in_our_words, translated
@@ -27,7 +27,7 @@ from takeback.adapters.protocol import Assessment, Receipt, Staged, Traits
 from takeback.errors import Drifted, Misuse, NoRemedy, Stuck, TakebackError
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
-from takeback.model.plan import leeway_of
+from takeback.model.plan import Bond, leeway_of
 from takeback.model.progress import SILENT, Progress
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.resource import display
@@ -40,7 +40,7 @@ class FileAdapter:
 
     name = "file"
     version = VERSION
-    traits = Traits(stages=True, atomic=False, exact=True, holds=True, merges=True)
+    traits = Traits(stages=True, atomic=False, exact=True, holds=True, merges=True, divides=True)
 
     def __init__(
         self, blobs: Blobs, held: str = "", max_capture_bytes: int = 0, progress: Progress = SILENT
@@ -116,6 +116,14 @@ class FileAdapter:
 
     def whole_files(self, effect: Effect) -> tuple[Target, ...]:
         return effect.targets
+
+    def bonds(self, effect: Effect) -> Sequence[tuple[Bond, frozenset[str]]]:
+        """Both names of a move, of which neither is back without the other; names of one file."""
+        if effect.remedy is None:
+            return ()
+        if move_of(effect) is not None or goes_across(effect):
+            return ((Bond.MOVE, frozenset(one.resource for one in effect.targets)),)
+        return linked_names(effect.targets)
 
     def verify(self, effect: Effect) -> Sighting:
         return sight(effect, clean=effect.id in self._clean)

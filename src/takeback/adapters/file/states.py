@@ -6,7 +6,11 @@ is counts, not what is in it: move), and `excluded` (it was there but could not 
 
 import stat
 import time
+from collections.abc import Iterable
 from typing import Any
+
+from takeback.model.plan import Bond
+from takeback.model.remedy import Target
 
 State = dict[str, Any]
 
@@ -88,6 +92,18 @@ def same_inode_will_do(one: State, other: State) -> bool:
 def lasting(state: State) -> State:
     """Without what belongs to one inode: what a rebuilt thing can be compared with."""
     return {key: value for key, value in state.items() if key not in _FLEETING}
+
+
+def linked_names(targets: Iterable[Target]) -> list[tuple[Bond, frozenset[str]]]:
+    """Paths that were one file before an effect, or are one after it."""
+    found: dict[tuple[Any, ...], set[str]] = {}
+    for target in targets:
+        for state in (target.before, target.after):
+            if state["type"] not in ("absent", "dir") and state.get("nlink", 2) > 1 and "ino" in state:
+                found.setdefault((state["dev"], state["ino"]), set()).add(target.resource)
+            if "twin" in state:
+                found.setdefault(("twin", state["twin"]), {state["twin"]}).add(target.resource)
+    return [(Bond.LINK, frozenset(names)) for names in found.values() if len(names) > 1]
 
 
 def signature(state: State) -> tuple[Any, ...] | None:

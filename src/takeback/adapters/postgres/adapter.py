@@ -9,6 +9,7 @@ from takeback.adapters.database.keyring import Keyring
 from takeback.adapters.database.protocol import Cover, RowChange, Tell, quiet
 from takeback.adapters.database.waiting import USUAL, Waiting
 from takeback.adapters.postgres import guests, ops, reviewing
+from takeback.adapters.postgres.attachment import sweep, sweep_after_program
 from takeback.adapters.postgres.connecting import (
     ask,
     connect,
@@ -19,14 +20,16 @@ from takeback.adapters.postgres.connecting import (
 )
 from takeback.adapters.postgres.cover import cover
 from takeback.adapters.postgres.guarding import Guard
-from takeback.adapters.postgres.install import VERSION, VERSION_SQL, adapt, installed, protect, unprotect
+from takeback.adapters.postgres.install import adapt
 from takeback.adapters.postgres.links import Links
 from takeback.adapters.postgres.missing import look_for_missing
+from takeback.adapters.postgres.own_schema import VERSION, VERSION_SQL, installed
 from takeback.adapters.postgres.programs import enter, leave, sees_schema
+from takeback.adapters.postgres.protection import protect, unprotect
 from takeback.adapters.postgres.relating import standing_on
 from takeback.adapters.postgres.reversing import as_planned, reverse, take_back
 from takeback.adapters.postgres.session import PostgresSession
-from takeback.adapters.postgres.sighting import happened, identity, refuse_another
+from takeback.adapters.postgres.sighting import KEEPER, happened, identity, refuse_another
 from takeback.adapters.postgres.tables import SCHEMA
 from takeback.adapters.postgres.telling import effect_rows
 from takeback.adapters.postgres.undoing import look
@@ -155,6 +158,7 @@ class PostgresAdapter:
         with understood(effect.change.summary), self._links.to(database) as connection:
             if installed(connection):
                 reverse(connection, effect)
+                sweep(connection)
 
     def tidy(self, effect: Effect) -> None:
         if REVIEWED in effect.change.args and effect.state is State.PROPOSED:
@@ -221,10 +225,15 @@ class PostgresAdapter:
         database = database_of(effect)
         url = self._keyring.url(database)
         with understood(), self._links.to(database) as connection:
-            found = enter(connection, effect, database, url, os.environ.get("PGOPTIONS", ""))
+            guard = Guard(url, effect.id, tell, self._waiting)
+            try:
+                guard.attach()
+                found = enter(connection, effect, database, url, os.environ.get("PGOPTIONS", ""))
+                guard.start(found["PGAPPNAME"], tables=not sees_schema(connection))
+            except BaseException:
+                guard.stop()
+                raise
             self._tells[effect.id] = tell
-            guard = Guard(url, effect.id, found["PGAPPNAME"], tell)
-            guard.start(tables=not sees_schema(connection))
             self._guards[effect.id] = guard
         return found
 
@@ -233,7 +242,9 @@ class PostgresAdapter:
             guard.stop()
         database = database_of(effect)
         with understood(), self._links.to(database) as connection:
-            return leave(connection, effect, self._tells.pop(effect.id, quiet))
+            receipt = leave(connection, effect, self._tells.pop(effect.id, quiet))
+            sweep_after_program(connection)
+        return receipt
 
     def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
         """Of a program whose watcher died."""
@@ -248,6 +259,11 @@ class PostgresAdapter:
     def protect(self, database: Database, tables: Sequence[str]) -> Cover:
         with understood(), opened(self._keyring.url(database), self._waiting) as connection:
             protect(connection, tables)
+            return cover(connection)
+
+    def attach_when(self, database: Database, tables: Sequence[str], always: bool) -> Cover:
+        with understood(), opened(self._keyring.url(database), self._waiting) as connection:
+            protect(connection, tables, always)
             return cover(connection)
 
     def unprotect(self, database: Database, tables: Sequence[str]) -> Cover:
@@ -267,10 +283,10 @@ def database_of(effect: Effect) -> Database:
 
 
 def refuse_unprotected(connection: "Connection", database: Database) -> None:
-    standby, read_only, protected, version = ask(
+    standby, read_only, protected, version, keeper = ask(
         connection,
         "select pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on', "
-        f"to_regnamespace('{SCHEMA}') is not null, {VERSION_SQL}",
+        f"to_regnamespace('{SCHEMA}') is not null, {VERSION_SQL}, {KEEPER}",
     )[0]
     if standby or read_only:
         raise ResourceUnreachable(
@@ -282,10 +298,10 @@ def refuse_unprotected(connection: "Connection", database: Database) -> None:
             f"{resource_of(database)} is not protected: nothing that is changed there could be taken back.",
             hint=f"Run `takeback sql protect {database.source or database.url}` first.",
         )
-    if (version or 1) < VERSION:
+    if (version or 1) < VERSION and not keeper:  # whoever may brings it up to date with the first change
         raise NoRemedy(
             f"{resource_of(database)} was protected by an older takeback, which captures less than this one.",
-            hint=f"Run `takeback sql protect {database.source or database.url}` again; what was captured so far stays.",
+            hint="Let the owner run `takeback sql protect` again, or make any change; what was captured so far stays.",
         )
 
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from takeback.adapters.postgres.checking import Ties, other_uniques
 from takeback.adapters.postgres.connecting import Question, answers, ask, driver, run
 from takeback.adapters.postgres.net import ACTIVE, Net, current, key_of, loops, matches, pairs, same, side
-from takeback.adapters.postgres.tables import Column, Table, quoted
-from takeback.adapters.postgres.triggers import EVENTS, trigger_name
+from takeback.adapters.postgres.tables import Column, Table, literal, quoted
 
 if TYPE_CHECKING:
     from takeback.adapters.postgres.connecting import Connection
@@ -262,13 +261,19 @@ def _children_first(ties: Ties) -> list[Net]:
     return ordered
 
 
+# Those of ours that are attached; in a transaction that has locked the table.
+_OURS_ON = """do $takeback$ declare ours record; begin
+  for ours in select tgname from pg_trigger where tgrelid = {oid} and tgname like 'zz\\_takeback\\__' loop
+    execute format('alter table %s enable always trigger %I', {name}, ours.tgname);
+  end loop; end $takeback$"""
+
+
 def quiet(tables: Sequence[Table]) -> Iterator[str]:
     """Where we may not switch off all triggers of a session: those of the application, table by table."""
     for table in tables:
         if table.triggers:
             yield f"alter table {table.sql} disable trigger user"
-            for event in EVENTS:
-                yield f"alter table {table.sql} enable always trigger {trigger_name(event)}"
+            yield _OURS_ON.format(oid=table.oid, name=literal(table.sql))
         for name, _ in table.rules:
             yield f"alter table {table.sql} disable rule {quoted(name)}"
 

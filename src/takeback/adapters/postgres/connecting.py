@@ -75,7 +75,8 @@ def connect(url: str, waiting: Waiting = USUAL, first: str = "") -> "Connection"
         )
     if (connection.info.parameter_status("application_name") or "").endswith(f".{APPLICATION}"):
         first = f"set application_name = '{APPLICATION}'; {first}"  # inherited from a program that we run in
-    connection.execute(f"set standard_conforming_strings = on; {first}".encode())
+    # And so is the mark of that program: what we do is not what it does.
+    connection.execute(f"set standard_conforming_strings = on; set takeback.op = ''; {first}".encode())
     connection.lookout = Lookout(waiting, another)
     read_all_times(connection)
     return connection

@@ -216,7 +216,8 @@ def _not_captured(names: list[str]) -> NoRemedy:
     shown = ", ".join(sorted(names)[:10])
     return NoRemedy(
         f"Not all that was written to {shown} was captured: a trigger of takeback is missing or switched off there.",
-        hint="It was rolled back; nothing was changed. `takeback sql protect` puts the triggers right.",
+        hint="It was rolled back; nothing was changed. Try again; `takeback sql doctor` lists tables whose triggers "
+        "are not as they should be.",
     )
 
 
@@ -225,7 +226,7 @@ def _explained(connection: "Connection", op: int, log: int, rows: list[Written])
     that are gone again, and its triggers never fired. So: are the triggers whole, and is every row that this
     transaction wrote and that is still there in the log?"""
     known = captures(connection)
-    if any(one.oid in known and not known[one.oid].whole for one in rows):
+    if any(one.oid in known and not known[one.oid].attached for one in rows):
         return False
     wide = is_wide(connection, op)
     for table in tables(connection, sorted({one.root for one in rows})):

@@ -1,11 +1,15 @@
 """How a database is protected, in words."""
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from takeback.adapters.database.protocol import Cover
+from takeback.adapters.database.protocol import Attachment, Cover
+from takeback.adapters.postgres import attachment
 from takeback.adapters.postgres.connecting import ask
-from takeback.adapters.postgres.install import captures, installed, outdated, too_wide, up_to_date
+from takeback.adapters.postgres.install import Capture, captures, up_to_date
 from takeback.adapters.postgres.layout import may_switch_off
+from takeback.adapters.postgres.own_schema import installed, out_of_reach, outdated
+from takeback.adapters.postgres.protection import too_wide
 from takeback.adapters.postgres.tables import Table, tables
 
 if TYPE_CHECKING:
@@ -34,8 +38,16 @@ _NOT_COVERED = (
 
 
 _OLDER = (
-    "An older takeback protected this database. What was captured can be undone; new changes are refused until "
-    "`takeback sql protect` brings it up to date."
+    "An older takeback protected this database. What was captured can be undone; the owner's next change brings it up "
+    "to date, or `takeback sql protect`. Until then changes of other roles are refused."
+)
+
+
+# Of short write transactions; `docs/benchmarks.md` has the numbers.
+_PRICE = "which costs short write transactions about a quarter more of the server's processor time"
+_PER_RUN = (
+    "Triggers are attached while a run works and removed afterwards, so that the tables cost nothing in between. For "
+    "that a run needs each table for a moment, and waits at most 100 ms at a time for it."
 )
 
 
@@ -63,8 +75,53 @@ def cover(connection: "Connection") -> Cover:
         "where c.relkind = 'm' order by 1",
     )
     unprotected += [(name, "a materialized view: refresh it again instead") for (name,) in views]
-    older = (_OLDER,) if outdated(connection) else ()
-    return Cover(tier, tuple(protected), tuple(unprotected), (*older, _SAYS[tier], _SCHEMA, _NOT_COVERED))
+    says = (_SAYS[tier], _SCHEMA, _NOT_COVERED)
+    if outdated(connection):
+        return Cover(tier, tuple(protected), tuple(unprotected), (_OLDER, *says))
+    seen = _attachment(connection, {one.oid: one.shown for one in found}, known)
+    told = (*_triggers(seen, len(known)), *_fixed(connection, known))
+    return Cover(tier, tuple(protected), tuple(unprotected), (*told, *says), seen)
+
+
+def _attachment(connection: "Connection", names: dict[int, str], known: dict[int, Capture]) -> Attachment:
+    always = [names[oid] for oid, one in known.items() if one.always and oid in names]
+    now = [names[place.oid] for place in attachment.left(connection) if place.oid in names]
+    return Attachment(
+        tuple(sorted(always)), tuple(sorted(now)), tuple(attachment.users(connection)) if now else ()
+    )
+
+
+def _triggers(seen: Attachment, tables: int) -> Iterator[str]:
+    if seen.always:
+        names = "all tables" if len(seen.always) == tables else _listed(seen.always)
+        yield (
+            f"Triggers are attached always to {names}, {_PRICE}, also while no run works. "
+            "`takeback sql protect --triggers runs` changes that."
+        )
+    if len(seen.always) < tables:
+        yield _PER_RUN
+    if seen.users:
+        yield f"Triggers are attached now to {_listed(seen.now)}, {_PRICE}, for {'; '.join(seen.users)}."
+    elif seen.now:
+        yield (
+            f"Triggers are still attached to {_listed(seen.now)}, {_PRICE}, and no session needs them: a run was "
+            "killed, or others had the tables when it ended. The next change in this database removes them, or "
+            "`takeback sql protect`."
+        )
+
+
+def _fixed(connection: "Connection", known: dict[int, Capture]) -> Iterator[str]:
+    fixed = {oid: role for oid, role in out_of_reach(connection).items() if oid in known}
+    for role in sorted(set(fixed.values())):
+        yield (
+            f"Role {role}, which owns the schema takeback, may not attach triggers to "
+            f"{sum(1 for one in fixed.values() if one == role)} of them: so they stay there. Let it own the tables, or "
+            "be a member of the roles that do."
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def tier_of(connection: "Connection", found: tuple[Table, ...]) -> str:

@@ -48,7 +48,7 @@ def renumber(connection: "Connection", relation: int, old: int, new: int) -> Non
 
 def capture_again(connection: "Connection", oids: Iterable[int], new: bool) -> None:
     """After a change of the schema: what is written from now on is captured as the tables are now. `new`: those too
-    that were not captured so far."""
+    that were not captured so far. Somebody works here, so the triggers are attached."""
     known = captures(connection)
     logs = {row[0] for row in ask(connection, "select relation::int8 from takeback.log")}
     found = [
@@ -60,3 +60,6 @@ def capture_again(connection: "Connection", oids: Iterable[int], new: bool) -> N
     for one in sorted(found, key=lambda one: (one.root, one.oid != one.root, one.oid)):
         if one.root in roots:
             install(connection, one, roots[one.root])
+            before = known.get(one.oid)
+            if one.kind != "f" and not (before and before.attached and before.by_row == one.by_row):
+                run(connection, "select takeback.make_triggers(%s, null)", [one.oid])

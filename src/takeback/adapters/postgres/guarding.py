@@ -9,8 +9,9 @@ import threading
 from typing import TYPE_CHECKING
 
 from takeback.adapters.database.protocol import Tell
-from takeback.adapters.database.waiting import SECONDS
+from takeback.adapters.database.waiting import SECONDS, Waiting
 from takeback.adapters.postgres.connecting import PLAINLY, ask, connect, driver, run
+from takeback.adapters.postgres.own_schema import hold
 from takeback.adapters.postgres.statements import first_words, split
 
 if TYPE_CHECKING:
@@ -71,20 +72,24 @@ _GOES_ON = "select 1 from takeback.find(%s) where no is not null and told is nul
 
 
 class Guard:
-    """From before the program starts until it has ended; then `stop` it."""
+    """From before the program starts until it has ended; then `stop` it. All the time the triggers are attached."""
 
-    def __init__(self, url: str, effect: str, name: str, tell: Tell) -> None:
-        """`name`: of the program's sessions."""
+    def __init__(self, url: str, effect: str, tell: Tell, waiting: Waiting) -> None:
         self._effect = effect
-        self._name = name
+        self._name = ""
         self._tell = tell
-        self._connection: Connection = connect(url)
+        self._connection: Connection = connect(url, waiting)
         self._told: set[int] = set()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=NAME, daemon=True)
 
-    def start(self, tables: bool) -> None:
-        """`tables`: no event trigger tells of what becomes of them."""
+    def attach(self) -> None:
+        """Before the program has a number: what the number is younger than was there when it began."""
+        hold(self._connection)
+
+    def start(self, name: str, tables: bool) -> None:
+        """`name`: of the program's sessions; `tables`: no event trigger tells of what becomes of them."""
+        self._name = name
         try:
             self._connection.execute(PLAINLY.encode())
             self._connection.execute((_ALIVE % (f"{SECONDS}s", NAME)).encode())
@@ -92,9 +97,6 @@ class Guard:
             own = ask(self._connection, _OWN) if tables else []
             self._kinds: dict[int, str] = dict([*own, *ask(self._connection, _CATALOGS)])
             self._away = set(self._kinds)  # those that we do not hold
-            if not self._away:
-                self._connection.close()
-                return
             run(self._connection, "begin")
             self._hold(list(self._away))
             self._away.clear()
@@ -108,6 +110,7 @@ class Guard:
         self._end.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._connection.close()
 
     def _hold(self, oids: list[int]) -> None:
         """What is gone meanwhile is not there to be held."""

@@ -41,6 +41,7 @@ def close(connection: "Connection", op: Op) -> dict[str, Any] | None:
     if closed:
         return told
     schema, lost = _compared(connection, shape) if shape is not None else ([], [])
+    lost += losing.switched_off(connection, op.no)
     tables = _numbers(connection, op.no)
     besides = besides_of(connection, op.no)
     if not tables and not schema and not lost and not besides.sequences:

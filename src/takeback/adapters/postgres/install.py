@@ -1,36 +1,18 @@
-"""Let tables keep images of their rows, and stop it again. Every table in a transaction of its own; twice is once."""
+"""What is installed for one table: a log of images, and functions that write to it."""
 
 import json
-import os
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.adapters.postgres import triggers
-from takeback.adapters.postgres.connecting import ask, run, transaction, wait_no_longer
+from takeback.adapters.postgres.connecting import ask, run, transaction
 from takeback.adapters.postgres.logs import log_name
 from takeback.adapters.postgres.tables import SCHEMA, Column, Table, tables
-from takeback.errors import Misuse, Refused
 
 if TYPE_CHECKING:
     from takeback.adapters.postgres.connecting import Connection
 
-_ONE_AT_A_TIME = 0x7A6B6261636B
-_MOST_COLUMNS = 540  # of a table: an undo has its sides beside each other, and the server takes 1,664 at most
-
-
-_EVENT_TRIGGERS = {
-    "takeback_ddl_command_start": ("ddl_command_start", "schema_begins"),
-    "takeback_ddl_command_end": ("ddl_command_end", "schema_ended"),
-    "takeback_ddl_drop": ("sql_drop", "schema_drops"),
-}
-# Of what these files make. A database that an older one protected is brought up to date by `takeback sql protect`.
-VERSION = 2
-_FILES = ("schema.sql", "definitions.sql", "guests.sql", "programs.sql", "witness.sql")
-VERSION_SQL = (
-    f"(select substr(p.prosrc, 8)::int from pg_proc p where p.pronamespace = to_regnamespace('{SCHEMA}') "
-    "and p.proname = 'version')"
-)
+ONE_AT_A_TIME = 0x7A6B6261636B
 
 
 class Capture(NamedTuple):
@@ -39,18 +21,22 @@ class Capture(NamedTuple):
     log: int
     shape: list[list[int | str]]
     by_row: bool
-    whole: bool  # all its triggers are there and enabled
+    always: bool  # its triggers stay, whether a run works or not
+    attached: bool  # all its triggers are there and enabled
+    whole: bool  # and if not, it has none, as is right while no run works
 
 
-def installed(connection: "Connection") -> bool:
-    return ask(connection, "select to_regnamespace(%s) is not null", [SCHEMA])[0][0]
-
-
+# A database that an older takeback protected has no column `always`.
 _CAPTURED = """
-select k.relation::int8, k.log, k.shape, k.by_row,
-  (select count(*) from pg_trigger g where g.tgrelid = k.relation and g.tgname like 'zz\\_takeback\\__'
-     and g.tgenabled = 'A') = 4
-from takeback.captured k
+select k.relation::int8, k.log, k.shape, k.by_row, k.always, k.there = 4 and k.enabled = 4,
+  k.there = 4 and k.enabled = 4 or k.there = 0 and not k.always
+from (
+  select k.relation, k.log, k.shape, k.by_row, coalesce((to_jsonb(l)->>'always')::boolean, true) as always,
+    g.there, g.enabled
+  from takeback.captured k join takeback.log l on l.no = k.log
+  cross join lateral (
+    select count(*) as there, count(*) filter (where g.tgenabled = 'A') as enabled from pg_trigger g
+    where g.tgrelid = k.relation and g.tgname like 'zz\\_takeback\\__') g) k
 """
 
 
@@ -67,128 +53,16 @@ def up_to_date(table: Table, capture: Capture | None) -> bool:
     )
 
 
-def named(found: Sequence[Table], names: Sequence[str]) -> tuple[Table, ...]:
-    """With all partitions of those that are named; `public` goes without saying."""
-    if not names:
-        return tuple(found)
-    wanted: set[int] = set()
-    for name in names:
-        same = [one for one in found if name in (one.shown, one.sql)] or [
-            one for one in found if one.schema == "public" and one.name == name
-        ]
-        if not same:
-            raise Misuse(
-                f"There is no table {name!r}.", hint="`takeback sql doctor` lists the tables of the database."
-            )
-        wanted.update(one.root for one in same)
-    return tuple(one for one in found if one.root in wanted)
-
-
-def protect(connection: "Connection", names: Sequence[str]) -> None:
-    if not installed(connection):
-        _create_schema(connection)
-    elif outdated(connection):
-        _bring_up_to_date(connection)
-    found = tables(connection)
-    roots = {one.oid: one for one in found}
-    for table in sorted(named(found, names), key=lambda one: (one.root, one.oid != one.root, one.oid)):
-        root = roots.get(table.root)
-        if table.owned and root and root.owned and not too_wide(root):
-            with transaction(connection):
-                wait_no_longer(connection)
-                run(connection, "select pg_advisory_xact_lock(%s)", [_ONE_AT_A_TIME])
-                install(connection, table, root)
-    _forget_dropped(connection)
-
-
-def too_wide(table: Table) -> bool:
-    """To be taken back."""
-    return len(table.columns) > _MOST_COLUMNS
-
-
-def _texts() -> Iterator[str]:
-    for name in _FILES:
-        with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
-            yield file.read()
-    yield f"create function {SCHEMA}.version() returns int language sql immutable as 'select {VERSION}'"
-
-
-def outdated(connection: "Connection") -> bool:
-    """Was it protected by an older takeback?"""
-    return (ask(connection, f"select {VERSION_SQL}")[0][0] or 1) < VERSION
-
-
-def _bring_up_to_date(connection: "Connection") -> None:
-    """Functions and triggers of now, and columns that are missing; what was kept so far stays."""
-    from takeback.adapters.postgres.statements import first_words, split
-
-    if not ask(connection, "select takeback.keeper()")[0][0]:
-        raise Refused(
-            "An older takeback protected this database for another role, which must bring it up to date.",
-            hint="Run `takeback sql protect` as that role, or as a superuser.",
-        )
-    with transaction(connection):
-        wait_no_longer(connection)
-        run(connection, "select pg_advisory_xact_lock(%s)", [_ONE_AT_A_TIME])
-        for statement in (one for text in _texts() for one in split(text)):
-            words = first_words(statement)
-            if words[:2] == ["CREATE", "FUNCTION"]:
-                run(
-                    connection,
-                    re.sub(r"(?i)^create function", "create or replace function", _bare(statement)),
-                )
-            elif words[:2] == ["ALTER", "TABLE"] and "add column if not exists" in statement:
-                run(connection, statement)
-        _create_event_triggers(connection)
-        known = captures(connection)
-        for table in tables(connection, list(known)):
-            if table.owned:
-                root = table if table.root == table.oid else tables(connection, [table.root])[0]
-                _run_all(connection, triggers.functions(known[table.oid].log, table, root))
-                _run_all(connection, triggers.attach(table))
-
-
-def _bare(statement: str) -> str:
-    """Without the comments before it."""
-    return re.sub(r"\A(\s*--[^\n]*\n)*\s*", "", statement)
-
-
-def _create_event_triggers(connection: "Connection") -> None:
-    if not ask(connection, "select rolsuper from pg_roles where rolname = current_user")[0][0]:
-        return
-    there = {row[0] for row in ask(connection, "select evtname from pg_event_trigger")}
-    for name, (event, what) in _EVENT_TRIGGERS.items():
-        if name not in there:
-            run(connection, f"create event trigger {name} on {event} execute function {SCHEMA}.{what}()")
-            run(connection, f"alter event trigger {name} enable always")
-
-
-def _create_schema(connection: "Connection") -> None:
-    may = ask(connection, "select has_database_privilege(current_database(), 'create')")[0][0]
-    if not may:
-        raise Refused(
-            "This role may not create the schema `takeback`.",
-            hint="Let the owner of the database run `takeback sql protect`, or grant CREATE on the database.",
-        )
-    with transaction(connection):
-        run(connection, "select pg_advisory_xact_lock(%s)", [_ONE_AT_A_TIME])
-        if not installed(connection):
-            for text in _texts():
-                run(connection, text)
-            _create_event_triggers(connection)
-
-
 def install(connection: "Connection", table: Table, root: Table) -> None:
+    """All but the triggers themselves."""
     if table.kind == "f":
-        _run_all(connection, triggers.guard(table))
+        run_all(connection, triggers.guard(table))
         return
     log = _log_of(connection, root)
     capture = captures(connection).get(table.oid)
     if up_to_date(table, capture):
         return
-    _run_all(connection, triggers.functions(log, table, root))
-    if capture is None or not capture.whole or capture.by_row != table.by_row:
-        _run_all(connection, triggers.attach(table))
+    run_all(connection, triggers.functions(log, table, root))
     run(
         connection,
         "insert into takeback.captured values (%s, %s, %s, %s) on conflict (relation) do update "
@@ -204,11 +78,13 @@ def _log_of(connection: "Connection", root: Table) -> int:
     if not known:
         log, since = ask(
             connection,
-            "insert into takeback.log (relation, name, shape) values (%s, %s, %s) returning no, since",
+            "insert into takeback.log (relation, name, shape, always) select %s, %s, %s, "
+            "coalesce(bool_and(always), false) from takeback.log returning no, since",
             [root.oid, root.shown, shape],
         )[0]
         run(connection, "insert into takeback.form values (%s, %s, %s)", [log, since, shape])
-        _run_all(connection, triggers.log_table(log, root))
+        run_all(connection, triggers.log_table(log, root))
+        _give_to_owner(connection, log)
         return log
     log, before = known[0]
     if _kinds(before) != _kinds(root.shape):
@@ -220,6 +96,14 @@ def _log_of(connection: "Connection", root: Table) -> int:
             [shape, root.shown, log],
         )
     return log
+
+
+def _give_to_owner(connection: "Connection", log: int) -> None:
+    """Whoever protected the table, functions of the schema's owner read the log, and no policy is in their way."""
+    asked = "select nspowner::regrole::text, quote_ident(current_user) from pg_namespace where nspname = %s"
+    owner, we = ask(connection, asked, [SCHEMA])[0]
+    if owner != we:
+        run(connection, f"alter table {log_name(log)} owner to {owner}")
 
 
 def _reshape(connection: "Connection", log: int, before: list[list[int | str]], root: Table) -> None:
@@ -250,7 +134,7 @@ def _reshape(connection: "Connection", log: int, before: list[list[int | str]], 
             run(connection, f"alter table {log_name(log)} rename column {parked} to {place}")
         elif place not in places:
             new.append(column)
-    _run_all(connection, triggers.wider_log(log, new))
+    run_all(connection, triggers.wider_log(log, new))
     shape = json.dumps(root.shape)
     run(
         connection,
@@ -281,55 +165,10 @@ def adapt(connection: "Connection") -> None:
     for table in stale:
         if table.owned:
             with transaction(connection):
-                run(connection, "select pg_advisory_xact_lock(%s)", [_ONE_AT_A_TIME])
+                run(connection, "select pg_advisory_xact_lock(%s)", [ONE_AT_A_TIME])
                 install(connection, table, roots[table.root])
 
 
-def _forget_dropped(connection: "Connection") -> None:
-    """Tables that are no more. Their logs stay: what was dropped may come back."""
-    gone = ask(
-        connection,
-        "select relation::int8 from takeback.captured k "
-        "where not exists (select from pg_class c where c.oid = k.relation)",
-    )
-    for (oid,) in gone:
-        with transaction(connection):
-            _run_all(connection, triggers.drop_functions(oid))
-            run(connection, "delete from takeback.captured where relation = %s", [oid])
-
-
-def unprotect(connection: "Connection", names: Sequence[str]) -> None:
-    if not installed(connection):
-        return
-    known = captures(connection)
-    found = tables(connection)
-    for table in named(found, names):
-        if table.oid not in known and table.kind != "f":
-            continue
-        if not table.owned:
-            raise Refused(
-                f"{table.shown} belongs to another role, which must remove the triggers.",
-                hint="Run it as that role, or as a superuser.",
-            )
-        with transaction(connection):
-            wait_no_longer(connection)
-            if table.kind == "f":
-                run(connection, f"drop trigger if exists {triggers.trigger_name('f')} on {table.sql}")
-            else:
-                _run_all(connection, triggers.detach(table))
-            run(connection, "delete from takeback.captured where relation = %s", [table.oid])
-    if not names:
-        with transaction(connection):
-            wait_no_longer(connection)
-            for (shelf,) in ask(
-                connection,
-                "select distinct n.nspname from pg_namespace n "
-                "join takeback.op o on n.nspname ~ ('^takeback_' || o.no || '(_[0-9]+)?$')",
-            ):
-                run(connection, f"drop schema {shelf} cascade")
-            run(connection, f"drop schema {SCHEMA} cascade")
-
-
-def _run_all(connection: "Connection", statements: Iterable[str]) -> None:
+def run_all(connection: "Connection", statements: Iterable[str]) -> None:
     for statement in statements:
         run(connection, statement)

@@ -36,7 +36,7 @@ def layout(connection: "Connection", oids: Sequence[int]) -> Layout:
         *questions(oids),
         about_foreign_keys(oids),
         Question(_SIZES, [list(oids)]),
-        _about_switching_off(connection),
+        about_switching_off(connection),
     ]
     *found, foreign, sizes, full = ask_all(connection, asked, again=True)
     known = {one.oid: one for one in made_of(found)}
@@ -51,10 +51,10 @@ def more(connection: "Connection", oids: Sequence[int]) -> dict[int, Table]:
 
 def may_switch_off(connection: "Connection") -> bool:
     """All triggers of a session, foreign keys included."""
-    return ask(connection, *_about_switching_off(connection))[0][0]
+    return ask(connection, *about_switching_off(connection))[0][0]
 
 
-def _about_switching_off(connection: "Connection") -> Question:
+def about_switching_off(connection: "Connection") -> Question:
     version = connection.info.server_version
     grant = " or has_parameter_privilege('session_replication_role', 'set')" if version >= 150000 else ""
     return Question(f"select rolsuper{grant} from pg_roles where rolname = current_user")

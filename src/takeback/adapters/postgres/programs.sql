@@ -10,6 +10,8 @@ begin
   if not found then
     raise exception 'the run that this program belongs to has ended' using errcode = '55000';
   end if;
+  -- As long as this session lives the triggers stay, so that what it writes after the end of its run is refused.
+  perform pg_advisory_lock_shared(1952539244, 1);
   return program.op;
 end $$;
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from takeback.adapters.postgres import ops, shelf
+from takeback.adapters.postgres import attachment, ops, shelf
 from takeback.adapters.postgres.applying import Moved
 from takeback.adapters.postgres.connecting import (
     Question,
@@ -16,8 +16,10 @@ from takeback.adapters.postgres.connecting import (
     wait_no_longer,
 )
 from takeback.adapters.postgres.guests import refuse_guest
+from takeback.adapters.postgres.layout import about_switching_off
 from takeback.adapters.postgres.losing import refuse_lost
 from takeback.adapters.postgres.ops import Op
+from takeback.adapters.postgres.own_schema import hold, outdated
 from takeback.adapters.postgres.rebasing import rebase
 from takeback.adapters.postgres.session import close_op, commit, open_op
 from takeback.adapters.postgres.undoing import (
@@ -30,7 +32,7 @@ from takeback.adapters.postgres.undoing import (
     refuse_other,
 )
 from takeback.adapters.postgres.unwinding import unwind
-from takeback.errors import Conflict, InDoubt
+from takeback.errors import Conflict, InDoubt, NoRemedy
 from takeback.model.database import Database, resource_of, target_of
 from takeback.model.effect import Effect
 from takeback.model.ids import short
@@ -42,6 +44,12 @@ if TYPE_CHECKING:
     Rows = list[tuple[Any, ...]]
 
 TRIES = 5
+
+
+class _Unattached(Exception):
+    """The triggers are needed: what this undo changes is not just the opposite of its effect."""
+
+
 _ALONE = 2  # from this attempt on
 
 
@@ -79,6 +87,11 @@ def _as_unwound(
     connection: "Connection", database: Database, op: Op, on_conflict: OnConflict
 ) -> tuple[TargetOutcome, ...]:
     """Tried, to the end or to what is in the way; then rolled back."""
+    if outdated(connection):
+        raise NoRemedy(
+            "An older takeback protected this database, so it cannot be told what an undo of its schema would do.",
+            hint="Run `takeback sql protect` again; what was captured so far stays.",
+        )
     wait_no_longer(connection)
     found = unwind(connection, op, op.no, on_conflict, lock=False)
     give_up(connection)
@@ -104,21 +117,44 @@ def _outcome(database: Database, one: Any) -> TargetOutcome:
 def take_back(connection: "Connection", effect: Effect) -> dict[str, Any]:
     """Carry an undo out. Its own images are written under its own id, so that it can be undone in its turn."""
     refuse_guest(connection)
-    asked = [ops.question(effect.undoes, lock=True), ops.question(effect.id)]
-    return _tried(
-        connection,
-        effect.undoes,
-        asked,
-        lambda attempt, found: _take_back(connection, effect, attempt, found),
-    )
+    asked = [
+        ops.question(effect.undoes, lock=True), ops.question(effect.id), about_switching_off(connection),
+    ]  # fmt: skip
+
+    left: list[Any] = []  # triggers that a killed process left
+
+    def tried(attached: bool) -> dict[str, Any]:
+        return _tried(
+            connection,
+            effect.undoes,
+            asked,
+            lambda attempt, found: _take_back(connection, effect, attempt, found, attached, left),
+        )
+
+    try:
+        told = tried(attached=False)
+        if left:
+            attachment.sweep(connection)
+        return told
+    except _Unattached:
+        hold(connection)
+    try:
+        return tried(attached=True)
+    finally:
+        attachment.let_go(connection)
 
 
 def _take_back(
-    connection: "Connection", effect: Effect, attempt: int, found: "Sequence[Rows]"
+    connection: "Connection",
+    effect: Effect,
+    attempt: int,
+    found: "Sequence[Rows]",
+    attached: bool,
+    left: list[Any],
 ) -> dict[str, Any]:
     on_conflict = OnConflict(effect.change.args.get("on_conflict", OnConflict.REFUSE))
     partial = bool(effect.change.args.get("partial"))
-    rows, own = found
+    rows, own, ((full,),) = found
     if own:
         return {}
     op = ops.found(connection, rows)
@@ -130,6 +166,8 @@ def _take_back(
             f"Effect {short(effect.undoes)} cannot be taken back: {why}.", hint="Nothing was changed."
         )
     refuse_lost(op)
+    if not attached and (op.has_schema or partial or not full or on_conflict is OnConflict.FORCE):
+        raise _Unattached
     if attempt >= _ALONE:
         _stop_others(connection, op)
     number = open_op(connection, effect)
@@ -140,6 +178,8 @@ def _take_back(
     seen = look(connection, op, on_conflict, lock=True, presuming=presuming)
     refuse_other(seen, on_conflict, partial, listed(connection, seen) if seen.conflicts else [])
     plain = plainly(seen)
+    if not plain and not attached:
+        raise _Unattached
     done = carry_out(connection, seen, logged=not plain)
     told: dict[str, Any] = {"tables": done, "schema": []}
     logs = op.logs if plain else ops.touched(connection, number)
@@ -148,7 +188,7 @@ def _take_back(
         ended.append(ops.mirror(number, op))
     if not partial:
         ended.append(ops.not_in_force(op, effect.id))
-    ask_all(connection, ended)
+    left[:] = ask_all(connection, [*ended, Question(attachment.ATTACHED)])[-1]
     if not partial:
         ops.follow(connection, op)
     elif rebase(connection, seen):

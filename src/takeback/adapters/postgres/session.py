@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from takeback.adapters.database.limit import most_of, refuse_too_many
 from takeback.adapters.database.protocol import OPEN, PREPARED, Reviewed, Rows
 from takeback.adapters.database.summary import summary
-from takeback.adapters.postgres import noting, ops, reviewing, shelf
+from takeback.adapters.postgres import attachment, noting, ops, reviewing, shelf
 from takeback.adapters.postgres.connecting import (
     Question,
     ask,
@@ -25,6 +25,7 @@ from takeback.adapters.postgres.connecting import (
 from takeback.adapters.postgres.counting import ABOUT_WRITTEN, Counted, as_written, counted, refuse_schema
 from takeback.adapters.postgres.logs import is_wide
 from takeback.adapters.postgres.netting import Netting
+from takeback.adapters.postgres.own_schema import hold
 from takeback.adapters.postgres.shelf import Move
 from takeback.adapters.postgres.statements import WRITES, first_words, refuse_impossible, split
 from takeback.adapters.postgres.steps import steps_of
@@ -85,6 +86,7 @@ class PostgresSession:
         self._schema = False  # it may have been changed
         self._moves: list[Move] = []
         self._held = held
+        self._attached: Connection | None = None  # by which the triggers are kept attached
         self._netting = Netting()
         self._statements = 0
 
@@ -144,6 +146,7 @@ class PostgresSession:
     def begin(self, effect: Effect) -> None:
         with understood():
             self._begin("begin")
+            self._attach()
             self._moves = []
             self._schema = False
             self._statements = 0
@@ -155,6 +158,15 @@ class PostgresSession:
             except BaseException:
                 self.rollback()
                 raise
+
+    def _attach(self) -> None:
+        """Once for a connection: what only reads needs no triggers."""
+        if self._attached is self._connection:
+            return
+        run(self._connection, "rollback")
+        hold(self._connection)
+        self._attached = self._connection
+        run(self._connection, "begin")
 
     def execute(self, statement: str, parameters: Any, many: bool = False) -> Rows:
         psycopg = driver()
@@ -250,6 +262,10 @@ class PostgresSession:
         except psycopg.Error as error:
             self.rollback()
             raise _failed(error) from None
+        except NoRemedy:
+            self.rollback()
+            self._attached = None  # looked at again next time
+            raise
         except BaseException:
             self.rollback()
             raise
@@ -353,6 +369,10 @@ class PostgresSession:
 
     def close(self) -> None:
         self._let_go()
+        if self._attached is self._connection and not self._connection.closed:
+            with suppress(driver().Error):  # what is left attached is removed by the next command
+                give_up(self._connection)
+                attachment.let_go(self._connection)
         self._connection.close()
 
 

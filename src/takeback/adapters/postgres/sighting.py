@@ -25,7 +25,7 @@ _WHO = (
     "(select oid::int8 from pg_database where datname = current_database())"
 )
 # As takeback.keeper() says, and nothing where that is not.
-_KEEPER = "(select pg_has_role(session_user, nspowner, 'usage') from pg_namespace where nspname = 'takeback')"
+KEEPER = "(select pg_has_role(session_user, nspowner, 'usage') from pg_namespace where nspname = 'takeback')"
 
 
 def identity(connection: "Connection") -> str:
@@ -36,7 +36,7 @@ def identity(connection: "Connection") -> str:
 
 def introduced(connection: "Connection") -> str:
     """The same, and the connection knows whether its role may put rows back."""
-    system, database, connection.keeper = ask(connection, f"select {_WHO}, {_KEEPER}")[0]
+    system, database, connection.keeper = ask(connection, f"select {_WHO}, {KEEPER}")[0]
     return f"{system}/{database}"
 
 

@@ -1,4 +1,5 @@
-"""The SQL that lets a table keep images of its rows: a log, and triggers that write to it."""
+"""The SQL that lets a table keep images of its rows: a log, and functions that write to it. Triggers that call them are
+attached by the database itself (attachment.sql)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,9 +7,8 @@ from takeback.adapters.postgres.logs import MANY, log_name
 from takeback.adapters.postgres.tables import SCHEMA, Column, Table, literal, quoted
 
 EVENTS = {"i": "insert", "u": "update", "d": "delete", "t": "truncate"}
-# While no effect is open this is all that a statement costs, so it says no more than it must: what was never set is
-# null, and so is its comparison, which does not count. A program with its own driver has the setting or the name.
-ACTIVE = (
+# As in attachment.sql. A program with its own driver has the setting or the name.
+_ACTIVE = (
     "(current_setting('takeback.op', true) <> '' or current_setting('application_name') like 'p%.takeback')"
 )
 _OP = """case when starts_with(current_setting('takeback.op', true), 'p')
@@ -118,28 +118,6 @@ def function_name(oid: int, event: str) -> str:
     return f"{SCHEMA}.capture_{oid}_{event}"
 
 
-def attach(table: Table) -> Iterator[str]:
-    """Last of all triggers by name, and fired in every mode of the session."""
-    for event, word in EVENTS.items():
-        name = quoted(trigger_name(event))
-        if event == "t":
-            when, each, tables = "before", "statement", ""
-        elif table.by_row:
-            when, each, tables = "after", "row", ""
-        else:
-            parts = (["old table as takeback_old"] if event in "ud" else []) + (
-                ["new table as takeback_new"] if event in "iu" else []
-            )
-            when, each, tables = "after", "statement", f" referencing {' '.join(parts)}"
-        yield f"drop trigger if exists {name} on {table.sql}"
-        yield (
-            f"create trigger {name} {when} {word} on {table.sql}{tables} for each {each} "
-            f"when ({ACTIVE}) execute function {function_name(table.oid, event)}()"
-        )
-        only = "only " if table.kind == "p" else ""
-        yield f"alter table {only}{table.sql} enable always trigger {name}"
-
-
 def detach(table: Table) -> Iterator[str]:
     for event in EVENTS:
         yield f"drop trigger if exists {quoted(trigger_name(event))} on {table.sql}"
@@ -157,6 +135,6 @@ def guard(table: Table) -> Iterator[str]:
     yield f"drop trigger if exists {name} on {table.sql}"
     yield (
         f"create trigger {name} before insert or update or delete on {table.sql} for each statement "
-        f"when ({ACTIVE}) execute function {SCHEMA}.refuse()"
+        f"when ({_ACTIVE}) execute function {SCHEMA}.refuse()"
     )
     yield f"alter foreign table {table.sql} enable always trigger {name}"

@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.postgres.connecting import ask, run
-from takeback.adapters.postgres.install import outdated
+from takeback.adapters.postgres.own_schema import outdated
 
 if TYPE_CHECKING:
     from takeback.adapters.postgres.connecting import Connection

@@ -30,7 +30,7 @@ from takeback.adapters.tree.units import Unit, in_order, units_of
 from takeback.errors import Drifted, Misuse, NoRemedy, TakebackError
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import WAS_HELD, Effect, State
-from takeback.model.plan import leeway_of
+from takeback.model.plan import Bond, leeway_of
 from takeback.model.progress import SILENT, Progress
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.staged import Staged
@@ -57,7 +57,7 @@ class TreeAdapter:
     ) -> None:
         """`name` is "command" or "tree"; `found` tells what changed in a watched tree."""
         self.name = name
-        self.traits = Traits(exact=True, watches=found is not None, holds=True, merges=True)
+        self.traits = Traits(exact=True, watches=found is not None, holds=True, merges=True, divides=True)
         self._tools = Tools(blobs, held, progress=progress)
         self._found = found
         self._untried: set[str] = set()  # captured here, by nobody applied yet
@@ -167,6 +167,11 @@ class TreeAdapter:
 
     def whole_files(self, effect: Effect) -> tuple[Target, ...]:
         return effect.targets
+
+    def bonds(self, effect: Effect) -> Sequence[tuple[Bond, frozenset[str]]]:
+        from takeback.adapters.tree.bonds import bonds_of
+
+        return bonds_of(effect.targets)
 
     def verify(self, effect: Effect) -> Sighting:
         if effect.remedy is None:

@@ -168,7 +168,7 @@ def capture_undo(effect: Effect, of: Effect, steps: list[Step], name: str, tools
     with Places(targets) as places:
         named = [_named(one, known.get(one.resource), places) for one in targets]
         targets = led(held(effect.id, named, tools, places, []))
-        times = _times_back(grounds_of(of), places)
+        times = _times_back(_own_grounds(of, effect), places)
         grounds = _grounds(targets, times, places, look=True)
     residue = inherited_residue(of)
     payload = {"undo": of.id, GROUNDS: to_json(grounds)}
@@ -188,6 +188,15 @@ def _named(target: Target, of: Target | None, places: Places) -> Target:
     return target
 
 
+def _own_grounds(of: Effect, undo: Effect) -> list[Ground]:
+    """Of an undo of some paths only the directories that they are in: names of others still stand elsewhere."""
+    grounds = grounds_of(of)
+    if not undo.change.args.get("partial"):
+        return grounds
+    parents = {target.resource.rpartition("/")[0] for target in of.targets}
+    return [ground for ground in grounds if ground.resource in parents]
+
+
 def _times_back(grounds: list[Ground], places: Places) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     now = time.time_ns()
@@ -195,7 +204,8 @@ def _times_back(grounds: list[Ground], places: Places) -> dict[str, tuple[int, i
         place = places.within_reach(ground.resource)
         status = place.stat() if place else None
         if status is not None:
-            untouched = status.st_mtime_ns == ground.times[1]
+            # The time of before was put back by an undo of other paths in it.
+            untouched = status.st_mtime_ns in (ground.times[0], ground.times[1])
             found[ground.resource] = (status.st_mtime_ns, ground.times[0] if untouched else now)
     return found
 

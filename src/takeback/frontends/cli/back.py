@@ -1,5 +1,6 @@
 """`undo redo`: take back, bring back."""
 
+import shlex
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
@@ -93,12 +94,16 @@ def _undo_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--with-needs", action="store_true", help="also what these were built on")
     parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
     parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
+    parser.add_argument(
+        "--", dest="paths", nargs="+", metavar="PATH", help="of one effect only these paths, and all in them"
+    )
     _conflict_arguments(parser)
 
 
 def _undo(asked: Asked) -> int:
     options = asked.options
     _refuse_several(options)
+    _refuse_unfit_paths(options)
     if nothing_yet(asked) and not (options.ids or options.run or options.to):
         raise Refused(nothing_recorded(asked), hint="There is nothing to undo.")
     wishes: dict[str, Any] = {
@@ -110,7 +115,7 @@ def _undo(asked: Asked) -> int:
     }
     with existing(asked, lambda tb: _known(tb, options)) as tb:
         more = bool(options.run or options.to or options.since)
-        if done := finished_just_now(tb, "undo", options.ids, more):
+        if done := finished_just_now(tb, "undo", options.ids, more, options.paths):
             return tell_finished(asked, tb, "undo", done)
         try:
             if options.to or options.since:
@@ -134,11 +139,38 @@ def _refuse_several(options: Namespace) -> None:
         )
 
 
+def _refuse_unfit_paths(options: Namespace) -> None:
+    """Paths are of one effect. Other effects that cascade and needs would take back have other paths."""
+    if options.paths is None:
+        return
+    if not options.paths:
+        raise Misuse("No path was given after --.", hint="Name the paths to take back, or leave -- away.")
+    chosen = (
+        ("--run", options.run), ("--to", options.to), ("--since", options.since), ("--all", options.all),
+        ("--cascade", options.cascade), ("--with-needs", options.with_needs),
+    )  # fmt: skip
+    for option, given in chosen:
+        if given:
+            raise Misuse(
+                f"Paths cannot be combined with {option}.",
+                hint="`takeback undo ID -- PATH…` takes back these paths of one effect.",
+            )
+    if len(options.ids) != 1:
+        raise Misuse(
+            "Paths need exactly one effect.",
+            hint="`takeback undo ID -- PATH…`; `takeback log PATH` lists the effects that touched a path.",
+        )
+
+
 def _known(tb: "Takeback", options: Namespace) -> None:
     """Names are judged before anything is settled."""
     known_effects(options.ids)(tb)
     if options.run:
         tb.find_run(options.run)
+    if options.paths:
+        from takeback.runs.paths import effects_with_paths
+
+        effects_with_paths(tb.parts, options.ids[0], options.paths, tb.here(), more=False)
     if options.to:
         from takeback.runs.checkpoints import find
 
@@ -207,6 +239,9 @@ def _wanted(tb: "Takeback", options: Namespace) -> Wanted:
     words = " ".join(
         typed(name, getattr(one, "id", "")) for name, one in zip(options.ids, named, strict=True)
     )
+    if options.paths:
+        paths = " ".join(map(shlex.quote, options.paths))
+        return Wanted("undo", words, partial(tb.undo, named, paths=options.paths), left_out, paths=paths)
     return Wanted("undo", f"{words}{how}", partial(tb.undo, named), left_out)
 
 
@@ -296,6 +331,6 @@ def _refuse_redo_elsewhere(asked: Asked, tb: "Takeback") -> None:
 
 
 COMMANDS = {
-    "undo": Command(_undo_arguments, _undo),
+    "undo": Command(_undo_arguments, _undo, paths=True),
     "redo": Command(_redo_arguments, _redo),
 }

@@ -78,6 +78,7 @@ class Command(NamedTuple):
     only_looks: Callable[[Namespace], bool] = _is_dry  # with these options
     parts: Mapping[str, Part] = {}  # its subcommands
     long: bool = False  # its answer may be longer than a screen
+    paths: bool = False  # words after -- are paths
 
     def asked(self, options: Namespace, screen: Screen, made: list[str]) -> Asked:
         looking = self.does is Does.LOOKS or self.only_looks(options)
@@ -365,6 +366,11 @@ def _help(words: list[str], made: list[str]) -> int:
 
 
 def _options(name: str, command: Command, words: list[str]) -> Namespace:
+    if command.paths:
+        own = _own_words(words)
+        options = parser_of(name, command).understood(own, command.mixed)
+        options.paths = words[len(own) + 1 :] if len(own) < len(words) else None
+        return options
     if not command.parts:
         return parser_of(name, command).understood(words, command.mixed)
     place = _place_of_command(words)

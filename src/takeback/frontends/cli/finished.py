@@ -12,6 +12,7 @@ from takeback.frontends.cli.output import clean
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import UndoResult
+from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -20,14 +21,18 @@ _PAST = {"undo": "Took back", "redo": "Brought back"}
 
 
 def finished_just_now(
-    tb: "Takeback", verb: str, names: Sequence[str], elsewhere: bool = False
+    tb: "Takeback",
+    verb: str,
+    names: Sequence[str],
+    elsewhere: bool = False,
+    paths: Sequence[str] | None = None,
 ) -> list[Effect]:
     """Undos, or redos, that recovery has finished: those that the names are about, or all if nothing was named. Empty
     unless they are all that was asked for. `elsewhere`: by a run or a checkpoint, where more may be left to do."""
     from takeback.engine.settled import Cause
 
     cause = Cause.REDO_FINISHED if verb == "redo" else Cause.UNDO_FINISHED
-    done = [_undo_of(tb.effect(one.effect)) for one in tb.recovered if one.cause is cause]
+    done = [_undo_of(tb, tb.effect(one.effect)) for one in tb.recovered if one.cause is cause]
     undos = [tb.effect(id) for id in dict.fromkeys(done) if id]
     if elsewhere or not undos or not names:
         return [] if elsewhere else undos
@@ -35,11 +40,31 @@ def finished_just_now(
     if verb == "redo":  # the undo that was taken back, or what that one had undone
         meant |= {tb.effect(one.undoes).undoes: one for one in undos}
     found = [meant.get(_id(tb, name)) for name in names]
-    return [one for one in found if one] if all(found) else []
+    done_all = [one for one in found if one and (verb == "redo" or _took_all(tb, one, paths))]
+    return done_all if len(done_all) == len(names) else []
 
 
-def _undo_of(effect: Effect) -> str:
-    return effect.undone_by if effect.state is State.UNDONE else effect.id if effect.is_undo else ""
+def _took_all(tb: "Takeback", undo: Effect, paths: Sequence[str] | None) -> bool:
+    """Whether it took back what was asked for: the whole effect, or these paths of it."""
+    from takeback.engine.portion import takes, touched_at
+    from takeback.runs.paths import resources_named
+
+    taken = takes(undo)
+    if paths is None or taken is None:
+        return not undo.change.args.get("partial")
+    of = tb.effect(undo.undoes)
+    named = {one for names in resources_named(paths) for name in names for one in touched_at(of, name)}
+    return bool(named) and named <= set(taken)
+
+
+def _undo_of(tb: "Takeback", effect: Effect) -> str:
+    if effect.state is State.UNDONE:
+        return effect.undone_by
+    if effect.is_undo:
+        return effect.id
+    # It is partly undone: by the newest undo of some of its paths.
+    in_force = Query(undoing=(effect.id,), states=(State.DONE,), newest=True, limit=1)
+    return next((one.id for one in tb.store.journal.effects(in_force)), "")
 
 
 def _id(tb: "Takeback", name: str) -> str:
@@ -53,9 +78,10 @@ def tell_finished(asked: Asked, tb: "Takeback", verb: str, undos: Sequence[Effec
     asked.made.extend(one.id for one in undos)
     effects = [tb.effect(one.undoes) for one in undos]
     give(asked, tb, undo_json(UndoResult("done", tuple(effects), (), undo=tuple(undos))))
-    for one in effects:
+    for one, undo in zip(effects, undos, strict=True):
+        some = "some paths of " if undo.change.args.get("partial") else ""
         name = asked.screen.paint(short(one.id), "cyan")
         asked.screen.say(
-            f"{_PAST[verb]} {name}  {clean(one.change.summary)}: what was interrupted is finished."
+            f"{_PAST[verb]} {some}{name}  {clean(one.change.summary)}: what was interrupted is finished."
         )
     return 0

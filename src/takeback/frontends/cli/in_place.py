@@ -259,6 +259,7 @@ def _taken_back(
             f"{way_on}"
         )
         return outcome, OURS
+    dropped, final = run.drop_undone(effect, result)
     # Told is what was seen to be back: what others changed after the command stays with them.
     stay = {one.resource: one.detail for one in result.targets if one.outcome not in _BACK}
     back = outcome._replace(changes=tuple(one for one in outcome.changes if one.resource not in stay))
@@ -274,12 +275,29 @@ def _taken_back(
             warn(f"takeback: and {counted(len(stay) - _LISTED, 'path')} more stay")
         if both := way_to_both(effect, stay):
             warn(f"takeback: {both}")
-        undo = result.undo[0].id if result.undo else effect.id
-        warn(f"takeback: `takeback redo {short(undo)}` brings it back, if it was not all the command's.")
+        _say_way_back(
+            back._replace(dropped=dropped, final=final), result.undo[0].id if result.undo else effect.id
+        )
         if effect.remedy and effect.remedy.residue:
             warn(f"takeback: this is left behind: {clean(effect.remedy.residue)}")
     text = f"The command ended with exit code {outcome.exit_code}. What it had changed was taken back: {numbers}."
-    return outcome._replace(effect=tb.effect(effect.id), text=text), outcome.exit_code
+    if dropped:
+        text += f" `takeback apply {short(dropped.id)}` makes it again."
+    told = outcome._replace(effect=tb.effect(effect.id), text=text, dropped=dropped)
+    return told, outcome.exit_code
+
+
+def _say_way_back(outcome: CommandOutcome, undo: str) -> None:
+    """Where the store cannot hold it as a drop, the undo that took it back can be taken back itself."""
+    from takeback.frontends.cli.running import until
+    from takeback.runs.outcome import why_final
+
+    if outcome.dropped:
+        name = short(outcome.dropped.id)
+        warn(f"takeback: `takeback apply {name}` makes it again{until(outcome.dropped)}.")
+        return
+    why = f" It is not listed as a drop: {why_final(outcome.final)}." if outcome.final else ""
+    warn(f"takeback: `takeback redo {short(undo)}` brings it back.{why}")
 
 
 def _say_done(asked: Asked, outcome: CommandOutcome) -> None:

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.errors import Misuse
@@ -39,6 +39,9 @@ class Told(NamedTuple):
     runs: "Mapping[str, RunInfo]"
     agent: str  # the reader's own
     numbered: bool  # whether the first one is @
+    parted: Mapping[
+        str, Sequence[str]
+    ] = {}  # by effect that is partly undone: the paths that were taken back
 
 
 def is_folded(effect: Effect) -> bool:
@@ -70,7 +73,7 @@ def _cells(effect: Effect, named: Mapping[str, str], told: Told) -> tuple[str, s
     summary = near_text(clean(effect.change.summary), told.here)
     return (
         named.get(effect.id, ""), short(effect.id), ago(effect.at, told.now), summary, amount(effect),
-        _beside(effect, told), shown_state(effect),
+        _beside(effect, told), shown_state(effect, told.parted),
     )  # fmt: skip
 
 
@@ -92,7 +95,9 @@ def _line(screen: Screen, row: tuple[str, ...], widths: tuple[int, int, int, int
     return f"{text}{screen.paint(end, style or 'dim')}".rstrip()
 
 
-def shown_state(effect: Effect) -> str:
+def shown_state(effect: Effect, parted: Container[str] = ()) -> str:
+    if effect.id in parted:
+        return "partly undone"
     return "held" if effect.waits_for == PERSON and effect.state is State.PROPOSED else effect.state.value
 
 
@@ -150,8 +155,13 @@ def _beside(effect: Effect, told: Told) -> str:
     return ", ".join(mark for mark in marks if mark)
 
 
-def stat_lines(effect: Effect, place: Here) -> list[str]:
-    """The paths that it changed, for --stat."""
+def stat_lines(effect: Effect, place: Here, undone: Sequence[str] = ()) -> list[str]:
+    """The paths that it changed, for --stat; `undone` are those that were taken back."""
+    if undone:
+        gone = set(undone)
+        stand = (display(one.resource) for one in effect.targets if one.resource not in gone)
+        taken = [f"  {clean(line)} (undone)" for line in folded(map(display, undone), _MOST, place)]
+        return [*(f"  {clean(line)}" for line in folded(stand, _MOST, place)), *taken]
     if "database" in effect.change.args:
         return [f"  {clean(table)}" for table in effect.receipt.get("tables", {})][:_MOST]
     paths = (display(one.resource) for one in effect.targets if not one.resource.startswith("call://"))
@@ -163,7 +173,7 @@ def formatted(pattern: str, effects: Sequence[Effect], told: Told) -> Iterator[s
     if pattern == "json":
         from takeback.audit.views import effect_json
 
-        yield from (json.dumps(effect_json(one)) for one in effects)
+        yield from (json.dumps(effect_json(one, told.parted.get(one.id, ()))) for one in effects)
         return
     _refuse_unknown(pattern)
     named = refs(effects, told.numbered)
@@ -179,7 +189,7 @@ def _values(effect: Effect, named: Mapping[str, str], told: Told) -> dict[str, s
         "id": short(effect.id),
         "at": time.strftime("%Y-%m-%dT%H:%M:%S%z", moment) if effect.at else "",
         "ago": ago(effect.at, told.now),
-        "state": shown_state(effect),
+        "state": shown_state(effect, told.parted),
         "agent": clean(effect.agent),
         "run": clean(run.name) if run else "",
         "summary": clean(effect.change.summary),

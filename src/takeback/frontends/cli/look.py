@@ -1,6 +1,7 @@
 """`log` and `runs`: lists, newest first."""
 
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from takeback.api import Takeback, now
@@ -11,8 +12,9 @@ from takeback.frontends.cli.nearby import ago, here
 from takeback.frontends.cli.opening import agent_of, give, nothing_yet, opened, tell_nothing
 from takeback.frontends.cli.output import Screen, clean, counted
 from takeback.frontends.cli.project import effects_listed, hint_elsewhere, runs_listed
-from takeback.model.effect import Effect
+from takeback.model.effect import Effect, State
 from takeback.model.ids import short
+from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.audit.runs import RunNow
@@ -70,12 +72,23 @@ def _log(asked: Asked) -> int:
         if screen.json:
             from takeback.audit.views import effect_json
 
-            give(asked, tb, [effect_json(effect) for effect in effects])
+            parted = partly_undone(tb, effects)
+            give(asked, tb, [effect_json(effect, parted.get(effect.id, ())) for effect in effects])
             return 0
         _show_effects(asked, tb, effects)
         if not asked.options.format:
             tell_dead(screen, tb)
     return 0
+
+
+def partly_undone(tb: Takeback, effects: Sequence[Effect]) -> dict[str, tuple[str, ...]]:
+    """By effect that is partly undone: the paths that were taken back."""
+    ids = tuple(one.id for one in effects if not one.is_undo and one.state in (State.DONE, State.UNDONE))
+    if not ids or not tb.store.journal.count(Query(undoing=ids)):
+        return {}
+    from takeback.engine.portion import undone_paths
+
+    return undone_paths(tb.store.journal, effects)
 
 
 def tell_dead(screen: Screen, tb: Takeback) -> None:
@@ -115,9 +128,8 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
         _hint_elsewhere(asked, tb)
         return
     runs = {info.id: info for info in tb.store.journal.runs(tuple({effect.run for effect in effects}))}
-    told = Told(
-        here(), now(), runs, agent_of(asked), not (_filtered(asked) or options.all or options.aborted)
-    )
+    numbered = not (_filtered(asked) or options.all or options.aborted)
+    told = Told(here(), now(), runs, agent_of(asked), numbered, partly_undone(tb, effects))
     shown = (
         formatted(options.format, effects, told)
         if options.format
@@ -126,7 +138,7 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
     for effect, line in zip(effects, shown, strict=True):
         screen.say(line)
         if options.stat:
-            for path in stat_lines(effect, told.here):
+            for path in stat_lines(effect, told.here, told.parted.get(effect.id, ())):
                 screen.say(path)
         if options.patch:
             from takeback.frontends.cli.show import say_changed

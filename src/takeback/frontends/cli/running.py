@@ -319,8 +319,11 @@ def way_to_apply(outcome: CommandOutcome) -> str:
         return f" This drop is final: {why_final(outcome.final)}."
     if outcome.dropped is None or outcome.dropped.dropped is None:
         return ""
-    name, until = short(outcome.dropped.id), local_time(outcome.dropped.dropped.until, now())
-    return f" `takeback apply {name}` makes it after all, until {until}."
+    return f" `takeback apply {short(outcome.dropped.id)}` makes it after all{until(outcome.dropped)}."
+
+
+def until(dropped: "Effect") -> str:
+    return f", until {local_time(dropped.dropped.until, now())}" if dropped.dropped else ""
 
 
 def _say_held(outcome: CommandOutcome) -> None:

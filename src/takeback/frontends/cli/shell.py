@@ -17,7 +17,7 @@ from takeback.frontends.cli.output import clean, complain, counted, local_time, 
 from takeback.frontends.cli.running import seconds
 from takeback.frontends.cli.shell_lines import commands, from_list, from_script, from_terminal
 from takeback.model.ids import short
-from takeback.runs.outcome import Changed, in_numbers
+from takeback.runs.outcome import Changed, in_numbers, why_final
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -223,7 +223,9 @@ class Session:
     def _word_discard(self, words: list[str]) -> None:
         effect = self._box.discard()
         self._undone.clear()
-        self._say("Everything was discarded." if effect else "There is nothing to discard.")
+        kept = self._box.discarded
+        way = f" `takeback apply {short(kept.id)}` brings it back, or `:undo`." if kept else ""
+        self._say(f"Everything was discarded.{way}" if effect else "There is nothing to discard.")
 
     def _word_commit(self, words: list[str]) -> None:
         outcome = self._box.commit()
@@ -308,7 +310,9 @@ def _say(outcome: "BoxOutcome") -> None:
     if outcome.untold and not outcome.dropped:
         warn(f"takeback: {outcome.untold}")
     if outcome.dropped:
-        warn(f"takeback: it failed (exit code {outcome.exit_code}), so nothing was changed.")
+        way = f" `takeback apply {short(outcome.drop.id)}` makes it the next step." if outcome.drop else ""
+        final = f" This drop is final: {why_final(outcome.final)}." if outcome.final else ""
+        warn(f"takeback: it failed (exit code {outcome.exit_code}), so nothing was changed.{way}{final}")
 
 
 def _list_changes(changes: tuple[Changed, ...]) -> None:
@@ -324,6 +328,8 @@ def outcome_json(tb: "Takeback", line: str, outcome: "BoxOutcome") -> dict[str, 
         "stopped": outcome.stopped,
         "stdout": outcome.stdout.decode("utf-8", "backslashreplace"),
         "stderr": outcome.stderr.decode("utf-8", "backslashreplace"),
+        "dropped": effect_json(tb.effect(outcome.drop.id)) if outcome.drop else None,
+        "final": outcome.final.value if outcome.final else None,
         "effect": effect_json(tb.effect(outcome.effect.id)) if outcome.effect else None,
         "changes": [
             {"kind": one.kind, "resource": one.resource, "size": one.size} for one in outcome.changes

@@ -3,6 +3,7 @@
 import os
 import sys
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.api import now
@@ -10,6 +11,7 @@ from takeback.audit.diff import Part, difference, in_words, quoted
 from takeback.audit.views import effect_json, record_json
 from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.inbox import call_json, facts_of_call, standing_of
+from takeback.frontends.cli.look import partly_undone
 from takeback.frontends.cli.nearby import Here, here, near_text, shown, when
 from takeback.frontends.cli.opening import existing, give
 from takeback.frontends.cli.output import Screen, clean, clean_line, counted, local_time, printing, put
@@ -40,12 +42,13 @@ def _show(asked: Asked) -> int:
         effect = tb.effect(asked.options.id)
         records = tuple(tb.store.journal.records(effect=effect.id))
         blockers = _blockers(tb, effect)
+        undone = partly_undone(tb, [effect]).get(effect.id, ())
         run = next(tb.store.journal.runs((effect.run,)), None)
         give(
             asked,
             tb,
             {
-                **effect_json(effect),
+                **effect_json(effect, undone),
                 "run_name": run.name if run else "",
                 "receipt": effect.receipt,
                 **call_json(effect),
@@ -60,7 +63,7 @@ def _show(asked: Asked) -> int:
             ("Where", shown(effect.change.resource, place) if "argv" in effect.change.args else ""),
             ("Ended", _ended(effect)),
             ("Covered", clean(str(effect.change.args.get("coverage", "")))),
-            ("State", _state(tb, screen, effect)),
+            ("State", _state(tb, screen, effect, undone)),
             ("Run", where + (f", agent {clean(effect.agent)}" if effect.agent else "")),
             ("When", when(effect.at, today)),
             ("Way back", _way_back(effect)),
@@ -73,7 +76,7 @@ def _show(asked: Asked) -> int:
         for name, fact in facts:
             if fact:
                 screen.say(f"{name:<9}{fact}")
-        _say_targets(screen, effect, place)
+        _say_targets(screen, effect, place, undone)
         screen.say("History")
         for record in records:
             screen.say(f"  {record.seq:>6}  {local_time(record.at, today)}  {_record(record)}")
@@ -93,15 +96,18 @@ def _run_named(tb: "Takeback", name: str) -> "RunInfo | None":
 
 def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:
     from takeback.engine.plan import dependents
+    from takeback.engine.portion import standing
 
     if effect.state is not State.DONE or effect.forgotten:
         return ()
-    found = {one.id: one for one in dependents(tb.parts, effect)}
+    found = {one.id: one for one in dependents(tb.parts, standing(tb.parts, effect))}
     return tuple(sorted(found.values(), key=lambda one: -one.order))
 
 
-def _state(tb: "Takeback", screen: Screen, effect: Effect) -> str:
-    told = screen.state(effect.state.value)
+def _state(tb: "Takeback", screen: Screen, effect: Effect, undone: Sequence[str]) -> str:
+    told = screen.state("partly undone" if undone else effect.state.value)
+    if undone:
+        told += f": {len(undone):,} of {counted(len(effect.targets), 'path')} taken back"
     if effect.change.adapter == "call" and effect.state is State.STUCK:
         told += ", in doubt" if not effect.is_undo else ""
     if waits_for_approval(effect):
@@ -146,15 +152,17 @@ def _way_back(effect: Effect) -> str:
     return f"{clean(effect.reason) or effect.remedy.strategy.value} ({exact})"
 
 
-def _say_targets(screen: Screen, effect: Effect, place: Here) -> None:
+def _say_targets(screen: Screen, effect: Effect, place: Here, undone: Sequence[str]) -> None:
     if effect.change.adapter == "call":
         return  # what it was given and what it returned are all there is to see of it here
     if "database" in effect.change.args:
         _say_tables(screen, effect)
         return
+    gone = set(undone)
     for target in effect.targets[:_MOST_TARGETS]:
         before, after = in_words(effect, target.before), in_words(effect, target.after)
-        screen.say(f"Target   {shown(target.resource, place)}: {clean(before)} → {clean(after)}")
+        taken = screen.paint(" (undone)", "dim") if target.resource in gone else ""
+        screen.say(f"Target   {shown(target.resource, place)}: {clean(before)} → {clean(after)}{taken}")
     if len(effect.targets) > _MOST_TARGETS:
         screen.say(f"         and {counted(len(effect.targets) - _MOST_TARGETS, 'target')} more")
 
@@ -183,7 +191,7 @@ def _diff_arguments(parser: ArgumentParser) -> None:
 
 
 def _diff(asked: Asked) -> int:
-    from takeback.api import resource_of
+    from takeback.runs.paths import resource_of
 
     options, screen = asked.options, asked.screen
     with existing(asked) as tb:
@@ -209,9 +217,11 @@ def _parts_of_run(tb: "Takeback", run: "RunInfo", only: str) -> tuple[Part, ...]
     """Everything that it changed and that still holds."""
     from takeback.audit.diff import difference_of_all
     from takeback.audit.rows import as_parts, changed_rows
+    from takeback.engine.portion import standing
 
     done = [one for one in tb.effects(run=run, state=State.DONE) if not one.is_undo]
     done.sort(key=lambda one: one.order)
+    done = [standing(tb.parts, one) for one in done]
     rows = [one for one in done if "database" in one.change.args] if not only else []
     of_rows = (part for one in rows for part in as_parts(one, changed_rows(tb.parts, one)))
     return (*difference_of_all(tb.store.blobs, [one for one in done if one not in rows], only), *of_rows)

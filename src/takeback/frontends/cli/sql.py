@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import give, opened
 from takeback.frontends.cli.output import clean, counted
@@ -51,6 +52,15 @@ def _statement(parser: ArgumentParser) -> None:
     )
 
 
+def _protected(parser: ArgumentParser) -> None:
+    _tables(parser)
+    parser.add_argument(
+        "--triggers",
+        choices=("runs", "always"),
+        help="attach triggers while a run works (at first), or always, which costs the application time",
+    )
+
+
 _PARTS = {
     "doctor": Part(
         "see what of a database is covered", "takeback sql doctor postgresql:///app", _only_address
@@ -58,7 +68,7 @@ _PARTS = {
     "protect": Part(
         "protect a database, so that changes of its rows can be undone",
         "takeback sql protect postgresql:///app",
-        _tables,
+        _protected,
     ),
     "unprotect": Part(
         "remove the protection of a database", "takeback sql unprotect sqlite:///shop.db orders", _tables
@@ -86,11 +96,24 @@ def _sql(asked: Asked) -> int:
         if action == "doctor" or asked.options.dry_run:
             cover = adapter.cover(database)
         elif action == "protect":
-            cover = adapter.protect(database, asked.options.words)
+            cover = _protect(adapter, database, asked.options)
         else:
             cover = adapter.unprotect(database, asked.options.words)
         _say_cover(asked, tb, database, cover)
     return 0
+
+
+def _protect(adapter: "Databases", database: "Database", options: Namespace) -> "Cover":
+    from takeback.adapters.database.protocol import Attaching
+
+    if options.triggers is None:
+        return adapter.protect(database, options.words)
+    if not isinstance(adapter, Attaching):
+        raise Misuse(
+            f"{database.engine} has no choice of when triggers are attached.",
+            hint="Leave out --triggers; it is for PostgreSQL.",
+        )
+    return adapter.attach_when(database, options.words, options.triggers == "always")
 
 
 def _found(tb: "Takeback", address: str) -> "tuple[Database, Databases]":
@@ -116,6 +139,7 @@ def _say_cover(asked: Asked, tb: "Takeback", database: "Database", cover: "Cover
             "protected": list(cover.protected),
             "unprotected": unprotected,
             "says": list(cover.says),
+            "triggers": cover.attachment._asdict() if cover.attachment else None,
         },
     )
     screen.say(f"{clean(database.url)}: {database.engine}" + (f", tier {cover.tier}" if cover.tier else ""))

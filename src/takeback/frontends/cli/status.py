@@ -63,7 +63,7 @@ def _tell(screen: Screen, status: Status) -> None:
         f"{counted(status.records, 'record')}"
     )
     counts = [
-        f"{states[State.DONE]:,} done",
+        f"{states[State.DONE]:,} done" + (f" ({status.partly:,} partly undone)" if status.partly else ""),
         f"{states[State.UNDONE]:,} undone",
         f"{states[State.ABORTED]:,} aborted",
     ]

@@ -9,6 +9,7 @@ from takeback.errors import Blocked, Conflict, Failed, Refused, Stuck, TakebackE
 from takeback.frontends.cli import of_databases
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import as_field, told_trouble
+from takeback.frontends.cli.look import partly_undone
 from takeback.frontends.cli.nearby import folded, here, near, near_text, nearest_first
 from takeback.frontends.cli.opening import give
 from takeback.frontends.cli.output import clean, counted, took
@@ -16,7 +17,8 @@ from takeback.frontends.cli.way_out import Wanted, by_hand, earlier, unsettled_e
 from takeback.model.database import is_of_database
 from takeback.model.effect import OPEN_STATES, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import Obstacle, Outcome, TargetOutcome, UndoResult, nothing_to_do
+from takeback.model.plan import Bond, Companion, Obstacle, Outcome, TargetOutcome, UndoResult, nothing_to_do
+from takeback.model.resource import display
 from takeback.model.turns import way_to_both
 from takeback.storage.protocols import Query
 
@@ -70,7 +72,8 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
     screen, words = asked.screen, _WORDS[wanted.verb]
     errors = _troubles(tb, wanted, result)
     passed = {"passed_over": [one.id for one in wanted.passed]} if wanted.passed else {}
-    give(asked, tb, undo_json(result) | passed | as_field(screen, errors))
+    undone = partly_undone(tb, result.effects) if result.undo else {}
+    give(asked, tb, undo_json(result, undone) | passed | as_field(screen, errors))
     _say_passed(asked, wanted.passed)
     if not result.targets and result.outcome == "done":
         screen.say("Nothing to take back: nothing has happened since.")
@@ -89,6 +92,13 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
         if any(one.outcome is Outcome.UNDONE for one in result.targets):
             screen.say(f"{words.past} {_amount(result)} in {took(started)}.")
         _list_targets(asked, result, words.of_a_target)
+    _say_along(asked, result.along)
+    for id, paths in undone.items():
+        whole = len(tb.effect(id).targets)
+        name = screen.paint(short(id), "cyan")
+        screen.say(
+            f"{name} is partly undone: {whole - len(paths):,} of {counted(whole, 'path')} still stand."
+        )
     for id in result.settled:
         screen.say(f"{screen.paint(short(id), 'cyan')} is no longer stuck.")
     if result.state is not None:
@@ -96,8 +106,29 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
 
         screen.say(f"The agent's state at that point: {clean(json.dumps(result.state))}")
     if result.outcome == "done" and any(one.change.adapter != "call" for one in result.undo):
-        screen.hint(_way_on(result, wanted.verb))
+        rest = "".join(f" `takeback undo {short(id)}` takes back the rest." for id in undone)
+        screen.hint(_way_on(result, wanted.verb) + rest)
     return told_trouble(screen, errors)
+
+
+_BONDS = {
+    Bond.MOVE: "it is the other name of {} in a move",
+    Bond.LINK: "it is the same file as {}",
+    Bond.DATABASE: "it belongs to the database of {}",
+    Bond.REF: "it belongs to the ref of {}",
+    Bond.DIRECTORY: "{} comes back into it",
+    Bond.WHOLE: "the effect changed it as one, with {} in it",
+}
+
+
+def _say_along(asked: Asked, along: Sequence[Companion]) -> None:
+    """What was not named, and goes with what was."""
+    place = here()
+    for one in along[:_MOST_LISTED]:
+        why = _BONDS[one.bond].format(near(display(one.goes_with), place))
+        asked.screen.say(f"  with it   {near(display(one.resource), place)}: {why}")
+    if len(along) > _MOST_LISTED:
+        asked.screen.say(f"  with it   {len(along) - _MOST_LISTED:,} more")
 
 
 def _say_passed(asked: Asked, passed: Sequence[Effect]) -> None:
@@ -153,7 +184,7 @@ def _what_now(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targ
     hints: list[str] = []
     if left and len(left) <= (_MOST_LISTED if wanted.verb == "undo" else 1):
         again = partial(tb.undo, left) if wanted.verb == "undo" else partial(tb.redo, left[0])
-        rest = Wanted(wanted.verb, " ".join(short(id) for id in left), again)
+        rest = wanted if wanted.paths else Wanted(wanted.verb, " ".join(short(id) for id in left), again)
         if result.postponed:
             hints.append(f"Something could not be reached; `{rest.command}` tries again.")
         if Outcome.CONFLICT in found:

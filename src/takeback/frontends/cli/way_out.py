@@ -45,10 +45,16 @@ class Wanted(NamedTuple):
     newest: Effect | None = None  # when nothing was named: what was chosen
     passed: tuple[Effect, ...] = ()  # newer ones, which someone took back by hand
     listed: bool = False  # its effects were shown already
+    paths: str = ""  # if only these are to be taken back; as they would be typed
 
     @property
     def command(self) -> str:
-        return f"takeback {self.verb} {self.words}".strip()
+        return self.with_option("")
+
+    def with_option(self, option: str) -> str:
+        """The command, to be typed again with an option more."""
+        words = ("takeback", self.verb, self.words, option, f"-- {self.paths}" if self.paths else "")
+        return " ".join(filter(None, words))
 
 
 def typed(name: str, id: str = "") -> str:
@@ -82,7 +88,9 @@ def _with_those_after(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any], ef
         return ""
     works = _works(tb, wanted.carry_out, {**wishes, "cascade": True})
     return (
-        f"`{wanted.command} --cascade` takes back first what others changed there after it." if works else ""
+        f"`{wanted.with_option('--cascade')}` takes back first what others changed there after it."
+        if works
+        else ""
     )
 
 
@@ -98,7 +106,7 @@ def _with_later(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any], error: C
     names = ", ".join(later[:_MOST_NAMED]) + (
         f" and {len(later) - _MOST_NAMED} more" if later[_MOST_NAMED:] else ""
     )
-    return f"`{wanted.command} --cascade` first takes back {names}, which changed the same rows later."
+    return f"`{wanted.with_option('--cascade')}` first takes back {names}, which changed the same rows later."
 
 
 def ways_out(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any]) -> str:
@@ -113,7 +121,7 @@ def ways_out(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any]) -> str:
                 break
     if works.get("merge-or-skip") == works.get("skip"):
         works.pop("merge-or-skip", None)
-    offers = [f"`{wanted.command} {option}` {what}" for how, option, what in _OFFERS if how in works]
+    offers = [f"`{wanted.with_option(option)}` {what}" for how, option, what in _OFFERS if how in works]
     return f"{', '.join(offers)}." if offers else ""
 
 

@@ -1,4 +1,5 @@
-"""The tables and functions of a store, in numbered steps: each is applied once, in order, alone."""
+"""The tables and functions of a store, in numbered steps: each is applied once, in order, alone. The functions that
+append are made anew after the last of them."""
 
 import os
 from functools import cache
@@ -8,6 +9,7 @@ from takeback.errors import Corrupt, FormatTooNew
 from takeback.storage.postgres.connecting import SCHEMA, Address
 
 _STEPS = "schema"
+_PROJECTS = 7  # the step since which effects belong to projects
 
 
 @cache
@@ -18,6 +20,12 @@ def steps() -> tuple[str, ...]:
         with open(os.path.join(directory, name), encoding="utf-8") as file:
             found.append(file.read())
     return tuple(found)
+
+
+@cache
+def appending() -> str:
+    with open(os.path.join(os.path.dirname(__file__), "append.sql"), encoding="utf-8") as file:
+        return file.read()
 
 
 def version_of(connection: Any, address: Address) -> int | None:
@@ -49,14 +57,26 @@ def bring_up_to_date(connection: Any, address: Address) -> None:
         refuse_newer(version, address)
         if version is None:
             connection.execute(f"create schema if not exists {address.schema}".encode())
-        for step in steps()[version or 0 :]:
+        for step in (*steps()[version or 0 :], appending()):
             connection.execute(step.replace(f"{SCHEMA}.", f"{address.schema}.").encode())
+        if version is not None and version < _PROJECTS:
+            _derive_projects(connection, address)
         connection.execute(f"update {address.schema}.store set version = {len(steps())}".encode())
         connection.execute(b"commit")
     except BaseException:
         if not connection.closed:
             connection.execute(b"rollback")
         raise
+
+
+def _derive_projects(connection: Any, address: Address) -> None:
+    """For effects of before: by what they touched. All of them are listed first."""
+    from takeback.storage.postgres.database import Session
+    from takeback.storage.scopes import derive
+
+    connection.execute(f"set local search_path = {address.schema}, pg_catalog".encode())
+    connection.execute(b"select list_all(false)")
+    derive(Session(connection))
 
 
 def refuse_newer(version: int | None, address: Address) -> None:

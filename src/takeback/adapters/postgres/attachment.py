@@ -1,0 +1,228 @@
+"""Attach the triggers of protected tables while somebody works there, and remove them afterwards.
+
+Whoever works holds an advisory lock for the length of a session, shared with others who work. The server frees it when
+the session ends, however that ends, so triggers that a killed process left are removed by the next one."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.adapters.database.waiting import SECONDS
+from takeback.adapters.postgres.connecting import APPLICATION, Question, ask, ask_all, driver, give_up
+from takeback.errors import Refused, RowsHeld
+
+if TYPE_CHECKING:
+    from takeback.adapters.postgres.connecting import Connection
+
+LONGEST = 100  # milliseconds that we stand in front of others who want the table
+_IN_USE = (1952539244, 1)
+_PAUSES = (0.005, 0.02, 0.05, 0.1, 0.2)  # seconds between two tries; the last one again and again
+_AT_ONCE = 3  # tries that do not wait at all
+_TO_REMOVE = 1.0  # seconds; what is left then is removed by the next command
+_SAYS_AFTER = 1.0
+_LINGERS = 0.5
+
+# A database that an older takeback protected has no column `always`, and its triggers stay.
+ATTACHED = """
+select k.relation::int8, k.relation::regclass::text from takeback.captured k join takeback.log l on l.no = k.log
+where not coalesce((to_jsonb(l)->>'always')::boolean, true) and exists (
+  select from pg_trigger g where g.tgrelid = k.relation and g.tgname like 'zz\\_takeback\\__')
+order by 1
+"""
+_MISSING = """
+select k.relation::int8, takeback.home(k.relation) from takeback.captured k join pg_class c on c.oid = k.relation
+where 4 <> (select count(*) from pg_trigger g where g.tgrelid = k.relation and g.tgname like 'zz\\_takeback\\__'
+  and g.tgenabled = 'A' and (g.tgname = 'zz_takeback_t' or ((g.tgtype & 1) = 1) = k.by_row))
+order by 1
+"""
+# Those whose locks keep others from attaching triggers.
+_HOLDERS = """
+select a.pid, coalesce(nullif(a.application_name, ''), a.backend_type, 'a session'), coalesce(a.usename, ''),
+  coalesce(a.state, 'active'), coalesce(extract(epoch from clock_timestamp() - a.xact_start)::int8, 0), x.gid
+from pg_locks l left join pg_stat_activity a on a.pid = l.pid
+left join pg_locks o on l.pid is null and o.pid is null and o.locktype = 'transactionid'
+  and o.virtualtransaction = l.virtualtransaction
+left join pg_prepared_xacts x on x.transaction = o.transactionid
+where l.locktype = 'relation' and l.granted and l.relation = %s and l.pid is distinct from pg_backend_pid()
+  and l.database = (select oid from pg_database where datname = current_database())
+  and l.mode not in ('AccessShareLock', 'RowShareLock')
+order by 5 desc limit 1
+"""
+_USERS = """
+select a.pid, coalesce(a.application_name, ''), coalesce(a.usename, '') from pg_locks l
+join pg_stat_activity a on a.pid = l.pid
+where l.locktype = 'advisory' and l.granted and (l.classid, l.objid, l.objsubid) = (%s, %s, 2)
+  and l.database = (select oid from pg_database where datname = current_database())
+order by 1
+"""
+_PROGRAMS = """
+select o.run, o.started::timestamp(0)::text from takeback.op o
+where o.logs is null and not o.closed and o.started > clock_timestamp() - interval '1 day' order by o.no
+"""
+
+
+class Place(NamedTuple):
+    """A table whose triggers come or go."""
+
+    oid: int
+    name: str
+
+
+def hold(connection: "Connection") -> None:
+    """Attach what is missing. It stays attached until this session lets go, or ends. `RowsHeld` if others have a table
+    for too long; then nothing is held."""
+    questions = [
+        Question("begin"),
+        Question(f"set local lock_timeout = '{SECONDS}s'"),
+        Question("select pg_advisory_lock_shared(%s, %s)", _IN_USE),
+        Question(_MISSING),
+        Question("commit"),
+    ]
+    try:
+        *_, missing, _ = ask_all(connection, questions)
+    except BaseException:
+        give_up(connection)
+        raise
+    try:
+        _attach(connection, [Place(*row) for row in missing])
+    except BaseException:
+        let_go(connection)
+        raise
+
+
+def _attach(connection: "Connection", places: Sequence[Place]) -> None:
+    """One table after the other, each in a transaction of its own, so that nobody waits for more than one of them."""
+    began = time.monotonic()
+    for place in places:
+        try:
+            patiently(connection, place, _with(connection, "select takeback.attach(%s, %s)", place), began)
+        except driver().errors.InsufficientPrivilege:
+            raise Refused(
+                f"The triggers of {place.name} cannot be attached: it has another owner since it was protected.",
+                hint="Nothing was changed. Let a superuser run `takeback sql protect`.",
+            ) from None
+
+
+def made_anew(connection: "Connection", place: Place) -> None:
+    """By whoever owns the table; they may have been made by an older takeback."""
+    patiently(connection, place, _with(connection, "select takeback.make_triggers(%s, %s, true)", place))
+
+
+def _with(connection: "Connection", act: str, place: Place) -> Callable[[int], Any]:
+    return lambda wait: ask(connection, act, [place.oid, wait])
+
+
+def patiently(
+    connection: "Connection", place: Place, act: Callable[[int], Any], began: float | None = None
+) -> None:
+    """`act` takes the lock of the table and waits for it so many milliseconds. It is tried again and again, with pauses
+    in which others get what they want."""
+    seconds = connection.lookout.waiting.seconds if connection.lookout else SECONDS
+    unavailable = driver().errors.LockNotAvailable
+    began, tries, told = began or time.monotonic(), 0, False
+    while True:
+        try:
+            act(0 if tries < _AT_ONCE else LONGEST)
+            return
+        except unavailable:
+            waited = time.monotonic() - began
+        if 0 < seconds <= waited:
+            raise _locked(place, _holder(connection, place))
+        if waited > _SAYS_AFTER and not told and connection.lookout:
+            told = True
+            connection.lookout.waiting.tell(f"waiting for {_holder(connection, place)}")
+        time.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
+        tries += 1
+
+
+def _locked(place: Place, holder: str) -> RowsHeld:
+    return RowsHeld(
+        f"The triggers of {place.name} cannot be attached or removed now: the table is locked by {holder}.",
+        hint="Nothing was changed. Try again when that has ended; lock_seconds in settings.json is how long takeback "
+        "tries. With `takeback sql protect --triggers always` a run needs no lock to begin.",
+    )
+
+
+def _holder(connection: "Connection", place: Place) -> str:
+    for number, application, user, state, seconds, prepared in ask(connection, _HOLDERS, [place.oid]):
+        if number is None:
+            return f"the prepared transaction {prepared}"
+        return f"{application} of {user or 'the server'} (process {number}, {state} for {seconds:,} s)"
+    return "sessions with short transactions, one after the other"
+
+
+def let_go(connection: "Connection") -> None:
+    """The last one removes the triggers. If the connection is lost, the server lets go, and the next command removes
+    them."""
+    with suppress(driver().OperationalError, driver().InterfaceError):
+        _let_go(connection)
+
+
+def _let_go(connection: "Connection") -> None:
+    _, found = ask_all(
+        connection, [Question("select pg_advisory_unlock_shared(%s, %s)", _IN_USE), Question(ATTACHED)]
+    )
+    remove(connection, [Place(*row) for row in found])
+
+
+def sweep(connection: "Connection") -> None:
+    """Remove triggers that nobody uses: those that a killed process left."""
+    remove(connection, left(connection))
+
+
+def sweep_after_program(connection: "Connection") -> None:
+    """The server may need a moment to see that the sessions of the program have ended."""
+    deadline = time.monotonic() + _LINGERS
+    while any(not name.startswith(APPLICATION) for _, name, _ in ask(connection, _USERS, _IN_USE)):
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_PAUSES[0])
+        ask(connection, "select pg_stat_clear_snapshot()")
+    sweep(connection)
+
+
+def left(connection: "Connection") -> list[Place]:
+    """Tables that have their triggers only for now."""
+    there = ask(connection, "select to_regclass('takeback.captured') is not null")[0][0]
+    return [Place(*row) for row in ask(connection, ATTACHED)] if there else []
+
+
+def remove(connection: "Connection", places: Sequence[Place]) -> None:
+    """As far as nobody uses them, and others leave us the tables soon enough."""
+    errors = driver().errors
+    deadline = time.monotonic() + _TO_REMOVE
+    waiting = list(places)
+    for tries in range(_AT_ONCE + len(_PAUSES)):
+        busy_ones: list[Place] = []
+        for place in waiting:
+            if time.monotonic() > deadline:
+                return
+            wait = 0 if tries < _AT_ONCE else LONGEST
+            try:
+                removed = ask(connection, "select takeback.detach(%s, %s)", [place.oid, wait])[0][0]
+            except errors.LockNotAvailable:
+                busy_ones.append(place)
+                continue
+            except errors.InsufficientPrivilege:
+                continue  # it has another owner since
+            if not removed:
+                return  # somebody else works here, and removes them
+        waiting = busy_ones
+        if not waiting:
+            return
+        time.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
+
+
+def in_use(connection: "Connection") -> bool:
+    """If not, nobody begins to use them before this transaction has ended."""
+    alone = ask(connection, "select pg_try_advisory_xact_lock(%s, %s)", _IN_USE)[0][0]
+    return not alone or ask(connection, "select takeback.at_work()")[0][0]
+
+
+def users(connection: "Connection") -> list[str]:
+    """Who works here now, in words."""
+    found = ask(connection, _USERS, _IN_USE)
+    sessions = [f"{name or 'a session'} of {user} (process {pid})" for pid, name, user in found]
+    programs = [f"a program of run {run}, since {since}" for run, since in ask(connection, _PROGRAMS)]
+    return sessions + programs

@@ -1,0 +1,248 @@
+"""Part of an effect: which of its paths still stand after undos of some of them, and which paths an undo means.
+
+Every undo of some paths records them. So what stands is always computed from the journal: the paths of the effect,
+without those that an undo took, but with those that a redo brought back since, in whatever order that happened.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple, cast
+
+from takeback.adapters.protocol import Dividing
+from takeback.engine.parts import Parts, adapter_of
+from takeback.errors import Misuse, Refused
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.plan import ONLY, Bond, Companion
+from takeback.model.remedy import Target
+from takeback.model.resource import SCHEME, ancestors, display, without_fragment
+from takeback.storage.protocols import Journal, Query
+
+_MADE = (State.DONE, State.UNDONE)
+_NEAREST = 3
+_COMPARED = 5_000  # names; comparing more takes longer than a hint is worth
+
+
+class Chosen(NamedTuple):
+    """What an undo of some paths means."""
+
+    effects: tuple[Effect, ...]
+    only: frozenset[str]  # resources, with those that go along
+    along: tuple[Companion, ...]
+
+
+def takes(undo: Effect) -> Collection[str] | None:
+    """The paths that an undo took back; None if it took all that it found."""
+    if ONLY in undo.change.args:
+        return undo.change.args[ONLY]
+    return [one.resource for one in undo.targets] if undo.change.args.get("partial") else None
+
+
+def remaining(journal: Journal, effect: Effect, resources: set[str]) -> set[str]:
+    """Of what an effect did to these resources: what no undo has taken back, or a redo has brought back since."""
+    left = set(resources)
+    for undo in journal.effects(Query(undoing=(effect.id,), states=_MADE)):
+        taken = takes(undo)
+        left -= remaining(journal, undo, left if taken is None else left.intersection(taken))
+        if not left:
+            break
+    return left
+
+
+def undone_paths(journal: Journal, effects: Sequence[Effect]) -> dict[str, tuple[str, ...]]:
+    """By effect: the paths that are taken back, while others of it stand. Only effects that are partly undone."""
+    shown = [one for one in effects if one.state in _MADE and one.targets]
+    if not shown:
+        return {}
+    undos = journal.effects(Query(undoing=tuple(one.id for one in shown), states=_MADE))
+    parted = {one.undoes for one in undos if takes(one) is not None}
+    found: dict[str, tuple[str, ...]] = {}
+    for effect in (one for one in shown if one.id in parted):
+        everything = {target.resource for target in effect.targets}
+        stands = remaining(journal, effect, everything)
+        if stands and stands != everything:
+            found[effect.id] = tuple(sorted(everything - stands))
+    return found
+
+
+def standing(parts: Parts, effect: Effect) -> Effect:
+    """With only those targets that still stand."""
+    if not effect.targets or not _divides(parts, effect):
+        return effect
+    left = remaining(parts.journal, effect, {one.resource for one in effect.targets})
+    return with_only(effect, left)
+
+
+def with_only(effect: Effect, resources: Collection[str]) -> Effect:
+    remedy = effect.remedy
+    if remedy is None:
+        return effect
+    targets = tuple(one for one in remedy.targets if one.resource in resources)
+    if len(targets) == len(remedy.targets):
+        return effect
+    return effect._replace(remedy=remedy._replace(targets=targets), narrowed=True)
+
+
+def meant(parts: Parts, effect: Effect, only: Collection[str] | None) -> Effect:
+    """What an undo of it has to take back: what stands, and of that the paths that were asked for."""
+    stands = standing(parts, effect)
+    return stands if only is None or not _divides(parts, effect) else with_only(stands, only)
+
+
+def part_taken(
+    parts: Parts, effect: Effect, left_out: Collection[str], also: Collection[str] = ()
+) -> tuple[bool, list[str] | None]:
+    """Of an undo: whether something of the effect still stands afterwards, and the paths that it takes, if these are
+    not all. `also`: taken before by one that was given up."""
+    if not effect.narrowed and not (left_out and _divides(parts, effect)):
+        return bool(left_out), None
+    taken = {one.resource for one in effect.targets}.union(also).difference(left_out)
+    (whole,) = parts.journal.effects(Query(ids=(effect.id,)))
+    stands = remaining(parts.journal, whole, {one.resource for one in whole.targets})
+    return not stands <= taken, sorted(taken)
+
+
+def brought_back(journal: Journal, effect: Effect) -> tuple[Effect, ...]:
+    """Of an effect that is undone: redos of earlier undos of some paths, by which these stand again. Newest first."""
+    if effect.state is not State.UNDONE or not effect.targets:
+        return ()
+    left = remaining(journal, effect, {one.resource for one in effect.targets})
+    found: list[Effect] = []
+    for undo in journal.effects(Query(undoing=(effect.id,), states=(State.UNDONE,), newest=True)):
+        if not left:
+            break
+        (redo,) = journal.effects(Query(ids=(undo.undone_by,)))
+        if redo.state is State.DONE and left.intersection(one.resource for one in redo.targets):
+            found.append(redo)
+            left.difference_update(one.resource for one in redo.targets)
+    return tuple(found)
+
+
+def chosen(parts: Parts, named: Effect, resources: Sequence[Sequence[str]]) -> Chosen:
+    """The effects that an undo of some paths takes back in part, and these paths with all that goes together.
+    `resources`: for each path its names, of which the first that the effect touched counts."""
+    if not resources:
+        raise Misuse("No path was named.", hint="Name the paths to take back, or leave the list out.")
+    named = _with_paths(parts, named)
+    effects = brought_back(parts.journal, named) or (named,)
+    stands = [standing(parts, one) for one in effects]
+    only: set[str] = set()
+    along: dict[str, Companion] = {}
+    for names in resources:
+        found = (tuple(one for effect in stands for one in touched_at(effect, name)) for name in names)
+        touched = next(filter(None, found), ())
+        if not touched:
+            raise _untouched(named, names)
+        only.update(touched)
+        around = set(ancestors(names[0])).intersection(touched)
+        along |= {one: Companion(one, names[0], Bond.WHOLE) for one in around}
+    for effect in stands:
+        _join(parts, effect, only, along)
+    kept = tuple(
+        one for one, now in zip(effects, stands, strict=True) if only & {t.resource for t in now.targets}
+    )
+    return Chosen(kept, frozenset(only), tuple(along.values()))
+
+
+def _with_paths(parts: Parts, effect: Effect) -> Effect:
+    """Itself, or what it merged: the commit of a box is recorded as two effects."""
+    merged = effect.change.args.get("merged")
+    if merged:
+        effect = next(parts.journal.effects(Query(ids=(merged,))), effect)
+    name = short(effect.id)
+    if not adapter_of(parts, effect.change.adapter).traits.merges:
+        what = {"call": "a call", "box": "a step of a box"}.get(
+            effect.change.resource.partition(":")[0], "rows of a database"
+        )
+        raise Refused(
+            f"Effect {name} ({effect.change.summary}) has no paths of its own: it is {what}.",
+            hint=f"Nothing was changed. `takeback undo {name}` takes back the whole of it.",
+            effect=effect.id,
+        )
+    return effect
+
+
+def touched_at(effect: Effect, resource: str) -> list[str]:
+    """Targets at a path and below it; or the one around it, which was changed as one."""
+    inside = f"{resource.rstrip('/')}/"
+    found = [
+        one.resource
+        for one in effect.targets
+        if without_fragment(one.resource) == resource or one.resource.startswith(inside)
+    ]
+    if found:
+        return found
+    around = set(ancestors(resource))
+    return [one.resource for one in effect.targets if one.resource in around and not _is_shell(one)]
+
+
+def _is_shell(target: Target) -> bool:
+    """A directory without what is in it: that is listed by itself."""
+    return all("shell" in state or state["type"] != "dir" for state in (target.before, target.after))
+
+
+def _join(parts: Parts, effect: Effect, only: set[str], along: dict[str, Companion]) -> None:
+    """All that goes together with what was chosen."""
+    known = {one.resource: one for one in effect.targets}
+    if not _divides(parts, effect):
+        named = next((one for one in known if one in only), "")
+        for resource in known if named else ():
+            _add(resource, named, Bond.WHOLE, only, along)
+        return
+    groups = cast("Dividing", adapter_of(parts, effect.change.adapter)).bonds(effect)
+    by_name: dict[str, list[tuple[Bond, frozenset[str]]]] = {}
+    for bond, names in groups:
+        for name in names:
+            by_name.setdefault(name, []).append((bond, names))
+    pending = [one for one in known if one in only]
+    while pending:
+        resource = pending.pop()
+        found = [(name, bond) for bond, names in by_name.get(resource, ()) for name in names]
+        found += [(one, Bond.DIRECTORY) for one in _missing_above(known, resource)]
+        for name, bond in found:
+            if name in known and name not in only:
+                _add(name, resource, bond, only, along)
+                pending.append(name)
+
+
+def _add(resource: str, named: str, bond: Bond, only: set[str], along: dict[str, Companion]) -> None:
+    if resource not in only:
+        only.add(resource)
+        along[resource] = Companion(resource, named, bond)
+
+
+def _missing_above(known: dict[str, Target], resource: str) -> Iterable[str]:
+    """Directories that the effect took away, and that it needs to come back."""
+    if known[resource].before["type"] == "absent":
+        return
+    for above in ancestors(resource):
+        target = known.get(above)
+        if target and target.before["type"] == "dir" and target.after["type"] != "dir":
+            yield above
+
+
+def _untouched(effect: Effect, resources: Sequence[str]) -> Misuse | Refused:
+    name, path = short(effect.id), display(resources[0])
+    if any(touched_at(effect, resource) for resource in resources):
+        return Refused(
+            f"What effect {name} did to {path} is already undone.",
+            hint=f"Nothing was changed. `takeback show {name}` lists what still stands.",
+            effect=effect.id,
+        )
+    touched = [display(one.resource) for one in effect.targets]
+    near = ", ".join(_nearest(path, touched)) or "no path"
+    more = f" and {len(touched) - _NEAREST:,} more" if len(touched) > _NEAREST else ""
+    return Misuse(
+        f"Effect {name} did not touch {path}.", hint=f"Nothing was changed. It touched {near}{more}."
+    )
+
+
+def _nearest(path: str, touched: list[str]) -> list[str]:
+    from difflib import get_close_matches
+
+    found = get_close_matches(path, touched[:_COMPARED], n=_NEAREST, cutoff=0.4)
+    return found or touched[:_NEAREST]
+
+
+def _divides(parts: Parts, effect: Effect) -> bool:
+    adapter = parts.adapters.get(effect.change.adapter)
+    return adapter is not None and adapter.traits.divides and effect.change.resource.startswith(SCHEME)
