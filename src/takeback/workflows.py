@@ -16,6 +16,7 @@ from takeback.model.looking import refuse_while_looking
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import NEVER, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.names import name_of, refuse_odd_key, run_of
+from takeback.runs.projects import opening
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.upkeep import Upkeep, now
@@ -79,6 +80,8 @@ class Workflows(Upkeep):
             "workflow": workflow,
             "arguments": arguments,
         } | ({"key": key} if key else {})
+        belongs = opening(self.store.journal)
+        body |= belongs
         canonical(body)
         refuse_while_looking()
         self.store.refuse_if_suspect()
@@ -93,7 +96,18 @@ class Workflows(Upkeep):
             if there is None:
                 raise
             return there
-        return RunInfo(id, name, agent, RunState.OPEN, OnDeath.RESUME, record.at, key=key, workflow=workflow)
+        project: str = belongs.get("project", "")
+        return RunInfo(
+            id,
+            name,
+            agent,
+            RunState.OPEN,
+            OnDeath.RESUME,
+            record.at,
+            key=key,
+            workflow=workflow,
+            project=project,
+        )
 
     def _submitted(self, key: str, workflow: str, arguments: str) -> RunInfo | None:
         info = next(self.store.journal.runs(key=key), None)

@@ -75,7 +75,7 @@ def _in_turns(
     bench: PgBench, clock: _Clock, states: dict[str, Callable[[], None]], wishes: Wishes, command: list[str]
 ) -> dict[str, float]:
     """The first round does not count; each round begins with another state, so that none is always the first."""
-    count = 200 if wishes.quick else 5_000
+    count = 200 if wishes.quick else 3_000
     taken: dict[str, list[float]] = {name: [] for name in states}
     for turn in range((1 if wishes.quick else min(wishes.rounds, 9)) + 1):
         names = list(states)

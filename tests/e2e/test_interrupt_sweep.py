@@ -25,6 +25,23 @@ def said_well(place: Path, *words: str) -> str:
     return done.stdout
 
 
+def _merge(world: World) -> Verb:
+    """The first of two edits of a file is taken out, and the second stays."""
+    text = "".join(f"line {number}\n" for number in range(12))
+    file = world / "merged"
+
+    def edited_twice() -> None:
+        file.write_text(text)
+        for line in (2, 9):
+            said_well(world.root, "run", "--", "sed", "-i", f"s/line {line}/edit {line}/", "merged")
+
+    def merged() -> str:
+        later = text.replace("line 9", "edit 9")
+        return {later: "after", later.replace("line 2", "edit 2"): "before"}.get(file.read_text(), "odd")
+
+    return Verb(("undo", "@~1", "--merge"), edited_twice, merged)
+
+
 def verbs(world: World) -> dict[str, Verb]:
     names = [f"f{number}" for number in range(12)]
 
@@ -60,8 +77,19 @@ def verbs(world: World) -> dict[str, Verb]:
         newest = said_well(world.root, "log", "--held", "-n", "1", "--format", "{state}").strip()
         return {"held": "before", "dropped": "after"}.get(newest, newest) if seen() == "old" else seen()
 
+    some, rest = names[:6], names[6:]
+
+    def partly() -> str:
+        """Some are taken back, or none; the rest stays in any case."""
+        stays, goes = ({(world / name).read_text() for name in part} for part in (rest, some))
+        if stays != {"new\n"} or len(goes) > 1:
+            return "mixture"
+        return {"new\n": "before", "old\n": "after"}.get(goes.pop(), "odd")
+
     change = ("run", "--", "sh", "-c", CHANGE)
     return {
+        "undo some": Verb(("undo", "@", "--", *some), changed, partly),
+        "undo merge": _merge(world),
         "apply what is held": Verb(("apply", "--run", "careful"), held, looks("old", "new")),
         "apply a drop": Verb(("apply", "--run", "careful"), dropped, looks("old", "new")),
         "discard": Verb(("discard", "--run", "careful"), held, listed),
@@ -72,7 +100,9 @@ def verbs(world: World) -> dict[str, Verb]:
 
 
 CHANGE = "for name in f*; do echo new > $name; done"
-VERBS = ("run", "undo", "redo", "apply what is held", "apply a drop", "discard")
+VERBS = (
+    "run", "undo", "undo some", "undo merge", "redo", "apply what is held", "apply a drop", "discard",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -280,7 +280,7 @@ def test_finding_37_an_undo_tells_that_the_last_run_recorded_nothing(place: Path
     p = at(place / "p")
     p.write("a", "1")
     said = p.done("run", "--in-place", "--", "sh", "-c", f"echo x > {place}/outside")
-    assert "below the current directory, so nothing was recorded" in said.err
+    assert "below the current directory, so none was recorded" in said.err
     assert "recorded nothing" in p.done("undo").out
 
 

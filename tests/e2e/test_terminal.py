@@ -14,6 +14,7 @@ import pytest
 from takeback.frontends.cli.commands import COMMANDS, command_named, parser_of
 from takeback.frontends.cli.man import names, page
 from takeback.frontends.cli.suggestions import ELSEWHERE
+from takeback.runs.terminal_use import TerminalUse
 from tests.e2e.conftest import COMMAND, CommandLine, surroundings
 from tests.world import World
 
@@ -388,3 +389,68 @@ def test_after_run_bash_completes_what_the_command_would(takeback: CommandLine) 
     )
 
     assert done.stdout == "from 5\n"
+
+
+READS = "read x; echo $x > a; exit 1"
+
+
+def held_or_dropped(takeback: CommandLine) -> list[str]:
+    found = takeback.done("log", "--held", "--json").json
+    return ["held" if one["state"] == "proposed" else one["state"] for one in found]
+
+
+@pytest.mark.parametrize("where", [(), ("--in-place",)], ids=["sandboxed", "in place"])
+def test_a_failing_command_that_read_from_the_terminal_waits_for_a_decision(
+    takeback: CommandLine, world: World, where: tuple[str, ...]
+) -> None:
+    code, shown = seen(world.root, "run", *where, "--", "sh", "-c", READS, typed=b"typed\n")
+    assert code == 1
+    assert "it read from the terminal, so what it did" in shown.replace("It read", "it read")
+    assert not (world / "a").exists()
+    assert held_or_dropped(takeback) == ["held"]
+    takeback.done("apply", shown.split("takeback apply ")[1].split("`")[0])
+    assert (world / "a").read_text() == "typed\n"
+
+
+@pytest.mark.parametrize("where", [(), ("--in-place",)], ids=["sandboxed", "in place"])
+def test_a_failing_command_on_a_terminal_that_did_not_read_is_dropped(
+    takeback: CommandLine, world: World, where: tuple[str, ...]
+) -> None:
+    code, shown = seen(
+        world.root, "run", *where, "--", "sh", "-c", "echo x > a; exit 1", typed=b"for another\n"
+    )
+    assert code == 1
+    assert "takeback apply " in shown and "read from the terminal" not in shown
+    assert held_or_dropped(takeback) == ["dropped"]
+
+
+def test_a_read_in_the_same_seconds_as_another_is_noticed_and_the_time_is_put_back() -> None:
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, b"first\n")
+        os.read(theirs, 100)
+        before = os.fstat(theirs).st_atime_ns
+        with TerminalUse((theirs,)) as unused:
+            pass
+        assert (unused.happened, os.fstat(theirs).st_atime_ns) == (False, before)
+        with TerminalUse((theirs,)) as use:
+            os.write(ours, b"second\n")
+            os.read(theirs, 100)
+        assert use.happened
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_discarded_transaction_is_said_to_be_dropped_for_good(takeback: CommandLine, world: World) -> None:
+    import sqlite3
+
+    database = sqlite3.connect(world / "app.db")
+    database.execute("CREATE TABLE t (a INTEGER PRIMARY KEY)")
+    database.commit()
+    database.close()
+    takeback.done("sql", "protect", f"sqlite:///{world / 'app.db'}")
+    words = ("sql", "exec", f"sqlite:///{world / 'app.db'}", "--review", "INSERT INTO t VALUES (1)")
+    _, shown = seen(world.root, *words, typed=b"n\n")
+    assert "This drop is final: the database has rolled it back." in shown
+    assert held_or_dropped(takeback) == []

@@ -88,4 +88,6 @@ def test_what_was_dropped_cannot_be_accepted_and_the_reason_is_told(store: Path,
                 library.Refused, match="only a change that was made can be accepted"
             ) as refused:
                 accept(held)
-            assert refused.value.hint == "It never happened: It was held and then dropped."
+            assert refused.value.hint == (
+                f"It was dropped: `takeback apply {held.id[:8]}` makes it after all."
+            )

@@ -147,6 +147,35 @@ MUTANTS = (
         ("tests/behaviour/test_undo.py", "-k", "block"),
     ),
     Mutant(
+        "recovery finishes the paths that were asked for, not the whole effect",
+        "engine/recover.py",
+        (
+            (
+                "    only = frozenset(opened.body[ONLY]) if ONLY in opened.body else None\n",
+                "    only = None\n",
+            ),
+        ),
+        ("tests/crash/test_some_paths.py", "-k", "written and some and not redo"),
+    ),
+    Mutant(
+        "an undo took the paths that it recorded, and no others",
+        "engine/portion.py",
+        (("    if ONLY in undo.change.args:\n", "    if False:\n"),),
+        ("tests/behaviour/test_some_paths.py", "-k", "other_order or out_of_turn"),
+    ),
+    Mutant(
+        "paths that go together are taken together",
+        "engine/portion.py",
+        (("    for bond, names in groups:\n", "    for bond, names in groups[:0]:\n"),),
+        ("tests/behaviour/test_some_paths.py", "-k", "together"),
+    ),
+    Mutant(
+        "later effects depend on what still stands",
+        "engine/plan.py",
+        (("    stands = standing(parts, later)\n", "    stands = later\n"),),
+        ("tests/behaviour/test_some_paths.py", "-k", "blocks_no_longer"),
+    ),
+    Mutant(
         "an undo is done whole or brought back",
         "engine/recover.py",
         (

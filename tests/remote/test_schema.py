@@ -1,11 +1,11 @@
 """A store in PostgreSQL that an older version made becomes what a new one is: the same tables and functions."""
 
+from contextlib import closing
 from typing import Any
 
-import psycopg
 import pytest
 
-from takeback.storage.postgres.connecting import SCHEMA, address_of
+from takeback.storage.postgres.connecting import SCHEMA, address_of, connect
 from takeback.storage.postgres.schema import appending, bring_up_to_date, steps
 
 _FUNCTIONS = """
@@ -31,8 +31,10 @@ def picture(connection: Any, schema: str) -> list[list[tuple[str, ...]]]:
 
 @pytest.mark.parametrize("version", range(1, len(steps())))
 def test_a_store_of_each_version_becomes_what_a_new_one_is(pg_database: Any, version: int) -> None:
-    with psycopg.connect(pg_database.url, autocommit=True) as connection:
-        bring_up_to_date(connection, address_of(f"{pg_database.url}?schema=fresh_one"))
+    fresh, older = (address_of(f"{pg_database.url}?schema={name}") for name in ("fresh_one", "older_one"))
+    with closing(connect(fresh)) as connection:
+        bring_up_to_date(connection, fresh)
+    with closing(connect(older)) as connection:
         connection.execute("create schema older_one")
         for step in (*steps()[:version], appending()):
             connection.execute(step.replace(f"{SCHEMA}.", "older_one.").encode())
@@ -42,6 +44,6 @@ def test_a_store_of_each_version_becomes_what_a_new_one_is(pg_database: Any, ver
             " language sql as $$ select 'as it was once' $$"
         )
 
-        bring_up_to_date(connection, address_of(f"{pg_database.url}?schema=older_one"))
+        bring_up_to_date(connection, older)
 
         assert picture(connection, "older_one") == picture(connection, "fresh_one")

@@ -1,5 +1,6 @@
 """Triggers are attached while a run works, and at no other time: an idle database pays nothing for being protected."""
 
+import json
 import os
 import signal
 import subprocess
@@ -220,6 +221,33 @@ def test_a_table_that_others_write_to_for_long_is_refused_and_they_are_named(use
     users.undo(users.do("delete from users where id = 1"))
 
 
+def test_the_command_line_says_who_has_the_table_and_exits_with_5(users, tmp_path, monkeypatch):
+    store = tmp_path / "store"
+    with takeback.open(store):
+        pass
+    (store / "settings.json").write_text('{"lock_seconds": 1}')
+    monkeypatch.setenv("TAKEBACK_STORE", os.fspath(store))
+    monkeypatch.setenv("SHOP", users.url)
+    command = [sys.executable, "-m", "takeback", "sql"]
+    statement = "delete from users where id = 3"
+    with locked(users, "update users set age = 1 where id = 1"):
+        said = subprocess.run(
+            [*command, "exec", "env:SHOP", statement], capture_output=True, text=True, check=False
+        )
+    assert said.returncode == 5
+    assert (
+        "the table is locked by the shop of postgres" in said.stderr and "Nothing was changed." in said.stderr
+    )
+
+    subprocess.run([*command, "protect", "env:SHOP", "--triggers", "always"], capture_output=True, check=True)
+    with locked(users, "update users set age = 1 where id = 1"):
+        subprocess.run([*command, "exec", "env:SHOP", statement], capture_output=True, check=True)
+    told = subprocess.run([*command, "doctor", "env:SHOP", "--json"], capture_output=True, check=True).stdout
+    assert json.loads(told)["triggers"]["always"] == ["public.users"]
+    other = ["protect", f"sqlite:///{tmp_path / 'other.db'}", "--triggers", "always"]
+    assert subprocess.run([*command, *other], capture_output=True, check=False).returncode == 2
+
+
 def test_nobody_waits_long_behind_a_run_that_wants_to_begin(users):
     """Somebody has the table for long; others write to it, one after the other, while a run tries."""
     longest = 0.0
@@ -331,6 +359,17 @@ def test_what_a_killed_run_left_attached_is_shown_and_removed_by_the_next_change
 
     assert attached(users) == []
     assert "no session needs them" not in says(users)
+
+
+def test_recover_removes_what_a_killed_run_left(users, tmp_path, monkeypatch):
+    monkeypatch.setenv("TAKEBACK_SQL", users.url)
+    killed(users, tmp_path / "store", "within")
+    assert attached(users) == ALL
+
+    with takeback.open(tmp_path / "store") as tb:
+        tb.recover()
+
+    assert attached(users) == []
 
 
 def test_a_plain_undo_removes_what_a_killed_run_left(users, tmp_path):

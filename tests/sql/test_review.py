@@ -55,7 +55,8 @@ def test_a_run_that_fails_says_what_it_dropped(tb: Takeback, protected: Shop) ->
         run.sql(protected.url, review=True).execute(ADMIN)
         raise KeyError("no")
     assert failed.value.__notes__ == [
-        "takeback: run 'agent' failed and took back 0 of its effects and dropped 1 that was held."
+        "takeback: run 'agent' failed and took back 0 of its effects and dropped 1 that was held in a database, "
+        "for good."
     ]
     assert users(tb, protected) == USERS
 

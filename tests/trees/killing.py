@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import takeback
 from takeback.model.effect import OPEN_STATES
@@ -17,6 +18,11 @@ CHANGES = (
 )
 
 
+# Taken back alone: a directory, both names of a move by one of them, a file.
+SOME = ("tree", "moved", "run.sh")
+_GO_TOGETHER = tuple(name.encode() for name in (*SOME, "data.json"))
+
+
 class Murder:
     """Everything that the sweeps below have in common."""
 
@@ -27,6 +33,7 @@ class Murder:
         self.mark = str(directory)
         self.mounts = mounts(self.mark)
         self._after: Picture = {}
+        self._merged: dict[str, Any] = {}
 
     def command(self, run: takeback.Run, **options: object) -> None:
         run.command(["/bin/sh", "-c", CHANGES], cwd=str(self.scene.world), **options)
@@ -48,6 +55,46 @@ class Murder:
         before = self.scene.picture()
         self.scene.in_session(self.command)
         return Known(self.scene.picture(), before, exact=True)
+
+    def before_some(self) -> Known:
+        """It is done, and some of its paths can be taken back."""
+        whole = self.after_it()
+        stay, back = (
+            {path: seen for path, seen in one.items() if (path.split(b"/")[0] in _GO_TOGETHER) is goes}
+            for one, goes in ((whole.before, False), (whole.after, True))
+        )
+        return whole._replace(after=stay | back)
+
+    def take_some(self, tb: takeback.Takeback) -> takeback.UndoResult:
+        return tb.undo("@", paths=[self.scene / name for name in SOME])
+
+    def after_some(self) -> Known:
+        """Some of its paths are taken back, and can be brought back."""
+        known = self.before_some()
+        with self.scene.open() as tb:
+            self.take_some(tb)
+        assert side(self.scene.picture(), known) == "after"
+        return Known(known.after, known.before, exact=True)
+
+    def under_a_later_edit(self) -> Known:
+        """It is done, and a later effect changed another part of one of its files: with merge that part stays."""
+        known = self._edited_later()
+        if not self._merged:
+            with self.scene.open() as tb:
+                self.merge_out(tb)
+            self._merged = self.scene.picture()[b"run.sh"]
+            known = self._edited_later()
+        return Known(self.scene.picture(), known.after | {b"run.sh": self._merged}, exact=False)
+
+    def _edited_later(self) -> Known:
+        known = self.after_it()
+        script = self.scene.world / "run.sh"
+        edited = b"# later\n" + script.read_bytes()
+        self.scene.in_session(lambda run: run.write(script, edited))
+        return known
+
+    def merge_out(self, tb: takeback.Takeback) -> takeback.UndoResult:
+        return tb.undo("@~1", on_conflict="merge")
 
     def check(self, known: Known, where: str) -> str:
         """Which of the two worlds it is after the next command; all traces are gone."""
@@ -85,7 +132,6 @@ def sweep(
     step: int = 1,
 ) -> dict[str, int]:
     """Killed at every boundary, or at every so-manieth; how often each world was found."""
-    known = prepare()
 
     def action(boundaries: Boundaries) -> None:
         wrap_system_calls(boundaries)
@@ -95,8 +141,7 @@ def sweep(
     worlds = {"before": 0, "after": 0}
     at = first
     while True:
-        fresh = prepare()
-        known = fresh if fresh.exact else known
+        known = prepare()
         with marked(murder.mark):
             end = in_a_process(action, Boundaries(at))
         assert not end.error, f"killed at {at}: {end.error}"

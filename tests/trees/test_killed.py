@@ -9,7 +9,7 @@ import pytest
 import takeback
 from tests.crash.scenes import Known, in_session
 from tests.crash.tracing import KILLED, killed_at, points
-from tests.trees.killing import CHANGES, Murder, sweep
+from tests.trees.killing import CHANGES, SOME, Murder, sweep
 from tests.trees.remains import marked
 
 Count = Callable[[str, object], None]
@@ -31,7 +31,25 @@ def undo(murder: Murder) -> Callable[[takeback.Takeback], object]:
     return lambda tb: tb.undo("@")
 
 
-WORK = {"merge": (Murder.before_it, merge), "undo": (Murder.after_it, undo)}
+def some(murder: Murder) -> Callable[[takeback.Takeback], object]:
+    return murder.take_some
+
+
+def redo(murder: Murder) -> Callable[[takeback.Takeback], object]:
+    return lambda tb: tb.redo()
+
+
+def merge_out(murder: Murder) -> Callable[[takeback.Takeback], object]:
+    return murder.merge_out
+
+
+WORK = {
+    "merge": (Murder.before_it, merge),
+    "undo": (Murder.after_it, undo),
+    "undo of some paths": (Murder.before_some, some),
+    "redo of some paths": (Murder.after_some, redo),
+    "undo by merge": (Murder.under_a_later_edit, merge_out),
+}
 
 
 def length_of(murder: Murder, name: str) -> int:
@@ -126,6 +144,8 @@ def test_keeping_what_is_held_is_made_whole_or_not_at_all_when_killed(
 COMMANDS = {
     "run": (Murder.before_it, ["run", "--", "/bin/sh", "-c", CHANGES]),
     "undo": (Murder.after_it, ["undo", "@"]),
+    "undo of some paths": (Murder.before_some, ["undo", "@", "--", *SOME]),
+    "undo by merge": (Murder.under_a_later_edit, ["undo", "@~1", "--merge"]),
 }
 
 
@@ -152,13 +172,12 @@ def test_the_real_command_killed_at_many_system_calls_is_settled_by_the_next_one
 def real_deaths(murder: Murder, name: str, directory: Path, sample: int, part: int) -> int:
     prepare, words = COMMANDS[name]
     scene = murder.scene
-    known = prepare(murder)
+    prepare(murder)
     found = points(words, scene.store, "", directory, scene.world, children=False)
     step = max(1, len(found) // sample)
     deaths = 0
     for point in found[(part + 1) * step // 2 :: step]:
-        fresh = prepare(murder)
-        known = fresh if fresh.exact else known
+        known = prepare(murder)
         with marked(murder.mark):
             ended = killed_at(point, words, scene.store, "", scene.world, children=False)
         # SQLite writes a page more or less from one time to the next: the last points are not always there.

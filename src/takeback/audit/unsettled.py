@@ -1,13 +1,25 @@
 """What is not at rest: what recovery would look at, and what it leaves to someone else."""
 
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any, NamedTuple
 
-from takeback.engine.functions import functions_of
+from takeback.engine.functions import functions_of, still_to_undo
 from takeback.model.effect import COMMAND, OPEN_STATES, PERSON, Effect, State, waits_for_approval
 from takeback.model.run import OnDeath, RunInfo, RunState
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store
+
+
+class Ending(Enum):
+    """What recovery makes of a dead run."""
+
+    TAKEN_BACK = "taken back"
+    RECORDED = "recorded"  # its command's changes are written down, and stay
+    STAYS = "stays"
+    FINISHED = "finished"  # an undo, or a redo
+    STUCK = "stuck"  # it waits for a person
+    NOTHING = "nothing"  # none of its effects is in force
 
 
 class DeadRun(NamedTuple):
@@ -19,6 +31,7 @@ class DeadRun(NamedTuple):
     in_force: int  # effects of it that are done
     in_doubt: tuple[Effect, ...]  # of which nobody has seen yet whether they happened
     functions: tuple[str, ...]  # actions of which settling it calls functions
+    ending: Ending
 
 
 def dead_runs(store: Store, now: int) -> tuple[DeadRun, ...]:
@@ -45,7 +58,23 @@ def _dead(store: Store, info: RunInfo) -> DeadRun:
     done = store.journal.count(Query(run=info.id, states=(State.DONE,), made=True))
     pid = holder.owner.pid if holder else 0
     last = max(info.opened_at, newest.at if newest else 0)
-    return DeadRun(info, pid, last, done, _in_flight(store, info), functions_of(store.journal, info))
+    in_flight = _in_flight(store, info)
+    functions = functions_of(store.journal, info)
+    return DeadRun(info, pid, last, done, in_flight, functions, _ending(store, info, in_flight))
+
+
+def _ending(store: Store, info: RunInfo, in_flight: tuple[Effect, ...]) -> Ending:
+    if store.journal.count(Query(run=info.id, states=(State.STUCK,))):
+        return Ending.STUCK
+    if any(one.waits_for == COMMAND for one in in_flight):
+        return Ending.RECORDED
+    if info.on_death is OnDeath.FINISH:
+        return Ending.FINISHED
+    if info.on_death is not OnDeath.UNDO:
+        return Ending.STAYS
+    done = store.journal.effects(Query(run=info.id, states=(State.DONE,)))
+    going = any(not one.accepted and not one.is_undo for one in done)
+    return Ending.TAKEN_BACK if going or in_flight else Ending.NOTHING
 
 
 def dead_json(one: DeadRun) -> dict[str, Any]:
@@ -59,6 +88,7 @@ def dead_json(one: DeadRun) -> dict[str, Any]:
         "effects": one.in_force,
         "in_doubt": [effect.id for effect in one.in_doubt],
         "calls": list(one.functions),
+        "ending": one.ending.value,
     }
 
 
@@ -66,6 +96,7 @@ class Unsettled(NamedTuple):
     effect: Effect
     what: str  # recovery would do with it, or why it does nothing
     left_alone: bool = False
+    by: str = ""  # the run whose settling does it, if that is not the effect's own
 
 
 def unsettled(store: Store, now: int) -> Iterator[Unsettled]:
@@ -88,6 +119,16 @@ def unsettled(store: Store, now: int) -> Iterator[Unsettled]:
             for effect in store.journal.effects(Query(run=info.id, states=(State.DONE,), newest=True)):
                 if not effect.accepted and not effect.is_undo:
                     yield Unsettled(effect, "would be taken back with its run, which died")
+        elif info.on_death is OnDeath.FINISH:
+            begun = {
+                one.undoes
+                for one in store.journal.effects(Query(run=info.id, states=OPEN_STATES, undos=True))
+            }
+            for effect in still_to_undo(store.journal, info):
+                if effect.id not in begun:
+                    verb = "redo" if effect.is_undo else "undo"
+                    what = f"its {verb} would be carried out; the process that was asked for it died"
+                    yield Unsettled(effect, what, by=info.id)
 
 
 def _of(store: Store, effect: Effect, run: RunInfo | None, now: int) -> Unsettled:
@@ -106,4 +147,6 @@ def _of(store: Store, effect: Effect, run: RunInfo | None, now: int) -> Unsettle
         return Unsettled(effect, "is stuck; its target would be looked at again")
     if effect.waits_for == COMMAND:
         return Unsettled(effect, "would be recorded as far as it got, if its command has ended")
+    if effect.is_undo:
+        return Unsettled(effect, "would be finished, if nothing else changed its target since")
     return Unsettled(effect, "would be finished or taken back, by where its target stands")

@@ -27,7 +27,11 @@ def _concerned(journal: Journal, info: RunInfo) -> Iterator[Effect]:
             if not one.accepted and not one.is_undo:
                 yield one
     elif info.on_death is OnDeath.FINISH:
-        # What an undo was asked for stands in its first record; it may have died before it announced any of it.
-        opened = next(journal.records(kinds=(Kind.OPEN,), run=info.id))
-        if wanted := tuple(opened.body.get("undoing", ())):
-            yield from journal.effects(Query(ids=wanted, states=(State.DONE,), newest=True))
+        yield from still_to_undo(journal, info)
+
+
+def still_to_undo(journal: Journal, info: RunInfo) -> Iterator[Effect]:
+    """What the first record of an undo asks for and is still done; it may have died before it announced any of it."""
+    opened = next(journal.records(kinds=(Kind.OPEN,), run=info.id))
+    if wanted := tuple(opened.body.get("undoing", ())):
+        yield from journal.effects(Query(ids=wanted, states=(State.DONE,), newest=True))

@@ -306,8 +306,21 @@ def _is_shell(target: Target) -> bool:
 def _outcomes(
     parts: Parts, newest_first: Sequence[Effect], on_conflict: OnConflict
 ) -> Iterable[TargetOutcome]:
-    """What would happen to each target. Where a later effect of the plan is undone first, what that one puts back is
-    what this one will find; the rest is asked of the world."""
+    """What would happen to each target. Where a later change stays, because it is a conflict, so do those before."""
+    stays: set[str] = set()
+    for one in _foreseen(parts, newest_first, on_conflict):
+        if one.outcome is Outcome.UNDONE and one.resource in stays and not on_conflict.merges:
+            one = one._replace(outcome=Outcome.CONFLICT, detail="stays, because a later change of it stays")
+        if one.outcome is Outcome.CONFLICT:
+            stays.add(one.resource)
+        yield one
+
+
+def _foreseen(
+    parts: Parts, newest_first: Sequence[Effect], on_conflict: OnConflict
+) -> Iterable[TargetOutcome]:
+    """Where a later effect of the plan is undone first, what that one puts back is what this one will find; the rest
+    is asked of the world."""
     undone_before: list[tuple[Target, int]] = []
     ground = Ground()
     for place, effect in enumerate(newest_first):

@@ -8,6 +8,8 @@ HOUR = 3600
 DAY = 24 * HOUR
 MB = 1024 * 1024
 GB = 1024 * MB
+MOST_SECONDS = 100 * 366 * DAY  # sums of times stay numbers that a database can hold
+_MOST = 1 << 53
 
 
 PRESETS: dict[str, dict[str, int]] = {
@@ -76,4 +78,7 @@ def settings_from(data: Any, where: str) -> Settings:
             raise Misuse(
                 f"{where}: {name} must be a whole number, not {value!r}.", hint="Seconds, days or bytes."
             )
+        most = MOST_SECONDS if name.endswith(("_seconds", "_days")) else _MOST
+        if value > most:
+            raise Misuse(f"{where}: {name} is more than {most:,}.", hint="Give a smaller number.")
     return Settings(**{**PRESETS.get(preset or "", {}), **given})

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from takeback.model.effect import Effect, State
 from takeback.model.settings import DAY, HOUR, Settings
+from takeback.model.sizes import span_in_words
 
 SECOND = 1_000_000
 
@@ -69,11 +70,10 @@ def _tier(one: Weighed, settings: Settings, now: int, pressed: bool) -> Decision
         return Decision(effect, False, why)
     age, term = (now - began) // SECOND, settings.accepted_seconds
     if age >= term:
-        why = f"goes: accepted {age} s ago, longer than the {term} s it had to stay"
+        why = f"goes: accepted {span_in_words(age)} ago, longer than the {span_in_words(term)} it had to stay"
         return Decision(effect, True, why, "time", term)
     if pressed and age >= YOUNGEST:
-        return Decision(effect, True, f"goes: accepted {age} s ago, and there is no room for it")
+        return Decision(effect, True, f"goes: accepted {span_in_words(age)} ago, and there is no room for it")
     left = (min(term, YOUNGEST) if pressed else term) - age
-    return Decision(
-        effect, False, f"stays: accepted {age} s ago, can be undone for another {left} s at least"
-    )
+    why = f"stays: accepted {span_in_words(age)} ago, can be undone for another {span_in_words(left)}"
+    return Decision(effect, False, f"{why} while there is room")

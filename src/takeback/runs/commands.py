@@ -28,6 +28,7 @@ from takeback.runs.merging import ADAPTER, Merge, read_changes, read_merge
 from takeback.runs.outcome import CommandOutcome, in_words
 from takeback.runs.request import Request, directory_of, refuse_odd, refuse_unfit, words_of
 from takeback.runs.room import hidden, room_of
+from takeback.runs.terminal_use import TerminalUse
 from takeback.runs.verbs import Options
 from takeback.runs.workshop import workshop
 
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from takeback.runs.replay import Replay
     from takeback.sandbox.order import Stack
     from takeback.sandbox.sandbox import Sandbox
+
+
+# Why what a command did could not be saved, though nothing is wrong with the store.
+_UNSAVED = (Refused, Failed, ResourceUnreachable, StoreBusy, OSError)
 
 
 class Commands(ABC):
@@ -123,18 +128,21 @@ class Commands(ABC):
             layer = os.path.join(mine, "layer")
             running = self._sandbox(able.layers_at).start(order, Stack(), layer)
             coverage = of_sandbox(able, request.network)
+            use = TerminalUse(stdio)
             try:
-                ended = running.wait(printed)
+                with use:
+                    ended = running.wait(printed)
             except (KeyboardInterrupt, SystemExit):
                 cut = running.rescued
                 if cut and cut.layer and not request.dry_run:
                     with self.uninterrupted():
-                        outcome = CommandOutcome(cut.exit_code, coverage=coverage)
-                        self._dropped(request, outcome, layer, started, DropReason.INTERRUPTED)
+                        outcome = CommandOutcome(cut.exit_code, coverage=coverage, used_terminal=use.happened)
+                        self._unmade(request, outcome, layer, started, DropReason.INTERRUPTED)
                 raise
             outcome = CommandOutcome(
-                ended.exit_code, coverage=coverage, stopped=ended.stopped, leftover=ended.leftover
-            )
+                ended.exit_code, coverage=coverage, stopped=ended.stopped, leftover=ended.leftover,
+                used_terminal=use.happened,
+            )  # fmt: skip
             if not ended.layer:
                 return outcome  # nothing was changed
             return self._merged(request, outcome, layer, Stack(), started, options)
@@ -154,7 +162,7 @@ class Commands(ABC):
             return outcome._replace(changes=read_changes(layer, stack))
         if failed and request.on_failure == "undo":
             reason = DropReason.INTERRUPTED if outcome.stopped else DropReason.FAILED
-            return self._dropped(request, outcome, layer, since, reason)
+            return self._unmade(request, outcome, layer, since, reason)
         what = change_of(request, outcome)
         limit = self._parts.max_capture_bytes
         progress = self._parts.progress
@@ -173,6 +181,22 @@ class Commands(ABC):
                 # No room, or a target that cannot be written: the work is not lost, it waits until there is.
                 raise self._held_instead(found.change, options, trouble) from trouble
         return outcome._replace(effect=self._hold(found.change, options), conflicts=found.conflicts)
+
+    def _unmade(
+        self, request: Request, outcome: CommandOutcome, layer: str, since: int, reason: DropReason
+    ) -> CommandOutcome:
+        """It failed. A command that someone typed to waits until someone decides; any other is dropped."""
+        from takeback.sandbox.order import Stack
+
+        if outcome.used_terminal:
+            try:
+                what, limit = change_of(request, outcome), self._parts.max_capture_bytes
+                found = read_merge(self._parts.blobs, layer, Stack(), since, what, limit=limit)
+                effect = self._hold(found.change, Options()) if found.changes or found.conflicts else None
+                return outcome._replace(effect=effect, changes=found.changes, conflicts=found.conflicts)
+            except _UNSAVED:
+                self._parts.blobs.disown()
+        return self._dropped(request, outcome, layer, since, reason)
 
     def _dropped(
         self, request: Request, outcome: CommandOutcome, layer: str, since: int, reason: DropReason
@@ -201,7 +225,7 @@ class Commands(ABC):
             except StoreFull:
                 parts.blobs.disown()
                 return outcome._replace(final=Final.ROOM)
-            except (Refused, Failed, ResourceUnreachable, StoreBusy, OSError):
+            except _UNSAVED:
                 parts.blobs.disown()
                 break
         return outcome._replace(final=Final.UNREADABLE)

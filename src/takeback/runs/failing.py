@@ -16,7 +16,7 @@ def note(name: str, result: UndoResult, dropped: int = 0) -> str:
     back = len({one.id for one in result.effects if one.state is State.UNDONE})
     text = f"takeback: run {name!r} failed and took back {back} of its effects"
     if dropped:
-        text += f" and dropped {dropped} that {'were' if dropped > 1 else 'was'} held"
+        text += f" and dropped {dropped} that {'were' if dropped > 1 else 'was'} held in a database, for good"
     return " ".join((text + _stay(result), *_of_watches(result)))
 
 

@@ -49,7 +49,7 @@ from takeback.runs.querying import Querying
 from takeback.runs.replay import Leaving, Replay
 from takeback.runs.signals import Interruptions, shared
 from takeback.runs.spent import Past
-from takeback.runs.verbs import Path, Verbs
+from takeback.runs.verbs import Options, Path, Verbs
 from takeback.runs.watch import Watching
 from takeback.storage.process import myself
 from takeback.storage.protocols import Blobs, Query
@@ -270,9 +270,11 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
                 return UndoResult("done", (found,), ())  # when it was called before
             return discarded(self._parts, self._lease, (found,), dry_run=False)
 
-    def drop_undone(self, effect: Effect, result: UndoResult) -> "tuple[Effect | None, Final | None]":
+    def drop_undone(
+        self, effect: Effect, result: UndoResult, hold: bool = False
+    ) -> "tuple[Effect | None, Final | None]":
         """A command that was watched failed, and an undo took back what it had changed: for a while that can be
-        applied after all. What comes of it, or why the store cannot hold it as a drop."""
+        applied after all, or until someone decides (`hold`). What comes of it, or why the store cannot hold it."""
         from takeback.engine.drop import Final, refusal
         from takeback.runs.held import made_again
 
@@ -280,9 +282,11 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         if undo is None:
             return None, None
         size = sum(target.before.get("size", 0) for target in undo.targets)
-        if final := refusal(self._parts.drops, size):
+        if not hold and (final := refusal(self._parts.drops, size)):
             return None, final
         try:
+            if hold:
+                return self._hold(made_again(self._parts, effect, undo), Options()), None
             return self._drop(made_again(self._parts, effect, undo), DropReason.FAILED), None
         except (Refused, Failed, ResourceUnreachable):
             self._blobs.disown()

@@ -294,7 +294,7 @@ class Database:
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return RecordInvalid(
                 f"The journal is damaged: {error}.",
-                hint="Run `takeback verify`: it names what can no longer be read.",
+                hint="Run `takeback verify`: it tells how far the damage reaches.",
             )
         if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
             # A full disk stays sound; one that fails may have lost what it said it had written.

@@ -128,7 +128,12 @@ class DiskStore(Store):
 
 
 def default_path() -> str:
-    return os.environ.get("TAKEBACK_STORE") or os.path.join(_state(), "takeback")
+    return meant_path(os.environ.get("TAKEBACK_STORE", "")) or os.path.join(_state(), "takeback")
+
+
+def meant_path(path: str) -> str:
+    """With `~` as the home directory: in a file of settings no shell has replaced it."""
+    return os.path.expanduser(path) if path.startswith("~") else path
 
 
 def is_remote(path: str) -> bool:

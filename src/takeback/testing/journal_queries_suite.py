@@ -47,6 +47,19 @@ class JournalQueriesSuite(JournalProjectsSuite):
         assert books.ids(ids=("g", "e")) == ["e", "g"]
         assert books.ids(run="nobody") == []
 
+    def test_undos_are_found_by_what_they_take_back(self, books: Books) -> None:
+        lease = books.open("r")
+        for id in "ef":
+            books.make(lease, id)
+        for id, undoes in (("u", "e"), ("v", "e"), ("w", "f")):
+            books.make(lease, id, undoes=undoes, args={"partial": True})
+
+        assert books.ids(undoing=("e",)) == ["u", "v"]
+        assert books.ids(undoing=("e", "f"), newest=True) == ["w", "v", "u"]
+        assert books.ids(undoing=("e",), states=(State.UNDONE,)) == []
+        assert books.ids(undoing=("u",)) == []
+        assert books.journal.count(Query(undoing=("e",))) == 2
+
     @pytest.mark.parametrize(
         ("asked", "found"),
         [

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.database.keyring import Keyring
@@ -34,7 +35,7 @@ from takeback.adapters.postgres.tables import SCHEMA
 from takeback.adapters.postgres.telling import effect_rows
 from takeback.adapters.postgres.undoing import look
 from takeback.adapters.protocol import Assessment, Receipt, Traits
-from takeback.errors import Forgotten, Misuse, NoRemedy, ResourceUnreachable, StatementFailed
+from takeback.errors import Forgotten, Misuse, NoRemedy, ResourceUnreachable, StatementFailed, Unavailable
 from takeback.model.change import UNDO, Change
 from takeback.model.database import Database, from_json, resource_of, target_of, to_json
 from takeback.model.effect import REVIEWED, Effect, State
@@ -163,6 +164,14 @@ class PostgresAdapter:
     def tidy(self, effect: Effect) -> None:
         if REVIEWED in effect.change.args and effect.state is State.PROPOSED:
             self._drop(effect)
+        elif effect.state is State.INTENDED and effect.change.kind != UNDO:
+            # A process that was killed in the middle of it left triggers attached. An undo looks for them by itself.
+            with (
+                suppress(Unavailable, Misuse),
+                understood(),
+                self._links.to(database_of(effect)) as connection,
+            ):
+                sweep(connection)
 
     def release(self, effect: Effect) -> None:
         database = database_of(effect)

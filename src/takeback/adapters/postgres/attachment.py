@@ -196,7 +196,7 @@ def remove(connection: "Connection", places: Sequence[Place]) -> None:
     for tries in range(_AT_ONCE + len(_PAUSES)):
         busy_ones: list[Place] = []
         for place in waiting:
-            if time.monotonic() > deadline:
+            if tries and time.monotonic() > deadline:
                 return
             wait = 0 if tries < _AT_ONCE else LONGEST
             try:

@@ -24,6 +24,7 @@ from takeback.frontends.cli.opening import (
 )
 from takeback.frontends.cli.project import elsewhere, hint_elsewhere, hint_unrecorded, refuse_other_projects
 from takeback.frontends.cli.taken import tell_refused, tell_result
+from takeback.frontends.cli.usage import filled
 from takeback.frontends.cli.way_out import (
     Wanted,
     earlier,
@@ -75,7 +76,7 @@ def _undo_arguments(parser: ArgumentParser) -> None:
         "ids",
         nargs="*",
         metavar="ID",
-        help="effects, or runs by id or name; none: the newest effect that is done",
+        help="effects, or runs by id or name; none: the newest one",
     )
     parser.add_argument("--run", metavar="R", help="everything of this run that was not accepted by name")
     parser.add_argument(
@@ -86,6 +87,7 @@ def _undo_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--since",
         metavar="TIME",
+        type=filled,
         help="everything of this project since then: 10m, 2h, 3d, 09:30, 2026-11-18",
     )
     parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")

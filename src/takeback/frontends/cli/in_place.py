@@ -10,7 +10,7 @@ from takeback.frontends.cli.gate import Gate
 from takeback.frontends.cli.interrupted import taken_back
 from takeback.frontends.cli.nearby import here
 from takeback.frontends.cli.nearby import shown as shown_path
-from takeback.frontends.cli.opening import agent_of, nothing_yet, opened, own_directory
+from takeback.frontends.cli.opening import agent_of, opened, own_directory, store_path
 from takeback.frontends.cli.output import clean, counted, warn
 from takeback.model.ids import new_id, short
 from takeback.model.plan import Outcome
@@ -21,6 +21,8 @@ from takeback.runs.captured import Captured
 from takeback.runs.command_line import shown, told
 from takeback.runs.outcome import CommandOutcome, in_numbers, in_words
 from takeback.runs.request import directory_of, words_of
+from takeback.runs.terminal_use import TerminalUse
+from takeback.storage.store import exists
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -82,7 +84,7 @@ def _refuse_early(asked: Asked, roots: list[str]) -> None:
 
     found = roots_of(roots)
     refuse_dangerous(found, os.fsencode(os.path.realpath(own_directory(asked))), asked.options.force)
-    if not asked.options.force and nothing_yet(asked):
+    if not asked.options.force and not exists(store_path(asked)):
         refuse_large(found, Settings().watch_entries)
 
 
@@ -93,8 +95,9 @@ def _carried_out(
         exit_code = -1
         try:
             watch = _watched(asked, run, gate, argv, roots, mark)
-            exit_code = _ran(asked, gate, argv)
-            outcome = _finished(asked, watch, gate, exit_code, mark)
+            with TerminalUse((0, 1, 2)) as use:
+                exit_code = _ran(asked, gate, argv)
+            outcome = _finished(asked, watch, gate, exit_code, mark)._replace(used_terminal=use.happened)
         except TakebackError as error:
             # There may be no room even for saying that it is over: then the next command settles it.
             with suppress(TakebackError):
@@ -224,9 +227,9 @@ def _where(watch: "Watch") -> str:
 
 def _nothing_recorded(watch: "Watch") -> str:
     """Else a bare `undo` would be taken for the undo of this."""
-    nothing = f"nothing was changed below {_where(watch)}, so nothing was recorded"
+    nothing = f"no change by this command was seen below {_where(watch)}, so none was recorded"
     if watch.elsewhere:
-        return f"{nothing} for this command; other effects changed files there at the same time."
+        return f"{nothing}; other effects changed files there at the same time."
     return f"{nothing}. Changes elsewhere are not covered." if not watch.outside else f"{nothing}."
 
 
@@ -259,7 +262,7 @@ def _taken_back(
             f"{way_on}"
         )
         return outcome, OURS
-    dropped, final = run.drop_undone(effect, result)
+    dropped, final = run.drop_undone(effect, result, hold=outcome.used_terminal)
     # Told is what was seen to be back: what others changed after the command stays with them.
     stay = {one.resource: one.detail for one in result.targets if one.outcome not in _BACK}
     back = outcome._replace(changes=tuple(one for one in outcome.changes if one.resource not in stay))
@@ -294,6 +297,12 @@ def _say_way_back(outcome: CommandOutcome, undo: str) -> None:
 
     if outcome.dropped:
         name = short(outcome.dropped.id)
+        if outcome.dropped.waits_for:
+            warn(
+                f"takeback: it read from the terminal, so what it did is held: `takeback apply {name}` makes it again, "
+                f"`takeback discard {name}` drops it."
+            )
+            return
         warn(f"takeback: `takeback apply {name}` makes it again{until(outcome.dropped)}.")
         return
     why = f" It is not listed as a drop: {why_final(outcome.final)}." if outcome.final else ""

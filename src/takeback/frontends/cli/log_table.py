@@ -58,40 +58,62 @@ def refs(effects: Sequence[Effect], numbered: bool) -> dict[str, str]:
     return {id: "@" if not place else f"@~{place}" for place, id in enumerate(counts)}
 
 
+class _Row(NamedTuple):
+    ref: str
+    id: str
+    when: str
+    summary: str
+    what: str
+    marks: str  # the state and what else must be seen; a long summary gives way to it
+    beside: str  # shown where there is room
+    state: str
+
+
 def lines(screen: Screen, effects: Sequence[Effect], told: Told, width: int) -> list[str]:
     """One for each. `width`: 0 for as wide as it gets."""
     named = refs(effects, told.numbered)
     rows = [_cells(one, named, told) for one in effects]
-    ref, when, what = (max((len(row[place]) for row in rows), default=0) for place in (0, 2, 4))
-    fixed = ref + 2 * bool(ref) + 8 + 2 + when + 2
-    longest = max((len(row[3]) for row in rows), default=0)
-    room = max(_NARROWEST, min(longest, width - fixed - (what + 2 if what else 0))) if width else longest
+    ref, when, what, marks, room = (
+        max((len(getattr(row, name)) for row in rows), default=0)
+        for name in ("ref", "when", "what", "marks", "summary")
+    )
+    if width:
+        left = width - (ref + 2 * bool(ref) + 8 + 2 + when + 2) - (marks + 4 if marks else 0)
+        if left - (what + 2) < _NARROWEST:
+            what = 0
+        room = max(_NARROWEST, min(room, left - (what + 2 if what else 0)))
     return [_line(screen, row, (ref, when, room, what), width) for row in rows]
 
 
-def _cells(effect: Effect, named: Mapping[str, str], told: Told) -> tuple[str, str, str, str, str, str, str]:
-    summary = near_text(clean(effect.change.summary), told.here)
-    return (
-        named.get(effect.id, ""), short(effect.id), ago(effect.at, told.now), summary, amount(effect),
-        _beside(effect, told), shown_state(effect, told.parted),
+def _cells(effect: Effect, named: Mapping[str, str], told: Told) -> _Row:
+    state = shown_state(effect, told.parted)
+    must = (
+        state if state != "done" else "",
+        "pinned" if effect.pinned else "",
+        "forgotten" if effect.forgotten else "",
+        "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
+    )
+    return _Row(
+        named.get(effect.id, ""), short(effect.id), ago(effect.at, told.now),
+        near_text(clean(effect.change.summary), told.here), amount(effect),
+        ", ".join(mark for mark in must if mark), _beside(effect, told), state,
     )  # fmt: skip
 
 
-def _line(screen: Screen, row: tuple[str, ...], widths: tuple[int, int, int, int], width: int) -> str:
-    ref, id, when, summary, what, beside, state = row
+def _line(screen: Screen, row: _Row, widths: tuple[int, int, int, int], width: int) -> str:
     ref_width, when_width, room, what_width = widths
-    whole = len(summary) <= room
-    summary = summary if whole else summary[: room - 1] + "…"
-    head = f"{ref:<{ref_width}}  " if ref_width else ""
-    rest = f"{summary:<{room}}" + (f"  {what:<{what_width}}" if what_width else "")
-    told = ", ".join(filter(None, (state if state != "done" else "", beside)))
+    summary = row.summary if len(row.summary) <= room else row.summary[: room - 1] + "…"
+    head = f"{row.ref:<{ref_width}}  " if ref_width else ""
+    rest = f"{summary:<{room}}" + (f"  {row.what:<{what_width}}" if what_width else "")
+    told = ", ".join(filter(None, (row.marks, row.beside)))
+    left = width - (len(head) + 8 + 2 + when_width + 2 + len(rest)) - 4 if width else len(told)
+    if len(told) > left:
+        told = f"{told[: left - 1]}…" if left > len(row.marks) + 2 else row.marks
     end = f"  ({told})" if told else ""
-    plain = len(head) + 8 + 2 + when_width + 2 + len(rest)
-    if width and plain + len(end) > width:
-        end = end[: max(0, width - plain - 1)] + "…" if width - plain > 4 else ""
-    style = _STYLES.get(state, "")
-    painted = screen.paint(id, "cyan") if style != "dim" else screen.paint(id, style)
-    text = f"{head}{painted}  {when:<{when_width}}  {screen.paint(rest.rstrip() if not end else rest, style)}"
+    style = _STYLES.get(row.state, "")
+    painted = screen.paint(row.id, "cyan") if style != "dim" else screen.paint(row.id, style)
+    rest = screen.paint(rest.rstrip() if not end else rest, style)
+    text = f"{head}{painted}  {row.when:<{when_width}}  {rest}"
     return f"{text}{screen.paint(end, style or 'dim')}".rstrip()
 
 
@@ -130,7 +152,7 @@ def _where(effect: Effect, told: Told) -> str:
 
 
 def _beside(effect: Effect, told: Told) -> str:
-    """Marks, and who did it where that is not the reader."""
+    """Where and why, and who did it where that is not the reader."""
     run = told.runs.get(effect.run)
     name = clean(run.name) if run else ""
     summary = clean(effect.change.summary)
@@ -144,9 +166,6 @@ def _beside(effect: Effect, told: Told) -> str:
     marks = (
         _where(effect, told),
         f"{agent}: {name}" if agent and own else name if own else agent,
-        "pinned" if effect.pinned else "",
-        "forgotten" if effect.forgotten else "",
-        "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
         clean(effect.note) if effect.state in (State.STUCK, State.ABORTED) else "",
         f"until {local_time(effect.dropped.until, told.now)}"
         if effect.dropped and effect.state is State.DROPPED

@@ -12,6 +12,7 @@ from takeback.frontends.cli.nearby import ago, here
 from takeback.frontends.cli.opening import agent_of, give, nothing_yet, opened, tell_nothing
 from takeback.frontends.cli.output import Screen, clean, counted
 from takeback.frontends.cli.project import effects_listed, hint_elsewhere, runs_listed
+from takeback.frontends.cli.usage import filled
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.storage.protocols import Query
@@ -24,17 +25,26 @@ _MOST_DEAD = 3
 
 def _log_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "path_only", nargs="?", metavar="PATH", help="only what touches this path, in any project"
+        "path_only",
+        nargs="?",
+        metavar="PATH",
+        type=filled,
+        help="only what touches this path, in any project",
     )
     parser.add_argument(
         "-n", type=_number, default=20, metavar="N", dest="number", help="at most N (20; 0: all)"
     )
     parser.add_argument("--run", metavar="R", help="of this run: its name, id, or the beginning of its id")
     parser.add_argument(
-        "--path", metavar="P", help="the same as PATH: it, something in it, or a directory around it"
+        "--path",
+        metavar="P",
+        type=filled,
+        help="the same as PATH: it, something in it, or a directory around it",
     )
     parser.add_argument("--agent", metavar="A", default="", help="of this agent")
-    parser.add_argument("--since", metavar="TIME", help="since then: 10m, 2h, 3d, 09:30, 2026-11-18")
+    parser.add_argument(
+        "--since", metavar="TIME", type=filled, help="since then: 10m, 2h, 3d, 09:30, 2026-11-18"
+    )
     parser.add_argument(
         "--held", action="store_true", help="what is held, and what was dropped and can be applied"
     )
@@ -105,16 +115,17 @@ def tell_dead(screen: Screen, tb: Takeback) -> None:
 
 
 def _listed(asked: Asked, tb: Takeback) -> tuple[Effect, ...]:
-    """With --json and --format json every effect, else finished undos are folded into what they took back."""
+    """Finished undos are folded into what they took back, but for a program that asks for all of it."""
     options = asked.options
-    if asked.screen.json or options.format == "json":
+    for_programs = asked.screen.json or options.format == "json"
+    if for_programs and options.all:
         return effects_listed(asked, tb, options.number)
     asks = options.number + 1 if options.number else 0  # one more, to know whether there are more
     while True:
         found = effects_listed(asked, tb, asks)
         left = tuple(one for one in found if not is_folded(one))
         if not asks or len(left) > options.number or len(found) < asks:
-            return left
+            return left[: options.number] if for_programs and options.number else left
         asks *= 4
 
 

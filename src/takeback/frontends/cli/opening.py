@@ -22,7 +22,7 @@ from takeback.model.sizes import bytes_in_words
 from takeback.runs.names import id_of
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
-from takeback.storage.store import default_path, exists, local_path, was_there
+from takeback.storage.store import default_path, exists, local_path, meant_path, was_there
 
 if TYPE_CHECKING:
     from takeback.runs.run import Run
@@ -35,7 +35,7 @@ WAIT_SECONDS = 10  # for another command that is at work in the same run
 
 
 def store_path(asked: Asked) -> str:
-    return asked.options.store or default_path()
+    return meant_path(asked.options.store or "") or default_path()
 
 
 def own_directory(asked: Asked) -> str:
@@ -48,7 +48,7 @@ def nothing_yet(asked: Asked) -> bool:
     path = store_path(asked)
     if exists(path):
         return False
-    if asked.looking and (removed := was_there(os.path.abspath(path))):
+    if removed := was_there(os.path.abspath(path)):
         raise Corrupt(
             removed,
             hint="Restore it from a backup. `takeback store make` starts a new, empty one in its place.",

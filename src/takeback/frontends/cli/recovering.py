@@ -17,7 +17,7 @@ from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 
 if TYPE_CHECKING:
-    from takeback.audit.unsettled import Unsettled
+    from takeback.audit.unsettled import DeadRun, Unsettled
 
 _MOST = 5
 _AT_REST = "Nothing to recover: every effect is settled."
@@ -42,11 +42,15 @@ def _recover(asked: Asked) -> int:
 
 
 def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
-    from takeback.audit.unsettled import unsettled
+    from takeback.audit.unsettled import dead_runs, unsettled
     from takeback.engine.settled import in_words, stands
 
     started = time.perf_counter()
+    dead = {one.info.id: one for one in dead_runs(tb.store, takeback.api.now())}
     settled = tb.recover()
+    for one in tb.store.journal.runs(unfinished=True):
+        dead.pop(one.id, None)
+    ended = [one for one in dead.values() if one.info.id not in {done.run for done in settled}]
     # Looked at again: what could not be settled is not told as if it were.
     now = [tb.effect(one.effect) for one in settled]
     alone = [one for one in unsettled(tb.store, takeback.api.now()) if one.left_alone]
@@ -63,10 +67,14 @@ def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
             *({"effect": one.effect, "summary": one.summary, "what": stands(one)} for one in left),
             *map(_unsettled_json, alone),
         ],
+        "ended": [one.info.id for one in ended],
     }
     screen.give(told | as_field(screen, errors))
+    for one in ended:
+        screen.say(f"{_run(screen, one)}: ended; its process had died, and nothing of it was left to settle")
     if not settled and not alone:
-        screen.say(_AT_REST)
+        if not ended:
+            screen.say(_AT_REST)
         return 0
     for one in settled:
         screen.say(near_text(clean(in_words(one)), here()))
@@ -107,14 +115,25 @@ def _names(effects: Sequence[Effect]) -> str:
 
 
 def _tell_unsettled(asked: Asked, tb: takeback.api.Takeback) -> int:
-    from takeback.audit.unsettled import unsettled
+    from takeback.audit.unsettled import dead_json, dead_runs, unsettled
 
     found = list(unsettled(tb.store, takeback.api.now()))
-    asked.screen.give({"dry_run": True, "unsettled": [_unsettled_json(one) for one in found]})
+    concerned = {one.by or one.effect.run for one in found}
+    dead = [one for one in dead_runs(tb.store, takeback.api.now()) if one.info.id not in concerned]
+    listed = [_unsettled_json(one) for one in found]
+    asked.screen.give({"dry_run": True, "unsettled": listed, "dead": [dead_json(one) for one in dead]})
     _say_all(asked.screen, found)
-    if not found:
+    for one in dead:
+        asked.screen.say(
+            f"{_run(asked.screen, one)}: would be ended; its process died and left nothing to settle"
+        )
+    if not found and not dead:
         asked.screen.say(_AT_REST)
     return 0
+
+
+def _run(screen: Screen, one: "DeadRun") -> str:
+    return f"Run {screen.paint(short(one.info.id), 'cyan')} ({clean(one.info.name)})"
 
 
 def _unsettled_json(one: "Unsettled") -> dict[str, str]:

@@ -206,7 +206,7 @@ def _carried_out(asked: Asked, tb: "Takeback", argv: list[str], limit: float) ->
             except (KeyboardInterrupt, SystemExit) as error:
                 unanswered(tb, run, outcome.effect.id, error)
                 raise
-        if outcome.exit_code and not outcome.effect:
+        if outcome.exit_code and (outcome.held or not outcome.effect):
             with run.uninterrupted():
                 run.close(failed=f"exit code {outcome.exit_code}")
     return outcome
@@ -279,7 +279,7 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
         warn(f"takeback: would change: {in_numbers(outcome.changes) or 'nothing'}; nothing was changed.")
         say_changes(outcome.changes)
     elif outcome.held and outcome.effect:
-        _say_held(outcome)
+        _say_held(outcome, failed)
     elif outcome.effect:
         if asked.screen.terminal:
             say_changes(outcome.changes)
@@ -326,9 +326,12 @@ def until(dropped: "Effect") -> str:
     return f", until {local_time(dropped.dropped.until, now())}" if dropped.dropped else ""
 
 
-def _say_held(outcome: CommandOutcome) -> None:
+def _say_held(outcome: CommandOutcome, failed: str = "") -> None:
     if outcome.effect is None:
         return
+    if outcome.exit_code and failed:
+        why = " It read from the terminal, so what it did waits for you." if outcome.used_terminal else ""
+        warn(f"takeback: it failed ({failed}), so nothing was changed.{why}")
     name = short(outcome.effect.id)
     apply = f"apply --force {name}" if outcome.conflicts else f"apply {name}"
     warn(f"takeback: held {name}: {in_numbers(outcome.changes)}. `takeback diff {name}` shows it, "

@@ -90,7 +90,8 @@ def _tell(asked: Asked, tb: "Takeback", result: "SqlResult", effect: Effect | No
         screen.say(f"{short(effect.id)}  {clean(effect.change.summary)}{_amount(effect)}")
         screen.hint(f"`takeback undo {short(effect.id)}` takes it back")
     elif result.effect:
-        screen.say("It was dropped; nothing was changed.")
+        final = "" if asked.options.dry_run else " This drop is final: the database has rolled it back."
+        screen.say(f"It was dropped; nothing was changed.{final}")
     elif not result.columns:
         screen.say("Nothing was changed.")
 

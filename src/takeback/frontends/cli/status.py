@@ -5,6 +5,7 @@ from argparse import ArgumentParser
 from takeback.api import now
 from takeback.audit.rows import counts_of
 from takeback.audit.status import Status, look, status_json
+from takeback.audit.unsettled import Ending
 from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.inbox import tell_inbox
@@ -22,7 +23,7 @@ from takeback.frontends.cli.output import Screen, clean, counted, seconds_in_wor
 from takeback.frontends.cli.show_run import tell_attention
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.run import NEVER, OnDeath, RunInfo, RunState
+from takeback.model.run import NEVER, RunInfo, RunState
 from takeback.model.sizes import bytes_in_words
 from takeback.storage.given_up import was_told
 
@@ -30,10 +31,12 @@ _MOST_RUNS = 5
 _BASELINES_TOLD = 50 << 20  # bytes
 # What recovery does with a dead run.
 _SETTLING = {
-    OnDeath.UNDO: "takes its effects back",
-    OnDeath.ACCEPT: "settles what it left open, and its effects stay",
-    OnDeath.LEAVE: "settles what it left open, and its effects stay",
-    OnDeath.FINISH: "finishes the undo",
+    Ending.TAKEN_BACK: "takes its effects back",
+    Ending.RECORDED: "records what its command changed, which stays; `takeback undo` then takes it back",
+    Ending.STAYS: "settles what it left open, and its effects stay",
+    Ending.FINISHED: "finishes the undo",
+    Ending.STUCK: "looks once more at what is stuck; a person decides the rest",
+    Ending.NOTHING: "ends it: none of its effects is in force",
 }
 
 
@@ -154,12 +157,10 @@ def _tell_dead(screen: Screen, status: Status) -> None:
         )
     if len(status.dead) > _MOST_RUNS:
         screen.say(f"         and {len(status.dead) - _MOST_RUNS:,} more")
-    for on_death in dict.fromkeys(one.info.on_death for one in status.dead):
-        calls = dict.fromkeys(
-            name for one in status.dead if one.info.on_death is on_death for name in one.functions
-        )
+    for ending in dict.fromkeys(one.ending for one in status.dead):
+        calls = dict.fromkeys(name for one in status.dead if one.ending is ending for name in one.functions)
         told = f" and calls functions of {clean(', '.join(calls))}" if calls else ""
-        screen.hint(f"`takeback recover` {_SETTLING[on_death]}{told}.")
+        screen.hint(f"`takeback recover` {_SETTLING[ending]}{told}.")
 
 
 def _of_workflow(info: RunInfo, today: int) -> str:

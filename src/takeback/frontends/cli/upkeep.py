@@ -29,6 +29,7 @@ from takeback.frontends.cli.opening import (
 from takeback.frontends.cli.output import clean, counted, seconds_in_words, took
 from takeback.model.flaw import Flaw
 from takeback.model.ids import short
+from takeback.model.settings import MOST_SECONDS
 from takeback.model.sizes import bytes_in_words
 from takeback.upkeep import Verified
 
@@ -208,8 +209,11 @@ def _sweep_arguments(parser: ArgumentParser) -> None:
 
 def _sweep(asked: Asked) -> int:
     screen = asked.screen
-    if asked.options.grace is not None and asked.options.grace < 0:
-        raise Misuse("The grace period cannot be negative.", hint="Give a number of seconds from 0.")
+    if asked.options.grace is not None and not 0 <= asked.options.grace <= MOST_SECONDS:
+        raise Misuse(
+            "The grace period cannot be negative or longer than a hundred years.",
+            hint="Give a number of seconds from 0.",
+        )
     if nothing_yet(asked):
         screen.say(nothing_recorded(asked))
         screen.give({"freed": 0, "size": 0})

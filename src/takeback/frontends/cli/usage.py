@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, NoReturn
 
@@ -35,6 +35,13 @@ class Part(NamedTuple):
     help: str
     example: str
     arguments: Callable[[ArgumentParser], None]
+
+
+def filled(text: str) -> str:
+    """For an argument that means something else when it is left out: a variable of a shell may be empty."""
+    if not text.strip():
+        raise ArgumentTypeError("it is empty")
+    return text
 
 
 class _Formatter(RawDescriptionHelpFormatter):

@@ -61,7 +61,7 @@ def translated(error: Any, run: str = "") -> TakebackError:
     if state in _DAMAGED:
         return RecordInvalid(
             f"The journal is damaged: {said}",
-            hint="Run `takeback verify`: it names what can no longer be read.",
+            hint="Run `takeback verify`: it tells how far the damage reaches.",
         )
     if state == "25006":
         return ResourceUnreachable(
