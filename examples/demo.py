@@ -128,17 +128,16 @@ def failing_run(story: Story, tb: takeback.Takeback) -> None:
 
 
 def killed_process(story: Story) -> None:
-    story.chapter(
-        "5. A process is killed with SIGKILL in the middle of a write, and the next command settles it."
-    )
+    story.chapter("5. A process is killed with SIGKILL in the middle of a write, and recovery settles it.")
     before = {name: read(name) for name in ("app.toml", "flags.json")}
     dead = subprocess.run([sys.executable, "-c", CRASHING_AGENT, story.store], check=False)
     story.claim("the process was killed", dead.returncode == -signal.SIGKILL)
     story.claim("it left a half-made change behind", read("flags.json") == "the other half\n")
     started = time.monotonic()
     with takeback.open(story.store) as again:
+        found = again.recover()
         took = time.monotonic() - started
-        for settled in again.recovered:
+        for settled in found:
             story.say(f"recovered: {settled.summary}: {settled.outcome}")
     story.claim(
         f"both files are back ({took * 1000:.0f} ms)", {name: read(name) for name in before} == before

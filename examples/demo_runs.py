@@ -92,12 +92,12 @@ def killed(story: Story) -> None:
     dead = subprocess.run([sys.executable, "-c", CRASHING_AGENT, story.store], cwd=ROOT, check=False)
     story.claim("the agent was killed", dead.returncode == -signal.SIGKILL)
     rows = story.ledger()
-    with takeback.open(story.store, recover=False) as tb:
+    with takeback.open(story.store) as tb:
         effect = tb.effects()[-1]
     story.claim("the bank has paid", len(paid(rows, "order-2")) == 1)
     story.claim("the journal knows only that it was about to be paid", effect.state == "intended")
     with takeback.open(story.store) as tb:
-        for settled in tb.recovered:
+        for settled in tb.recover():
             story.say(f"recovered, by asking the bank: {settled.summary}: {settled.outcome}")
         with tb.run("order 2 again", agent="shopper") as run:
             receipt = run.call(payments.pay, "anna", "shop", 400, key="order-2")

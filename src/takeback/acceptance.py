@@ -30,6 +30,9 @@ class Acceptance(ABC):
     def effect(self, id: str) -> Effect: ...
 
     @abstractmethod
+    def _before_change(self) -> None: ...
+
+    @abstractmethod
     def _leased(self, run: str) -> AbstractContextManager[Lease]: ...
 
     def accept(
@@ -38,7 +41,7 @@ class Acceptance(ABC):
         """Say that these stay: no longer taken back when their run fails, and forgettable after their time."""
         from takeback.runs.held import refuse_unmade
 
-        effects = [self.effect(name) for name in names_of(what)]
+        effects = self._meant(what, dry_run)
         for effect in effects:
             refuse_unmade(effect, "accepted")
         return tuple(effects) if dry_run else self._say(Kind.ACCEPT, effects)
@@ -50,7 +53,7 @@ class Acceptance(ABC):
         undo brings that back."""
         from takeback.runs.held import make_held, refuse_unheld
 
-        held = [self.effect(name) for name in names_of(what)]
+        held = self._meant(what, dry_run)
         for effect in held:
             refuse_unheld(effect)
         if dry_run:
@@ -72,7 +75,7 @@ class Acceptance(ABC):
         once, also if it was dropped before."""
         from takeback.runs.held import discard_all, refuse_unheld
 
-        effects = [self.effect(name) for name in names_of(what)]
+        effects = self._meant(what, dry_run)
         for effect in effects:
             refuse_unheld(effect, dropped=now)
         if dry_run:
@@ -90,7 +93,7 @@ class Acceptance(ABC):
     def _erase(self, effects: Sequence[Effect]) -> None: ...
 
     @abstractmethod
-    def _expire_drops(self) -> None: ...
+    def _expire_drops(self) -> int: ...
 
     def pin(
         self, what: "Effect | str | Sequence[Effect | str]", *, dry_run: bool = False
@@ -109,7 +112,7 @@ class Acceptance(ABC):
     ) -> tuple[Effect, ...]:
         from takeback.runs.held import refuse_forgotten, refuse_unmade
 
-        effects = [self.effect(name) for name in names_of(what)]
+        effects = self._meant(what, dry_run)
         for effect in effects:
             refuse_unmade(effect, f"{kind.value}ned")
             refuse_forgotten(effect)
@@ -120,6 +123,13 @@ class Acceptance(ABC):
         raise Renamed(
             "tb.keep was renamed.", hint="tb.accept accepts what was made, tb.apply makes what is held."
         )
+
+    def _meant(self, what: "Effect | str | Sequence[Effect | str]", dry_run: bool) -> list[Effect]:
+        """As they stand after what a crash left is settled; `@` is what it was before that."""
+        ids = [self.effect(name).id for name in names_of(what)]
+        if not dry_run:
+            self._before_change()
+        return [self.effect(id) for id in ids]
 
     def _say(self, kind: Kind, effects: "Sequence[Effect]") -> tuple[Effect, ...]:
         """Record it of those of which it is not said yet."""

@@ -81,7 +81,17 @@ class Takeback(Undos, Deciding, Acceptance):
             raise Renamed('on_death="keep" was renamed.', hint='Say on_death="accept".')
         if on_death not in (OnDeath.UNDO, OnDeath.ACCEPT):
             raise Misuse(f"A run cannot end with {on_death!r}.", hint='Say on_death="undo" or "accept".')
-        return self._open(name, agent, OnDeath(on_death), opening(self.store.journal, project))
+        belongs = self._beginning(name, agent, project)
+        return self._open(name, agent, OnDeath(on_death), belongs)
+
+    def _beginning(self, name: object, agent: object, project: "Path | None") -> dict[str, Any]:
+        """What its first record says of the project, once it is known that there will be one."""
+        _refuse_unnamed(name, agent)
+        refuse_while_looking()
+        self.store.refuse_if_suspect()
+        belongs = opening(self.store.journal, project)
+        self._before_change()
+        return belongs
 
     def session(
         self, name: str, agent: str = "", wait: float = 10, *, project: "Path | None" = None
@@ -89,8 +99,7 @@ class Takeback(Undos, Deciding, Acceptance):
         """The open run of that name, or a new one: for commands that each are a process of their own. It is left
         open, not taken back, when such a process ends; let go of it with `run.leave()`. With `project` each project
         has a run of its own by that name."""
-        self.store.refuse_if_suspect()
-        begun = opening(self.store.journal, project)
+        begun = self._beginning(name, agent, project)
         where = None if project is None else begun.get("project", "")
         # Looked for and made in one transaction: of several first commands one makes it and the others wait.
         with self.store.together():
@@ -123,7 +132,6 @@ class Takeback(Undos, Deciding, Acceptance):
         on_conflict: str = "",
         only: frozenset[str] | None = None,
     ) -> "Run":
-        _refuse_unnamed(name, agent)
         refuse_while_looking()
         self.store.refuse_if_suspect()
         id = new_id()
@@ -273,21 +281,19 @@ class Takeback(Undos, Deciding, Acceptance):
         self.close()
 
 
-def open(
-    path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, calls: bool = True, blobs: str = ""
-) -> Takeback:
-    """The store at that path, or at a `postgresql://` address, made if it is not there. What a crashed process left
-    behind is settled first, unless `recover` is False; without `calls` runs that called functions are left alone.
-    `tb.recovered` tells what that was. Where that cannot be done now (the disk is full) it is left, `tb.unrecovered`
-    says why, and looking works; the next one to open the store tries again. `blobs` is for a store in PostgreSQL:
-    `s3://bucket/prefix`, where its large blobs are; said once, it is written in the store."""
+def open(path: "str | os.PathLike[str] | None" = None, *, recover: bool = True, blobs: str = "") -> Takeback:
+    """The store at that path, or at a `postgresql://` address, made if it is not there. Opening it settles nothing and
+    calls nothing, and neither does looking. The first change settles what a crash left and needs no function to be
+    called, unless `recover` is False: `tb.recovered` tells what that was, `tb.unrecovered` why it could not be done
+    (the disk is full). `tb.dead_runs()` shows what is left; `tb.recover()` settles all of it, and so does a worker.
+    `blobs` is for a store in PostgreSQL: `s3://bucket/prefix`, where its large blobs are; said once, it is written in
+    the store."""
     if path is not None and not os.fspath(path):
         raise Misuse(
             "An empty path names no store.", hint="Give a directory, or nothing for the usual store."
         )
     tb = Takeback(open_store(os.fspath(path) if path is not None else default_path(), now, blobs))
-    if recover:
-        tb.settle_first(calls)
+    tb._settles = recover  # pyright: ignore[reportPrivateUsage]
     return tb
 
 
@@ -353,6 +359,7 @@ def _wire(
         ),
         store_names,
         progress,
+        tell,
     )
 
 

@@ -35,6 +35,9 @@ class Deciding(ABC):
     def effect(self, id: str) -> Effect: ...
 
     @abstractmethod
+    def _before_change(self) -> None: ...
+
+    @abstractmethod
     def _tell(self, words: str) -> None: ...
 
     @abstractmethod
@@ -64,10 +67,12 @@ class Deciding(ABC):
         return self._decide(id, False, by, "", why)
 
     def _decide(self, id: "Effect | str", approved: bool, by: str, answer: str, why: str = "") -> Effect:
-        from takeback.engine.approval import decide
+        from takeback.engine.approval import decide, refuse_undecidable
 
         self.store.refuse_if_suspect()
         effect = self.effect(name_of(id))
+        refuse_undecidable(self.parts, effect, now())
+        self._before_change()
         decide(self.parts, effect, approved, by, answer, why, now=now())
         self._wake(effect)
         return self.effect(effect.id)
@@ -84,6 +89,8 @@ class Deciding(ABC):
                 f"Whether it happened is True or False, not {happened!r}.", hint="Nothing was recorded."
             )
         found = self.effect(name_of(effect))
+        self._before_change()
+        found = self.effect(found.id)
         refuse_unsettleable(found)
         with self._leased(found.run) as lease:
             settle(self.parts, lease, found, happened, receipt, by)

@@ -6,12 +6,13 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
-from takeback.errors import Misuse, StoreBusy
+from takeback.errors import Misuse, Refused, StoreBusy
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.project import Scope
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo
 from takeback.runs.choice import effects_of, last_undone, standing_again, stuck_in, undos_of
+from takeback.runs.names import id_of
 from takeback.runs.projects import as_those_of, scope_of, scope_of_run
 from takeback.storage.process import myself
 from takeback.upkeep import now
@@ -66,10 +67,15 @@ class Undos(Workflows):
         """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing. The
         run of a workflow that has not ended ends with it. With `project`, `@` counts the effects of that project.
         With `paths`, only these paths of one effect are taken back, with all that is in them."""
+        from takeback.model.plan import on_conflict_named
+
         if project is not None:
             what = self._placed(what, project)
+        on_conflict_named(on_conflict)
         if not dry_run:
+            self._refuse_unknown(what)
             self.store.use_spare()
+            self._before_change()
         if paths is not None:
             return self._undo_paths(what, paths, dry_run, cascade or with_needs, on_conflict, agent)
         if not dry_run and (info := self._unfinished_workflow(what)):
@@ -129,6 +135,14 @@ class Undos(Workflows):
         # What it asked for did not all happen: part of the run waits for a person.
         return result._replace(outcome="stuck", effects=result.effects + stuck)
 
+    def _refuse_unknown(self, what: object) -> None:
+        """Names are judged before anything is settled."""
+        if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
+            for one in cast("Sequence[object]", what):
+                self._refuse_unknown(one)
+        elif isinstance(what, str):
+            id_of(self.store.journal, what, scope=self._scope_for(what))
+
     def _placed(self, what: Any, project: "Path") -> Any:
         """With the ids of those that `@` means in this project."""
         if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
@@ -170,6 +184,7 @@ class Undos(Workflows):
 
         if not wishes.get("dry_run"):
             self.store.use_spare()
+            self._before_change()
         refuse_unfinished(self.store.journal, self.store.leases, span, now())
         plan = planned(self.parts, span)
         if expected is not None and any(one.id not in expected for one in plan.wanted):
@@ -196,8 +211,35 @@ class Undos(Workflows):
     ) -> "UndoResult":
         """Bring back what was undone last, as a whole; all that one undo took back, by its result; or the effect named
         (itself, or the undo that took it back). With `project` what was undone last in that project."""
+        from takeback.model.plan import on_conflict_named
+
+        on_conflict_named(on_conflict)
+        if not dry_run:
+            if isinstance(what, str):
+                self._refuse_unknown(what)
+            what = self._redo_settled(what, project)
         wanted = self.to_redo(what, project=project)
         return self._undo(wanted, dry_run, False, False, on_conflict, agent)
+
+    def _redo_settled(
+        self, what: "Effect | UndoResult | str | None", project: "Path | None"
+    ) -> "Effect | UndoResult | str | None":
+        """What is meant, after a crash is settled. Where nothing is named, that is what was undone before: not what
+        settling takes back, unless it finishes an undo."""
+        from takeback.engine.settled import Cause
+
+        meant, nothing = what, None
+        if what is None and self._settles:
+            try:
+                meant = UndoResult("done", (), (), undo=self.to_redo(None, project=project))
+            except Refused as error:
+                nothing = error
+        self._before_change()
+        if any(one.cause is Cause.UNDO_FINISHED for one in self.recovered):
+            return what
+        if nothing:
+            raise nothing
+        return meant
 
     def to_redo(
         self, what: "Effect | UndoResult | str | None" = None, *, project: "Path | None" = None

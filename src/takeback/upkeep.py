@@ -21,6 +21,7 @@ from takeback.storage.protocols import Query
 from takeback.storage.store import Store, open_store
 
 if TYPE_CHECKING:
+    from takeback.audit.unsettled import DeadRun
     from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
     from takeback.retention.tiers import Decision
@@ -49,6 +50,7 @@ class Upkeep(ABC):
     given_up: "list[GivenUp]"  # ways back that were given up by policy since the store was opened
     recovered: "tuple[Settled, ...]" = ()
     unrecovered: str = ""
+    _settles = False  # whether the first change settles what a crash left
     here: "Callable[[], Scope | None]"  # what `@` and the newest mean; None: everything. The command line sets it
 
     def _scope_for(self, what: object) -> "Scope | None":
@@ -70,20 +72,35 @@ class Upkeep(ABC):
         return self.store.settings.lease_seconds * 1_000_000
 
     def recover(self) -> "tuple[Settled, ...]":
-        """Settle what dead processes left behind; look again at what is stuck."""
+        """Settle everything that dead processes left; look again at what is stuck. `tb.tell` hears which functions that
+        calls, before it calls them."""
+        self._settles = False
         settled = self._recover(stuck_too=True)
         self._wake_settled()
         return settled
 
     def settle_first(self, calls: bool = False) -> None:
-        """Before a change: settle what a crash left, and what needs no function of anybody, unless `calls`. What was
-        settled is in `recovered`; where that cannot be done now (the disk is full), `unrecovered` says why."""
+        """Before a change: settle what a crash left and needs no function to be called; with `calls` the rest, too.
+        `recovered` tells what was settled; where that cannot be done now (the disk is full), `unrecovered` says why."""
+        self._settles = False
         if not self.needs_recovery():
             return
         try:
             self.recovered = self._recover(stuck_too=False, calls=calls)
         except Unavailable as error:
             self.unrecovered = str(error)
+
+    def _before_change(self, calls: bool = False) -> None:
+        """Each verb that changes something comes here, once it knows that what it was asked for makes sense."""
+        if self._settles:
+            self.settle_first(calls)
+
+    def dead_runs(self) -> "tuple[DeadRun, ...]":
+        """Runs whose process is gone and that are not settled: what is in force, what is in doubt, and which functions
+        settling them would call."""
+        from takeback.audit.unsettled import dead_runs
+
+        return dead_runs(self.store, now())
 
     @abstractmethod
     def _wake_settled(self) -> None:
@@ -99,7 +116,7 @@ class Upkeep(ABC):
         )
 
     def needs_recovery(self) -> bool:
-        """Whether a dead process left something; cheap, asked each time a store is opened."""
+        """Whether a dead process left something; cheap, asked before the first change."""
         if self.store.read_only or self.store.suspect() or self.store.retired:
             return False
         if os.path.lexists(os.path.join(self.store.path, TRY)):
@@ -151,10 +168,14 @@ class Upkeep(ABC):
         from takeback.retention.forget import by_policy, forget, named
 
         if what is None:
+            if not dry_run:
+                self._before_change()
             decisions = by_policy(self.parts, self.store.settings, now())
         else:
             # A damaged record is no reason to keep it: forgetting is how a store goes on without it.
             ids = [id_of(self.store.journal, name, scope=self._scope_for(name)) for name in names_of(what)]
+            if not dry_run:
+                self._before_change()
             found = list(self.store.journal.effects(Query(ids=tuple(ids), damaged_too=True)))
             decisions = named(self.parts, found)
         if not dry_run:
@@ -165,7 +186,11 @@ class Upkeep(ABC):
     def sweep(self, grace: int | None = None, *, baselines: bool = False) -> int:
         """Delete the bytes nothing needs any more; how many were freed. With `baselines` also the copies of watched
         directories: the next watch reads those directories again, and no way back is lost."""
-        return self._swept(grace, baselines)
+        if grace is not None and grace < 0:
+            raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
+        self.store.use_spare()
+        self.store.refuse_if_suspect()
+        return self._expire_drops() + self._swept(grace, baselines)
 
     def _swept(self, grace: int | None = None, baselines: bool = False, erased: Sequence[Effect] = ()) -> int:
         from takeback.retention.forget import release_forgotten
@@ -173,10 +198,9 @@ class Upkeep(ABC):
         from takeback.retention.sweep import sweep
         from takeback.runs.watch import UNUSED, drop_unused
 
-        if grace is not None and grace < 0:
-            raise Misuse(f"A grace period of {grace} seconds makes no sense.", hint="Give 0 or more.")
         self.store.use_spare()
         self.store.refuse_if_suspect()
+        self._before_change()
         self._clear()
         release_forgotten(self.parts, self._held)
         grace = self.store.settings.grace_seconds if grace is None else grace
@@ -185,12 +209,12 @@ class Upkeep(ABC):
             dropped + sweep_layers(self.parts, self.store.layers(), grace) + sweep(self.parts, grace, erased)
         )
 
-    def _expire_drops(self) -> None:
-        """Erase what was dropped too long ago, or is too much for its project."""
+    def _expire_drops(self) -> int:
+        """Erase what was dropped too long ago, or is too much for its project; how many bytes were freed."""
         from takeback.retention.drops import due, with_their_undos
 
-        if decisions := due(self.parts, self.store.settings, now()):
-            self._give_up(with_their_undos(self.parts, decisions))
+        decisions = due(self.parts, self.store.settings, now())
+        return self._give_up(with_their_undos(self.parts, decisions)) if decisions else 0
 
     def _erase(self, effects: Sequence[Effect]) -> None:
         """What was dropped cannot be applied any more, and its bytes go."""
@@ -254,8 +278,8 @@ class Upkeep(ABC):
         taken = self.store.bytes_kept()
         return Space(taken + more - pinned_bytes(self.parts), self.store.free_bytes() - more)
 
-    def _give_up(self, decisions: "Sequence[Decision]") -> None:
-        """Noted first: a kill in between must not lose the line that tells of it."""
+    def _give_up(self, decisions: "Sequence[Decision]") -> int:
+        """Noted first: a kill in between must not lose the line that tells of it. How many bytes were freed."""
         from takeback.retention.forget import forget
         from takeback.storage.given_up import Bound, GivenUp, note
 
@@ -267,7 +291,7 @@ class Upkeep(ABC):
         note(self.store.path, going)
         forget(self.parts, decisions, self._held)
         self.given_up += going
-        self.sweep()
+        return self._swept()
 
     def without_room(self, more: int) -> None:
         """Raises when there is no room for a capture of that many bytes, after what may go has gone."""

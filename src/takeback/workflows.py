@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from takeback.errors import Failed, KeyReused, Misuse, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.attention import SETTLED, needs_attention
-from takeback.model.effect import State
+from takeback.model.effect import PERSON, State
 from takeback.model.format_1 import with_fields
 from takeback.model.ids import new_id, short
 from takeback.model.looking import refuse_while_looking
@@ -85,6 +85,7 @@ class Workflows(Upkeep):
         canonical(body)
         refuse_while_looking()
         self.store.refuse_if_suspect()
+        self._before_change()
         if key and (there := self._submitted(key, workflow, arguments)):
             return there
         id = new_id()
@@ -131,6 +132,7 @@ class Workflows(Upkeep):
         from takeback.model.plain import as_json
 
         body = {"name": event, "data": as_json(data, "The data of a signal")}
+        self._before_change()
         self.store.journal.append(None, [Draft(Kind.SIGNAL, info.id, "", body)])
 
     def result(self, run: "str | RunInfo | Run", timeout: float | None = None) -> Any:
@@ -186,7 +188,8 @@ class Workflows(Upkeep):
         due. How many times a run was gone on with. `takeback worker MODULE` does this in a process of its own."""
         from takeback.runs.workflow import refuse_unfindable
 
-        worker = self.worker({one.name: one for one in map(refuse_unfindable, workflows)}, concurrency)
+        known = {one.name: one for one in map(refuse_unfindable, workflows)}
+        worker = self.worker(known, concurrency, self._tell)
         try:
             worker.work(until_idle=until_idle)
         except BaseException:
@@ -210,6 +213,7 @@ class Workflows(Upkeep):
         if type(concurrency) is not int or concurrency < 1:
             raise Misuse(f"{concurrency!r} runs at a time make no sense.", hint="Give 1 or more.")
         self.store.refuse_if_suspect()
+        self._before_change(calls=True)
         place = Place(self.parts, now, self._lease_lasts, self._run, self.store.wait_for_work)
         return Worker(place, workflows, concurrency, tell)
 
@@ -233,13 +237,16 @@ class Workflows(Upkeep):
 
         info = run_of(self.store.journal, run) if isinstance(run, str) else run
         _refuse_over(info)
+        self._before_change()
         lease = self._acquire(info.id, wait)
         try:
             # Asked again now that nobody else can add to it: keys are made from how many effects it has.
             info = next(self.store.journal.runs((info.id,)))
             _refuse_over(info)
-            point = self._gone_back(info, lease, from_checkpoint) if from_checkpoint is not None else None
             durable = info.on_death is OnDeath.RESUME
+            if not durable or from_checkpoint is not None:
+                self._settle_calls(info, lease)
+            point = self._gone_back(info, lease, from_checkpoint) if from_checkpoint is not None else None
             if point is None and (durable or info.state is RunState.SUSPENDED):
                 self.store.journal.append(lease, [Draft(Kind.OPEN, info.id, "", {"resumed": True})])
             if durable:
@@ -253,6 +260,19 @@ class Workflows(Upkeep):
         if durable:
             resumed.leave()
         return resumed
+
+    def _settle_calls(self, info: RunInfo, lease: Lease) -> None:
+        """Of a run that goes on, or ends: whether calls that its process left in the middle have happened."""
+        from takeback.engine.functions import named
+        from takeback.engine.recover import open_in, settle_all
+        from takeback.model.resource import function_in
+
+        left = [one for one in open_in(self.parts, info.id) if function_in(one.change.resource)]
+        left = [one for one in left if one.waits_for != PERSON]
+        if left:
+            functions = ", ".join(named(iter(left)))
+            self._tell(f"Going on with run {short(info.id)} ({info.name}) calls functions of {functions}.")
+            settle_all(self.parts, lease, left)
 
     def _gone_back(self, info: RunInfo, lease: Lease, checkpoint: "Checkpoint | str") -> "Checkpoint":
         """What came after the checkpoint is taken back. That it is to be is recorded first: whoever finds this
@@ -319,6 +339,7 @@ class Workflows(Upkeep):
 
         run = self._run(info, self._acquire(info.id, 0))
         try:
+            self._settle_calls(info, run.lease)
             settle_open(self.parts, run.lease)
             anything = any(
                 self.store.journal.effects(Query(run=info.id, states=(State.DONE, State.PROPOSED)))

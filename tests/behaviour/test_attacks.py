@@ -72,6 +72,7 @@ def test_a_damaged_record_of_a_dead_run_does_not_lock_the_store(scene: Scene, br
             tb.forget(damaged)
             tb.sweep(grace=0)
     with takeback.open(path) as tb:
+        tb.settle_first(calls=True)
         assert tb.recovered == ()
 
 

@@ -224,7 +224,7 @@ def test_who_is_killed_while_he_makes_what_was_held_leaves_it_held(
     assert died.returncode == 9
     assert 0 < len(os.listdir(world.root)) < 20
     with takeback.open(store) as again:
-        assert again.recovered
+        assert again.recover()
         assert os.listdir(world.root) == []
         (waiting,) = [one for one in again.effects() if one.waits_for]
         again.apply(waiting)

@@ -292,3 +292,31 @@ def test_verify_names_a_drop_whose_content_is_missing(store: Path, world: World)
         found = [one for one in tb.verify().findings if one.effect == dropped.id]
     assert found
     assert "cannot be applied" in str(found[0])
+
+
+def test_a_sweep_erases_what_was_dropped_too_long_ago(
+    store: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with takeback.open(store) as tb:
+        dropped = failed(tb, world, "head -c 100000 /dev/urandom > a; exit 1")
+        later = takeback.upkeep.now() + 25 * 3600 * 1_000_000
+        monkeypatch.setattr("takeback.upkeep.now", lambda: later)
+        assert tb.sweep(grace=0) >= 100_000
+        assert tb.effect(dropped.id).state is takeback.State.ABORTED
+
+
+@pytest.mark.parametrize("meanwhile", ["apply", "erase"])
+def test_a_drop_that_another_process_decides_on_meanwhile_is_no_error(
+    store: Path, world: World, meanwhile: str
+) -> None:
+    from takeback.retention.forget import forget
+    from takeback.retention.tiers import Decision
+
+    with takeback.open(store) as tb, takeback.open(store) as other:
+        dropped = tb.effect(failed(tb, world, "echo x > a; exit 1").id)
+        _ = other.apply(dropped) if meanwhile == "apply" else other.discard(dropped, now=True)
+        forget(tb.parts, [Decision(dropped, True, "goes")], str(store / "held"))
+        left = tb.effect(dropped.id)
+        assert left.state.value == {"apply": "done", "erase": "aborted"}[meanwhile]
+        assert not left.forgotten
+        assert tb.verify(read_data=True).findings == ()

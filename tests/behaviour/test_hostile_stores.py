@@ -61,6 +61,15 @@ def cli(store: Path, *words: str, most: int = 0, **environment: str) -> subproce
         ("UPDATE targets SET resource = resource || 'x'", "lists other paths"),
         ("DELETE FROM targets", "lists other paths"),
         ("INSERT INTO needs VALUES ('another', 2)", "lists other paths or needs"),
+        ("DELETE FROM scopes", "lists other projects"),
+        ("INSERT INTO scopes SELECT 99, seq, told FROM effects", "lists other projects"),
+        ("UPDATE projects SET root = root || 'x'", "lists other projects"),
+        ("UPDATE projects SET made = 1", "is not listed as the records say"),
+        ("UPDATE projects SET began = 0", "is not listed as the records say"),
+        (
+            "INSERT INTO projects (root, marked) VALUES ('file:///elsewhere', 1)",
+            "project /elsewhere is not listed",
+        ),
     ],
 )
 def test_finding_34_verify_looks_at_the_schema_and_at_the_index(

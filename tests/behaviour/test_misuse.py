@@ -153,3 +153,54 @@ def test_a_run_that_has_ended_says_so(tb: Takeback, world: World, how: str) -> N
 def test_an_empty_path_is_no_store() -> None:
     with pytest.raises(Misuse):
         takeback.open("")
+
+
+# Words of before.
+
+
+def old_words(tb: takeback.Takeback, place: Path) -> dict[str, Callable[[], object]]:
+    def in_a_run(work: Callable[[takeback.Run], object]) -> object:
+        with tb.run("uses an old word", on_death="accept") as run:
+            return work(run)
+
+    return {
+        "tb.keep": lambda: tb.keep("@"),
+        "tb.keep of several": lambda: tb.keep(["@"], force=True),
+        "run.keep": lambda: in_a_run(lambda run: run.keep("@")),
+        "on_death": lambda: tb.run("old", on_death="keep"),
+        "on_failure": lambda: in_a_run(lambda run: run.command("touch made", cwd=place, on_failure="keep")),
+        "workflow": lambda: takeback.workflow(on_failure="keep"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("word", "now"),
+    [
+        ("tb.keep", "tb.accept accepts"),
+        ("tb.keep of several", "tb.apply makes"),
+        ("run.keep", "run.accept accepts"),
+        ("on_death", 'on_death="accept"'),
+        ("on_failure", "`leave` leaves"),
+        ("workflow", "`leave` leaves"),
+    ],
+)
+def test_an_old_word_says_which_one_is_meant_and_does_nothing(
+    store: Path, tmp_path: Path, word: str, now: str
+) -> None:
+    with takeback.open(store) as tb:
+        with tb.run("before") as run:
+            effect = run.write(tmp_path / "a", "1")
+        assert effect
+        with pytest.raises(takeback.Renamed, match="renamed") as told:
+            old_words(tb, tmp_path)[word]()
+        assert now in told.value.hint and told.value.exit_code == 2
+        assert [(one.id, one.accepted_by, one.pinned) for one in tb.effects()] == [(effect.id, "run", False)]
+    assert not (tmp_path / "made").exists()
+
+
+def test_the_old_setting_says_which_one_is_meant(store: Path) -> None:
+    takeback.open(store).close()
+    (store / "settings.json").write_text('{"kept_seconds": 5}')
+    with pytest.raises(takeback.Renamed, match="kept_seconds") as told:
+        takeback.open(store)
+    assert "accepted_seconds" in told.value.hint and told.value.exit_code == 2

@@ -11,7 +11,14 @@ import pytest
 import takeback
 from takeback.runs import box_commit
 from takeback.runs.box import Box
-from takeback.testing.crash import Boundaries, die, in_a_process, open_wrapped, wrap_system_calls
+from takeback.testing.crash import (
+    Boundaries,
+    die,
+    in_a_process,
+    open_settled,
+    open_wrapped,
+    wrap_system_calls,
+)
 from tests.world import World
 
 pytestmark = pytest.mark.root
@@ -47,7 +54,7 @@ class Sweep:
 
     def settled(self) -> str:
         """What recovery makes of it, in words; then everything is as at first."""
-        with takeback.open(self.store) as tb:
+        with open_settled(str(self.store)) as tb:
             assert tb.verify().sound
             assert not tb.effects(state=["proposed", "intended", "stuck"])
             self.worlds.add(" ".join(sorted(os.listdir(self.world.root))))
@@ -120,7 +127,7 @@ class Told(Sweep):
     """A commit, looked at by whoever opens the box next."""
 
     def settled(self) -> str:
-        with takeback.open(self.store) as tb:
+        with open_settled(str(self.store)) as tb:
             assert tb.verify().sound
             assert not tb.effects(state=["proposed", "intended", "stuck"])
             merged = sorted(os.listdir(self.world.root))

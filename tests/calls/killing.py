@@ -184,10 +184,11 @@ class Murders:
         return work
 
     def go_on(self) -> Work:
-        """The next one: recovery by opening, a person where there must be one, and the same call again."""
+        """The next one: recovery, a person where there must be one, and the same call again."""
 
         def work(tell: Tell) -> None:
             with takeback.open(self.store) as tb:
+                tb.recover()
                 stuck = [one for one in self._ours(tb) if one.state is State.STUCK]
                 for one in stuck:
                     paid = self._paid()
@@ -202,6 +203,7 @@ class Murders:
     def take_back(self) -> Work:
         def work(tell: Tell) -> None:
             with takeback.open(self.store) as tb:
+                tb.recover()
                 effect = self._ours(tb)[0]
                 if effect.state is not State.UNDONE:
                     assert tb.undo(effect).outcome == "done"
@@ -211,6 +213,7 @@ class Murders:
     def look(self) -> Work:
         def work(tell: Tell) -> None:
             with takeback.open(self.store) as tb:
+                tb.recover()
                 states = [one.state.value for one in self._ours(tb) if not one.is_undo]
                 assert not [one for one in tb.runs() if one.state is RunState.OPEN]
                 run = tb.runs()[-1]

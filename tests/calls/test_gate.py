@@ -255,6 +255,7 @@ def dies(tb: takeback.Takeback, on_death: str = "undo") -> takeback.Effect:
 def test_what_a_dead_run_asked_for_is_given_up_by_recovery(tb: takeback.Takeback, on_death: str) -> None:
     effect = dies(tb, on_death)
     with takeback.open(tb.path) as again:
+        again.recover()
         given_up = again.effect(effect.id)
         assert (given_up.state, given_up.note) == (State.ABORTED, "Its run ended before anyone decided.")
         with again.run("again") as run, pytest.raises(takeback.AwaitingApproval):

@@ -174,7 +174,7 @@ def test_the_lease_is_looked_at_once_more_right_before_the_call(
     """What is asked before it, and the intent, may have taken any time."""
     outlast = Heartbeat.outlast
 
-    def told(self: Heartbeat, seconds: float) -> None:
+    def told(self: Heartbeat, seconds: float, others: bool = False) -> None:
         WORLD.append(f"held for {seconds:g}")
         outlast(self, seconds)
 
@@ -198,7 +198,7 @@ def test_who_does_not_hold_the_lease_any_more_when_it_is_about_to_call_does_not(
     told: type[takeback.TakebackError],
     state: State,
 ) -> None:
-    def taken(self: Heartbeat, seconds: float) -> None:
+    def taken(self: Heartbeat, seconds: float, others: bool = False) -> None:
         if "looked" in WORLD:
             raise error("It was away.")
 

@@ -114,6 +114,7 @@ def test_the_doubt_is_told_even_if_the_run_cannot_be_ended_either(store: Path, o
         assert_told(told.value, tb, trouble, "call tests.unrecorded(number=7) was called")
         mend()
     with takeback.open(store) as tb:
+        tb.recover()
         assert not tb.effects(state=(State.INTENDED, State.STUCK))
         assert ([7] if on_death == "accept" else []) == CALLED
 

@@ -13,7 +13,7 @@ import pytest
 import takeback
 from takeback.model.effect import OPEN_STATES, PERSON
 from takeback.model.standing import Standing
-from takeback.testing.crash import Boundaries, in_a_process, killed_everywhere, open_wrapped
+from takeback.testing.crash import Boundaries, in_a_process, killed_everywhere, open_settled, open_wrapped
 from tests.damage import known, put_back_store, save_store
 from tests.world import Picture, picture
 
@@ -76,7 +76,8 @@ class Scene:
             os.utime(path, ns=(10**18 + number, 10**18 + number * 1_000_003), follow_symlinks=False)
 
     def open(self) -> takeback.Takeback:
-        return takeback.open(str(self.store))
+        """With everything settled that a crash left."""
+        return open_settled(str(self.store))
 
     def in_session(self, work: Callable[[takeback.Run], Any]) -> Any:
         """As a command does it: a process of its own that joins an open run and leaves it open."""

@@ -1,6 +1,6 @@
 """A drop, its apply and its end, killed anywhere: it is dropped, made or erased, and never half of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,10 +15,13 @@ WORK = "echo more >> run.sh; mkdir made; echo x > made/y; rm 'other twin'; ln -s
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
+def scene(tmp_path: Path, record_property: Callable[[str, object], None]) -> Iterator[Scene]:
     """Not in memory: a sandbox has a /dev of its own."""
     (tmp_path / "far").mkdir()
-    return Scene(tmp_path / "scene", tmp_path / "far")
+    scene = Scene(tmp_path / "scene", tmp_path / "far")
+    yield scene
+    for name, number in scene.counted.items():
+        record_property(name, number)
 
 
 def held(scene: Scene, tb: takeback.Takeback) -> takeback.Effect:
@@ -184,3 +187,84 @@ def test_a_failing_command_killed_anywhere_changes_nothing_and_its_drop_is_whole
     scene.counted["processes killed at a boundary"] += deaths
     assert deaths > 3
     assert seen == {"1", "2"}
+
+
+def test_what_was_taken_back_in_place_killed_anywhere_is_a_whole_drop_or_an_undo(scene: Scene) -> None:
+    """Also while it is watched; then recovery records what was changed."""
+    seen: set[str] = set()
+    scene.prepare()
+    before = scene.picture()
+
+    def change() -> None:
+        (scene.world / "new").write_bytes(b"new\n")
+        (scene.world / "run.sh").write_bytes(b"changed\n")
+        (scene.world / "data.json").unlink()
+
+    def action(boundaries: Boundaries) -> None:
+        with open_wrapped(str(scene.store), boundaries) as tb, tb.run("in place") as run:
+            with run.watch(scene.world, about={"argv": ["make"], "exit_code": 1}) as watch:
+                change()
+            assert watch.effect
+            run.drop_undone(watch.effect, run.undo(watch.effect))
+
+    def check(at: int) -> None:
+        where = f"killed at boundary {at}" if at else "not killed"
+        settle(scene)
+        with scene.open() as tb:
+            drops = tb.effects(state="dropped")
+            seen.add(str(len(drops)))
+            for one in drops:
+                assert scene.picture() == before, where
+                tb.apply(one)
+                assert (scene.world / "new").read_bytes() == b"new\n", where
+                assert (scene.world / "run.sh").read_bytes() == b"changed\n", where
+                assert not (scene.world / "data.json").exists(), where
+        assert_settled(scene, where, foreign=True)
+
+    deaths = killed_everywhere(scene.prepare, action, check)
+    scene.counted["processes killed at a boundary"] += deaths
+    assert deaths > 20
+    assert seen == {"0", "1"}
+
+
+def test_a_failing_command_in_a_box_killed_anywhere_leaves_the_box_and_a_whole_drop_or_none(
+    scene: Scene,
+) -> None:
+    seen: set[str] = set()
+    box = ""
+
+    def prepare() -> None:
+        nonlocal box
+        scene.prepare()
+        with (
+            scene.open() as tb,
+            tb.run("agent", on_death="accept") as run,
+            run.sandbox(cwd=scene.world) as made,
+        ):
+            made.run("echo 1 > step")
+            box = made.id
+
+    def action(boundaries: Boundaries) -> None:
+        with (
+            open_wrapped(str(scene.store), boundaries) as tb,
+            tb.run("agent", on_death="accept") as run,
+            run.sandbox(box=box) as opened,
+        ):
+            opened.run("echo 2 >> step; echo new > new; exit 1")
+
+    def check(at: int) -> None:
+        where = f"killed at boundary {at}" if at else "not killed"
+        settle(scene)
+        with scene.open() as tb, tb.run("look", on_death="accept") as run, run.sandbox(box=box) as opened:
+            assert opened.run("cat step; ls new 2>/dev/null; true").stdout == b"1\n", where
+            drops = tb.effects(state="dropped")
+            seen.add(str(len(drops)))
+            for one in drops:
+                tb.apply(one)
+                assert opened.run("cat step new").stdout == b"1\n2\nnew\n", where
+            assert tb.verify(read_data=True).findings == (), where
+
+    deaths = killed_everywhere(prepare, action, check)
+    scene.counted["processes killed at a boundary"] += deaths
+    assert deaths > 5
+    assert seen == {"0", "1"}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-import takeback
+from takeback.testing.crash import open_settled
 from tests.crash.mounts import Disk
 from tests.crash.tracing import environment
 
@@ -92,7 +92,7 @@ def broken(disk: Disk, promises: list[Promise]) -> list[str]:
 @pytest.mark.parametrize("promises", CUTS)
 def test_what_was_acknowledged_survives_and_can_be_taken_back(disk: Disk, promises: int) -> None:
     given = cut_after(disk, "takeback", promises)
-    with takeback.open(str(disk.place / "store")) as tb:
+    with open_settled(str(disk.place / "store")) as tb:
         assert tb.verify(read_data=True).findings == ()
         assert broken(disk, given) == []
         for promise in given:

@@ -1,12 +1,14 @@
 """Whole runs, undo of many, keep, forget and sweep: killed anywhere, nothing is lost and nothing is half."""
 
 import os
+from collections import Counter
 from random import Random
 from typing import Any
 
 import pytest
 
 import takeback
+from takeback.model.cover import PROBED, TRY
 from takeback.testing.crash import Boundaries, killed_everywhere, open_wrapped, wrap_system_calls
 from tests.crash.scenes import Known, Scene, assert_settled, settle, sweep
 
@@ -273,6 +275,42 @@ def test_a_store_whose_maker_was_killed_is_made_by_the_next_one(scene: Scene) ->
         assert {path.name for path in scene.store.iterdir()} >= {"FORMAT", "journal.db", "blobs"}
 
     assert killed_everywhere(scene.build, action, check) > 10
+
+
+def test_a_store_whose_maker_was_killed_is_told_as_such_and_left_so_by_looking(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before, it was told as no takeback store, with exit code 2."""
+    from takeback.frontends.cli.commands import answer
+
+    monkeypatch.setenv("TAKEBACK_STORE", str(scene.store))
+
+    def action(boundaries: Boundaries) -> None:
+        wrap_system_calls(boundaries)
+        takeback.open(str(scene.store)).close()
+
+    def there() -> list[str]:
+        """Without what `doctor` remembers of the machine."""
+        found = scene.store.rglob("*") if scene.store.exists() else ()
+        return sorted(path.name for path in found if path.name not in (PROBED, TRY))
+
+    def check(at: int) -> None:
+        half = bool(there()) and not (scene.store / "journal.db").exists()
+        before = there()
+        for line in ("log", "status", "runs", "checkpoints", "recover --dry-run", "doctor"):
+            code, said = answer(line.split()), capsys.readouterr()
+            if half and line != "doctor":
+                assert code == 0, (at, line, said)
+                assert "is half made" in said.out, (at, line, said)
+        assert not half or there() == before, at
+        told[half] += 1
+        takeback.open(str(scene.store)).close()
+        with takeback.open(str(scene.store)) as tb:
+            assert tb.verify().sound and tb.effects() == (), at
+
+    told = Counter[bool]()
+    assert killed_everywhere(scene.build, action, check) > 10
+    assert told[True] > 5
 
 
 EDITS = {"watched": True, "written": False}

@@ -34,6 +34,13 @@ def facts(tb: takeback.Takeback) -> dict[str, Any]:
     }
 
 
+def settled() -> takeback.Takeback:
+    """The store, with everything settled that a crash left."""
+    tb = takeback.open(STORE)
+    tb.settle_first(calls=True)
+    return tb
+
+
 def say(what: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(what) + "\n")
 
@@ -64,7 +71,7 @@ def pay(key: str) -> str:
 
 def refund() -> None:
     """A process dies right after it sent a refund: nobody sends a second one."""
-    with takeback.open(STORE, recover=STEP == "look") as tb:
+    with settled() if STEP == "look" else takeback.open(STORE, recover=False) as tb:
         if STEP == "pay":
             with tb.run("buy") as run:
                 run.call(pay, key="k")
@@ -83,7 +90,7 @@ def given_up() -> None:
             FileAdapter.apply = dies  # type: ignore[method-assign]
             tb.undo("@")
     path.write_text("someone else's") if STEP == "stick" else None
-    with takeback.open(STORE) as tb:
+    with settled() as tb:
         effect = next(tb.store.journal.effects(Query()))
         if STEP == "force":
             append = tb.store.journal.append
@@ -128,7 +135,7 @@ def workflow() -> None:
 
 def watched() -> None:
     """What was changed while a watcher was dead stays, and a person decides."""
-    with takeback.open(STORE) as tb:
+    with settled() as tb:
         if STEP == "change":
             (PLACE / "tree").mkdir()
             with tb.run("watch") as run, run.watch(PLACE / "tree"):
@@ -163,7 +170,7 @@ def transfer(key: str) -> None:
 
 def in_doubt() -> None:
     """A run with a call in doubt does not end well."""
-    with takeback.open(STORE) as tb:
+    with settled() as tb:
         if STEP == "call":
             caught: list[str] = []
             try:

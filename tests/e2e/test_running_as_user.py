@@ -186,3 +186,23 @@ def test_first_day_7b_places_that_takeback_made_read_only_are_named_when_the_com
         assert "takeback run --in-place" in failed.stderr
     finally:
         subprocess.run(["umount", place], check=True)
+
+
+@pytest.mark.parametrize("where", [(), ("--in-place",)], ids=["sandboxed", "in place"])
+def test_what_was_dropped_is_applied_also_over_files_closed_to_their_owner(
+    person: Person, where: tuple[str, ...]
+) -> None:
+    done = person.does("sh", "-c", "echo old > a; mkdir closed; echo x > closed/x; chmod 500 closed")
+    assert done.returncode == 0, done
+    line = "chmod 700 closed; echo new > a; echo y > closed/y; chmod 400 a; chmod 500 closed; exit 3"
+    failed = person.takeback("run", *where, "--", "sh", "-c", line)
+    assert failed.returncode == 3, failed
+    assert (person.work / "a").read_text() == "old\n"
+    made = person.takeback("apply", failed.stderr.split("takeback apply ")[1].split("`")[0])
+    assert made.returncode == 0, made
+    assert (person.work / "a").read_text() == "new\n"
+    assert (person.work / "closed" / "y").read_text() == "y\n"
+    assert ((person.work / "a").stat().st_mode & 0o777, (person.work / "a").stat().st_uid) == (0o400, USER)
+    undone = person.takeback("undo")
+    assert undone.returncode == 0, undone
+    assert not (person.work / "closed" / "y").exists()

@@ -269,14 +269,31 @@ def test_status_tells_what_goes_next_and_what_is_pinned(takeback: CommandLine) -
     takeback.done("forget", first["id"])
 
 
-@pytest.mark.parametrize("words", [("keep", "@"), ("run", "--on-failure", "keep", "--", "true")])
+@pytest.mark.parametrize(
+    ("words", "now"),
+    [
+        (("keep", "@"), "takeback accept ID"),
+        (("keep",), "takeback accept ID"),
+        (("keep", "--drop", "@"), "takeback accept ID"),
+        (("run", "--on-failure", "keep", "--", "touch", "made"), "`leave` leaves"),
+    ],
+)
 def test_the_old_word_says_which_one_is_meant_and_does_nothing(
-    takeback: CommandLine, words: tuple[str, ...]
+    takeback: CommandLine, world: World, words: tuple[str, ...], now: str
 ) -> None:
     takeback.write("a", "1")
+    before = takeback.done("log", "--json").json
     said = takeback(*words)
-    assert said.code == 2 and "renamed" in said.err
-    assert "takeback accept ID" in said.err or "`leave` leaves" in said.err
+    assert said.code == 2 and "renamed" in said.err and now in said.err
+    assert takeback.done("log", "--json").json == before and not (world / "made").exists()
+
+
+def test_the_old_setting_says_which_one_is_meant(takeback: CommandLine) -> None:
+    takeback.write("a", "1")
+    Path(takeback.done("status", "--json").json["store"], "settings.json").write_text('{"kept_seconds": 5}')
+    said = takeback("log")
+    assert said.code == 2 and "'kept_seconds', which was renamed" in said.err
+    assert "It is called 'accepted_seconds' now." in said.err
 
 
 def test_what_was_forgotten_by_name_cannot_be_undone(takeback: CommandLine) -> None:

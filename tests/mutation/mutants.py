@@ -224,11 +224,23 @@ MUTANTS = (
         "runs/changing.py",
         (
             (
-                "            self._position += 1\n            self._count()\n        return effect\n",
-                "            self._count()\n        return effect\n",
+                "            self._position += 1\n            self._count()\n",
+                "            self._count()\n",
             ),
         ),
         ("tests/properties/test_keys.py", "tests/behaviour/test_runs.py"),
+    ),
+    Mutant(
+        "a run waits for its calls before it ends",
+        "runs/own_lock.py",
+        (("        while self.others:\n", "        while False:\n"),),
+        ("tests/calls/test_in_parallel.py", "-k", "waits_for_its_calls"),
+    ),
+    Mutant(
+        "opening a store settles nothing",
+        "api.py",
+        (("    tb._settles = recover", "    tb.settle_first(calls=True)"),),
+        ("tests/calls/test_looking_in_python.py", "-k", "never_act"),
     ),
     Mutant(
         "undo of a redo takes back what the redo brought",
@@ -298,7 +310,7 @@ MUTANTS = (
         "the mark in Redis tells whether it happened",
         "adapters/redis/adapter.py",
         (("            there = op is not None and not op.undone_by\n", "            there = True\n"),),
-        ("tests/sql/test_killed.py", "-k", "one_of_each and redis"),
+        ("tests/sql/test_redis_restart.py", "-k", "lost_everything"),
     ),
     Mutant(
         "an effect that made no difference passes its past on",

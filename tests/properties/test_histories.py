@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import takeback
 from takeback.model.effect import State
-from takeback.testing.crash import Boundaries, die, in_a_process, open_wrapped
+from takeback.testing.crash import Boundaries, die, in_a_process, open_settled, open_wrapped
 from tests.properties.model import Change, Known, Look, Model
 from tests.world import picture
 
@@ -232,7 +232,7 @@ class Histories(RuleBasedStateMachine):
         end = in_a_process(action, Boundaries(at))
         assert not end.error, end.error
         expected = self.model.expected(change)
-        with takeback.open(self.store) as tb:
+        with open_settled(self.store) as tb:
             new = [
                 one
                 for one in tb.effects(state="done")
@@ -257,7 +257,7 @@ class Histories(RuleBasedStateMachine):
 
         end = in_a_process(action, Boundaries(at))
         assert not end.error, end.error
-        with takeback.open(self.store) as tb:
+        with open_settled(self.store) as tb:
             # All of the plan or nothing of it; what was already as wanted is not recorded.
             now = {one.id: one.state for one in tb.effects()}
             if any(now[one.id] is not one.state for one in self.model.effects.values()):
@@ -278,7 +278,7 @@ class Histories(RuleBasedStateMachine):
 
         end = in_a_process(action, Boundaries(at))
         assert end.killed, end.error
-        with takeback.open(self.store) as tb:
+        with open_settled(self.store) as tb:
             assert not tb.recover()
 
     @invariant()

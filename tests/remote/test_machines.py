@@ -34,12 +34,12 @@ def test_what_another_machine_left_is_settled_there(
         tb.store.server.read("UPDATE leases SET boot = 'another', started = '1', expires_at = 1")
     monkeypatch.setenv("TAKEBACK_MACHINE", "two")
     with takeback.open(pg_database.url) as tb:
-        assert tb.recovered == tb.recover() == ()
+        assert tb.dead_runs() == tb.recover() == ()
         assert [info.state for info in tb.runs()] == [RunState.OPEN]
     assert (world / "file").read_bytes() == b"new"
     monkeypatch.setenv("TAKEBACK_MACHINE", "one")
     with takeback.open(pg_database.url) as tb:
-        assert [one.outcome for one in tb.recovered] == ["undone"]
+        assert [one.outcome for one in tb.recover()] == ["undone"]
         assert [info.state for info in tb.runs()] == [RunState.UNDONE]
     assert not (world / "file").exists()
 

@@ -217,7 +217,7 @@ def test_finding_6_recovery_does_not_say_that_nothing_was_changed(users, tmp_pat
     assert died.returncode == 9
 
     with api.open(store) as tb:
-        settled = tb.recovered
+        settled = tb.recover()
 
     assert [one.detail for one in settled] == ["No change of it was seen."]
     assert len(users.rows("select from users")) == 2

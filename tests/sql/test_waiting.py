@@ -218,7 +218,7 @@ def test_one_that_is_killed_while_it_waits_never_happened(
         waits.kill()
         waits.wait()
     with takeback.open(tb.path) as again:
-        (settled,) = again.recovered
+        (settled,) = again.recover()
         assert settled.outcome == "aborted", settled
         again.apply(held)
         assert users(again, preparing)[0] == (1, "ann", "admin")

@@ -127,7 +127,7 @@ TABLE = """
     proposed  drop          dropped
     intended  drop          dropped
     dropped   intent        intended
-    dropped   forget        aborted
+    dropped   erase         aborted
     stuck     done          done
     stuck     abort         aborted
     done      accept        done

@@ -15,6 +15,7 @@ from takeback.testing.crash import (
     in_a_process,
     killed_again_and_again,
     killed_everywhere,
+    open_settled,
     open_wrapped,
     wrap_system_calls,
 )
@@ -58,7 +59,7 @@ class Desk:
 
     def check(self, before: dict[str, Any], after: dict[str, Any] | None) -> None:
         """Without a world after, the kill may have met the changes themselves half-way: what there is stays."""
-        with takeback.open(self.store) as tb:
+        with open_settled(str(self.store)) as tb:
             assert tb.verify(read_data=True).sound
             effects = tb.effects()
             assert not [one for one in effects if one.state in (State.PROPOSED, State.INTENDED, State.STUCK)]

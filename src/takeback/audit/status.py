@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from takeback.audit.runs import RunNow, as_they_stand
 from takeback.audit.unsettled import DeadRun, dead_json, dead_runs
 from takeback.audit.views import dropped_json, iso
-from takeback.model.attention import needs_attention, overdue
+from takeback.model.attention import is_due, needs_attention
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
 from takeback.model.life import ACCEPTS
 from takeback.model.run import RunInfo, RunState
@@ -62,7 +62,7 @@ class Status(NamedTuple):
     read_only: bool
     full: bool  # there is no room on its disk for the few pages that a change needs
     attention: tuple[RunInfo, ...]  # runs of workflows that cannot go on without a person
-    unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker takes
+    unclaimed: tuple[RunInfo, ...]  # those that are due, and no worker has taken
     dead: tuple[DeadRun, ...] = ()  # whose process is gone
 
     @property
@@ -117,9 +117,7 @@ def look(store: Store, size: int, now: int) -> Status:
         read_only=store.read_only,
         full=is_full(store.path),
         attention=tuple(info for info in unfinished if needs_attention(info)),
-        unclaimed=tuple(
-            info for info in unfinished if overdue(info, now) and store.leases.free(info.id, now)
-        ),
+        unclaimed=tuple(info for info in unfinished if is_due(info, now) and store.leases.free(info.id, now)),
         dead=dead_runs(store, now),
     )
 

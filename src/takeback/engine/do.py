@@ -126,7 +126,9 @@ def recorded(parts: Parts, change: Change, key: str) -> Effect | None:
             f"The change with key {key!r} is stuck: {earlier.note}", hint=way_out(earlier), effect=earlier.id
         )
     raise StoreBusy(
-        f"The change with key {key!r} is still {earlier.state.value}.", hint="Run `takeback recover` first."
+        f"The change with key {key!r} is still {earlier.state.value}.",
+        hint="Run `takeback recover` first.",
+        effect=earlier.id,
     )
 
 
@@ -390,8 +392,8 @@ def carry_out(
 
 
 def found_out(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, error: InDoubt) -> Effect:
-    """The answer was lost, so the world is asked. If it cannot be asked either, the effect stays open, and whoever
-    opens the store next asks again."""
+    """The answer was lost, so the world is asked. If it cannot be asked either, the effect stays open, and
+    recovery asks again."""
     sighting = adapter.verify(effect)
     if sighting.standing is Standing.AFTER:
         return finish(parts, lease, adapter, effect, sighting.receipt)

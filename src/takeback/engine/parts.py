@@ -38,6 +38,7 @@ class Parts(NamedTuple):
     drops: DropLimits = DropLimits()
     names: Callable[[], tuple[str, ...]] = tuple  # every path by which the store is reached now, as resources
     progress: Progress = SILENT
+    tell: Callable[[str], None] = lambda words: None  # hears which functions settling something will call
 
 
 def adapter_of(parts: Parts, name: str) -> Adapter:

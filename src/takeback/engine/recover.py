@@ -10,15 +10,15 @@ from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes
 from takeback.engine.portion import meant
 from takeback.engine.settle import BEGUN, abort, finish, take_back
-from takeback.engine.settled import Cause, Settled
+from takeback.engine.settled import Cause, Settled, finished, not_undone, told_of, verb_of
 from takeback.engine.silent import AskedOnce
 from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_accepted, roll_back
 from takeback.errors import Corrupt, Failed, LeaseHeld, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.effect import COMMAND, PERSON, REVIEWED, WAS_HELD, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import ONLY, OnConflict, Outcome, Plan, TargetOutcome, UndoResult
+from takeback.model.plan import ONLY, OnConflict, Plan
 from takeback.model.record import Draft, Kind
-from takeback.model.resource import display, function_in
+from takeback.model.resource import function_in
 from takeback.model.run import Lease, OnDeath, Owner, RunInfo, RunState
 from takeback.model.standing import Sighting, Standing
 from takeback.model.turns import in_turn
@@ -84,42 +84,36 @@ def recover(
     calls: bool = True,
     tell: Callable[[str], None] = lambda words: None,
 ) -> tuple[Settled, ...]:
-    """Settle what dead processes left. What a living process is working on is left alone. Without `calls` so is every
-    run for which functions would have to be called; with it, `tell` says which before they are."""
+    """Settle what dead processes left. What a living process is working on is left alone. Without `calls` nothing is
+    settled for which a function would have to be called; with it, `tell` says which before they are."""
     parts = parts._replace(adapters=AskedOnce(parts.adapters))
     settled: list[Settled] = []
     left_alone: set[str] = set()
+    states = (State.PROPOSED, State.INTENDED) + ((State.STUCK,) if stuck_too else ())
     for info in list(parts.journal.runs(unfinished=True)):
-        if info.on_death is OnDeath.RESUME:
-            left_alone.add(info.id)  # whoever goes on with it settles what was left, and knows its functions
-            continue
-        functions = functions_of(parts.journal, info)
-        if (only and info.id != only) or (functions and not calls):
+        # Whoever goes on with a workflow settles what was left of it, and knows its functions.
+        if info.on_death is OnDeath.RESUME or (only and info.id != only):
             left_alone.add(info.id)
             continue
-        states = (State.PROPOSED, State.INTENDED) + ((State.STUCK,) if stuck_too else ())
-        in_flight = _in_flight(open_in(parts, info.id, states)) or _held_open(parts, info.id)
-        if not in_flight and (info.on_death is OnDeath.LEAVE or info.state is RunState.SUSPENDED):
+        functions = functions_of(parts.journal, info)
+        alone = bool(functions) and not calls
+        if alone:
+            left_alone.add(info.id)
+        if not _is_left(parts, info, states, alone):
             continue
         try:
             lease = parts.leases.acquire(info.id, me, now, lasts)
         except LeaseHeld:
             continue
         try:
-            # Asked again now that nobody else can add to it: it may have ended well in the meantime.
-            (info,) = parts.journal.runs((info.id,))
+            if alone:
+                settled += settle_all(parts, lease, _without_calls(open_in(parts, info.id, states)))
+                continue
             if functions:
                 tell(
                     f"Settling run {short(info.id)} ({info.name}) calls functions of {', '.join(functions)}."
                 )
-            open_ones = settle_open(parts, lease, states)
-            settled += open_ones
-            if info.state is RunState.OPEN:
-                settled += _settle_reviewed(parts, lease)
-            if info.state is RunState.OPEN and not cannot_end(parts, info.id):
-                # Who changed what after its watcher died nobody knows: it is recorded, and a person decides.
-                unwatched = {one.effect for one in open_ones if one.cause is Cause.UNWATCHED}
-                settled += _end(parts, lease, info, unwatched)
+            settled += _settle_run(parts, lease, states)
         finally:
             parts.leases.release(lease)
     told = {one.effect for one in settled}
@@ -129,6 +123,30 @@ def recover(
         settled += _of_ended_runs(parts, me, now, lasts, told, left, left_alone, calls)
     # Told once, as it stands at the end: one that was found made may have been taken back with its run.
     return tuple({one.effect: one for one in settled}.values())
+
+
+def _is_left(parts: Parts, info: RunInfo, states: tuple[State, ...], alone: bool) -> bool:
+    """Whether there is something to settle; `alone`: only what needs no functions."""
+    found = open_in(parts, info.id, states)
+    if alone:
+        return bool(_without_calls(found))
+    if info.on_death is not OnDeath.LEAVE and info.state is not RunState.SUSPENDED:
+        return True
+    return bool(_in_flight(found)) or _held_open(parts, info.id)
+
+
+def _settle_run(parts: Parts, lease: Lease, states: tuple[State, ...]) -> list[Settled]:
+    """What it left in flight; then it ends, if it did not wait for something."""
+    # Asked again now that nobody else can add to it: it may have ended well in the meantime.
+    (info,) = parts.journal.runs((lease.run,))
+    settled = settle_open(parts, lease, states)
+    # Who changed what after its watcher died nobody knows: it is recorded, and a person decides.
+    unwatched = {one.effect for one in settled if one.cause is Cause.UNWATCHED}
+    if info.state is RunState.OPEN:
+        settled += _settle_reviewed(parts, lease)
+    if info.state is RunState.OPEN and not cannot_end(parts, info.id):
+        settled += _end(parts, lease, info, unwatched)
+    return settled
 
 
 def settle_open(
@@ -151,6 +169,11 @@ def settle_all(parts: Parts, lease: Lease, found: Iterable[Effect]) -> list[Sett
 def _in_flight(found: Iterable[Effect]) -> tuple[Effect, ...]:
     """What waits for a person is in nobody's way and stays."""
     return tuple(effect for effect in found if effect.waits_for != PERSON)
+
+
+def _without_calls(found: Iterable[Effect]) -> tuple[Effect, ...]:
+    """Those of them that can be settled though the rest of their run needs functions to be called."""
+    return tuple(one for one in _in_flight(found) if not function_in(one.change.resource))
 
 
 def _held_open(parts: Parts, run: str) -> bool:
@@ -183,16 +206,10 @@ def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
         outcome = _stuck(parts, lease, effect, str(damage))
     settled = Settled(effect.id, effect.run, effect.change.summary, outcome)
     if effect.is_undo and outcome == "done":
-        return _finished(settled, effect.of)
+        return finished(settled, effect.of)
     if effect.is_undo and outcome == "aborted":
-        return settled._replace(detail=f"the {_verb(effect.of)} had not begun")
+        return settled._replace(detail=f"the {verb_of(effect.of)} had not begun")
     return settled._replace(detail=f"needs a person: {odd}") if outcome == "stuck" and odd else settled
-
-
-def _finished(settled: Settled, of: Effect | None) -> Settled:
-    verb = _verb(of)
-    cause = Cause.REDO_FINISHED if verb == "redo" else Cause.UNDO_FINISHED
-    return settled._replace(detail=f"the {verb} was finished", cause=cause)
 
 
 def _held_again(parts: Parts, lease: Lease, effect: Effect) -> Settled:
@@ -224,10 +241,6 @@ def _settle_watched(parts: Parts, lease: Lease, effect: Effect) -> Settled:
     if found is None:
         return told._replace(outcome="aborted", detail=NOTHING)
     return told._replace(outcome="done", detail=RECORDED, cause=Cause.UNWATCHED)
-
-
-def _verb(taken_back: Effect | None) -> str:
-    return "redo" if taken_back and taken_back.is_undo else "undo"
 
 
 def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tuple[str, str]:
@@ -297,7 +310,7 @@ def _end(parts: Parts, lease: Lease, info: RunInfo, unwatched: Collection[str] =
     result = roll_back(parts, lease, going, info.agent)
     stays = (RunState.PARTLY if going else RunState.ACCEPTED) if unwatched else RunState.UNDONE
     close_rolled_back(parts, lease, result, stays.value)
-    return _told(parts, result, info)
+    return told_of(parts, result, info)
 
 
 def end_undo(parts: Parts, lease: Lease, info: RunInfo) -> None:
@@ -327,7 +340,7 @@ def _finish_undo(parts: Parts, lease: Lease, info: RunInfo) -> list[Settled]:
         # All or nothing was asked for, and by now it cannot be all.
         return _bring_all_back(parts, lease, info, wanted, str(error))
     close_rolled_back(parts, lease, result, RunState.ACCEPTED.value)
-    return _told(parts, result, info)
+    return told_of(parts, result, info)
 
 
 def _decided(parts: Parts, run: str) -> set[str]:
@@ -345,39 +358,7 @@ def _bring_all_back(
     close(parts, lease, RunState.UNDONE)
     left = parts.journal.effects(Query(ids=wanted, newest=True, damaged_too=True)) if wanted else ()
     why = f"all or nothing was asked for, and it could not be all. {why}".strip()
-    return [_not_undone(effect, info, why) for effect in left]
-
-
-def _not_undone(effect: Effect, info: RunInfo, why: str) -> Settled:
-    detail = f"the {_verb(effect)} was not finished: {why}"
-    return Settled(effect.id, info.id, effect.change.summary, "left", detail)
-
-
-def _reason(one: TargetOutcome) -> str:
-    """A detail is a whole sentence, or what can be said of the target."""
-    return f"{display(one.resource)} {one.detail}" if one.detail[:1].islower() else one.detail
-
-
-def _told(parts: Parts, result: UndoResult, info: RunInfo) -> list[Settled]:
-    """What became of each effect of a run that was taken back, or of an undo that was finished."""
-    bad = [one for one in result.targets if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
-    why = {one.effect: _reason(one) for one in reversed(bad)}
-    stuck = {one.undoes: one for one in parts.journal.effects(Query(run=info.id, states=(State.STUCK,)))}
-    finishing = info.on_death is OnDeath.FINISH
-    told: list[Settled] = []
-    for effect in result.effects:
-        settled = Settled(effect.id, info.id, effect.change.summary, "undone")
-        if effect.id in stuck:
-            undo = stuck[effect.id]
-            settled = Settled(undo.id, info.id, undo.change.summary, "stuck")
-        elif effect.id in why:
-            settled = _not_undone(effect, info, why[effect.id])
-            if not finishing:
-                settled = settled._replace(detail=f"stays: {why[effect.id]}")
-        elif finishing:
-            settled = _finished(settled, effect)
-        told.append(settled)
-    return told
+    return [not_undone(effect, info, why) for effect in left]
 
 
 def _of_ended_runs(

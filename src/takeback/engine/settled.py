@@ -3,7 +3,13 @@
 from enum import StrEnum
 from typing import NamedTuple
 
+from takeback.engine.parts import Parts
+from takeback.model.effect import Effect, State
 from takeback.model.ids import short
+from takeback.model.plan import Outcome, TargetOutcome, UndoResult
+from takeback.model.resource import display
+from takeback.model.run import OnDeath, RunInfo
+from takeback.storage.protocols import Query
 
 
 class Cause(StrEnum):
@@ -45,3 +51,45 @@ def stands(one: Settled) -> str:
     return (
         f"is in doubt: {one.detail}" if one.cause is Cause.IN_DOUBT else f"is not recorded yet: {one.detail}"
     )
+
+
+def verb_of(taken_back: Effect | None) -> str:
+    return "redo" if taken_back and taken_back.is_undo else "undo"
+
+
+def finished(settled: Settled, of: Effect | None) -> Settled:
+    verb = verb_of(of)
+    cause = Cause.REDO_FINISHED if verb == "redo" else Cause.UNDO_FINISHED
+    return settled._replace(detail=f"the {verb} was finished", cause=cause)
+
+
+def not_undone(effect: Effect, info: RunInfo, why: str) -> Settled:
+    detail = f"the {verb_of(effect)} was not finished: {why}"
+    return Settled(effect.id, info.id, effect.change.summary, "left", detail)
+
+
+def _reason(one: TargetOutcome) -> str:
+    """A detail is a whole sentence, or what can be said of the target."""
+    return f"{display(one.resource)} {one.detail}" if one.detail[:1].islower() else one.detail
+
+
+def told_of(parts: Parts, result: UndoResult, info: RunInfo) -> list[Settled]:
+    """What became of each effect of a run that was taken back, or of an undo that was finished."""
+    bad = [one for one in result.targets if one.outcome not in (Outcome.UNDONE, Outcome.ALREADY)]
+    why = {one.effect: _reason(one) for one in reversed(bad)}
+    stuck = {one.undoes: one for one in parts.journal.effects(Query(run=info.id, states=(State.STUCK,)))}
+    finishing = info.on_death is OnDeath.FINISH
+    told: list[Settled] = []
+    for effect in result.effects:
+        settled = Settled(effect.id, info.id, effect.change.summary, "undone")
+        if effect.id in stuck:
+            undo = stuck[effect.id]
+            settled = Settled(undo.id, info.id, undo.change.summary, "stuck")
+        elif effect.id in why:
+            settled = not_undone(effect, info, why[effect.id])
+            if not finishing:
+                settled = settled._replace(detail=f"stays: {why[effect.id]}")
+        elif finishing:
+            settled = finished(settled, effect)
+        told.append(settled)
+    return told

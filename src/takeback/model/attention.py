@@ -4,7 +4,6 @@ from takeback.model.run import NEVER, UNFINISHED, OnDeath, RunInfo, RunState
 
 DECIDED = "decided:"  # and an effect's id: the signal for a run when a person has approved or denied it
 SETTLED = "settled:"  # and an effect's id: the signal for a run when a person has said what became of it
-_LONG = 60 * 1_000_000  # microseconds after which somebody should have taken what is due
 
 
 def needs_attention(info: RunInfo) -> bool:
@@ -15,7 +14,7 @@ def needs_attention(info: RunInfo) -> bool:
     return for_a_person or (info.due_at >= NEVER and not info.awaits)
 
 
-def overdue(info: RunInfo, at: int) -> bool:
-    """Due for so long that there is no worker for it; whether one is at it just now is not looked at here."""
+def is_due(info: RunInfo, at: int) -> bool:
+    """For a worker; whether one is at it just now is not looked at here."""
     unfinished = info.on_death is OnDeath.RESUME and info.state in UNFINISHED
-    return unfinished and max(info.due_at, info.closed_at, info.opened_at) < at - _LONG
+    return unfinished and max(info.due_at, info.closed_at, info.opened_at) <= at

@@ -74,7 +74,7 @@ TRANSITIONS: dict[tuple[State | None, str], State] = {
     (State.PROPOSED, Kind.DROP): State.DROPPED,
     (State.DROPPED, Kind.INTENT): State.INTENDED,
     (State.INTENDED, Kind.DROP): State.DROPPED,  # it was being applied, and could not be
-    (State.DROPPED, Kind.FORGET): State.ABORTED,  # its time is over
+    (State.DROPPED, Kind.ERASE): State.ABORTED,  # its time is over
     (State.STUCK, Kind.DONE): State.DONE,
     (State.STUCK, Kind.ABORT): State.ABORTED,
     **{

@@ -28,7 +28,17 @@ BIRTHS = (Kind.PROPOSE, Kind.INTENT)
 OUTCOMES = (Kind.DONE, Kind.ABORT, Kind.STICK, Kind.DROP)
 KEYLESS = (State.ABORTED, State.DROPPED)  # their keys are free for another effect
 ACCEPTS = (Kind.ACCEPT, Kind.KEEP)
-OF_EFFECTS = (*BIRTHS, *OUTCOMES, Kind.DECIDE, Kind.ACCEPT, Kind.KEEP, Kind.PIN, Kind.UNPIN, Kind.FORGET)
+OF_EFFECTS = (
+    *BIRTHS,
+    *OUTCOMES,
+    Kind.DECIDE,
+    Kind.ACCEPT,
+    Kind.KEEP,
+    Kind.PIN,
+    Kind.UNPIN,
+    Kind.FORGET,
+    Kind.ERASE,
+)
 
 
 class Life(NamedTuple):
@@ -56,15 +66,14 @@ def consequences(record: Record, find: Find) -> tuple[Life, ...]:
         return (_born(record, life, find, where),)
     if life is None:
         raise RecordInvalid(f"{where}: it speaks of effect {record.effect!r}, which has no intent.")
-    was = life.state
-    life = life._replace(state=moved(was, record.kind, where))
+    life = life._replace(state=moved(life.state, record.kind, where))
     if record.kind in OUTCOMES:
         life = life._replace(ended=record.seq)
     if record.kind in ACCEPTS:
         life = life._replace(accepted_by="person")
     if record.kind in (Kind.PIN, Kind.UNPIN):
         life = life._replace(pinned=record.kind is Kind.PIN)
-    if record.kind is Kind.FORGET and was is not State.DROPPED:
+    if record.kind is Kind.FORGET:
         life = life._replace(forgotten=True)
     if record.kind is Kind.DONE and life.undoes and not life.partial:
         return (life, *_undone(life, find, where))

@@ -34,6 +34,7 @@ class Kind(StrEnum):
     ABORT = "abort"
     STICK = "stick"
     DROP = "drop"  # it is not made, and can be made after all until its time is over
+    ERASE = "erase"  # what was dropped cannot be made any more; of nothing else
     ACCEPT = "accept"
     KEEP = "keep"  # the same, in a store of format 1; never written any more
     PIN = "pin"

@@ -7,7 +7,7 @@ from typing import cast
 
 from takeback.adapters.protocol import Holder
 from takeback.engine.parts import Parts, adapter_of
-from takeback.errors import Refused, Unavailable
+from takeback.errors import RecordInvalid, Refused, Unavailable
 from takeback.model.database import is_of_database
 from takeback.model.effect import COMMAND, PERSON, Effect, State
 from takeback.model.ids import LENGTH, short
@@ -97,7 +97,10 @@ def _by_name(parts: Parts, effect: Effect, going: set[str]) -> str:
 
 
 def forget(parts: Parts, decisions: Sequence[Decision], held: str) -> None:
-    going = [one for one in decisions if one.forget]
+    for one in decisions:
+        if one.forget and one.effect.state is State.DROPPED:
+            _erase(parts, one, held)
+    going = [one for one in decisions if one.forget and one.effect.state is not State.DROPPED]
     for start in range(0, len(going), BATCH):
         batch = going[start : start + BATCH]
         for one in batch:
@@ -106,6 +109,19 @@ def forget(parts: Parts, decisions: Sequence[Decision], held: str) -> None:
         drafts = [Draft(Kind.FORGET, one.effect.run, one.effect.id, _said(one)) for one in batch]
         parts.journal.append(None, drafts)
         release(parts, [one.effect for one in batch], held)
+
+
+def _erase(parts: Parts, decision: Decision, held: str) -> None:
+    """Each by itself: another process may have applied or erased one of them meanwhile."""
+    effect = decision.effect
+    try:
+        parts.journal.append(None, [Draft(Kind.ERASE, effect.run, effect.id, _said(decision))])
+    except RecordInvalid:
+        (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
+        if fresh.state is State.DROPPED:
+            raise
+        return
+    release(parts, [effect], held)
 
 
 def _said(decision: Decision) -> dict[str, str]:

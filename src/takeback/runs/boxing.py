@@ -71,21 +71,26 @@ class Boxing(ABC):
 
     def _sandbox(self, place: str) -> "Sandbox":
         """The one small process that starts this run's commands."""
-        from takeback.sandbox.ability import forget
-        from takeback.sandbox.sandbox import Sandbox
-        from takeback.storage.disk import reachable
-
         with self._lock:
             self._refuse_ended()
             if self._rooms is None:
-                rooms = os.path.join(place, "rooms")
-                with reachable(rooms, "written"):
-                    os.makedirs(rooms, mode=0o700, exist_ok=True)
-                store = os.fsdecode(path_of(self._parts.off_limits))
-                self._rooms = Sandbox(rooms, lambda: forget(store))
+                self._rooms = rooms_of(self._parts, place)
             return self._rooms
 
     def _close_rooms(self) -> None:
         if self._rooms is not None:
             self._rooms.close()
             self._rooms = None
+
+
+def rooms_of(parts: "Parts", place: str) -> "Sandbox":
+    """A small process that starts commands, with a place below this one."""
+    from takeback.sandbox.ability import forget
+    from takeback.sandbox.sandbox import Sandbox
+    from takeback.storage.disk import reachable
+
+    rooms = os.path.join(place, "rooms")
+    with reachable(rooms, "written"):
+        os.makedirs(rooms, mode=0o700, exist_ok=True)
+    store = os.fsdecode(path_of(parts.off_limits))
+    return Sandbox(rooms, lambda: forget(store))

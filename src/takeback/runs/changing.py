@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from takeback.adapters.file.paths import path_bytes
 from takeback.engine.do import Terms, do
@@ -16,7 +16,7 @@ from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import DropReason, Effect, State
 from takeback.model.ids import new_id
 from takeback.model.record import canonical
-from takeback.model.run import Lease
+from takeback.model.run import Lease, RunState
 from takeback.model.settings import Settings
 from takeback.runs import checkpoints
 from takeback.runs.durable import Durable, as_failed, raise_again
@@ -24,6 +24,7 @@ from takeback.runs.names import needed_by
 from takeback.runs.replay import CHANGE, COMMAND, STATEMENT, Replay, Step
 from takeback.runs.verbs import Options
 from takeback.runs.workflow import digest_of
+from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.runs.outcome import CommandOutcome
@@ -54,14 +55,24 @@ class Changing(Durable, ABC):
     @abstractmethod
     def _give_way(self) -> None: ...
 
+    @property
+    def _books(self) -> Parts:
+        """The parts of the run; in a thread that makes calls one after the other, with a journal of its own."""
+        return self._parts
+
     def _change(self, build: Callable[[], Change], options: Options) -> Effect | None:
+        if options.apart:
+            return self._change_now(build, options)
         with self._lock:
-            self._refuse_ended()
-            if self._part_of:
-                return self._make(_built(build, options), options, *self._part_of)
-            if self._replay is not None:
-                return self._step(self._replay, build, options)
-            return self._make(_built(build, options), options)
+            return self._change_now(build, options)
+
+    def _change_now(self, build: Callable[[], Change], options: Options) -> Effect | None:
+        self._refuse_ended()
+        if self._part_of:
+            return self._make(_built(build, options), options, *self._part_of)
+        if self._replay is not None:
+            return self._make_step(self._replay, self._take_step(self._replay, build, options), options)
+        return self._make(_built(build, options), options)
 
     def _command_once(self, says: str, asked: str, make: "Callable[[], CommandOutcome]") -> "CommandOutcome":
         """In a workflow: what it changed is the effect of the same step."""
@@ -91,15 +102,41 @@ class Changing(Durable, ABC):
     def _make(
         self, change: Change, options: Options, step: int = 0, asked: str = "", fresh: bool = False
     ) -> Effect | None:
-        if earlier := self._answered(change):
-            return earlier
-        key = options.key
-        if key and self._replay is not None and self._replay.history.turns and change.adapter != "call":
-            # What had this key was taken back when the run went back to a checkpoint, and is asked for anew.
-            key = f"{key}~{self._replay.history.turns}"
-        terms = Terms(
-            key or self._next_key(change),
-            needed_by(self._parts.journal, options.needs),
+        """Whoever holds the lock holds it until this is over; for what is made apart nobody does."""
+        with self._lock:
+            self._refuse_ended()
+            if earlier := self._answered(change):
+                return earlier
+            key = options.key
+            if key and self._replay is not None and self._replay.history.turns and change.adapter != "call":
+                # What had this key was taken back when the run went back to a checkpoint, and is asked for anew.
+                key = f"{key}~{self._replay.history.turns}"
+            own = key or (
+                self._call_key(change) if options.apart and not step else self._next_key(change, step)
+            )
+            if options.apart:
+                self._begin_call(own)
+        try:
+            self._refuse_ended()
+            if key:
+                self._settle_its_run(key)
+            terms = self._terms(own, options)._replace(step=step, asked=asked, fresh=fresh and not key)
+            effect = self._do_in_turn(change, terms, options.apart)
+            if effect:
+                self._took_hold(effect)
+            return effect
+        except BaseException:
+            if options.apart and not key and not step:
+                self._call_failed(change, own)
+            raise
+        finally:
+            if options.apart:
+                self._call_ended(own)
+
+    def _terms(self, key: str, options: Options) -> Terms:
+        return Terms(
+            key,
+            needed_by(self._books.journal, options.needs),
             options.checks,
             options.expects,
             agent=self.agent,
@@ -107,45 +144,61 @@ class Changing(Durable, ABC):
             patience=self._settings.approval_seconds * 1_000_000,
             held_back=self.uninterrupted,
             give_way=self._give_way,
-            step=step,
-            asked=asked,
-            fresh=fresh and not key,
         )
-        effect = self._do_in_turn(change, terms)
-        if effect:
-            # Only an effect takes a position: whoever resumes the run counts its effects and must not come to the
-            # same number, or the same change asked for again would pass for the one that was made then.
-            self._position += 1
-            self._count()
-        return effect
 
-    def _step(self, replay: Replay, build: Callable[[], Change], options: Options) -> Effect | None:
-        """In a workflow: the effect that is recorded for this step, or a new one."""
-        replay.refuse_gone()
-        change = None if options.asked else _built(build, options)
-        asked = options.asked or digest_of(intent(change)) if change else options.asked
-        says = change.summary if change else options.says
-        if recorded := replay.take(CHANGE, says, asked):
+    @abstractmethod
+    def _call_key(self, change: Change) -> str: ...
+
+    @abstractmethod
+    def _begin_call(self, key: str) -> None: ...
+
+    @abstractmethod
+    def _flush_calls(self) -> None: ...
+
+    @abstractmethod
+    def _call_failed(self, change: Change, key: str) -> None: ...
+
+    @abstractmethod
+    def _call_ended(self, key: str) -> None: ...
+
+    def _take_step(
+        self, replay: Replay, build: Callable[[], Change], options: Options, beside: bool = False
+    ) -> "Taken":
+        """In a workflow: the next step, and what is recorded of it."""
+        with self._lock:
+            self._refuse_ended()
+            replay.refuse_gone()
+            change = None if options.asked else _built(build, options)
+            asked = options.asked or digest_of(intent(change)) if change else options.asked
+            says = change.summary if change else options.says
+            recorded = replay.take(CHANGE, says, asked, beside)
+            return Taken(replay.at, says, asked, recorded, lambda: change or _built(build, options))
+
+    def _make_step(self, replay: Replay, taken: "Taken", options: Options) -> Effect | None:
+        """The effect that is recorded for this step, or a new one."""
+        step, says, asked, recorded, build = taken
+        if recorded:
             raise_again(recorded)
             return recorded.effect
         with self._unbroken(replay):
             try:
-                change = change or _built(build, options)
-                effect = replay.made_earlier(change)
+                change = build()
+                with self._lock:
+                    effect = replay.made_earlier(change)
                 if effect:
-                    self._append(replay.draft(CHANGE, says, asked, {"effect": effect.id}))
+                    self._append(replay.draft(CHANGE, says, asked, {"effect": effect.id}, step))
                     return effect
                 # Its key is made of the step, and of this one the journal has nothing, or it would have been recorded.
-                effect = self._make(change, options, replay.at, asked, replay.at not in replay.history.unmade)
+                effect = self._make(change, options, step, asked, step not in replay.history.unmade)
             except (Spent, Stuck, Unavailable):
                 raise
             except TakebackError as error:
-                self._append(replay.draft(CHANGE, says, asked, as_failed(error)))
+                self._append(replay.draft(CHANGE, says, asked, as_failed(error), step))
                 raise
-            if effect is None or effect.step != replay.at:
+            if effect is None or effect.step != step:
                 # It changed nothing, or another run made it under the same key.
                 told = {"effect": effect.id} if effect else {"nothing": True}
-                self._append(replay.draft(CHANGE, says, asked, told))
+                self._append(replay.draft(CHANGE, says, asked, told, step))
             return effect
 
     def _told(self, options: Options, verb: str, path: Any, *more: Any) -> Options:
@@ -239,36 +292,65 @@ class Changing(Durable, ABC):
             self._position += 1
             self._count()
 
-    def _do_in_turn(self, change: Change, terms: Terms) -> Effect | None:
+    def _do_in_turn(self, change: Change, terms: Terms, apart: bool = False) -> Effect | None:
         """While another process is changing the same thing we wait for it; what a dead one left is settled."""
         until = time.monotonic() + TURN_SECONDS
         while True:
             try:
-                return do(self._parts, self._lease, change, terms)
+                return do(self._books, self._lease, change, terms)
             except (StoreBusy, Drifted) as error:
                 # Setting a key means the same whatever else is in the file; other content may rest on what was read.
                 # With checks in between there was time for a person to set that very key: then it is refused.
                 again = isinstance(error, StoreBusy) or (change.kind == EDIT and not terms.checks)
                 if not again or time.monotonic() > until:
                     raise
-            if not self._settle_own() and not self._settle_the_dead():
+                needed = error.effect
+            if apart and self._waited_for(needed, terms.key):
+                until = time.monotonic() + TURN_SECONDS
+            elif not self._settle_own(terms.key if apart else "") and not self._settle_the_dead(needed):
                 time.sleep(0.01)
             terms = terms._replace(fresh=False)  # of what was tried there may be something now
 
-    def _settle_own(self) -> bool:
-        """What was left in doubt here, and is asked for again."""
-        from takeback.engine.recover import settle_open
+    def _waited_for(self, effect: str | None, key: str) -> bool:
+        """For a call of another thread of this run, about the same thing; that takes as long as it may take."""
+        found = next(self._books.journal.effects(Query(ids=(effect,))), None) if effect else None
+        if found is None or found.key == key or found.key not in self._lock.under_way:
+            return False
+        self._flush_calls()
+        self._lock.wait_for(found.key)
+        return True
 
-        found = settle_open(self._parts, self._lease, (State.INTENDED,))
-        return any(one.outcome != "left" for one in found)
+    def _settle_own(self, key: str) -> bool:
+        """What was left in doubt here, and is asked for again: with this key, or whatever no other thread is at."""
+        from takeback.engine.recover import open_in, settle_all
 
-    def _settle_the_dead(self) -> bool:
+        others = self._lock.under_way
+        found = open_in(self._books, self.id, (State.INTENDED,))
+        mine = [one for one in found if (one.key == key if key else one.key not in others)]
+        return any(one.outcome != "left" for one in settle_all(self._books, self._lease, mine))
+
+    def _settle_the_dead(self, needed: str | None) -> bool:
+        """What needs no functions; and the run of the effect that is needed, which is said before it calls any."""
         from takeback.engine.recover import recover
 
-        lasts = self._settings.lease_seconds * 1_000_000
-        return bool(recover(self._parts, self._lease.owner, self._now(), lasts))
+        me, lasts = self._lease.owner, self._settings.lease_seconds * 1_000_000
+        if recover(self._parts, me, self._now(), lasts, calls=False):
+            return True
+        effect = next(self._books.journal.effects(Query(ids=(needed,))), None) if needed else None
+        if effect is None or effect.run == self.id:
+            return False
+        tell = self._parts.tell
+        return bool(recover(self._parts, me, self._now(), lasts, only=effect.run, tell=tell))
 
-    def _next_key(self, change: Change) -> str:
+    def _settle_its_run(self, key: str) -> None:
+        """The same was made by a run that died, and goes back when that is settled: it is no answer before."""
+        earlier = next(self._books.journal.effects(Query(key=key)), None)
+        if earlier and earlier.run != self.id and earlier.state is State.DONE and not earlier.accepted:
+            (info,) = self._parts.journal.runs((earlier.run,))
+            if info.state is RunState.OPEN and self._parts.leases.free(info.id, self._now()):
+                self._settle_the_dead(earlier.id)
+
+    def _next_key(self, change: Change, step: int = 0) -> str:
         """From run, position and intent: asked again at the same place, the same change has the same key. In a workflow
         the place is the step; what it asks for after it went back to a checkpoint is something else."""
         if any(database.in_transaction for database in self._databases):
@@ -277,12 +359,14 @@ class Changing(Durable, ABC):
             )  # which of the two takes hold first is not known, so there is no place to be asked at again
         place = str(self._position + 1)
         if self._replay is not None:
-            place = f"step {self._replay.at} turn {self._replay.history.turns}"
+            place = f"step {step or self._replay.at} turn {self._replay.history.turns}"
         told = canonical(intent(change))
         return hashlib.sha256(f"{self.id} {place} ".encode() + told).hexdigest()[:16]
 
     def _count(self) -> None:
         self._since_checkpoint += 1
+        if self._replay and self._replay.beside:
+            return  # a point between steps that are made at the same time would be behind some of them
         if self._settings.checkpoint_every and self._since_checkpoint >= self._settings.checkpoint_every:
             try:
                 self._append(checkpoints.draft(self.id, f"after {self._position} effects", automatic=True))
@@ -291,6 +375,16 @@ class Changing(Durable, ABC):
             except Unavailable:
                 return  # the effect was made and is recorded; after the next one it is tried again
             self._since_checkpoint = 0
+
+
+class Taken(NamedTuple):
+    """A step of a workflow that was asked for."""
+
+    step: int
+    says: str
+    asked: str
+    recorded: Step | None
+    change: Callable[[], Change]
 
 
 def _built(build: Callable[[], Change], options: Options) -> Change:

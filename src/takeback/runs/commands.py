@@ -4,7 +4,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import (
@@ -27,7 +27,7 @@ from takeback.runs.coverage import of_sandbox
 from takeback.runs.merging import ADAPTER, Merge, read_changes, read_merge
 from takeback.runs.outcome import CommandOutcome, in_words
 from takeback.runs.request import Request, directory_of, refuse_odd, refuse_unfit, words_of
-from takeback.runs.room import hidden, room_of
+from takeback.runs.room import Room, hidden, room_of
 from takeback.runs.terminal_use import TerminalUse
 from takeback.runs.verbs import Options
 from takeback.runs.workshop import workshop
@@ -35,7 +35,7 @@ from takeback.runs.workshop import workshop
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.runs.replay import Replay
-    from takeback.sandbox.order import Stack
+    from takeback.sandbox.order import Order, Stack
     from takeback.sandbox.sandbox import Sandbox
 
 
@@ -94,7 +94,9 @@ class Commands(ABC):
             hold, on_failure, dry_run,
         )  # fmt: skip
         refuse_unfit(request)
-        if self._replay is None or dry_run:
+        if dry_run:
+            return tried(self._parts, request, capture, stdin)
+        if self._replay is None:
             return self._run_command(request, capture, stdin, key)
         from takeback.runs import command_step
 
@@ -113,28 +115,22 @@ class Commands(ABC):
         return outcome._replace(text=in_words(outcome))
 
     def _in_a_layer(self, request: Request, printed: Captured | None, options: Options) -> CommandOutcome:
-        from takeback.sandbox.order import Order, Stack
+        from takeback.sandbox.order import Stack
 
-        able, store = room_of(self._parts)
-        place = os.path.join(able.layers_at, "commands")
-        with workshop(place) as mine:
+        room = room_of(self._parts)
+        with workshop(_workshops(room)) as mine:
             started = time.time_ns()
-            stdio = printed.stdio if printed else (0, 1, 2)
-            order = Order(
-                request.argv, request.cwd, request.env, stdio, request.network, request.timeout, request.memory,
-                request.processes, hidden=hidden(store, place), after=started,
-                keep_empty=False,
-            )  # fmt: skip
             layer = os.path.join(mine, "layer")
-            running = self._sandbox(able.layers_at).start(order, Stack(), layer)
-            coverage = of_sandbox(able, request.network)
-            use = TerminalUse(stdio)
+            order = _order(request, printed, room, started)
+            running = self._sandbox(room.able.layers_at).start(order, Stack(), layer)
+            coverage = of_sandbox(room.able, request.network)
+            use = TerminalUse(order.stdio)
             try:
                 with use:
                     ended = running.wait(printed)
             except (KeyboardInterrupt, SystemExit):
                 cut = running.rescued
-                if cut and cut.layer and not request.dry_run:
+                if cut and cut.layer:
                     with self.uninterrupted():
                         outcome = CommandOutcome(cut.exit_code, coverage=coverage, used_terminal=use.happened)
                         self._unmade(request, outcome, layer, started, DropReason.INTERRUPTED)
@@ -158,8 +154,6 @@ class Commands(ABC):
     ) -> CommandOutcome:
         """Merged, held or dropped."""
         failed = outcome.exit_code != 0
-        if request.dry_run:
-            return outcome._replace(changes=read_changes(layer, stack))
         if failed and request.on_failure == "undo":
             reason = DropReason.INTERRUPTED if outcome.stopped else DropReason.FAILED
             return self._unmade(request, outcome, layer, since, reason)
@@ -251,6 +245,50 @@ class Commands(ABC):
                 f"{short(effect.id)}` makes it, `takeback discard {short(effect.id)}` drops it."
             )
         return trouble
+
+
+def tried(
+    parts: "Parts", request: Request, capture: bool = True, stdin: bytes | None = None
+) -> CommandOutcome:
+    """What a command would change: it runs in a layer that is thrown away. Nothing is recorded, so nobody's run is
+    needed."""
+    from takeback.runs.boxing import rooms_of
+    from takeback.sandbox.order import Stack
+
+    room = room_of(parts)
+    with ExitStack() as stack:
+        printed = stack.enter_context(Captured(stdin)) if capture else None
+        mine = stack.enter_context(workshop(_workshops(room)))
+        rooms = rooms_of(parts, room.able.layers_at)
+        stack.callback(rooms.close)
+        layer = os.path.join(mine, "layer")
+        order = _order(request, printed, room, time.time_ns())
+        ended = rooms.start(order, Stack(), layer).wait(printed)
+        outcome = CommandOutcome(
+            ended.exit_code,
+            coverage=of_sandbox(room.able, request.network),
+            stopped=ended.stopped,
+            leftover=ended.leftover,
+            changes=read_changes(layer, Stack()) if ended.layer else (),
+        )
+    if printed:
+        outcome = outcome._replace(stdout=printed.stdout, stderr=printed.stderr)
+    return outcome._replace(text=in_words(outcome))
+
+
+def _workshops(room: Room) -> str:
+    return os.path.join(room.able.layers_at, "commands")
+
+
+def _order(request: Request, printed: Captured | None, room: Room, started: int) -> "Order":
+    from takeback.sandbox.order import Order
+
+    stdio = printed.stdio if printed else (0, 1, 2)
+    return Order(
+        request.argv, request.cwd, request.env, stdio, request.network, request.timeout, request.memory,
+        request.processes, hidden=hidden(room.store, _workshops(room)), after=started,
+        keep_empty=False,
+    )  # fmt: skip
 
 
 def change_of(request: Request, outcome: CommandOutcome) -> Change:

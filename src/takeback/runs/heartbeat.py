@@ -46,13 +46,15 @@ class Heartbeat:
     def stop(self) -> None:
         self._stopped.set()
 
-    def outlast(self, seconds: float) -> None:
+    def outlast(self, seconds: float, others: bool = False) -> None:
         """From here on the lease is ours for that long at least: renewed now if need be, and kept that way until the
-        next call. `LeaseLost` if it cannot be: then nothing may be begun."""
+        next call; `others`: those before it are still under way. `LeaseLost` if it cannot be: then nothing may be
+        begun."""
         with self._one_at_a_time:
             wanted = int(seconds * _SECOND)
-            self._hold = self._clock() + wanted
-            if not self.lost.is_set() and self._until >= self._hold:
+            until = self._clock() + wanted
+            self._hold = max(self._hold, until) if others else until
+            if not self.lost.is_set() and self._until >= until:
                 return
             self._renew(max(self._lasts, wanted + self._lasts // 2))
             if self._until < self._clock() + wanted:

@@ -1,5 +1,6 @@
 """Where a durable run is in its function, and what the journal has of the steps before."""
 
+from _thread import get_ident
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -169,6 +170,7 @@ class Replay:
         self.run = run
         self.history = history
         self.at = 0  # the step that was taken last
+        self.beside = False  # whether steps are being made at the same time
         self.inside = ""  # what the function is in the middle of, where no step can begin
         self.broken: TakebackError | None = (
             None  # what keeps it from going on, though nothing of its own failed
@@ -177,11 +179,19 @@ class Replay:
         self._earlier = list(history.earlier)
         self._last = history.last
         self._stopping = stopping
-        self._progress = progress
+        self._thread = get_ident()
+        self.progress = progress
 
-    def take(self, kind: str, says: str, asked: str) -> Step | None:
-        """The next step: what is recorded of it, None if it is yet to be made."""
+    def take(self, kind: str, says: str, asked: str, beside: bool = False) -> Step | None:
+        """The next step: what is recorded of it, None if it is yet to be made. `beside`: made at the same time as
+        others, so that later ones may be recorded and this one not."""
         self.refuse_gone()
+        if get_ident() != self._thread:
+            raise Misuse(
+                f"{says!r} is asked for in another thread than its workflow's.",
+                hint="Nothing was done: in which order threads come would differ when the workflow is resumed. "
+                "run.call_all(action, calls, at_once=8) makes calls at the same time.",
+            )
         if self.inside:
             raise Misuse(
                 f"{says!r} cannot be part of {self.inside}.",
@@ -189,11 +199,11 @@ class Replay:
             )
         if self._stopping():
             raise self.leave(Leaving("its worker was stopped", label="its worker was stopped"))
-        self._progress()
+        self.progress()
         self.at += 1
         found = self.history.steps.get(self.at)
         if found is None:
-            if self.at <= self._last:
+            if self.at <= self._last and not beside:
                 raise self.broke(_diverged(self.run, self.at, "nothing", _shown(kind, says)))
             return None
         if (found.kind, found.asked) != (kind, asked) and not _same_command(found, kind, asked):
@@ -233,8 +243,8 @@ class Replay:
         if step:
             raise self.broke(_diverged(self.run, step.number, _shown(step.kind, step.says), ended))
 
-    def draft(self, kind: str, says: str, asked: str, told: dict[str, Any]) -> Draft:
-        return Draft(Kind.REMEMBER, self.run, "", step_body(self.at, kind, says, asked) | told)
+    def draft(self, kind: str, says: str, asked: str, told: dict[str, Any], step: int = 0) -> Draft:
+        return Draft(Kind.REMEMBER, self.run, "", step_body(step or self.at, kind, says, asked) | told)
 
     def unread(self, event: str, signals: Iterable[Signal]) -> Signal | None:
         after = self.history.read.get(event, 0)

@@ -93,6 +93,9 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         self._rooms: Sandbox | None = None
         self._databases: list[Sql] = []
         self._past = None if info.effects else Past()
+        self._calls = 0
+        self._again = None if info.effects else {}
+        self._joined = {}
         self._replay: Replay | None = None  # in a workflow
         self._part_of: tuple[int, str] | None = None
         self._heard: dict[str, int] = {}
@@ -122,7 +125,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
 
     def outlast(self, seconds: float) -> None:
         """The lease is held for that long from now, or `LeaseLost`."""
-        self._heartbeat.outlast(seconds)
+        self._heartbeat.outlast(seconds, self._lock.others)
 
     # Points, undo, accepting.
 
@@ -201,6 +204,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         self, effect: "Effect | str | None", to: "str | Checkpoint | None", wishes: Wishes, dry_run: bool
     ) -> UndoResult:
         with self._lock:
+            self._quiet()
             self._refuse_ended()
             point = checkpoints.find(self._parts.journal, to, self.id) if to is not None else None
             found = self._wanted(effect, point)
@@ -302,6 +306,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     def lent(self) -> Generator[Lease | None, None, None]:
         """To whoever decides on what it holds; None once it has ended."""
         with self._lock:
+            self._quiet()
             yield None if self._ended else self._lease
 
     def effects(self) -> tuple[Effect, ...]:
@@ -354,7 +359,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
                 self._fail(error)
         finally:
             if not self._ended and self._info.on_death is not OnDeath.LEAVE:
-                self.let_go()  # it could not be ended: whoever opens the store next settles it
+                self.let_go()  # it could not be ended: recovery settles it
 
     def close(self, failed: str = "") -> None:
         """A normal end: what was done stays, and can still be undone on purpose until it is forgotten. `failed` is told
@@ -384,6 +389,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     def suspend_workflow(self, leaving: Leaving) -> None:
         """By its worker: let go of it until it is due. An effect that is in doubt stays so."""
         with self._lock:
+            self._quiet()
             self._refuse_ended()
             drafts = [checkpoints.draft(self.id, leaving.label, automatic=True)] if leaving.label else []
             try:
@@ -397,6 +403,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         """Stop here, at a checkpoint, with nothing taken back; `tb.resume` goes on from there."""
         self._refuse_in_workflow("Suspending the run", "Use run.sleep or run.wait.")
         with self._lock:
+            self._quiet()
             self._refuse_ended()
             self._append(checkpoints.draft(self.id, label, automatic=True))
             self._end(RunState.SUSPENDED)
@@ -417,6 +424,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             if self._others:
                 self._others -= 1
                 return
+            self._quiet()
             self.let_go()
 
     def let_go(self) -> None:
@@ -446,6 +454,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         from takeback.engine.recover import settle_open
 
         with self._lock, self.uninterrupted():
+            self._quiet()
             self._refuse_ended()
             settle_open(self._parts, self._lease)
             dropped = self._drop_reviewed()
@@ -471,6 +480,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
 
     def _end(self, state: RunState, told: dict[str, str] | None = None) -> None:
         with self._lock:
+            self._quiet()
             self._refuse_ended()
             from takeback.engine.ending import closing
             from takeback.engine.recover import open_in, settle_all
@@ -495,11 +505,11 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
                 except StoreFull:
                     self._parts.journal.append(self._lease, end)  # on a full disk there is room for this
             finally:
-                # A run that could not be ended is not held either: the next process that opens the store settles it.
+                # A run that could not be ended is not held either: recovery settles it.
                 self.let_go()
 
     def _append(self, draft: Draft) -> Any:
-        return self._parts.journal.append(self._lease, [draft])[0]
+        return self._books.journal.append(self._lease, [draft])[0]
 
     def uninterrupted(self) -> Any:
         """A signal that arrives in the block is raised when it is left."""

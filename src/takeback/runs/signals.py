@@ -27,7 +27,7 @@ class Interruptions:
 
     def watch(self) -> None:
         self._users += 1
-        if self._users > 1 or threading.current_thread() is not threading.main_thread():
+        if self._users > 1 or not _is_main():
             return
         for number in _WATCHED:
             current = signal.getsignal(number)
@@ -44,6 +44,10 @@ class Interruptions:
 
     @contextmanager
     def held_back(self) -> Generator[None, None, None]:
+        """A signal is for the main thread: what another one is making is waited for when its run ends."""
+        if not _is_main():
+            yield
+            return
         self._busy += 1
         try:
             yield
@@ -55,7 +59,7 @@ class Interruptions:
     def give_way(self) -> None:
         """Within `held_back`, while nothing was begun yet: raises what has arrived. Not if someone further out holds it
         back, too: what they are at is more than this one effect."""
-        if self._waiting and self._busy == 1:
+        if self._waiting and self._busy == 1 and _is_main():
             self._raise()
 
     def hear(self, number: int) -> None:
@@ -77,6 +81,10 @@ class Interruptions:
         if self.arrived == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(128 + self.arrived)
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager

@@ -28,6 +28,7 @@ class Options(NamedTuple):
     # In a workflow: what was asked for, as a digest and in words, where that is known before names are resolved.
     asked: str = ""
     says: str = ""
+    apart: bool = False  # it calls somebody's function: no lock is held meanwhile
 
 
 class Verbs(ABC):

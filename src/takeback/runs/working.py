@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from takeback.engine.ending import close_rolled_back
+from takeback.engine.functions import named
 from takeback.engine.parts import Parts
-from takeback.engine.recover import settle_open
+from takeback.engine.recover import open_in, settle_open
 from takeback.engine.stuck import Taker
 from takeback.engine.undo import not_accepted, roll_back
 from takeback.errors import (
@@ -98,6 +99,10 @@ def _carry_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None
 
 def _settle(shift: Shift, run: Run, history: History) -> bool:
     """What the worker before left in flight; whether there was anything. What a person has to say is waited for."""
+    if functions := named(iter(open_in(shift.parts, run.id))):
+        shift.tell(
+            f"Going on with run {short(run.id)} ({run.name}) calls functions of {', '.join(functions)}."
+        )
     found = settle_open(shift.parts, run.lease)
     for one in found:
         if one.outcome == "left":

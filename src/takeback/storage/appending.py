@@ -261,6 +261,7 @@ def refuse_overlap(
         raise StoreBusy(
             f"Another effect ({short(id)}) is being made on {display(resource)}.",
             hint="Try again when it is finished.",
+            effect=id,
         )
 
 

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 from takeback.errors import RecordInvalid, TakebackError
 from takeback.model.flaw import Flaw
 from takeback.model.life import BIRTHS, OF_EFFECTS, Life, consequences, touched
+from takeback.model.project import Project, made_markers, touched_projects
 from takeback.model.record import GENESIS, Kind, Record, chained
+from takeback.model.resource import display
 from takeback.model.run import OF_RUNS, RunInfo, RunState, run_after
 from takeback.storage import retiring
 from takeback.storage.appending import RUN, to_run
@@ -88,7 +90,7 @@ def _plain(sql: str) -> str:
 def check_records(database: Reading) -> Iterator[Flaw]:
     lives: dict[str, Life] = {}
     runs: dict[str, RunInfo] = {}
-    index = _Index()
+    index, belonging = _Index(), _Belonging()
     signals: dict[tuple[str, str], int] = {}  # run and name: the newest
     previous: bytes | None = GENESIS  # None: it could not be read
     seq = 0
@@ -111,15 +113,19 @@ def check_records(database: Reading) -> Iterator[Flaw]:
                     for life in consequences(record, lives.get):
                         lives[life.id] = life
                         index.add(record, life.seq)
+                        belonging.add(record, life.seq)
                 elif record.kind in OF_RUNS:
                     runs[run] = _run_after(runs.get(run), record, signals)
+                    belonging.began(record, runs[run])
                     if record.kind is Kind.CLOSE and runs[run].state is RunState.ACCEPTED:
                         _accept_all(lives, run)
             except (TakebackError, KeyError, ValueError) as error:
                 text = f"Record {seq} ({kind} of {effect or run}) does not fit: {error}"
                 yield Flaw(text, effect=effect, run=run)
     yield from _compare(database, lives, runs)
-    yield from index.compare(database, {life.seq: life for life in lives.values()})
+    by_seq = {life.seq: life for life in lives.values()}
+    yield from index.compare(database, by_seq)
+    yield from belonging.compare(database, by_seq)
 
 
 def _run_after(info: RunInfo | None, record: Record, signals: dict[tuple[str, str], int]) -> RunInfo:
@@ -236,3 +242,61 @@ class _Index:
             name = life.id if life else f"record {effect}"
             text = f"The index of {name} lists other paths or needs than its records say."
             yield Flaw(text, effect=life.id if life else "", run=life.run if life else "")
+
+
+class _Belonging:
+    """What the tables say of projects, and of which effects belong to them, beside what the records say. Of a run that
+    recorded no project (in a store of format 1) it was derived from what was there then, and cannot be compared."""
+
+    def __init__(self) -> None:
+        self._began: dict[str, str] = {}  # by run: its project
+        self._of: dict[int, set[str]] = {}  # by effect: the projects that its records name
+        self._projects: dict[str, Project] = {}
+
+    def began(self, record: Record, info: RunInfo) -> None:
+        self._began[info.id] = info.project
+        if info.project and record.kind is Kind.OPEN and "name" in record.body:
+            self._know(Project(info.project, bool(record.body.get("marked")), began=True))
+
+    def add(self, record: Record, effect: int) -> None:
+        if record.kind not in BIRTHS:
+            return
+        named = touched_projects(record.body)
+        for one in (*named, *made_markers(record.body)):
+            self._know(one)
+        own = self._began.get(record.run, "")
+        self._of.setdefault(effect, set()).update(one.root for one in named)
+        if own:
+            self._of[effect].add(own)
+
+    def _know(self, project: Project) -> None:
+        known = self._projects.get(project.root, project)
+        flags = (a or b for a, b in zip(known[1:], project[1:], strict=True))
+        self._projects[project.root] = Project(project.root, *flags)
+
+    def compare(self, database: Reading, lives: dict[int, Life]) -> Iterator[Flaw]:
+        derived = {effect for effect, roots in self._of.items() if not roots}
+        listed: dict[int, set[str]] = {}
+        sql = "SELECT p.root, s.effect FROM scopes s LEFT JOIN projects p ON p.number = s.project"
+        for root, effect in database.read(sql):
+            listed.setdefault(effect, set()).add(root)
+        for effect in sorted(listed.keys() | self._of.keys()):
+            if effect not in derived and listed.get(effect, set()) != self._of.get(effect, set()):
+                life = lives.get(effect)
+                name = life.id if life else f"record {effect}"
+                text = f"The index of {name} lists other projects than its records say."
+                yield Flaw(text, effect=life.id if life else "", run=life.run if life else "")
+        rows = database.read("SELECT root, marked, began, made FROM projects")
+        there = {
+            root: Project(root, bool(marked), bool(began), bool(made)) for root, marked, began, made in rows
+        }
+        for root in sorted(there.keys() | self._projects.keys()):
+            if not self._is_so(there.get(root), self._projects.get(root), bool(derived)):
+                yield Flaw(f"The project {display(root)} is not listed as the records say.")
+
+    @staticmethod
+    def _is_so(listed: Project | None, told: Project | None, derived: bool) -> bool:
+        if not derived or listed is None:
+            return listed == told
+        told = told or Project(listed.root)
+        return (listed.began, listed.made) == (told.began, told.made) and listed.marked >= told.marked

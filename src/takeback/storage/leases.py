@@ -12,7 +12,7 @@ from takeback.storage.database import Database
 Alive = Callable[[Owner], "bool | None"]
 
 # Exactly as in the schema, so that SQLite sees that the partial index applies.
-_OF_SETTLED = (Kind.ACCEPT, Kind.PIN, Kind.UNPIN, Kind.FORGET, Kind.SIGNAL, Kind.DECIDE)
+_OF_SETTLED = (Kind.ACCEPT, Kind.PIN, Kind.UNPIN, Kind.FORGET, Kind.ERASE, Kind.SIGNAL, Kind.DECIDE)
 RESUMABLE = "on_death = 'resume' AND (state = 'open' OR state = 'suspended')"
 # Nearly all runs that are due are either new or waited for something; each kind stands in the index in its order.
 _NEW = "due_at = 0 AND ?2 > 0 ORDER BY number"

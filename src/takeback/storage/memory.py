@@ -175,7 +175,8 @@ class MemoryJournal:
                             f"Effect {short(life.id)} on {display(resource)} is stuck.", blockers=(life.id,)
                         )
                     raise StoreBusy(
-                        f"Another effect ({short(life.id)}) is being made on {display(resource)}."
+                        f"Another effect ({short(life.id)}) is being made on {display(resource)}.",
+                        effect=life.id,
                     )
 
     def records(

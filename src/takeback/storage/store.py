@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnreachable, TakebackError
-from takeback.model.cover import NAME
+from takeback.model.cover import NAME, PROBED, TRY
 from takeback.model.home import home
 from takeback.model.settings import Settings, settings_from
 from takeback.storage import disk, retiring
@@ -285,6 +285,24 @@ def _retired(database: Database) -> str:
     return database.read("SELECT words FROM retired")[0][0] if there else ""
 
 
+def is_half_made(path: str) -> bool:
+    """Whether someone began to make a store there and was killed: it has recorded nothing, and the first change makes
+    the rest of it."""
+    if is_remote(path) or os.path.exists(os.path.join(path, "journal.db")):
+        return False
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return False
+    return "lock" in names and (not _strange(names)) and ("FORMAT" not in names or _half_made(path))
+
+
+def _strange(names: list[str]) -> bool:
+    """Whether there is something that the making of a store does not put there."""
+    ours = ("lock", "blobs", "held", "settings.json", COPYING, TRY, PROBED)
+    return not all(name in ours or name.startswith(("journal.db", "FORMAT", OWNER)) for name in names)
+
+
 def _half_made(path: str) -> bool:
     """Its maker was killed before the last step, which gives the journal its name."""
     return not os.path.exists(os.path.join(path, "journal.db")) and os.path.exists(_staged(path))
@@ -300,11 +318,7 @@ def _create(path: str) -> None:
     disk.make_private_directory(path)
     with disk.reachable(path, "looked at"):
         names = os.listdir(path)
-    if not all(
-        name in ("lock", "blobs", "held", "settings.json", COPYING)
-        or name.startswith(("journal.db", "FORMAT", OWNER))
-        for name in names
-    ):
+    if _strange(names):
         raise Refused(
             f"{path} holds other files and is not a takeback store.", hint="Give an empty or new directory."
         )

@@ -100,8 +100,17 @@ def wrap(tb: "Takeback", boundaries: Boundaries) -> "Takeback":
     return tb
 
 
+def open_settled(path: str) -> "Takeback":
+    """The store, with everything settled that a crash left, functions called where that needs them."""
+    import takeback
+
+    tb = takeback.open(path)
+    tb.settle_first(calls=True)
+    return tb
+
+
 def open_wrapped(path: str, boundaries: Boundaries, *, recover: bool = True) -> "Takeback":
-    """As `takeback.open`, recovery included."""
+    """The store, with everything settled that a crash left unless `recover` is False."""
     import takeback
 
     tb = wrap(takeback.open(path, recover=False), boundaries)

@@ -238,7 +238,7 @@ class JournalSuite:
             ([Kind.PROPOSE, Kind.DROP, Kind.INTENT], State.INTENDED),
             ([Kind.PROPOSE, Kind.DROP, Kind.INTENT, Kind.DROP], State.DROPPED),
             ([Kind.PROPOSE, Kind.DROP, Kind.INTENT, Kind.DROP, Kind.INTENT, Kind.DONE], State.DONE),
-            ([Kind.PROPOSE, Kind.DROP, Kind.FORGET], State.ABORTED),
+            ([Kind.PROPOSE, Kind.DROP, Kind.ERASE], State.ABORTED),
         ],
         ids=lambda value: "-".join(value) if isinstance(value, list) else value.value,  # pyright: ignore
     )
@@ -282,10 +282,14 @@ class JournalSuite:
         assert books.journal.tally().get("dropped", 0) == 0
         assert not list(books.journal.check())
 
-    def test_a_dropped_effect_is_forgotten_without_a_lease(self, books: Books) -> None:
+    def test_a_dropped_effect_is_erased_without_a_lease_and_no_other_is(self, books: Books) -> None:
         lease = books.open("run")
         books.journal.append(lease, [_about("e", Kind.PROPOSE), _about("e", Kind.DROP)])
-        books.journal.append(None, [Draft(Kind.FORGET, "run", "e", {"why": "its time is over"})])
+        books.make(lease, "done", "file:///b")
+        erase = [Draft(Kind.ERASE, "run", id, {"why": "its time is over"}) for id in ("e", "done")]
+        with pytest.raises(RecordInvalid):
+            books.journal.append(None, erase[1:])
+        books.journal.append(None, erase[:1])
         effect = books.effect("e")
         assert (effect.state, effect.forgotten) == (State.ABORTED, False)
         assert (books.journal.tally().get("forgotten", 0), books.ids(states=(State.DROPPED,))) == (0, [])

@@ -6,15 +6,14 @@ from typing import Any
 
 from takeback.adapters.call.action import IRREVERSIBLE, MANUAL, Action, Compensation
 from takeback.adapters.call.asking import MOST, Asker
-from takeback.adapters.call.calling import Hands, TimedOut, under_way
+from takeback.adapters.call.calling import Hands, TimedOut
+from takeback.adapters.call.compensator import BACK_OFF, Compensator, action_of, in_words, just_now
 from takeback.adapters.call.finding import Actions
 from takeback.adapters.call.processes import Processes
-from takeback.adapters.call.signature import KEY, bound, fitting
-from takeback.adapters.call.thing import about, may_be_one, thing_of
+from takeback.adapters.call.signature import KEY, bound
+from takeback.adapters.call.thing import about, arguments_of, may_be_one, result_of, thing_of
 from takeback.adapters.protocol import Assessment, Receipt, Traits
 from takeback.errors import (
-    ActionMissing,
-    ByHand,
     DidNotHappen,
     InDoubt,
     LeaseLost,
@@ -24,7 +23,7 @@ from takeback.errors import (
     Unavailable,
 )
 from takeback.model.change import UNDO, Change
-from takeback.model.effect import Effect, State
+from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.plain import as_json, kept
 from takeback.model.plan import Outcome, TargetOutcome
@@ -33,7 +32,6 @@ from takeback.model.staged import Staged
 from takeback.model.standing import Sighting, Standing
 
 ODD = "odd"  # in a receipt: why it is not what was returned
-BACK_OFF = 0.1  # seconds before the second try; each further one waits twice as long
 
 
 def call_change(action: Action, given: tuple[Any, ...], named: dict[str, Any]) -> Change:
@@ -60,16 +58,6 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}…"
 
 
-def result_of(effect: Effect) -> Any:
-    """What the call returned."""
-    text = effect.receipt.get("result")
-    return json.loads(text) if text is not None else None
-
-
-def arguments_of(effect: Effect) -> dict[str, Any]:
-    return json.loads(effect.change.args["arguments"])
-
-
 class CallAdapter:
     name = "call"
     version = 1
@@ -80,6 +68,7 @@ class CallAdapter:
         self._hands = Hands()
         self._asker = Asker(processes, self._hands)
         self._processes = processes
+        self._back = Compensator(self.actions, self._asker, self._hands, processes)
         self._made_up_for: set[str] = set()  # here, just now
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
@@ -103,7 +92,7 @@ class CallAdapter:
                 effect=of.id if of else None,
             )
         resources = tuple(target.resource for target in of.targets)
-        way = self._way_back(of)
+        way = self._back.way_of(of)
         if isinstance(way, IRREVERSIBLE):
             outcomes = tuple(
                 TargetOutcome(one, Outcome.EXCLUDED, f"cannot be undone: {way.why}", of.id)
@@ -146,7 +135,7 @@ class CallAdapter:
 
     def apply(self, effect: Effect) -> Receipt:
         if effect.of:
-            return self._make_up_for(effect, effect.of)
+            return self._back.make_up_for(effect, effect.of)
         action = self._action(effect.change)
         terms = action.terms
         self._hold_before(effect, terms.timeout)
@@ -162,7 +151,7 @@ class CallAdapter:
                 raise
             except terms.certain as error:
                 raise DidNotHappen(
-                    f"{effect.change.summary}: {_told(error)}.",
+                    f"{effect.change.summary}: {in_words(error)}.",
                     hint="Nothing happened, as this error means; trying again is safe.",
                     effect=effect.id,
                 ) from error
@@ -198,12 +187,12 @@ class CallAdapter:
 
     def verify(self, effect: Effect) -> Sighting:
         if effect.of:
-            return self._verify_undo(effect, effect.of)
+            return self._back.verify(effect, effect.of)
         if effect.id in self._made_up_for:
             return self._verify_made_up_for(effect)
         action = self._action(effect.change)
         if action.terms.verify is None:
-            return self._by_its_word(effect, action.terms.honours_key)
+            return self._asker.by_its_word(effect, action.terms.honours_key)
         seen = self._asker.look(effect, action, arguments_of(effect), expected=True)
         if seen.wrong:
             return Sighting(Standing.BETWEEN, seen.wrong)
@@ -215,31 +204,20 @@ class CallAdapter:
         self._asker.refuse_under_way(effect)
         return Sighting(Standing.BEFORE, "it is not there")
 
-    def _by_its_word(self, effect: Effect, again: bool) -> Sighting:
-        """Nobody can be asked: what the call returned is all there is."""
-        if effect.receipt:
-            return Sighting(Standing.AFTER, receipt=effect.receipt)
-        self._asker.refuse_under_way(effect)
-        return Sighting(
-            Standing.UNKNOWN,
-            "it has no verify=, so takeback cannot find out whether it happened",
-            again=again,
-        )
-
     def undo(self, effect: Effect) -> None:
         """It was made and did not pass: taken back at once."""
         if not self._was_made_up_for(effect):
             effect = self._with_receipt(effect)
-            self._compensate(effect, effect)
+            self._back.compensate(effect, effect)
         self._made_up_for.add(effect.id)
 
     def _was_made_up_for(self, effect: Effect) -> bool:
         """By a process that did not live to record it; one that has the receipt has only just called."""
-        way = self._way_back(effect)
+        way = self._back.way_of(effect)
         if effect.receipt or not isinstance(way, Compensation) or not way.verify:
             return False
         effect = self._with_receipt(effect)
-        return self._verify_undo(just_now(effect), effect).standing is Standing.AFTER
+        return self._back.verify(just_now(effect), effect).standing is Standing.AFTER
 
     def _with_receipt(self, effect: Effect) -> Effect:
         """What its process did not live to tell, the probe may have seen."""
@@ -251,126 +229,23 @@ class CallAdapter:
 
     def _verify_made_up_for(self, effect: Effect) -> Sighting:
         """As an undo is looked at: a payment stays to be seen beside its refund."""
-        way = self._way_back(effect)
+        way = self._back.way_of(effect)
         if self._action(effect.change).terms.verify is None and not getattr(way, "verify", None):
             return Sighting(Standing.BEFORE)
-        seen = self._verify_undo(just_now(effect), effect)
+        seen = self._back.verify(just_now(effect), effect)
         if seen.standing is Standing.AFTER:
             return Sighting(Standing.BEFORE)
         return Sighting(Standing.BETWEEN, seen.detail)
 
     def must_be_settled(self, undo: Effect, of: Effect) -> bool:
-        way = self._way_back(of)
+        way = self._back.way_of(of)
         return not (isinstance(way, Compensation) and way.sure)
 
     def tidy(self, effect: Effect) -> None:
         """Nothing is held."""
 
-    # Taking back.
-
-    def _make_up_for(self, undo: Effect, of: Effect) -> Receipt:
-        way = self._way_back(of)
-        if isinstance(way, MANUAL):
-            raise ByHand(
-                f"It is taken back by hand: {way.steps}",
-                hint=f"When that is done: `takeback settle {short(undo.id)} --happened`.",
-                effect=undo.id,
-            )
-        return Receipt({"result": kept(self._compensate(undo, of))})
-
-    def _compensate(self, undo: Effect, of: Effect) -> Any:
-        way = self._way_back(of)
-        if not isinstance(way, Compensation):
-            raise NoRemedy(
-                f"{of.change.summary} cannot be taken back: {way[0]}.", hint="A person has to look."
-            )
-        first = way.signature.names[0] if way.signature.names else ""
-        if way.verify and undo.of and self._verify_undo(just_now(undo), of).standing is Standing.AFTER:
-            return None  # an earlier undo did, and did not live to tell
-        why = ""
-        for tries in range(way.retries + 1):
-            if tries:
-                time.sleep(min(BACK_OFF * 2 ** (tries - 1), MOST))
-            self._processes.hold(undo.run, way.timeout)
-            named = fitting(way.function, {KEY: undo_key(of), **arguments_of(of)})
-            named.pop(first, None)
-            given = (result_of(of),) if first else ()
-            try:
-                returned = self._hands.call(way.function, given, named, way.timeout, f"{undo.id}-undo")
-                told = just_now(undo)._replace(receipt={"result": kept(returned)})
-                if undo.of is None or self._verify_undo(told, of).standing is Standing.AFTER:
-                    return returned
-                why = "it was answered as done, and what it takes back is still there"
-                if not way.sure:
-                    why += ", or only still to be seen (then its undo needs a verify= of its own)"
-                    break
-            # Whatever it raises leaves open how far it came; the probe tells, or the other side honours the key.
-            except Exception as error:  # noqa: BLE001
-                why = str(error) if isinstance(error, (TimedOut, InDoubt)) else _told(error)
-                standing = self._after_trouble(undo, of, way)
-                if standing is Standing.AFTER:
-                    return None
-                if standing is Standing.UNKNOWN and not way.honours_key:
-                    break
-        again = "`takeback recover` tries again. " if way.sure else "It is not called again by itself. "
-        raise ByHand(
-            f"{of.change.summary} could not be taken back: {why}.",
-            hint=f"`takeback show {short(undo.id)}` tells what is known. {again}Once you know what happened, say so: "
-            f"`takeback settle {short(undo.id)} --happened`, or `--did-not` and undoes it again.",
-            effect=undo.id,
-        )
-
-    def _after_trouble(self, undo: Effect, of: Effect, way: Compensation) -> Standing:
-        if under_way(f"{undo.id}-undo"):
-            return Standing.UNKNOWN
-        if undo.of is None:
-            return Standing.BEFORE if way.honours_key else Standing.UNKNOWN
-        try:
-            return self._verify_undo(just_now(undo), of).standing
-        except InDoubt:
-            return Standing.UNKNOWN
-
-    def _verify_undo(self, undo: Effect, of: Effect) -> Sighting:
-        action = self._action(of.change)
-        way = self._way_back(of)
-        arguments = arguments_of(of)
-        if isinstance(way, Compensation) and way.verify:
-            done = self._asker.look_for_undo(
-                undo, way, {KEY: undo_key(of), "receipt": result_of(of), **arguments}
-            )
-            return self._taken_back(undo, done, "its undo is not there")
-        if action.terms.verify:
-            seen = self._asker.look(of, action, arguments, expected=False, undo=undo)
-            gone = not seen.there and not seen.wrong
-            if not gone and undo.state is State.STUCK and isinstance(way, Compensation) and not way.sure:
-                # It was called before; that the thing is still to be seen does not tell what came of that.
-                return Sighting(Standing.UNKNOWN, seen.wrong or "it is still to be seen")
-            return self._taken_back(undo, gone, seen.wrong or "it is still there")
-        again = isinstance(way, Compensation) and way.honours_key
-        return self._by_its_word(undo, again)
-
-    def _taken_back(self, undo: Effect, done: bool, detail: str) -> Sighting:
-        if done:
-            return Sighting(Standing.AFTER, receipt=undo.receipt)
-        if under_way(f"{undo.id}-undo"):
-            raise InDoubt(f"{undo.change.summary}: it is still under way.", effect=undo.id)
-        return Sighting(Standing.BEFORE, detail)
-
-    def _way_back(self, of: Effect) -> "Compensation | IRREVERSIBLE | MANUAL":
-        action = self._action(of.change)
-        way = action.way_back
-        if way is None:
-            raise _changed(action, "has no undo any more")
-        kept = of.remedy.payload.get("version", 1) if of.remedy else 1
-        if action.terms.version != kept:
-            raise _changed(action, f"is version {action.terms.version}, and was called in version {kept}")
-        if isinstance(way, Compensation):
-            _refuse_changed(action, way, arguments_of(of))
-        return way
-
     def _action(self, change: Change) -> Action:
-        args = change.args
-        return self.actions.find(args["action"], *args["home"])
+        return action_of(self.actions, change)
 
 
 def _offer(action: Action) -> Offer:
@@ -387,30 +262,6 @@ def _offer(action: Action) -> Offer:
     return Offer(Strategy.COMPENSATION, exact=False, residue=residue, why=f"{undo} makes up for it")
 
 
-def _refuse_changed(action: Action, way: Compensation, arguments: dict[str, Any]) -> None:
-    first = (way.signature.names or ("",))[0]
-    missing = [one for one in way.signature.required if one not in (first, KEY) and one not in arguments]
-    if missing:
-        raise _changed(action, f"has an undo that needs {missing[0]!r}, which the call did not have")
-
-
-def _changed(action: Action, how: str) -> ActionMissing:
-    return ActionMissing(
-        f"The action {action.name} was changed since: it {how}.",
-        hint="Nothing was called. Run the version that made the call, or take it back by hand.",
-    )
-
-
-def just_now(effect: Effect) -> Effect:
-    """As if it had been begun now: the last try of it may have been."""
-    return effect._replace(at=0)
-
-
-def undo_key(of: Effect) -> str:
-    """The same for every try to take this one back, whoever tries."""
-    return f"undo-{of.key or of.id}"
-
-
 def _kept(action: Action, result: Any) -> dict[str, Any]:
     try:
         return {"result": as_json(result, f"What {action.name} returned")}
@@ -419,12 +270,8 @@ def _kept(action: Action, result: Any) -> dict[str, Any]:
         return {"result": kept(result), ODD: str(odd)}
 
 
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".rstrip(": .")
-
-
 def _lost(effect: Effect, error: BaseException) -> InDoubt:
-    how = str(error) if isinstance(error, TimedOut) else _told(error)
+    how = str(error) if isinstance(error, TimedOut) else in_words(error)
     return InDoubt(
         f"{effect.change.summary}: whether it happened is not known ({how}).",
         hint=f"`takeback show {short(effect.id)}` tells what is known.",

@@ -14,6 +14,7 @@ from takeback.errors import InDoubt, VerifyFailed
 from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect
 from takeback.model.run import Owner
+from takeback.model.standing import Sighting, Standing
 
 MOST = 10.0  # seconds that are waited before another try
 PATIENCE = 10.0  # seconds that are waited for something to appear; what takes longer is asked for again later
@@ -109,6 +110,17 @@ class Asker:
                 )
             time.sleep(min(pause, left - waited))
             pause = min(pause * 2, SLOWEST)
+
+    def by_its_word(self, effect: Effect, again: bool) -> Sighting:
+        """Nobody can be asked: what the call returned is all there is."""
+        if effect.receipt:
+            return Sighting(Standing.AFTER, receipt=effect.receipt)
+        self.refuse_under_way(effect)
+        return Sighting(
+            Standing.UNKNOWN,
+            "it has no verify=, so takeback cannot find out whether it happened",
+            again=again,
+        )
 
     def refuse_under_way(self, effect: Effect) -> None:
         """Whoever makes the call may yet send it: then that it is not there is no answer."""

@@ -1,10 +1,12 @@
 """What a call is about: said by its action, or told from the names in its arguments and its result."""
 
+import json
 import re
 from typing import Any, cast
 
 from takeback.adapters.call.action import Action
 from takeback.errors import Misuse
+from takeback.model.effect import Effect
 
 _THING = "thing"
 # Names of what tells one thing from another.
@@ -49,3 +51,13 @@ def _told_apart(one: Any, other: Any, name: str = "") -> bool:
     if isinstance(one, str) and isinstance(other, str) and _MADE_UP.match(one) and _MADE_UP.match(other):
         return True
     return bool(_TELLING.search(name))
+
+
+def result_of(effect: Effect) -> Any:
+    """What the call returned."""
+    text = effect.receipt.get("result")
+    return json.loads(text) if text is not None else None
+
+
+def arguments_of(effect: Effect) -> dict[str, Any]:
+    return json.loads(effect.change.args["arguments"])

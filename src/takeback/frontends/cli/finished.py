@@ -1,5 +1,5 @@
-"""An undo that a crash had interrupted, asked for again: opening the store has finished it. Then this is the answer; to
-take back something else as well would be a surprise."""
+"""An undo that a crash had interrupted, asked for again: settling the crash has finished it. Then this is the
+answer; to take back something else as well would be a surprise."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -22,7 +22,7 @@ from takeback.model.sizes import bytes_in_words
 from takeback.runs.names import id_of
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
-from takeback.storage.store import default_path, exists, local_path, meant_path, was_there
+from takeback.storage.store import default_path, exists, is_half_made, local_path, meant_path, was_there
 
 if TYPE_CHECKING:
     from takeback.runs.run import Run
@@ -46,6 +46,8 @@ def own_directory(asked: Asked) -> str:
 def nothing_yet(asked: Asked) -> bool:
     """Whether there is no store: looking must not make one. One that was removed is not an empty history."""
     path = store_path(asked)
+    if is_half_made(path):
+        return True
     if exists(path):
         return False
     if removed := was_there(os.path.abspath(path)):
@@ -57,12 +59,20 @@ def nothing_yet(asked: Asked) -> bool:
 
 
 def nothing_recorded(asked: Asked) -> str:
-    return f"Nothing recorded yet: there is no store at {clean(printable(store_path(asked)))}."
+    path = store_path(asked)
+    if is_half_made(path):
+        shown = clean(printable(path))
+        return f"Nothing recorded yet: the store at {shown} is half made. The first change completes it."
+    return f"Nothing recorded yet: there is no store at {clean(printable(path))}."
 
 
 def tell_nothing(asked: Asked, empty: object) -> int:
     """There is no store. That is an answer where nobody named one; a wrong name must not look like a quiet day."""
     path, shown = store_path(asked), clean(printable(store_path(asked)))
+    if is_half_made(path):
+        asked.screen.say(nothing_recorded(asked))
+        asked.screen.give(empty)
+        return 0
     if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise Misuse(
             f"{shown} is no takeback store.", hint="Give the directory of a store, or none for the usual one."

@@ -12,7 +12,7 @@ from takeback.frontends.cli.commands import OURS, Asked, Command
 from takeback.frontends.cli.interrupted import ctrl_c_is_for_the_command, taken_back, unanswered
 from takeback.frontends.cli.nearby import folded, here
 from takeback.frontends.cli.nearby import shown as shown_path
-from takeback.frontends.cli.opening import agent_of, opened, own_directory
+from takeback.frontends.cli.opening import agent_of, opened, own_directory, rehearsal
 from takeback.frontends.cli.output import answered, clean, counted, local_time, quoted, warn
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
@@ -20,7 +20,7 @@ from takeback.model.remedy import surprises
 from takeback.model.sizes import bytes_in_words
 from takeback.runs.command_line import shown
 from takeback.runs.outcome import Changed, CommandOutcome, in_numbers, left_behind, why_final
-from takeback.runs.request import ON_FAILURE, refuse_keep
+from takeback.runs.request import ON_FAILURE, Request, directory_of, refuse_keep, refuse_unfit, words_of
 from takeback.upkeep import now
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _run(asked: Asked) -> int:
         )
     if options.in_place:
         return _in_place(asked, argv)
-    with opened(asked) as tb:
+    with rehearsal(asked) if options.dry_run else opened(asked) as tb:
         from takeback.sandbox.ability import ability
 
         able = ability(tb.path)
@@ -185,6 +185,14 @@ def _in_place(asked: Asked, argv: list[str]) -> int:
 
 def _carried_out(asked: Asked, tb: "Takeback", argv: list[str], limit: float) -> CommandOutcome:
     options = asked.options
+    if options.dry_run:
+        from takeback.runs.commands import tried
+
+        words, here = words_of(argv), directory_of(None)
+        request = Request(words, here, dict(os.environ), network=not options.no_network, timeout=limit)
+        refuse_unfit(request._replace(hold=options.hold or options.ask, dry_run=True))
+        with ctrl_c_is_for_the_command():
+            return tried(tb.parts, request, asked.screen.json)
     with tb.run(options.name or shown(tuple(argv)) or "command", agent_of(asked)) as run:
         try:
             with ctrl_c_is_for_the_command():
@@ -195,7 +203,6 @@ def _carried_out(asked: Asked, tb: "Takeback", argv: list[str], limit: float) ->
                     hold=options.hold or options.ask,
                     on_failure=options.on_failure,
                     capture=asked.screen.json,
-                    dry_run=options.dry_run,
                 )
         except BaseException as error:
             taken_back(tb, run, error, "what the command had changed is dropped; nothing was changed")

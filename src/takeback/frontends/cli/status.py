@@ -177,7 +177,11 @@ def _tell_attention(screen: Screen, status: Status) -> None:
     if len(status.attention) > _MOST_RUNS:
         screen.say(f"And {len(status.attention) - _MOST_RUNS:,} more runs need attention.")
     for name in sorted({clean(info.workflow) for info in status.unclaimed}):
-        screen.say(screen.paint(f"Runs of {name} are due, and no worker takes them.", "yellow"))
+        count = sum(clean(info.workflow) == name for info in status.unclaimed)
+        taken = (
+            "is due, and no worker has taken it" if count == 1 else "are due, and no worker has taken them"
+        )
+        screen.say(screen.paint(f"{counted(count, 'run')} of {name} {taken}.", "yellow"))
         screen.hint(
             f"`takeback worker {name.partition(':')[0]}` does, if that module still has the workflow."
         )

@@ -17,7 +17,8 @@ DECLARE
     WHEN 'stick' THEN CASE WHEN state = 'intended' THEN 'stuck' END
     WHEN 'taken back' THEN CASE WHEN state = 'done' THEN 'undone' END
     WHEN 'brought back' THEN CASE WHEN state = 'undone' THEN 'done' END
-    ELSE CASE WHEN event = 'forget' AND state = 'dropped' THEN 'aborted' WHEN event IN ('accept', 'keep', 'pin', 'unpin', 'forget') AND state IN ('done', 'undone') THEN state END
+    WHEN 'erase' THEN CASE WHEN state = 'dropped' THEN 'aborted' END
+    ELSE CASE WHEN event IN ('accept', 'keep', 'pin', 'unpin', 'forget') AND state IN ('done', 'undone') THEN state END
   END;
 BEGIN
   IF after IS NULL THEN
@@ -182,7 +183,7 @@ BEGIN
       state = after,
       ended = CASE WHEN its_kind IN ('abort', 'stick', 'drop') THEN its_seq ELSE ended END,
       accepted_by = CASE WHEN its_kind IN ('accept', 'keep') THEN 'person' ELSE accepted_by END,
-      forgotten = CASE WHEN its_kind = 'forget' AND own.state <> 'dropped' THEN 1 ELSE forgotten END,
+      forgotten = CASE WHEN its_kind = 'forget' THEN 1 ELSE forgotten END,
       pinned = CASE its_kind WHEN 'pin' THEN 1 WHEN 'unpin' THEN 0 ELSE pinned END,
       key = CASE WHEN after IN ('aborted', 'dropped') THEN '' ELSE key END,  -- free again
       waits = CASE WHEN open_after THEN waits ELSE '' END
@@ -200,7 +201,7 @@ BEGIN
   IF its_kind IN ('accept', 'keep') AND own.accepted_by = '' THEN
     PERFORM takeback_store.counted('accepted', 1);
   END IF;
-  IF its_kind = 'forget' AND own.forgotten = 0 AND own.state <> 'dropped' THEN
+  IF its_kind = 'forget' AND own.forgotten = 0 THEN
     PERFORM takeback_store.counted('forgotten', 1);
   END IF;
   IF its_kind = 'pin' AND own.pinned = 0 THEN
@@ -348,7 +349,7 @@ BEGIN
       VALUES (its_seq, made_at, kind, runs[n], effects[n], CASE n WHEN 1 THEN its_token END, its_hash, kept[n]);
     IF kind IN ('intent', 'propose') THEN
       went := takeback_store.begun(its_seq, kind, runs[n], effects[n], keys[n], resources[n], facts->(n - 1));
-    ELSIF kind IN ('done', 'abort', 'stick', 'drop', 'decide', 'accept', 'keep', 'pin', 'unpin', 'forget') THEN
+    ELSIF kind IN ('done', 'abort', 'stick', 'drop', 'decide', 'accept', 'keep', 'pin', 'unpin', 'forget', 'erase') THEN
       went := takeback_store.gone_on(its_seq, kind, effects[n]);
     ELSIF kind IN ('open', 'close', 'signal') THEN
       went := takeback_store.run_moved(its_seq, kind, runs[n], made_at, lease_run IS NOT NULL, facts->(n - 1));

@@ -100,6 +100,7 @@ def _ours(state: str, said: str, detail: dict[str, Any], run: str) -> TakebackEr
         return StoreBusy(
             f"Another effect ({short(effect)}) is being made on {display(detail['resource'])}.",
             hint="Try again when it is finished.",
+            effect=effect,
         )
     if state == "TB006":
         return overtaken(effect)

@@ -1,2 +1,2 @@
 -- Drops: a change that was not made stays for a while, in the state 'dropped', and can be made after all. Its time being
--- over, `forget` makes it an aborted one. Only the functions in ../append.sql changed.
+-- over, `erase` makes it an aborted one. Only the functions in ../append.sql changed.

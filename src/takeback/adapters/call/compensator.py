@@ -1,0 +1,164 @@
+"""How a call is taken back: by another call, tried again while that is sure to be safe, or by a person."""
+
+import time
+from typing import Any
+
+from takeback.adapters.call.action import IRREVERSIBLE, MANUAL, Action, Compensation
+from takeback.adapters.call.asking import MOST, Asker
+from takeback.adapters.call.calling import Hands, TimedOut, under_way
+from takeback.adapters.call.finding import Actions
+from takeback.adapters.call.processes import Processes
+from takeback.adapters.call.signature import KEY, fitting
+from takeback.adapters.call.thing import arguments_of, result_of
+from takeback.adapters.protocol import Receipt
+from takeback.errors import ActionMissing, ByHand, InDoubt, NoRemedy
+from takeback.model.change import Change
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.plain import kept
+from takeback.model.standing import Sighting, Standing
+
+BACK_OFF = 0.1  # seconds before the second try; each further one waits twice as long
+
+
+class Compensator:
+    """Takes calls back, and looks whether they were."""
+
+    def __init__(self, actions: Actions, asker: Asker, hands: Hands, processes: Processes) -> None:
+        self._actions = actions
+        self._asker = asker
+        self._hands = hands
+        self._processes = processes
+
+    def make_up_for(self, undo: Effect, of: Effect) -> Receipt:
+        way = self.way_of(of)
+        if isinstance(way, MANUAL):
+            raise ByHand(
+                f"It is taken back by hand: {way.steps}",
+                hint=f"When that is done: `takeback settle {short(undo.id)} --happened`.",
+                effect=undo.id,
+            )
+        return Receipt({"result": kept(self.compensate(undo, of))})
+
+    def compensate(self, undo: Effect, of: Effect) -> Any:
+        way = self.way_of(of)
+        if not isinstance(way, Compensation):
+            raise NoRemedy(
+                f"{of.change.summary} cannot be taken back: {way[0]}.", hint="A person has to look."
+            )
+        first = way.signature.names[0] if way.signature.names else ""
+        if way.verify and undo.of and self.verify(just_now(undo), of).standing is Standing.AFTER:
+            return None  # an earlier undo did, and did not live to tell
+        why = ""
+        for tries in range(way.retries + 1):
+            if tries:
+                time.sleep(min(BACK_OFF * 2 ** (tries - 1), MOST))
+            self._processes.hold(undo.run, way.timeout)
+            named = fitting(way.function, {KEY: undo_key(of), **arguments_of(of)})
+            named.pop(first, None)
+            given = (result_of(of),) if first else ()
+            try:
+                returned = self._hands.call(way.function, given, named, way.timeout, f"{undo.id}-undo")
+                told = just_now(undo)._replace(receipt={"result": kept(returned)})
+                if undo.of is None or self.verify(told, of).standing is Standing.AFTER:
+                    return returned
+                why = "it was answered as done, and what it takes back is still there"
+                if not way.sure:
+                    why += ", or only still to be seen (then its undo needs a verify= of its own)"
+                    break
+            # Whatever it raises leaves open how far it came; the probe tells, or the other side honours the key.
+            except Exception as error:  # noqa: BLE001
+                why = str(error) if isinstance(error, (TimedOut, InDoubt)) else in_words(error)
+                standing = self._after_trouble(undo, of, way)
+                if standing is Standing.AFTER:
+                    return None
+                if standing is Standing.UNKNOWN and not way.honours_key:
+                    break
+        again = "`takeback recover` tries again. " if way.sure else "It is not called again by itself. "
+        raise ByHand(
+            f"{of.change.summary} could not be taken back: {why}.",
+            hint=f"`takeback show {short(undo.id)}` tells what is known. {again}Once you know what happened, say so: "
+            f"`takeback settle {short(undo.id)} --happened`, or `--did-not` and undoes it again.",
+            effect=undo.id,
+        )
+
+    def _after_trouble(self, undo: Effect, of: Effect, way: Compensation) -> Standing:
+        if under_way(f"{undo.id}-undo"):
+            return Standing.UNKNOWN
+        if undo.of is None:
+            return Standing.BEFORE if way.honours_key else Standing.UNKNOWN
+        try:
+            return self.verify(just_now(undo), of).standing
+        except InDoubt:
+            return Standing.UNKNOWN
+
+    def verify(self, undo: Effect, of: Effect) -> Sighting:
+        action = action_of(self._actions, of.change)
+        way = self.way_of(of)
+        arguments = arguments_of(of)
+        if isinstance(way, Compensation) and way.verify:
+            done = self._asker.look_for_undo(
+                undo, way, {KEY: undo_key(of), "receipt": result_of(of), **arguments}
+            )
+            return self._taken_back(undo, done, "its undo is not there")
+        if action.terms.verify:
+            seen = self._asker.look(of, action, arguments, expected=False, undo=undo)
+            gone = not seen.there and not seen.wrong
+            if not gone and undo.state is State.STUCK and isinstance(way, Compensation) and not way.sure:
+                # It was called before; that the thing is still to be seen does not tell what came of that.
+                return Sighting(Standing.UNKNOWN, seen.wrong or "it is still to be seen")
+            return self._taken_back(undo, gone, seen.wrong or "it is still there")
+        again = isinstance(way, Compensation) and way.honours_key
+        return self._asker.by_its_word(undo, again)
+
+    def _taken_back(self, undo: Effect, done: bool, detail: str) -> Sighting:
+        if done:
+            return Sighting(Standing.AFTER, receipt=undo.receipt)
+        if under_way(f"{undo.id}-undo"):
+            raise InDoubt(f"{undo.change.summary}: it is still under way.", effect=undo.id)
+        return Sighting(Standing.BEFORE, detail)
+
+    def way_of(self, of: Effect) -> "Compensation | IRREVERSIBLE | MANUAL":
+        action = action_of(self._actions, of.change)
+        way = action.way_back
+        if way is None:
+            raise _changed(action, "has no undo any more")
+        kept = of.remedy.payload.get("version", 1) if of.remedy else 1
+        if action.terms.version != kept:
+            raise _changed(action, f"is version {action.terms.version}, and was called in version {kept}")
+        if isinstance(way, Compensation):
+            _refuse_changed(action, way, arguments_of(of))
+        return way
+
+
+def action_of(actions: Actions, change: Change) -> Action:
+    args = change.args
+    return actions.find(args["action"], *args["home"])
+
+
+def _refuse_changed(action: Action, way: Compensation, arguments: dict[str, Any]) -> None:
+    first = (way.signature.names or ("",))[0]
+    missing = [one for one in way.signature.required if one not in (first, KEY) and one not in arguments]
+    if missing:
+        raise _changed(action, f"has an undo that needs {missing[0]!r}, which the call did not have")
+
+
+def _changed(action: Action, how: str) -> ActionMissing:
+    return ActionMissing(
+        f"The action {action.name} was changed since: it {how}.",
+        hint="Nothing was called. Run the version that made the call, or take it back by hand.",
+    )
+
+
+def just_now(effect: Effect) -> Effect:
+    """As if it had been begun now: the last try of it may have been."""
+    return effect._replace(at=0)
+
+
+def undo_key(of: Effect) -> str:
+    """The same for every try to take this one back, whoever tries."""
+    return f"undo-{of.key or of.id}"
+
+
+def in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": .")
