@@ -262,7 +262,7 @@ def story_of(story: Story, server: pg.Postgres, here: Path, stay: bool) -> None:
                 print(f"    {command} --store {story.store} {words}")
             sys.stdin.readline()
         story.chapter("7. Afterwards: takeback leaves the database as it found it.")
-        story.command("sql", "unprotect", "env:SHOP_DB")
+        story.command("sql", "unprotect", "env:SHOP_DB", "--yes")
         left = shop.execute("select count(*) from pg_namespace where nspname like 'takeback%'").fetchone()
         triggers = shop.execute("select count(*) from pg_trigger where not tgisinternal").fetchone()
         story.claim("no schema and no trigger of takeback is left", left == (0,) and triggers == (0,))

@@ -19,6 +19,7 @@ from takeback.upkeep import now
 from takeback.workflows import Workflows
 
 if TYPE_CHECKING:
+    from takeback.engine.portion import Chosen
     from takeback.model.plan import UndoResult
     from takeback.runs.run import Run
     from takeback.runs.span import Span
@@ -74,6 +75,8 @@ class Undos(Workflows):
         on_conflict_named(on_conflict)
         if not dry_run:
             self._refuse_unknown(what)
+            if paths is not None:  # judged before anything is settled, and again after that
+                self._chosen(what, paths, cascade or with_needs)
             self.store.use_spare()
             self._before_change()
         if paths is not None:
@@ -94,12 +97,15 @@ class Undos(Workflows):
         on_conflict: str,
         agent: str,
     ) -> "UndoResult":
-        from takeback.runs.paths import effects_with_paths
-
-        chosen = effects_with_paths(self.parts, what, paths, self._scope_for(what), more)
+        chosen = self._chosen(what, paths, more)
         result = self._undo(chosen.effects, dry_run, on_conflict=on_conflict, agent=agent, only=chosen.only)
         self._wake_settled()
         return result._replace(along=chosen.along)
+
+    def _chosen(self, what: Any, paths: "Sequence[Path]", more: bool) -> "Chosen":
+        from takeback.runs.paths import effects_with_paths
+
+        return effects_with_paths(self.parts, what, paths, self._scope_for(what), more)
 
     def _undo_named(
         self,

@@ -21,6 +21,7 @@ from takeback.storage.protocols import Query
 from takeback.storage.store import Store, open_store
 
 if TYPE_CHECKING:
+    from takeback.adapters.database.protocol import Cover
     from takeback.audit.unsettled import DeadRun
     from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
@@ -182,6 +183,27 @@ class Upkeep(ABC):
             self.store.use_spare()
             forget(self.parts, decisions, self._held)
         return decisions
+
+    def unprotect(
+        self, address: str, tables: "Sequence[str]" = (), *, dry_run: bool = False
+    ) -> "tuple[Cover, tuple[Decision, ...]]":
+        """Remove the protection of a database, or of these tables of it. What is covered then, and the ways back that
+        went with it: they are recorded as forgotten."""
+        from takeback.adapters.database.protocol import Databases
+        from takeback.engine.parts import adapter_of
+        from takeback.retention.forget import forget, with_its_database
+
+        database = self.parts.named(address)
+        adapter = adapter_of(self.parts, database.engine)
+        assert isinstance(adapter, Databases)
+        going = with_its_database(self.parts, database, tables)
+        if dry_run:
+            return adapter.cover(database), going
+        self.store.use_spare()
+        # Not the other way round: if it fails, every way back is still there.
+        cover = adapter.unprotect(database, tables)
+        forget(self.parts, going, self._held)
+        return cover, going
 
     def sweep(self, grace: int | None = None, *, baselines: bool = False) -> int:
         """Delete the bytes nothing needs any more; how many were freed. With `baselines` also the copies of watched

@@ -144,6 +144,23 @@ def test_killed_and_asked_for_again_it_is_finished_once(takeback: CommandLine, w
     assert texts(world) == "old old old"
 
 
+def test_undo_without_a_name_takes_back_what_a_redo_of_some_paths_brought_back(
+    takeback: CommandLine, world: World
+) -> None:
+    takeback.write("earlier", "1")
+    effect = command(takeback, world)
+    some = takeback.done("undo", effect, "--json", "--", "a").json["undo"][0]
+    takeback.done("undo", effect)
+    takeback.done("redo", some)
+    assert texts(world) == "new old old"
+    assert "(partly undone)" in takeback.done("log").out
+
+    takeback.done("undo")
+
+    assert texts(world) == "old old old"
+    assert (world / "earlier").exists()
+
+
 def test_paths_outside_the_project_work(
     takeback: CommandLine, world: World, tmp_path: os.PathLike[str]
 ) -> None:

@@ -1,6 +1,6 @@
 """Which effects an undo takes back, in what order, and what stands in the way. Changes nothing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment, Doubting, Neighbouring, Relating
@@ -9,7 +9,17 @@ from takeback.engine.parts import Parts, adapter_of, assessed, whole
 from takeback.engine.portion import meant, standing
 from takeback.engine.settle import way_out
 from takeback.engine.trail import assess_undo, explained, undo_change
-from takeback.errors import Forgotten, RecordInvalid, Refused, StoreBusy, Stuck
+from takeback.errors import (
+    Blocked,
+    Forgotten,
+    LeaseLost,
+    RecordInvalid,
+    Refused,
+    StoreBusy,
+    Stuck,
+    TakebackError,
+    Unavailable,
+)
 from takeback.model.effect import Effect, State
 from takeback.model.ground import Ground
 from takeback.model.ids import short
@@ -48,9 +58,15 @@ def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
     blockers = _add_dependents(parts, chosen, wishes)
     newest_first = in_turn([whole(parts, effect) for effect in chosen.values()])
     named = {effect.id for effect in wanted}
-    targets = tuple(_outcomes(parts, newest_first, wishes.on_conflict))
     if len(newest_first) == 1:  # of several, what one finds depends on the others; then the journal is asked
+        targets = tuple(_outcomes(parts, newest_first, wishes.on_conflict, {}))
         _refuse_overtaken(parts, newest_first[0], [one.outcome for one in targets])
+    else:
+        left: dict[str, TakebackError] = {}
+        targets = tuple(_outcomes(parts, newest_first, wishes.on_conflict, left))
+        newest_first = [effect for effect in newest_first if effect.id not in left]
+        if not newest_first:
+            raise next(iter(left.values()))
     return Plan(
         effects=tuple(newest_first),
         targets=targets,
@@ -186,7 +202,7 @@ def _add_dependents(parts: Parts, chosen: dict[str, Effect], wishes: Wishes) -> 
         effect = unseen.pop()
         over = tuple(went_over(effect)) if cascade else ()
         later = parts.journal.effects(Query(ids=over, states=(State.DONE,))) if over else ()
-        rows = _related(parts, effect) if cascade else ()
+        rows = _related(parts, effect, wishes.on_conflict) if cascade else ()
         merges = wishes.on_conflict.merges and not cascade and _merges(parts, effect)
         # Whether a later edit of the same file is in the way of a merge is found by merging.
         same = _needing(parts, effect) if merges else dependents(parts, effect, asked)
@@ -224,13 +240,18 @@ def dependents(parts: Parts, effect: Effect, asked: dict[str, int] | None = None
             yield later
 
 
-def _related(parts: Parts, effect: Effect) -> Iterable[Effect]:
+def _related(parts: Parts, effect: Effect, on_conflict: OnConflict) -> Iterable[Effect]:
     """By rows, which only the database knows. Asked for a cascade alone: without one a row that a later effect changed
     is a conflict, which names that effect, and the others of the same effect need not wait for it."""
     adapter = parts.adapters.get(effect.change.adapter)
     if not isinstance(adapter, Relating):
         return ()
-    ids = tuple(adapter.standing_on(effect))
+    try:
+        ids = tuple(adapter.standing_on(effect))
+    except Unavailable:
+        if not on_conflict.skips:
+            raise
+        return ()  # it will be left itself
     return parts.journal.effects(Query(ids=ids, states=(State.DONE,), made=True)) if ids else ()
 
 
@@ -304,11 +325,11 @@ def _is_shell(target: Target) -> bool:
 
 
 def _outcomes(
-    parts: Parts, newest_first: Sequence[Effect], on_conflict: OnConflict
+    parts: Parts, newest_first: Sequence[Effect], on_conflict: OnConflict, left: dict[str, TakebackError]
 ) -> Iterable[TargetOutcome]:
     """What would happen to each target. Where a later change stays, because it is a conflict, so do those before."""
     stays: set[str] = set()
-    for one in _foreseen(parts, newest_first, on_conflict):
+    for one in _foreseen(parts, newest_first, on_conflict, left):
         if one.outcome is Outcome.UNDONE and one.resource in stays and not on_conflict.merges:
             one = one._replace(outcome=Outcome.CONFLICT, detail="stays, because a later change of it stays")
         if one.outcome is Outcome.CONFLICT:
@@ -317,39 +338,97 @@ def _outcomes(
 
 
 def _foreseen(
-    parts: Parts, newest_first: Sequence[Effect], on_conflict: OnConflict
+    parts: Parts, newest_first: Sequence[Effect], on_conflict: OnConflict, left: dict[str, TakebackError]
 ) -> Iterable[TargetOutcome]:
     """Where a later effect of the plan is undone first, what that one puts back is what this one will find; the rest
-    is asked of the world."""
-    undone_before: list[tuple[Target, int]] = []
-    ground = Ground()
-    for place, effect in enumerate(newest_first):
-        adapter = adapter_of(parts, effect.change.adapter)
-        if isinstance(adapter, Relating):
-            before = {one.id for one in newest_first[:place]}
-            over = before.intersection(adapter.standing_on(effect)) if before else before
-            yield from _of_rows(parts, adapter, effect, on_conflict, over)
+    is asked of the world. An effect that cannot be looked at now is refused by name;
+    where conflicts are skipped it is `left`, with what it stands on, and the others go back."""
+    before = _Before()
+    for effect in newest_first:
+        try:
+            if left:
+                refuse_needed(parts, effect, left)
+            found = tuple(_outcomes_of(parts, effect, on_conflict, before))
+        except LeaseLost:
+            raise
+        except TakebackError as error:
+            if len(newest_first) == 1:
+                raise
+            if not on_conflict.skips:
+                raise _about(effect, error) from error
+            left[effect.id] = error
+            yield from the_same_for_each(effect, error)
             continue
-        assessment: Assessment | None = None
-        found: dict[str, TargetOutcome] = {}
-        touched_later = bool(ground.touched_by(target.resource for target in effect.targets))
-        for target in effect.targets:
-            if touched_later and ground.overlapping(target.resource):
-                yield _after_later(parts, target, effect, undone_before, on_conflict)
-                continue
-            if assessment is None:
-                _, assessment = assess_undo(parts, undo_change(effect, on_conflict), effect)
-                found = {one.resource: one for one in assessment.outcomes}
-            if assessment.together and touched_later:
-                yield TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
-                continue
-            if target.resource in found:
-                yield found[target.resource]._replace(effect=effect.id)
-        # An undo may change paths that the effect itself did not touch, such as git's list of packed refs.
-        ours = {target.resource for target in effect.targets}
-        yield from (one._replace(effect=effect.id) for one in found.values() if one.resource not in ours)
-        undone_before += [(target, effect.order) for target in effect.targets]
-        ground.add((target.resource for target in effect.targets), effect.id)
+        yield from found
+        before.effects.add(effect.id)
+
+
+class _Before:
+    """What effects of the plan put back before the one that is looked at."""
+
+    def __init__(self) -> None:
+        self.effects: set[str] = set()
+        self.targets: list[tuple[Target, int]] = []
+        self.ground = Ground()
+
+
+def _about(effect: Effect, error: TakebackError) -> TakebackError:
+    """The same error, by the name of the effect."""
+    error.args = (f"Effect {short(effect.id)} ({effect.change.summary}) cannot be taken back now: {error}",)
+    error.effect = error.effect or effect.id
+    rest = 'Nothing was taken back; --skip-conflicts (on_conflict="skip") takes back the rest.'
+    error.hint = f"{error.hint} {rest}".strip()
+    return error
+
+
+def refuse_needed(parts: Parts, effect: Effect, left: Collection[str]) -> None:
+    """Where a later effect stays that said it needs this one, or that may be about the same thing. What is on the same
+    paths or rows is found by comparing."""
+    for later in (*_needing(parts, effect), *_neighbours(parts, effect)):
+        if later.id in left:
+            raise Blocked(
+                f"Effect {short(later.id)} ({later.change.summary}) stays and stands on it.",
+                hint=f"Undo {short(later.id)} first.",
+                effect=effect.id,
+                blockers=(later.id,),
+            )
+
+
+def the_same_for_each(effect: Effect, error: TakebackError) -> list[TargetOutcome]:
+    """For every target; one whose record is damaged has none that we know of, and still counts."""
+    resources = [target.resource for target in effect.targets] or [effect.change.resource]
+    outcome = Outcome.CONFLICT if isinstance(error, Refused) else Outcome.FAILED
+    return [TargetOutcome(resource, outcome, str(error), effect.id) for resource in resources]
+
+
+def _outcomes_of(
+    parts: Parts, effect: Effect, on_conflict: OnConflict, before: _Before
+) -> Iterable[TargetOutcome]:
+    adapter = adapter_of(parts, effect.change.adapter)
+    if isinstance(adapter, Relating):
+        over = before.effects.intersection(adapter.standing_on(effect)) if before.effects else set[str]()
+        yield from _of_rows(parts, adapter, effect, on_conflict, over)
+        return
+    assessment: Assessment | None = None
+    found: dict[str, TargetOutcome] = {}
+    touched_later = bool(before.ground.touched_by(target.resource for target in effect.targets))
+    for target in effect.targets:
+        if touched_later and before.ground.overlapping(target.resource):
+            yield _after_later(parts, target, effect, before.targets, on_conflict)
+            continue
+        if assessment is None:
+            _, assessment = assess_undo(parts, undo_change(effect, on_conflict), effect)
+            found = {one.resource: one for one in assessment.outcomes}
+        if assessment.together and touched_later:
+            yield TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
+            continue
+        if target.resource in found:
+            yield found[target.resource]._replace(effect=effect.id)
+    # An undo may change paths that the effect itself did not touch, such as git's list of packed refs.
+    ours = {target.resource for target in effect.targets}
+    yield from (one._replace(effect=effect.id) for one in found.values() if one.resource not in ours)
+    before.targets += [(target, effect.order) for target in effect.targets]
+    before.ground.add((target.resource for target in effect.targets), effect.id)
 
 
 def _of_rows(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from takeback.engine.do import Terms, do
 from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, whole
-from takeback.engine.plan import Wishes, plan_undo
+from takeback.engine.plan import Wishes, plan_undo, refuse_needed, the_same_for_each
 from takeback.engine.portion import part_taken
 from takeback.engine.trail import assess_undo, undo_change
 from takeback.errors import Blocked, Conflict, LeaseLost, Refused, Stuck, TakebackError, Unavailable
@@ -22,6 +22,7 @@ from takeback.storage.protocols import Query
 
 # In an undo's run: it could not be done whole, so what was taken back is brought back.
 BRINGING_BACK = "bringing_back"
+_LEFT = (Outcome.CONFLICT, Outcome.FAILED)
 _MANY = 5_000  # paths; trying a merge takes longer than a hint is worth
 
 
@@ -162,10 +163,14 @@ def carry_out(
 def _carried_out(
     parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str, taken: Mapping[str, Remedy]
 ) -> UndoResult:
-    outcomes: list[TargetOutcome] = []
     made: list[Effect] = []
     errors: list[TakebackError] = []
-    stuck = postponed = False
+    planned = {effect.id for effect in plan.effects}
+    # What could not even be looked at.
+    outcomes = [one for one in plan.targets if one.effect not in planned and one.outcome in _LEFT]
+    postponed = any(one.outcome is Outcome.FAILED for one in outcomes)
+    stuck = False
+    left = {one.effect for one in outcomes}
     together = new_id() if len(plan.effects) > 1 else ""
     # What cannot be brought back stays taken back: then the rest is gone on with, and what failed is told.
     whole_or_nothing = wishes.on_conflict in (OnConflict.REFUSE, OnConflict.MERGE) and all(
@@ -174,12 +179,15 @@ def _carried_out(
     for effect in plan.effects:
         parts.progress.moved(items=1)
         try:
+            if left:
+                refuse_needed(parts, effect, left)
             terms = Terms(undoes=effect, agent=agent, taken=taken.get(effect.id))
             with holders_named(parts, (effect,)):
                 undo, found = _take_back(parts, lease, terms, wishes, together)
         except Stuck as error:
             stuck = True
-            outcomes += _each(effect, Outcome.FAILED, error)
+            left.add(effect.id)
+            outcomes += the_same_for_each(effect, error)
             continue
         except TakebackError as error:
             if whole_or_nothing and not isinstance(error, LeaseLost):
@@ -187,9 +195,9 @@ def _carried_out(
             if whole_or_nothing or isinstance(error, LeaseLost):
                 raise
             errors.append(error)
+            left.add(effect.id)
             postponed = postponed or isinstance(error, Unavailable)
-            outcome = Outcome.CONFLICT if isinstance(error, Refused) else Outcome.FAILED
-            outcomes += _each(effect, outcome, error)
+            outcomes += the_same_for_each(effect, error)
             continue
         outcomes += found
         if undo:
@@ -256,12 +264,6 @@ def bring_back(parts: Parts, lease: Lease, made: Sequence[Effect], agent: str) -
             do(parts, lease, undo_change(fresh, OnConflict.REFUSE), Terms(undoes=fresh, agent=agent))
 
 
-def _each(effect: Effect, outcome: Outcome, error: TakebackError) -> list[TargetOutcome]:
-    """The same for every target; one whose record is damaged has none that we know of, and still counts."""
-    resources = [target.resource for target in effect.targets] or [effect.change.resource]
-    return [TargetOutcome(resource, outcome, str(error), effect.id) for resource in resources]
-
-
 def _overall(outcomes: list[TargetOutcome], stuck: bool) -> str:
     if stuck:
         return "stuck"
@@ -298,9 +300,7 @@ def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: st
             except TakebackError as error:
                 stuck = stuck or isinstance(error, Stuck)
                 postponed = postponed or isinstance(error, Unavailable)
-                outcomes += _each(
-                    effect, Outcome.CONFLICT if isinstance(error, Refused) else Outcome.FAILED, error
-                )
+                outcomes += the_same_for_each(effect, error)
                 continue
             outcomes += result.targets
             made += result.undo

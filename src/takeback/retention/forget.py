@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import cast
 
+from takeback.adapters.database.protocol import Databases
 from takeback.adapters.protocol import Holder
 from takeback.engine.parts import Parts, adapter_of
 from takeback.errors import RecordInvalid, Refused, Unavailable
-from takeback.model.database import is_of_database
+from takeback.model.database import Database, is_of_database
 from takeback.model.effect import COMMAND, PERSON, Effect, State
 from takeback.model.ids import LENGTH, short
 from takeback.model.life import ACCEPTS
@@ -60,6 +61,20 @@ def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Decision, ...]:
     for effect in effects:
         _refuse_pinned(parts, effect, going)
     return tuple(Decision(effect, True, _by_name(parts, effect, going)) for effect in effects)
+
+
+def with_its_database(parts: Parts, database: Database, tables: Sequence[str]) -> tuple[Decision, ...]:
+    """The ways back that go when a database, or these tables of it, are no longer protected. Refused as `named` is."""
+    adapter = adapter_of(parts, database.engine)
+    assert isinstance(adapter, Databases)
+    found = parts.journal.effects(Query(remembered=True, newest=True))
+    own = [
+        one
+        for one in found
+        if one.change.adapter == database.engine and one.state not in (State.ABORTED, State.DROPPED)
+    ]
+    lost = named(parts, adapter.lost_by_unprotect(database, tables, own)) if own else ()
+    return tuple(one._replace(why="goes: its database was unprotected") for one in lost)
 
 
 def _refuse_of_unfinished(parts: Parts, effects: Sequence[Effect]) -> None:

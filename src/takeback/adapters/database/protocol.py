@@ -138,6 +138,12 @@ class Databases(Protocol):
         """Remove it. What was logged goes with it only if all of it goes."""
         ...
 
+    def lost_by_unprotect(
+        self, database: Database, tables: Sequence[str], effects: Sequence[Effect]
+    ) -> Sequence[Effect]:
+        """Of these effects, those whose way back would go. Effects of other databases are among them."""
+        ...
+
 
 @runtime_checkable
 class Attaching(Protocol):

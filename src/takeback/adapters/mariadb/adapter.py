@@ -66,6 +66,17 @@ class MariaAdapter:
         with self._wire(database) as wire:
             return protecting.unprotect(wire, tables)
 
+    def lost_by_unprotect(
+        self, database: Database, tables: Sequence[str], effects: Sequence[Effect]
+    ) -> Sequence[Effect]:
+        with self._wire(database) as wire:
+            if not identity_of(wire):
+                return ()
+            known = relating.lost_by_unprotect(
+                wire, read(wire), tables, definitions.later_on(wire, tables, 0)
+            )
+        return [one for one in effects if one.id in known]
+
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         offers = (Offer(Strategy.SNAPSHOT, why=_WHY),)
         if change.kind == UNDO:
@@ -174,10 +185,14 @@ class MariaAdapter:
             if found is None:
                 return ()
             registry = read(wire)
+            no = found[0]
             if plan := definitions.plan_of(wire, effect.id):
-                return relating.later_on(wire, registry, definitions.tables_of(plan), found[0])
-            parts, _ = undoing.touched(wire, registry, wire.database, found[0])
-            return relating.standing_on(wire, registry, parts, found[0])
+                tables = definitions.tables_of(plan)
+                reshaped = definitions.later_on(wire, tables, no)
+                return relating.later_on(wire, registry, tables, no, reshaped)
+            parts, gone = undoing.touched(wire, registry, wire.database, no)
+            reshaped = definitions.later_on(wire, undoing.names(wire, no), no) if gone else set[int]()
+            return relating.standing_on(wire, registry, parts, no, reshaped)
 
     def rows(self, effect: Effect) -> Iterator[RowChange]:
         with self._wire(_database(effect)) as wire:

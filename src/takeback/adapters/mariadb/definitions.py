@@ -5,6 +5,7 @@ far it got: the plan without that step never happened, the plan with it is compl
 """
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from takeback.adapters.mariadb import moving, reshaping
@@ -160,6 +161,14 @@ def plan_of(wire: Wire, effect: str) -> Plan | None:
     """Of an effect that was made in this way."""
     found = wire.one(f"SELECT plan FROM {OPS} WHERE op = {wire.text(effect)}")
     return _plan(found) if found else None
+
+
+def later_on(wire: Wire, tables: Collection[str], op: int) -> set[int]:
+    """Numbers of later operations that made, changed or dropped one of these tables."""
+    later = wire.rows(f"SELECT no, plan FROM {OPS} WHERE no > {op} AND plan <> ''")
+    return {
+        int(no) for no, text in later if (plan := _plan(text)) and not set(tables).isdisjoint(tables_of(plan))
+    }
 
 
 def take_out(wire: Wire, effect: str, plan: Plan) -> None:

@@ -14,27 +14,45 @@ from takeback.adapters.mariadb.wire import Wire, quoted
 _PAGE = 1_000
 
 
-def standing_on(wire: Wire, registry: Registry, parts: dict[str, Part], op: int) -> list[str]:
-    """By the order in which they came to each row, newest first."""
-    found: set[int] = set()
+def standing_on(
+    wire: Wire, registry: Registry, parts: dict[str, Part], op: int, reshaped: set[int]
+) -> list[str]:
+    """By the order in which they came to each row, newest first. `reshaped`: later ones that changed its tables."""
+    found = set(reshaped)
     for part in parts.values():
         if part.shape.key:
             found |= _on_the_same(wire, part, op)
         found |= _referring(wire, registry, part, op)
+    if reshaped:
+        for n in [n for (n,) in wire.rows(f"SELECT n FROM {TOUCHED} WHERE op = {op}")]:
+            if (shape := registry.entries[n].described).key:
+                found |= _on_the_same(wire, Part(n, shape), op)
+    return _named(wire, found)
+
+
+def later_on(wire: Wire, registry: Registry, tables: Sequence[str], op: int, reshaped: set[int]) -> list[str]:
+    """Whoever changed rows of these tables later, newest first, and whoever `reshaped` them."""
+    numbers = ", ".join(str(n) for n, entry in registry.entries.items() if entry.name in tables)
+    rows = wire.rows(
+        f"SELECT o.no FROM {OPS} o WHERE o.no > {op} AND EXISTS"
+        f" (SELECT 1 FROM {TOUCHED} t WHERE t.op = o.no AND t.n IN ({numbers or 'NULL'}))"
+    )
+    return _named(wire, {int(no) for (no,) in rows} | reshaped)
+
+
+def lost_by_unprotect(wire: Wire, registry: Registry, tables: Sequence[str], reshaped: set[int]) -> list[str]:
+    """Those that could not be taken back afterwards: a table that is left out gets another number. `reshaped`: all that
+    ever changed one of these tables."""
+    if tables and set(registry.walked()) - set(tables):
+        return later_on(wire, registry, tables, 0, reshaped)
+    return [str(id) for (id,) in wire.rows(f"SELECT op FROM {OPS}")]
+
+
+def _named(wire: Wire, found: set[int]) -> list[str]:
     if not found:
         return []
     numbers = ", ".join(str(number) for number in found)
     return [str(id) for (id,) in wire.rows(f"SELECT op FROM {OPS} WHERE no IN ({numbers}) ORDER BY no DESC")]
-
-
-def later_on(wire: Wire, registry: Registry, tables: Sequence[str], op: int) -> list[str]:
-    """Whoever changed rows of these tables later, newest first."""
-    numbers = ", ".join(str(n) for n, entry in registry.entries.items() if entry.name in tables)
-    rows = wire.rows(
-        f"SELECT o.op FROM {OPS} o WHERE o.no > {op} AND EXISTS"
-        f" (SELECT 1 FROM {TOUCHED} t WHERE t.op = o.no AND t.n IN ({numbers or 'NULL'})) ORDER BY o.no DESC"
-    )
-    return [str(id) for (id,) in rows]
 
 
 def _on_the_same(wire: Wire, part: Part, op: int) -> set[int]:

@@ -68,6 +68,12 @@ def touched(
     return parts, gone
 
 
+def names(wire: Wire, op: int) -> tuple[str, ...]:
+    """Of the tables whose rows it changed, as they were called then."""
+    rows = wire.rows(f"SELECT t.name FROM {TOUCHED} d JOIN {TABLES} t ON t.n = d.n WHERE d.op = {op}")
+    return tuple(str(name) for (name,) in rows)
+
+
 def _refuse_missing(wire: Wire, op: int, n: int, wanted: int) -> None:
     """What is left of the images must not be taken for the whole."""
     there = int(wire.one(f"SELECT COUNT(*) FROM {log_of(n)} WHERE tb_op = {op}"))

@@ -280,6 +280,20 @@ class PostgresAdapter:
             unprotect(connection, tables)
             return cover(connection)
 
+    def lost_by_unprotect(
+        self, database: Database, tables: Sequence[str], effects: Sequence[Effect]
+    ) -> Sequence[Effect]:
+        """Without the triggers of single tables the log stays."""
+        if tables:
+            return ()
+        with understood(), opened(self._keyring.url(database), self._waiting) as connection:
+            known = (
+                {id for (id,) in ask(connection, "select id from takeback.op")}
+                if installed(connection)
+                else ()
+            )
+        return [one for one in effects if one.id in known]
+
 
 def database_of(effect: Effect) -> Database:
     """An undo is about the database of what it undoes."""

@@ -226,8 +226,8 @@ def _hint(error: Any) -> str:
     words = ["Nothing was changed."]
     if diagnosis.statement_position:
         words.append(f"At character {diagnosis.statement_position} of the statement.")
-    if diagnosis.message_hint:
-        words.append(diagnosis.message_hint)
+    if hint := (diagnosis.message_hint or "").removeprefix(words[0]).strip():
+        words.append(hint)
     words.append(f"(SQLSTATE {error.sqlstate})")
     return " ".join(words)
 

@@ -188,6 +188,14 @@ class RedisAdapter:
             _remove_marks(link)
         return Cover("", (), (), _BARE)
 
+    def lost_by_unprotect(
+        self, database: Database, tables: Sequence[str], effects: Sequence[Effect]
+    ) -> Sequence[Effect]:
+        _refuse_named(tables)
+        with self._links.to(database) as link:
+            known = {one.decode() for one in link.one("ZRANGE", marks.OPS, 0, -1)}
+        return [one for one in effects if one.id in known]
+
     def close(self) -> None:
         self._links.close()
 

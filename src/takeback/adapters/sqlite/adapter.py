@@ -94,6 +94,12 @@ class SqliteAdapter:
         self._ask(resolved(self._whole(database)), "unprotect")
         return self.cover(database)
 
+    def lost_by_unprotect(
+        self, database: Database, tables: Sequence[str], effects: Sequence[Effect]
+    ) -> Sequence[Effect]:
+        path = path_of(resolved(self._whole(database)))
+        return [one for one in effects if path_of(database_of(one)) == path]
+
     # -- Adapter
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:

@@ -38,3 +38,10 @@ def _exactly(descriptor: int, length: int) -> bytes:
 def plain(value: Any) -> bytes:
     """The same for the same values of the same types, and for no others."""
     return marshal.dumps(value, _FORMAT)
+
+
+def text(value: Any) -> str | None:
+    """For people."""
+    if value is None:
+        return None
+    return f"x'{value.hex()}'" if isinstance(value, bytes) else str(value)

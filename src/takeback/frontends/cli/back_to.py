@@ -47,7 +47,8 @@ def take_back_to(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> int:
         if asked.options.dry_run:
             result = plan
         else:
-            result = tb.undo_span(asking.span, [one.id for one in plan.effects], **wishes)
+            seen = [*(one.id for one in plan.effects), *(one.effect for one in plan.targets)]
+            result = tb.undo_span(asking.span, seen, **wishes)
     except TakebackError as error:
         raise with_a_way_out(tb, wanted, wishes, error) from error
     if asking.point:
@@ -149,5 +150,5 @@ def _show(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResult, say: A
     if beside := other_projects(tb.store.journal, plan.effects, scope) if scope else ():
         say(f"  also touches {named(beside)}")
     for one in plan.targets:
-        if one.outcome is Outcome.EXCLUDED:
+        if one.outcome in (Outcome.EXCLUDED, Outcome.FAILED):
             say(f"  stays: {short(one.effect)} {clean(one.detail)}")

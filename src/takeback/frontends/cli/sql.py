@@ -3,18 +3,25 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from takeback.errors import Misuse
+from takeback.errors import Misuse, Refused
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.opening import give, opened
-from takeback.frontends.cli.output import clean, counted
+from takeback.frontends.cli.output import clean, counted, warn
+from takeback.frontends.cli.project import at_terminal, confirmed
 from takeback.frontends.cli.usage import Part
+from takeback.model.effect import State
+from takeback.model.ids import short
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from takeback.adapters.database.protocol import Cover, Databases
     from takeback.api import Takeback
     from takeback.model.database import Database
+    from takeback.retention.tiers import Decision
 
 _MOST_LISTED = 50
+_FEW = 5
 
 
 def _address(parser: ArgumentParser) -> None:
@@ -34,6 +41,11 @@ def _tables(parser: ArgumentParser) -> None:
     _address(parser)
     parser.add_argument("words", nargs="*", metavar="TABLE", help="only these tables (else all)")
     parser.add_argument("--dry-run", action="store_true", help="tell what is covered now, and change nothing")
+
+
+def _tables_to_leave(parser: ArgumentParser) -> None:
+    _tables(parser)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _statement(parser: ArgumentParser) -> None:
@@ -71,7 +83,9 @@ _PARTS = {
         _protected,
     ),
     "unprotect": Part(
-        "remove the protection of a database", "takeback sql unprotect sqlite:///shop.db orders", _tables
+        "remove the protection of a database, and the way back of what was changed there",
+        "takeback sql unprotect postgresql:///app orders",
+        _tables_to_leave,
     ),
     "exec": Part(
         "run a statement as an effect",
@@ -92,15 +106,56 @@ def _sql(asked: Asked) -> int:
             from takeback.frontends.cli.sql_exec import carry_out
 
             return carry_out(asked, tb)
+        if action == "unprotect":
+            return _unprotect(asked, tb)
         database, adapter = _found(tb, asked.options.address)
         if action == "doctor" or asked.options.dry_run:
             cover = adapter.cover(database)
-        elif action == "protect":
-            cover = _protect(adapter, database, asked.options)
         else:
-            cover = adapter.unprotect(database, asked.options.words)
+            cover = _protect(adapter, database, asked.options)
         _say_cover(asked, tb, database, cover)
     return 0
+
+
+def _unprotect(asked: Asked, tb: "Takeback") -> int:
+    options = asked.options
+    _, going = tb.unprotect(options.address, options.words, dry_run=True)
+    if not options.dry_run and not options.yes:
+        _refuse_unasked(asked, going)
+    cover, gone = tb.unprotect(options.address, options.words, dry_run=options.dry_run)
+    _say_cover(asked, tb, tb.parts.named(options.address), cover, gone)
+    _say_given_up(asked, gone, "Would give up" if options.dry_run else "Gave up", asked.screen.say)
+    return 0
+
+
+def _refuse_unasked(asked: Asked, going: "Sequence[Decision]") -> None:
+    """On a terminal a person is asked. Without one it is refused where a way back would go."""
+    if not going:
+        return
+    if at_terminal(asked):
+        _say_given_up(asked, going, "This gives up", warn)
+        if not confirmed("Remove the protection?"):
+            raise Refused("Nothing was changed.", hint="Undo first what must not stay.")
+        return
+    names = ", ".join(short(one.effect.id) for one in going[:_FEW])
+    more = f" and {len(going) - _FEW:,} more" if len(going) > _FEW else ""
+    raise Refused(
+        f"This gives up the way back of {counted(len(going), 'effect')}: {names}{more}.",
+        hint="Nothing was changed. --dry-run lists them; --yes gives them up.",
+        effect=going[0].effect.id,
+    )
+
+
+def _say_given_up(asked: Asked, going: "Sequence[Decision]", verb: str, say: "Callable[[str], None]") -> None:
+    if not going:
+        return
+    say(f"{verb} the way back of {counted(len(going), 'effect')}:")
+    for one in going[:_MOST_LISTED]:
+        state = "" if one.effect.state is State.DONE else f"  ({one.effect.state.value})"
+        id = asked.screen.paint(short(one.effect.id), "cyan")
+        say(f"  {id}  {clean(one.effect.change.summary)}{state}")
+    if len(going) > _MOST_LISTED:
+        say(f"  and {len(going) - _MOST_LISTED:,} more")
 
 
 def _protect(adapter: "Databases", database: "Database", options: Namespace) -> "Cover":
@@ -126,8 +181,15 @@ def _found(tb: "Takeback", address: str) -> "tuple[Database, Databases]":
     return database, adapter
 
 
-def _say_cover(asked: Asked, tb: "Takeback", database: "Database", cover: "Cover") -> None:
+def _say_cover(
+    asked: Asked,
+    tb: "Takeback",
+    database: "Database",
+    cover: "Cover",
+    gone: "Sequence[Decision] | None" = None,
+) -> None:
     screen = asked.screen
+    given_up = {} if gone is None else {"given_up": [one.effect.id for one in gone]}
     unprotected = [{"table": name, "why": why} for name, why in cover.unprotected]
     give(
         asked,
@@ -139,6 +201,7 @@ def _say_cover(asked: Asked, tb: "Takeback", database: "Database", cover: "Cover
             "protected": list(cover.protected),
             "unprotected": unprotected,
             "says": list(cover.says),
+            **given_up,
             "triggers": cover.attachment._asdict() if cover.attachment else None,
         },
     )

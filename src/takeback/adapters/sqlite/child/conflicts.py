@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 from takeback.adapters.sqlite.child.foreign_keys import DEPENDENT, PARENT_GONE
 from takeback.adapters.sqlite.child.images_sql import ALREADY, CHANGED, MISSING, REOCCUPIED, SKIP, Images
 from takeback.adapters.sqlite.child.log import Op
-from takeback.adapters.sqlite.child.looking import halves, key_words, text
+from takeback.adapters.sqlite.child.looking import halves, key_words
 from takeback.adapters.sqlite.child.opening import quoted
 from takeback.adapters.sqlite.child.place import Place
-from takeback.adapters.sqlite.wire import plain
+from takeback.adapters.sqlite.wire import plain, text
 
 TAKEN = "taken"
 LISTED = 100
@@ -57,6 +57,24 @@ def gather(
             into.first.append(_one(place, op, images, (kind, no, key, did, columns), left_out))
         into.count += total
     del into.first[LISTED:]
+
+
+def gather_whole(place: Place, op: Op, left_out: dict[int, tuple[str, str]], into: Conflicts) -> bool:
+    """Rows that would be missed by a table which comes back as a whole. Whether there are any."""
+    whole = set(op.about.get("whole", ()))
+    tables = {no: (name, shape) for no, name, _, shape in place.log.tables_of(op) if name.lower() in whole}
+    found = False
+    for no, (kind, other) in left_out.items() if tables else ():
+        (_, number, key, did, *columns) = place.ours(
+            "SELECT * FROM main.takeback_image WHERE no = ?", (no,)
+        ).fetchone()
+        if number not in tables:
+            continue
+        name, shape = tables[number]
+        words = key_words(shape, key, halves(shape, did, columns)[0])
+        into.add(name, words, kind, f"refers to a row of {other} that is gone")
+        found = True
+    return found
 
 
 def _one(

@@ -11,6 +11,7 @@ from takeback.adapters.sqlite.child.missing import refuse_missing
 from takeback.adapters.sqlite.child.opening import said
 from takeback.adapters.sqlite.child.place import Place
 from takeback.adapters.sqlite.child.recording import told
+from takeback.adapters.sqlite.wire import text
 from takeback.errors import Forgotten
 
 
@@ -187,12 +188,6 @@ def texts(shape: dict[str, Any], row: tuple[Any, ...] | None) -> dict[str, str |
     if row is None:
         return None
     return {name: text(value) for name, value in zip(shape["columns"], row, strict=True)}
-
-
-def text(value: Any) -> str | None:
-    if value is None:
-        return None
-    return f"x'{value.hex()}'" if isinstance(value, bytes) else str(value)
 
 
 def cover(place: Place) -> dict[str, Any]:

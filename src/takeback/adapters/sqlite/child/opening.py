@@ -44,7 +44,7 @@ def connection(path: str, *, reading: bool = False) -> Connection:
     if not os.path.exists(path):
         raise ResourceUnreachable(
             f"There is no database at {path}.",
-            hint="Check the path. An empty file is a database too: make one first if it is to be a new one.",
+            hint="Put the file back in its place, then try again.",
         )
     try:
         how = apsw.SQLITE_OPEN_READONLY if reading else apsw.SQLITE_OPEN_READWRITE
@@ -106,12 +106,13 @@ class Watchman:
         self.schema = False  # the schema may change
         self.header: set[str] = set()
         self.refusal: Refused | None = None
+        self.nests = False  # a savepoint: alone it would begin a transaction
         self.is_content = True  # nothing was asked about that needs more than the hook
 
     def fresh(self) -> None:
         if self.is_content:
             return
-        self.rebuilt, self.schema, self.header, self.refusal = set(), False, set(), None
+        self.rebuilt, self.schema, self.header, self.refusal, self.nests = set(), False, set(), None, False
         self.is_content = True
 
     def __call__(
@@ -126,6 +127,9 @@ class Watchman:
                 f"{first or 'BEGIN'}: the transaction belongs to the effect.",
                 "Use `with db.transaction():`; savepoints inside it are fine.",
             )
+        if action == apsw.SQLITE_SAVEPOINT:
+            self.nests, self.is_content = True, False
+            return apsw.SQLITE_OK
         if action in (apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH):
             return self._no(
                 "A database that is attached would be changed without a way back.",

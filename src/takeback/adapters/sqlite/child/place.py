@@ -35,6 +35,7 @@ class Place:
         )  # for what answers no rows; one for each statement takes its time
         self.shapes: dict[str, Shape] = {}
         self.has_virtual = False
+        self.links: tuple[Any, ...] | None = None  # foreign keys; None: not looked for yet
         self._reading: dict[str, str] = {}
         self.counts_rows = False  # there is a table with AUTOINCREMENT
         self._version = -1
@@ -98,6 +99,7 @@ class Place:
         with self.as_ours():
             self.shapes = shapes(self.connection)
             self._reading.clear()
+            self.links = None
             self.log.fresh()
             self.counts_rows = (
                 self.ours("SELECT 1 FROM main.sqlite_schema WHERE name = 'sqlite_sequence'").fetchone()

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 
 from takeback.adapters.database.limit import refuse_too_many
-from takeback.adapters.sqlite.child import became, one_row, schema_change, small
+from takeback.adapters.sqlite.child import became, loose_ends, one_row, schema_change, small
 from takeback.adapters.sqlite.child.driver import Cursor
 from takeback.adapters.sqlite.child.opening import IN_THE_HEADER, said
 from takeback.adapters.sqlite.child.place import Place
@@ -150,6 +150,8 @@ class Recording:
         self._connection.preupdate_hook(None)
         watchman.ours += 1
         try:
+            if loose_ends.may_be(place, seen.tables):
+                return None
             further = self._about(schema_change.NONE) if place.counts_rows else None
             if held == 1 and not further and (receipt := one_row.log(log, self._id, seen)):
                 return receipt
@@ -185,11 +187,22 @@ class Recording:
             for shape, rows in schema_change.rows(place, change):
                 written.add(shape, rows)
             about = {**written.about(), **self._about(change)}
+            if loose := self._loose(change, no, written):
+                about["loose"] = loose
             if about:
                 if not log.is_there:
                     log.make()
                 log.add_op(no, self._id, written.last, "", about)
         return told(about) if about else None
+
+    def _loose(self, change: schema_change.Change, no: int, written: Written) -> list[Any]:
+        """Foreign keys that pointed nowhere before this."""
+        place = self._place
+        if not change.objects and not change.tables:
+            return loose_ends.of_rows(place, no, written.last, written.numbers)
+        names = {*change.before, *(name.lower() for name in written.counts)}
+        found = loose_ends.before(place.as_before, place.shapes, names)
+        return loose_ends.of_tables(place, found, no, written.last, written.numbers)
 
     def _refuse_unseen(self) -> None:
         for name, why in self._seen.troubles.items():

@@ -28,6 +28,7 @@ class Restoring:
         self._now: dict[str, Shape] | None = None
 
     def check(self, conflicts: Conflicts, policy: str) -> None:
+        self._now = None  # an earlier try was rolled back
         now = {key: one[2] for key, one in objects(self._connection).items()}
         for one in self.objects:
             found = now.get((one.type, one.name.lower()), "")

@@ -70,7 +70,8 @@ class Room:
 
         def before_each(cursor: Cursor, text: str, bindings: Any) -> bool:
             nonlocal writes
-            writes = not (cursor.is_readonly or cursor.is_explain) or bool(place.watchman.header)
+            watchman = place.watchman
+            writes = not (cursor.is_readonly or cursor.is_explain) or bool(watchman.header) or watchman.nests
             columns[:] = [one[0] for one in cursor.get_description()]
             rows.clear()  # the answer is that of the last one
             return not writes

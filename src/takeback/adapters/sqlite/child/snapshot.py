@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 
-from takeback.adapters.sqlite.child import own_tables, schema_change
+from takeback.adapters.sqlite.child import loose_ends, own_tables, schema_change
 from takeback.adapters.sqlite.child.driver import Connection
 from takeback.adapters.sqlite.child.log import DELETE, INSERT, UPDATE
 from takeback.adapters.sqlite.child.opening import IN_THE_HEADER, quoted, said
@@ -129,6 +129,9 @@ def _logged(place: Place, id: str) -> dict[str, Any] | None:
         return None
     if not place.log.is_there:
         place.log.make()
+    pointing_nowhere = loose_ends.before(before, then, {name.lower() for name in written.counts})
+    if loose := loose_ends.of_tables(place, pointing_nowhere, no, written.last, written.numbers):
+        about["loose"] = loose
     place.log.add_op(no, id, written.last, "", about)
     return about
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from takeback.adapters.sqlite.child import conflicts, foreign_keys, rebasing, restoring
+from takeback.adapters.sqlite.child import conflicts, foreign_keys, loose_ends, rebasing, restoring
 from takeback.adapters.sqlite.child.conflicts import Conflicts
 from takeback.adapters.sqlite.child.images_sql import FORCEABLE, MAKE_SKIP, SKIP, Images
 from takeback.adapters.sqlite.child.log import DELETE, INSERT, Op, in_force_again, taken_back
@@ -107,7 +107,7 @@ def _op(place: Place, id: str) -> Op:
     if op is None:
         raise Refused(
             f"This database knows nothing of effect {id[:8]}.",
-            hint="Is it another file of the same name, or an older copy of it?",
+            hint="It may be another file of the same name, an older copy, or one that was unprotected since.",
         )
     if op.released:
         raise Forgotten(
@@ -194,6 +194,8 @@ class Undoing:
         if not self._connection.execute(f"SELECT EXISTS (SELECT 1 FROM {SKIP})").get:
             self._tables = [images._replace(all=True) for images in self._tables]
         conflicts.gather(self._place, self._op, self._tables, left_out, self.conflicts)
+        if conflicts.gather_whole(self._place, self._op, left_out, self.conflicts):
+            self._restoring.possible = False
         self._look()
         if self.conflicts.count and (
             self._policy not in (SKIP_CONFLICTS, FORCE) or not self._restoring.possible
@@ -210,9 +212,15 @@ class Undoing:
 
     def _stand_alone(self) -> bool:
         """No row that goes back can be in the way of another."""
-        if self._restoring.objects or self._restoring.tables:
-            return False
-        return not any(one.shape.unique for one in self._tables)
+        return not self._rebuilds and not any(one.shape.unique for one in self._tables)
+
+    @property
+    def _rebuilds(self) -> bool:
+        return bool(self._restoring.objects or self._restoring.tables)
+
+    def _pointing_nowhere(self) -> loose_ends.Before:
+        names = {*self._restoring.tables, *(one.shape.name.lower() for one in self._tables)}
+        return loose_ends.before(self._connection, self._restoring.shapes_now(), names)
 
     def _look(self) -> None:
         spans = " UNION ALL ".join(
@@ -243,6 +251,7 @@ class Undoing:
         no = place.log.next_number()
         written = Written(place.log, no)
         later = self._restoring.sequence_to_put_back()
+        pointing_nowhere = self._pointing_nowhere() if self._rebuilds else {}
         further = no - self._op.no
         putting = Putting(connection, None if by is None else further, self._policy == FORCE, {})
         alone = self._stand_alone()
@@ -270,6 +279,13 @@ class Undoing:
         self._restoring.log_now(written, INSERT)
         about = {**written.about(), **self._restoring.about(later)}
         about["images"] = logged + written.last - last
+        loose = (
+            loose_ends.of_tables(place, pointing_nowhere, no, written.last, written.numbers)
+            if self._rebuilds
+            else loose_ends.of_rows(place, no, written.last, written.numbers)
+        )
+        if loose:
+            about["loose"] = loose
         rebased = rebasing.rebase(place, self._op, self._tables, self._policy)
         if rebased:
             about["rebased"] = rebased
@@ -291,7 +307,8 @@ class Undoing:
             written.count(images.shape, images.number, dict(did))
 
     def _dangling(self) -> dict[int, tuple[str, str]]:
-        found = foreign_keys.broken(self._place, self._keys(), self._images())
+        known = loose_ends.Known(self._op.about.get("loose", ()))
+        found = foreign_keys.broken(self._place, self._keys(), self._images(), known)
         return {no: (kind, other) for no, kind, other in found}
 
     def _images(self) -> dict[str, Images]:
@@ -302,6 +319,6 @@ class Undoing:
         tables = self._images()
         return [
             key
-            for key in foreign_keys.of(self._place, self._restoring.shapes_now())
+            for key in foreign_keys.of(self._connection, self._restoring.shapes_now())
             if key.child.name.lower() in tables or key.parent.name.lower() in tables
         ]
