@@ -192,6 +192,7 @@ def crashed(bank: BankOffice, store: Path, tmp_path: Path, monkeypatch: pytest.M
         assert killed.returncode == -9, killed.stderr
     with takeback.open(store) as tb:
         tb.effects()  # its index catches up with what the dead had written, and SQLite folds that into its file
+    assert [(place / f"{name}.txt").read_text() for name in KILLED] == ["agent\n"] * 3, "looking acted"
     template = tmp_path / "template"
     save_store(store, template)
     return Crashed(bank, store, place, template)

@@ -10,11 +10,15 @@ from random import Random
 def main() -> None:
     how, root = sys.argv[1:]
     random = Random(7)
-    write = {"takeback": with_takeback, "careless": carelessly}[how](root)
+    ways = {"takeback": with_takeback, "careless": carelessly, "some": some_taken_back, "merge": merged_out}
+    write = ways[how](root)
     for number in itertools.count():
         name = f"file {number % 7}"
         # Small ones go into the journal's database, large ones into a pack.
         content = b"%d\n" % number + random.randbytes(200_000 if number % 5 == 0 else 3_000)
+        if how == "merge":
+            content = content[:3_000].hex("\n", 20).encode() + b"\n"
+            content = b"%d\n" % number + content
         told = write(os.path.join(root, "world", name), content)
         sys.stdout.write(f"{told}\t{name}\t{number}\t{hashlib.sha256(content).hexdigest()}\n")
         sys.stdout.flush()
@@ -29,6 +33,41 @@ def with_takeback(root: str):
         effect = run.write(path, content)
         assert effect
         return effect.id
+
+    return write
+
+
+def some_taken_back(root: str):
+    """Two files as one effect, of which one is taken back alone."""
+    import takeback
+
+    run = takeback.open(os.path.join(root, "store")).session("writer")
+
+    def write(path: str, content: bytes) -> str:
+        effect = run.write_all({path: content, f"{path}.beside": content})
+        assert effect
+        run.undo(effect, paths=[f"{path}.beside"])
+        return effect.id
+
+    return write
+
+
+def merged_out(root: str):
+    """Two edits of a file, of which the first is taken out by a merge: what is left is the content."""
+    import takeback
+
+    run = takeback.open(os.path.join(root, "store")).session("writer")
+
+    def write(path: str, content: bytes) -> str:
+        *lines, last = content.splitlines(keepends=True)
+        run.write(path, b"".join(lines))
+        edited = b"".join((*lines[:9], b"an edit that goes\n", *lines[9:]))
+        effect = run.write(path, edited)
+        assert effect
+        later = run.write(path, edited + last)
+        assert later
+        run.undo(effect, on_conflict="merge")
+        return later.id
 
     return write
 

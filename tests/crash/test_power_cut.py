@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from takeback.engine.portion import undone_paths
 from takeback.testing.crash import open_settled
 from tests.crash.mounts import Disk
 from tests.crash.tracing import environment
@@ -99,6 +100,23 @@ def test_what_was_acknowledged_survives_and_can_be_taken_back(disk: Disk, promis
             assert tb.effect(promise.effect).state == "done"
         for effect in tb.effects(state="done", newest=True):
             tb.undo(effect)
+        assert list((disk.place / "world").iterdir()) == []
+
+
+@pytest.mark.parametrize("promises", CUTS[:6])
+@pytest.mark.parametrize("how", ["some", "merge"])
+def test_an_undo_of_some_paths_and_one_by_merge_survive(disk: Disk, how: str, promises: int) -> None:
+    given = cut_after(disk, how, promises)
+    with open_settled(str(disk.place / "store")) as tb:
+        assert tb.verify(read_data=True).findings == ()
+        assert broken(disk, given) == []
+        known = {promise.effect for promise in given}
+        parted = undone_paths(tb.store.journal, tb.effects(state="done"))
+        if how == "some":
+            assert known <= set(parted)
+        for effect in tb.effects(state="done", newest=True):
+            if not effect.is_undo:
+                tb.undo(effect)
         assert list((disk.place / "world").iterdir()) == []
 
 

@@ -241,7 +241,7 @@ def refuse(op: Op, found: Sequence[Obstacle], conflicts: int) -> Conflict:
     names = "; ".join(f"{one.table} {one.key} {one.detail}".replace("  ", " ").strip() for one in found[:5])
     more = f"; and {conflicts - 5} more" if conflicts > 5 else ""
     return Conflict(
-        f"Changed since, so undo would destroy someone's work: {names}{more}.",
+        f"Modified after this effect, so undo would overwrite those changes: {names}{more}.",
         hint="Nothing was touched.",
         effect=op.id,
         resources=tuple(f"{one.table}/{one.key}" for one in found),

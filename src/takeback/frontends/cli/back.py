@@ -37,6 +37,7 @@ from takeback.model.ids import short
 from takeback.model.plan import OnConflict, UndoResult, nothing_to_do
 from takeback.model.run import RunInfo
 from takeback.runs.box_history import with_commits
+from takeback.runs.choice import standing_again
 from takeback.runs.held import held_error
 from takeback.runs.names import latest_first
 from takeback.storage.protocols import Query
@@ -80,7 +81,9 @@ def _undo_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--run", metavar="R", help="everything of this run that was not accepted by name")
     parser.add_argument(
-        "--to", metavar="CHECKPOINT", help="everything of this project after this point, whoever did it"
+        "--to",
+        metavar="CHECKPOINT",
+        help="everything that happened in this project after this point, by any agent",
     )
     parser.add_argument(
         "--since",
@@ -284,8 +287,16 @@ def _done_last(tb: "Takeback", passed: Sequence[Effect]) -> Iterator[Effect]:
             error.hint = f"{error.hint} {earlier(tb, effect)}".strip()
             raise error
         # What others changed beside a command was recorded, and is taken back only by its name.
-        if not effect.is_undo and not effect.change.args.get("others"):
+        if _brings_back_part(tb, effect) if effect.is_undo else not effect.change.args.get("others"):
             yield effect
+
+
+def _brings_back_part(tb: "Takeback", redo: Effect) -> bool:
+    """A redo of some paths, while the rest of their effect is undone: nothing else stands for them."""
+    undo = tb.effect(redo.undoes)
+    if not undo.is_undo or undo.undone_by != redo.id:
+        return False
+    return redo in standing_again(tb.store.journal, tb.effect(undo.undoes))
 
 
 def _redo_arguments(parser: ArgumentParser) -> None:
