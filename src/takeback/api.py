@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from itertools import islice, takewhile
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 from takeback.acceptance import Acceptance
@@ -16,18 +16,17 @@ from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect, State, state_named
 from takeback.model.ids import new_id
 from takeback.model.looking import refuse_while_looking
-from takeback.model.plan import ONLY
+from takeback.model.progress import SILENT, CountedBlobs, Progress
 from takeback.model.project import Scope
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.resource import file_resource
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
-from takeback.model.when import point_in_time
 from takeback.runs.choice import effect_named
 from takeback.runs.names import latest_first, name_of, run_of
 from takeback.runs.paths import resource_of
 from takeback.runs.projects import opening, scope_of
 from takeback.storage.process import alive, myself
-from takeback.storage.protocols import Query
+from takeback.storage.protocols import Blobs, Query
 from takeback.storage.store import Store, default_path, open_store
 from takeback.undos import Undos
 from takeback.upkeep import now
@@ -48,6 +47,7 @@ class Takeback(Undos, Deciding, Acceptance):
         self.store = store
         self.here: Callable[[], Scope | None] = lambda: None
         self.tell: Callable[[str], None] = lambda words: None  # what it waits for, while it waits
+        self.progress: Progress = SILENT  # of long work; set before the first of it
         self.given_up: list[GivenUp] = []  # ways back that were given up by policy, in this process
         self._parts: Parts | None = None
         self._open_here: WeakValueDictionary[str, Run] = WeakValueDictionary()
@@ -60,7 +60,7 @@ class Takeback(Undos, Deciding, Acceptance):
     def parts(self) -> "Parts":
         """Made when first needed: looking at the journal needs no adapter."""
         if self._parts is None:
-            self._parts = _wire(self.store, self._tell, self._hold, self.without_room)
+            self._parts = _wire(self.store, self._tell, self._hold, self.without_room, self.progress)
         return self._parts
 
     def _tell(self, words: str) -> None:
@@ -140,6 +140,8 @@ class Takeback(Undos, Deciding, Acceptance):
             # How it was asked for: whoever has to finish it must do it the same way.
             body |= {"undoing": list(undoing), "on_conflict": on_conflict}
         if only is not None:
+            from takeback.model.plan import ONLY
+
             body[ONLY] = sorted(only)
         begun = since_boot()
         with self.store.together():
@@ -213,7 +215,7 @@ class Takeback(Undos, Deciding, Acceptance):
             return tuple(self.store.journal.effects(query))
         found = latest_first(self.store.journal, query, limit or (20 if since else _ALL))
         if since:
-            at = point_in_time(since, now()) if isinstance(since, str) else since
+            at = _moment(since)
             found = takewhile(lambda one: one.at >= at, found)
         if newest:
             return tuple(islice(found, limit or None))
@@ -302,11 +304,18 @@ def _refuse_unnamed(name: object, agent: object) -> None:
         raise Misuse("The agent of a run is given as text.", hint='For example agent="deployer".')
 
 
+def _moment(since: "str | int") -> int:
+    from takeback.model.when import point_in_time
+
+    return point_in_time(since, now()) if isinstance(since, str) else since
+
+
 def _wire(
     store: Store,
     tell: Callable[[str], None],
     hold: Callable[[str, float], None],
     room: Callable[[int], None],
+    progress: Progress,
 ) -> "Parts":
     from takeback.adapters.call.processes import Processes
     from takeback.adapters.database.keyring import Keyring
@@ -321,21 +330,22 @@ def _wire(
         return tuple(file_resource(name) for name in names_of(os.fsencode(os.path.realpath(store.path))))
 
     held = os.path.join(store.path, "held")
+    blobs = _counted(store.blobs, progress)
 
     def files() -> "FileAdapter":
         from takeback.adapters.file.adapter import FileAdapter
 
-        return FileAdapter(store.blobs, held=held, max_capture_bytes=store.settings.max_capture_bytes)
+        return FileAdapter(blobs, held, store.settings.max_capture_bytes, progress)
 
     keyring = Keyring()
     waiting = Waiting(store.settings.lock_seconds, tell)
     adapters = Registry(
-        files, store.blobs, held, store.layers, keyring, waiting,
-        Processes(myself, alive, hold, lambda: store.made_here),
+        files, blobs, held, store.layers, keyring, waiting,
+        Processes(myself, alive, hold, lambda: store.made_here), progress,
     )  # fmt: skip
     return Parts(
         store.journal,
-        store.blobs,
+        blobs,
         store.leases,
         adapters,
         store.refuse_if_suspect,
@@ -348,5 +358,10 @@ def _wire(
             store.settings.dropped_seconds, store.settings.dropped_bytes, store.refuse_without_room, now
         ),
         store_names,
+        progress,
         tell,
     )
+
+
+def _counted(blobs: Blobs, progress: Progress) -> Blobs:
+    return cast(Blobs, CountedBlobs(blobs, progress.moved)) if progress.draws else blobs

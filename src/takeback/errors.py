@@ -1,5 +1,7 @@
 """Every error, in six families by what we now know about the world; the number is the exit code."""
 
+_UNTOUCHED = ("Nothing was changed. ", "Nothing was done. ", "Nothing was touched. ")
+
 
 class TakebackError(Exception):
     """What happened, in one sentence; `hint` says what to do about it."""
@@ -10,6 +12,14 @@ class TakebackError(Exception):
         super().__init__(message)
         self.hint = hint
         self.effect = effect
+
+    @property
+    def way_on(self) -> str:
+        """The hint for a caller who says itself what has happened: without the words that nothing has."""
+        hint = self.hint
+        for words in _UNTOUCHED:
+            hint = hint.removeprefix(words)
+        return hint
 
 
 class Failed(TakebackError):

@@ -9,19 +9,18 @@ from weakref import WeakValueDictionary
 from takeback.errors import Misuse, Refused, StoreBusy
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
 from takeback.model.project import Scope
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo
 from takeback.runs.choice import effects_of, last_undone, standing_again, stuck_in, undos_of
 from takeback.runs.names import id_of
 from takeback.runs.projects import as_those_of, scope_of, scope_of_run
-from takeback.runs.signals import held_back
 from takeback.storage.process import myself
 from takeback.upkeep import now
 from takeback.workflows import Workflows
 
 if TYPE_CHECKING:
     from takeback.engine.portion import Chosen
+    from takeback.model.plan import UndoResult
     from takeback.runs.run import Run
     from takeback.runs.span import Span
     from takeback.runs.verbs import Path
@@ -65,10 +64,12 @@ class Undos(Workflows):
         agent: str = "",
         project: "Path | None" = None,
         paths: "Sequence[Path] | None" = None,
-    ) -> UndoResult:
+    ) -> "UndoResult":
         """Take back an effect, several, or a whole run. Raises from the `Refused` family when it changed nothing. The
         run of a workflow that has not ended ends with it. With `project`, `@` counts the effects of that project.
         With `paths`, only these paths of one effect are taken back, with all that is in them."""
+        from takeback.model.plan import on_conflict_named
+
         if project is not None:
             what = self._placed(what, project)
         on_conflict_named(on_conflict)
@@ -95,7 +96,7 @@ class Undos(Workflows):
         more: bool,
         on_conflict: str,
         agent: str,
-    ) -> UndoResult:
+    ) -> "UndoResult":
         chosen = self._chosen(what, paths, more)
         result = self._undo(chosen.effects, dry_run, on_conflict=on_conflict, agent=agent, only=chosen.only)
         self._wake_settled()
@@ -114,7 +115,9 @@ class Undos(Workflows):
         with_needs: bool,
         on_conflict: str,
         agent: str,
-    ) -> UndoResult:
+    ) -> "UndoResult":
+        from takeback.model.plan import UndoResult
+
         found = effects_of(self.store.journal, what, self._scope_for(what))
         wanted = tuple(each for one in found for each in standing_again(self.store.journal, one))
         held = tuple(one for one in wanted if one.waits_for)
@@ -161,7 +164,7 @@ class Undos(Workflows):
         run: "str | RunInfo | None" = None,
         project: "Path | None" = None,
         **wishes: Any,
-    ) -> UndoResult:
+    ) -> "UndoResult":
         """Take back everything of the checkpoint's project (or of `project`) that took hold after it, whoever did it,
         newest first; with `run` only what that run did. The agent's own state comes with it."""
         from takeback.runs.checkpoints import find, state_of
@@ -179,9 +182,10 @@ class Undos(Workflows):
         span = Span(None if narrowed else scope, narrowed, seq=point.seq, began=point.at)
         return self.undo_span(span, **wishes)._replace(state=state_of(self.store.blobs, point))
 
-    def undo_span(self, span: "Span", expected: "Sequence[str] | None" = None, **wishes: Any) -> UndoResult:
+    def undo_span(self, span: "Span", expected: "Sequence[str] | None" = None, **wishes: Any) -> "UndoResult":
         """Take back everything in a stretch of the journal. Refused while a run in it is at work, and if it is no
         longer what was `expected`."""
+        from takeback.model.plan import UndoResult
         from takeback.runs.span import planned, refuse_unfinished, stuck_since
 
         if not wishes.get("dry_run"):
@@ -210,9 +214,11 @@ class Undos(Workflows):
         on_conflict: str = "refuse",
         agent: str = "",
         project: "Path | None" = None,
-    ) -> UndoResult:
+    ) -> "UndoResult":
         """Bring back what was undone last, as a whole; all that one undo took back, by its result; or the effect named
         (itself, or the undo that took it back). With `project` what was undone last in that project."""
+        from takeback.model.plan import on_conflict_named
+
         on_conflict_named(on_conflict)
         if not dry_run:
             if isinstance(what, str):
@@ -260,10 +266,12 @@ class Undos(Workflows):
         agent: str = "",
         to_a_point: bool = False,
         only: frozenset[str] | None = None,
-    ) -> UndoResult:
+    ) -> "UndoResult":
         from takeback.engine.plan import Wishes, plan_undo
         from takeback.engine.stuck import Taker, carry_out, to_settle
         from takeback.engine.undo import merge_hint, refuse_blocked, refuse_conflicts, refuse_untouched
+        from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
+        from takeback.runs.signals import held_back
 
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict), only)
         for run in tuple(self._open_here.values()):

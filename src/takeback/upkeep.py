@@ -11,6 +11,7 @@ from takeback.model.cover import TRY
 from takeback.model.effect import Effect, State
 from takeback.model.flaw import Flaw
 from takeback.model.ids import short
+from takeback.model.progress import Progress
 from takeback.model.project import Scope
 from takeback.runs.dead import something_left
 from takeback.runs.names import id_of, names_of
@@ -46,6 +47,7 @@ class Upkeep(ABC):
     """The part of a store opened that keeps it in order."""
 
     store: Store
+    progress: Progress
     given_up: "list[GivenUp]"  # ways back that were given up by policy since the store was opened
     recovered: "tuple[Settled, ...]" = ()
     unrecovered: str = ""
@@ -127,10 +129,16 @@ class Upkeep(ABC):
         from takeback.audit.boxes import lost_layers
 
         self.store.read_anew()
-        findings = list(self.store.journal.check())
+        progress = self.progress
+        with progress.stage("Checking the journal", ticks=True):
+            findings = list(self.store.journal.check())
         if lost := self.store.lost():
             findings.append(Flaw(lost))
-        findings += self.store.blobs.check(read_data)
+        with progress.stage("Checking", "blob"):
+            if progress.draws:
+                sizes = [one.size for one in self.store.blobs.info()]
+                progress.expect(len(sizes), sum(sizes) if read_data else 0)
+            findings += self.store.blobs.check(read_data, progress)
         findings += self._missing_blobs()
         findings += lost_layers(self.store.layers())
         if not findings and read_data:
@@ -326,7 +334,7 @@ class Upkeep(ABC):
 
         target = open_store(path, now, blobs, copying=self.store.name)
         try:
-            return copy_store(self.store, target, backup)
+            return copy_store(self.store, target, backup, self.progress)
         finally:
             target.close()
 

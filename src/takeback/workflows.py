@@ -13,22 +13,20 @@ from takeback.model.effect import PERSON, State
 from takeback.model.format_1 import with_fields
 from takeback.model.ids import new_id, short
 from takeback.model.looking import refuse_while_looking
-from takeback.model.plain import as_json
-from takeback.model.plan import UndoResult
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import NEVER, Lease, OnDeath, RunInfo, RunState
 from takeback.runs.names import name_of, refuse_odd_key, run_of
 from takeback.runs.projects import opening
-from takeback.runs.spent import BACK
-from takeback.runs.workflow import Workflow, arguments_of, refuse_unfindable
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.upkeep import Upkeep, now
 
 if TYPE_CHECKING:
+    from takeback.model.plan import UndoResult
     from takeback.model.run import Checkpoint
     from takeback.runs.run import Run
     from takeback.runs.worker import Worker
+    from takeback.runs.workflow import Workflow
 
 _ENDED = (RunState.ACCEPTED, RunState.UNDONE, RunState.PARTLY)
 _BEING_TAKEN_BACK = "is being taken back"
@@ -45,11 +43,11 @@ class Workflows(Upkeep):
     def _run(self, info: RunInfo, lease: Lease, begun: int = 0) -> "Run": ...
 
     @abstractmethod
-    def undo(self, what: Any) -> UndoResult: ...
+    def undo(self, what: Any) -> "UndoResult": ...
 
     def submit(
         self,
-        workflow: Workflow,
+        workflow: "Workflow",
         *args: Any,
         key: str = "",
         agent: str = "",
@@ -58,6 +56,8 @@ class Workflows(Upkeep):
     ) -> RunInfo:
         """A run of that workflow, which a worker (`takeback worker MODULE`) carries out; the arguments are JSON. With a
         key it is submitted once: again it is the run that is there, and with other arguments it is refused."""
+        from takeback.runs.workflow import arguments_of, refuse_unfindable
+
         found = refuse_unfindable(workflow)
         return self.submit_named(
             found.name, arguments_of(found, args, kwargs), key=key, agent=agent, name=name
@@ -129,6 +129,8 @@ class Workflows(Upkeep):
             raise Misuse(
                 "A signal needs the name of an event.", hint='For example tb.signal(run, "approved").'
             )
+        from takeback.model.plain import as_json
+
         body = {"name": event, "data": as_json(data, "The data of a signal")}
         self._before_change()
         self.store.journal.append(None, [Draft(Kind.SIGNAL, info.id, "", body)])
@@ -181,9 +183,11 @@ class Workflows(Upkeep):
             )
         return json.loads(closed.body["result"])
 
-    def work(self, *workflows: Workflow, concurrency: int = 1, until_idle: bool = False) -> int:
+    def work(self, *workflows: "Workflow", concurrency: int = 1, until_idle: bool = False) -> int:
         """Be a worker for these workflows, in this thread, until it is interrupted; with `until_idle` until nothing is
         due. How many times a run was gone on with. `takeback worker MODULE` does this in a process of its own."""
+        from takeback.runs.workflow import refuse_unfindable
+
         known = {one.name: one for one in map(refuse_unfindable, workflows)}
         worker = self.worker(known, concurrency, self._tell)
         try:
@@ -281,6 +285,8 @@ class Workflows(Upkeep):
         point = point_of(self.parts, info.id, checkpoint)
         settle_open(self.parts, lease)
         plan = plan_back(self.parts, point)
+        from takeback.runs.spent import BACK
+
         told: dict[str, Any] = {"resumed": True, "from": point.id, BACK: point.seq}
         if info.on_death is OnDeath.RESUME:
             told["step"] = steps_before(self.store.journal, info.id, point.seq)
@@ -324,10 +330,11 @@ class Workflows(Upkeep):
         info = next(self.store.journal.runs(ids), None) if len(ids) == 1 else None
         return info if info and info.on_death is OnDeath.RESUME and info.state not in _ENDED else None
 
-    def _end_by_undo(self, info: RunInfo, undo: Callable[[bool], UndoResult]) -> UndoResult:
+    def _end_by_undo(self, info: RunInfo, undo: "Callable[[bool], UndoResult]") -> "UndoResult":
         """Take back what it did, and end it. While that goes on no worker goes on with it."""
         from takeback.engine.ending import closing
         from takeback.engine.recover import open_in, settle_open
+        from takeback.model.plan import UndoResult
         from takeback.runs.choice import stuck_in
 
         run = self._run(info, self._acquire(info.id, 0))

@@ -265,11 +265,11 @@ def test_what_a_dead_run_asked_for_is_given_up_by_recovery(tb: takeback.Takeback
 def test_what_a_dead_run_asked_for_is_not_decided_on(tb: takeback.Takeback) -> None:
     effect = dies(tb)
     assert tb.pending() == ()
-    with pytest.raises(takeback.Refused, match="is gone, so nobody asks for it again"):
+    with pytest.raises(takeback.Refused, match="is gone, so it will not be asked for again"):
         tb.approve(effect, by="bea", answer="cannot be undone")
     refused = told(tb, "approve", effect.id, "--by", "bea", "--answer", "cannot be undone")
     assert (refused.returncode, "is gone" in refused.stderr) == (3, True)
-    assert "nobody has decided, and the process of its run" in told(tb, "status").stdout
+    assert "not decided yet, and the process of its run" in told(tb, "status").stdout
     assert json.loads(told(tb, "status", "--json").stdout)["approvals"] == []
     assert "is gone: it is not made" in told(tb, "show", effect.id).stdout
     assert "`takeback recover` gives it up" in refused.stderr

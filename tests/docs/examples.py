@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.docs.pages import Block
 
-_ID = re.compile(r"\b(?=[a-z]*\d)(?=\d*[a-z])[0-9a-hjkmnp-tv-z]{8}\b")
+IDS = re.compile(r"\b(?=[a-z]*\d)(?=\d*[a-z])[0-9a-hjkmnp-tv-z]{8}\b")
 _HOME = "/home/you"
 
 
@@ -37,7 +37,8 @@ class Reader:
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         os.chdir(self.project)
 
-    def read(self, page: Path, block: Block) -> None:
+    def read(self, page: Path, block: Block, output: Block | None = None) -> None:
+        """`output`: what a script prints, as the page says."""
         if block.language == "python":
             # Padded, so that a failing line has the number it has in the page.
             code = compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True)
@@ -45,6 +46,8 @@ class Reader:
         elif block.language == "console":
             for number, command, expected in commands(block):
                 self.type(f"{page.name}:{number}", command, expected)
+        elif output is not None:
+            self.type(f"{page.name}:{block.line}", block.text, output.text.splitlines())
 
     def type(self, where: str, command: str, expected: list[str]) -> None:
         for written, real in self.ids.items():
@@ -79,7 +82,7 @@ def fitting(expected: list[str], printed: list[str], ids: dict[str, str]) -> dic
 def fitting_line(expected: str, printed: str, ids: dict[str, str]) -> dict[str, str] | None:
     """`…` is anything; an id is the one that this name stood for before, or a new one."""
     pattern, new, place = "", list[str](), 0
-    for found in _ID.finditer(expected):
+    for found in IDS.finditer(expected):
         pattern += _wild(expected[place : found.start()])
         known = ids.get(found.group())
         pattern += re.escape(known) if known else "([0-9a-hjkmnp-tv-z]{8})"

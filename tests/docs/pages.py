@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,17 @@ def blocks(page: Path) -> list[Block]:
     return [
         Block(found[1], found[2], text.count("\n", 0, found.start()) + 2) for found in _FENCE.finditer(text)
     ]
+
+
+def scripts(page: Path) -> dict[int, Block]:
+    """Blocks of shell with what they print in the block right after them; by the line of the script, its output."""
+    text, found = page.read_text(), dict[int, Block]()
+    fences = list(_FENCE.finditer(text))
+    for script, output in pairwise(fences):
+        if script[1] == "sh" and output[1] == "text" and not text[script.end() : output.start()].strip():
+            line = text.count("\n", 0, script.start()) + 2
+            found[line] = Block(output[1], output[2], text.count("\n", 0, output.start()) + 2)
+    return found
 
 
 def prose(page: Path) -> str:

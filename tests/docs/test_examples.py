@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.examples import Reader
-from tests.docs.pages import DOCS, ROOT, blocks, name_of, pages
+from tests.docs.examples import IDS, Reader
+from tests.docs.pages import DOCS, ROOT, blocks, name_of, pages, scripts
 
 RUNNABLE = ("python", "console")
 DATABASE = "APP_DB"  # where a page names it, the reader has an empty database in a PostgreSQL of the tests
-WITH_EXAMPLES = [page for page in pages() if any(block.language in RUNNABLE for block in blocks(page))]
+WITH_EXAMPLES = [
+    page for page in pages() if scripts(page) or any(block.language in RUNNABLE for block in blocks(page))
+]
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=name_of)
@@ -22,8 +24,20 @@ def test_the_examples_of_a_page_work_one_after_the_other(
     if any(DATABASE in block.text for block in blocks(page) if block.language in RUNNABLE):
         os.environ[DATABASE] = request.getfixturevalue("pg_database").url
 
+    outputs = scripts(page)
     for block in blocks(page):
-        reader.read(page, block)
+        reader.read(page, block, outputs.get(block.line))
+
+
+def test_the_readme_can_be_pasted() -> None:
+    """No prompts, no ids to be replaced by hand; whatever is not set-up is run as it stands."""
+    readme = ROOT / "README.md"
+    for block in blocks(readme):
+        assert block.language in ("python", "sh", "text")
+        if block.language == "sh":
+            assert not re.search(r"(?m)^[$>] ", block.text)
+            assert block.line in scripts(readme) or block.text.startswith("make demo"), block.text
+            assert not IDS.search(block.text), block.text
 
 
 @pytest.mark.parametrize(

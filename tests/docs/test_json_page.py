@@ -141,7 +141,7 @@ def test_each_command_gives_the_fields_the_page_lists(
             r"`(\w+)`", fields.partition(";")[0].removeprefix("a list of proposals: ").partition(":")[0]
         )
         if fields.startswith("a run, with"):
-            listed = [*re.findall(r"`(\w+)`", written()["runs"])[:-1], *listed]
+            listed = [*re.findall(r"`(\w+)`", written()["runs"])[:-2], *listed]
         if "an effect" in fields:
             listed = [*listed[:1], *effect] if listed[:1] == ["changed"] else [*effect, *listed]
         if "list of" in fields and isinstance(given, list):

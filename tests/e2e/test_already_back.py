@@ -17,7 +17,7 @@ def test_undo_without_a_name_passes_over_what_is_back_already(takeback: CommandL
 
     said = takeback.done("undo")
 
-    assert said.out.startswith(f"Passed over {gone['id'][:8]} (write {world / 'b'}")
+    assert said.out.startswith(f"Passed over {gone['id'][:8]} (write b")
     assert "): it is already as it was before.\nTook back 1 file in " in said.out
     assert not (world / "a").exists()
 
@@ -40,9 +40,7 @@ def test_a_named_effect_that_is_back_already_is_not_counted(takeback: CommandLin
     before = takeback.done("runs", "--json").json
 
     for words in (("undo", "@"), ("undo", "@", "--dry-run")):
-        assert (
-            takeback.done(*words).out == f"Nothing to take back: {world / 'b'} is already as it was before.\n"
-        )
+        assert takeback.done(*words).out == "Nothing to take back: b is already as it was before.\n"
     told = takeback.done("undo", "@", "--json").json
     assert (told["outcome"], told["undo"], told["targets"][0]["outcome"]) == ("done", [], "already")
     assert takeback.done("runs", "--json").json == before  # nothing happened, so nothing is recorded
@@ -53,10 +51,7 @@ def test_a_redo_of_what_is_there_again_changes_nothing(takeback: CommandLine, wo
     takeback.done("undo")
     (world / "b").write_text("2")
 
-    assert (
-        takeback.done("redo").out
-        == f"Nothing to bring back: {world / 'b'} is already as it was before the undo.\n"
-    )
+    assert takeback.done("redo").out == "Nothing to bring back: b is already as it was before the undo.\n"
 
 
 def test_only_what_was_changed_is_counted(takeback: CommandLine, world: World) -> None:

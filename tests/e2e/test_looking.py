@@ -2,7 +2,9 @@
 
 import os
 import pwd
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -107,7 +109,7 @@ def test_show_tells_everything_that_is_known(takeback: CommandLine, world: World
     said = takeback.done("show", first["id"][:6])
     told = takeback.effect(first["id"])
 
-    assert f"{world / 'a'}: nothing → 1 byte" in said.out
+    assert "Target   a: nothing → 1 byte" in said.out
     assert "Blocked by later effects" in said.out
     assert told["blocked_by"] == [second["id"]]
     assert [record["kind"] for record in told["records"]] == ["intent", "done"]
@@ -138,10 +140,70 @@ def test_diff_is_a_real_diff_that_patch_understands(takeback: CommandLine, world
 
     said = takeback.done("diff", "@")
     subprocess.run(
-        ["patch", "-R", "-p1", "-d", "/", "--no-backup-if-mismatch"], input=said.out.encode(), check=True
+        ["patch", "-R", "-p1", "--no-backup-if-mismatch"], input=said.out.encode(), cwd=world.root, check=True
     )
 
     assert (world / "a").read_text() == "".join(lines)
+
+
+@pytest.mark.needs("patch")
+def test_a_diff_that_reaches_beyond_the_current_directory_begins_at_the_root(
+    takeback: CommandLine, world: World
+) -> None:
+    (world / "below").mkdir()
+    takeback.done("run", "--", "sh", "-c", "echo 1 > below/a; echo 2 > b")
+    elsewhere = CommandLine(str(world / "below"))
+
+    said = elsewhere.done("diff", takeback.effect()["id"])
+    subprocess.run(["patch", "-R", "-p1", "-d", "/"], input=said.out.encode(), check=True)
+
+    assert f"+++ b{world / 'b'}" in said.out
+    assert not (world / "below" / "a").exists() and not (world / "b").exists()
+
+
+def test_paths_begin_where_the_reader_stands_and_with_json_at_the_root(
+    takeback: CommandLine, world: World, tmp_path: Path
+) -> None:
+    outside = tmp_path / "elsewhere.txt"
+    (world / "a b").write_text("1\n")
+    takeback.done("run", "--name", "both", "--", "sh", "-c", f"echo 2 > 'a b'; echo 2 > {outside}")
+    said = [
+        takeback.done(*words).out
+        for words in (
+            ("show", "@"),
+            ("show", "both"),
+            ("diff", "both"),
+            ("status",),
+            ("undo", "--dry-run", "@"),
+        )
+    ]
+    (world / "a b").write_text("mine\n")
+    said += [takeback("undo", "@").err]
+
+    assert not any(str(world / "a b") in one for one in said)
+    assert "Target   a b: 2 bytes" in said[0]
+    assert f"Target   {outside}: nothing" in said[0]
+    assert "would undo  a b" in said[3]
+    assert "a b is now 5 bytes" in said[4]
+    assert takeback.effect()["targets"][0]["resource"].endswith("/a%20b")
+    assert takeback.effect()["resource"].startswith("file:///")
+
+
+def test_there_is_one_clock(takeback: CommandLine, world: World) -> None:
+    """Times are the reader's; how long ago it was comes first."""
+    takeback.write("a", "1\n")
+    (world / "a").write_text("mine\n")
+    takeback.done("checkpoint", "here")
+    there = {"TZ": "America/New_York"}
+
+    shown = takeback.done("show", "@", **there).out
+    texts = (shown, takeback("undo", "@", **there).err, takeback.done("status", **there).out)
+
+    assert re.search(r"(?m)^When     (just now|\d+ s ago) \(\d\d:\d\d:\d\d\)$", shown)
+    assert not any("UTC" in text or re.search(r"\d{4}-\d\d-\d\d", text) for text in texts)
+    assert re.search(r"\bbegan (just now|\d+ s ago)", texts[2])
+    assert re.search(r"  (just now|\d+ s ago) ", takeback.done("checkpoints", **there).out)
+    assert takeback.effect()["at"].endswith("Z")
 
 
 def test_diff_shows_both_sides(takeback: CommandLine, world: World) -> None:
@@ -149,7 +211,7 @@ def test_diff_shows_both_sides(takeback: CommandLine, world: World) -> None:
     takeback.write("a", "one\n2\n")
 
     assert takeback.done("diff", "@").out.splitlines() == [
-        f"--- a{world / 'a'}", f"+++ b{world / 'a'}", "@@ -1,2 +1,2 @@", " one", "-two", "+2",
+        "--- a/a", "+++ b/a", "@@ -1,2 +1,2 @@", " one", "-two", "+2",
     ]  # fmt: skip
 
 
@@ -260,3 +322,22 @@ def test_a_relative_state_directory_is_ignored_as_xdg_says(takeback: CommandLine
     said = takeback("status", "--json", **places)
 
     assert said.json["store"] == str(world / "home" / ".local" / "state" / "takeback")
+
+
+def test_the_options_of_log_work_together(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1\n")
+    takeback.done("run", "--name", "both", "--", "sh", "-c", "echo 2 > a; echo 3 > b")
+    elsewhere = world / "elsewhere"
+    (elsewhere / ".git").mkdir(parents=True)
+    CommandLine(str(elsewhere)).write("c", "1\n")
+
+    stat = takeback.done("log", "--stat", "--since", "1h", "--format", "{ref} {summary}").out
+    patch = takeback.done("log", "-p", "--stat", "--since", "1h", "-n", "1").out
+    everywhere = takeback.done("log", "--all", "--stat", "--format", "{what}|{where}").out
+
+    assert [one.split()[0] for one in stat.splitlines()] == ["@", "a", "b", "@~1", "a"]
+    assert "  a\n  b\n--- a/a\n+++ b/a\n" in patch
+    assert "elsewhere/c" in everywhere and "  b\n" in everywhere
+    assert takeback.done("log", "--since", "2999-01-01").out.startswith("No effects match")
+    assert takeback("log", "--format", "json", "-p").code == 2
+    assert len(takeback.done("log", "--format", "json", "--since", "1h", "--all").out.splitlines()) == 3

@@ -26,7 +26,7 @@ def test_finding_26_a_conflict_at_the_merge_is_told_to_a_quiet_user_too(
     (world / "f").write_text("user\n")
     said = started.communicate(b"\n", timeout=200)[1].decode()
     assert started.returncode == 125
-    assert str(world / "f") in said
+    assert "  ! f: " in said
     assert "takeback diff" in said, "where the work is now"
     assert (world / "f").read_text() == "user\n"
 
@@ -95,7 +95,7 @@ def test_first_day_7a_a_database_that_is_open_is_told_as_open_not_as_changed(
         assert said.code == 3, said
         assert f"process {holder.pid} (python" in said.err
         assert "end it, then undo again" in said.err
-        for wrong in ("Changed since", "someone's work", "what is gone", "move aside"):
+        for wrong in ("Modified after", "overwrite those changes", "what is gone", "move aside"):
             assert wrong not in said.err
     finally:
         holder.communicate()
@@ -183,9 +183,28 @@ def test_finding_r7_a_full_disk_and_one_without_inodes_are_told_as_what_they_are
     with tmpfs(world / "full", "size=2m"):
         said = takeback("write", "full/f", input=os.urandom(3 << 20))
         assert said.code == 5, said
-        assert f"The disk of {world / 'full' / 'f'} is full" in said.err
+        assert "The disk of full/f is full" in said.err
         assert "bytes are free" in said.err
     with tmpfs(world / "none", "nr_inodes=1"):
         said = takeback("write", "none/f", input="x")
         assert said.code == 5, said
-        assert f"The filesystem of {world / 'none' / 'f'} has no inodes left" in said.err
+        assert "The filesystem of none/f has no inodes left" in said.err
+
+
+@pytest.mark.parametrize("how", [(), ("--in-place",), ("--sql", "sqlite:///app.db")], ids=str)
+def test_first_day_7h_a_command_that_failed_is_no_success_in_runs(
+    takeback: CommandLine, world: World, how: tuple[str, ...]
+) -> None:
+    with sqlite3.connect(world / "app.db") as database:
+        database.execute("create table t (a)")
+    takeback("run", *how, "--", "sh", "-c", "exit 3")
+    takeback("run", *how, "--", "true")
+
+    listed = takeback.done("runs").out.splitlines()
+    told = takeback.done("runs", "--json").json
+
+    assert " failed " in listed[1] and " failed " not in listed[0]
+    assert listed[1].endswith("sh -c 'exit 3'  (exit code 3)")
+    assert all(" 0 effects " in line for line in listed)
+    assert [(one["failed"], one["effects"]) for one in told] == [(None, 0), ("exit code 3", 0)]
+    assert "State    failed: exit code 3" in takeback.done("show", "sh -c 'exit 3'").out

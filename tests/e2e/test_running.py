@@ -176,7 +176,7 @@ def test_what_becomes_of_the_changes_of_a_failing_command(
 def test_a_dry_run_tells_and_changes_nothing(takeback: CommandLine, world: World) -> None:
     said = takeback.done("run", "--dry-run", *shell("echo x > a"))
     assert "would change: 1 added" in said.err
-    assert f"+ {world / 'a'}" in said.err
+    assert "  + a\n" in said.err
     assert not (world / "a").exists()
 
 
@@ -240,8 +240,8 @@ def test_what_someone_else_changed_meanwhile_is_a_conflict_and_the_work_is_held(
         (world / "d").rename(world / "moved")
         _, err = child.communicate("go\n", timeout=LONG)
     assert child.returncode == 125
-    assert str(world / "a") in err
-    assert str(world / "d") in err
+    assert "  ! a: " in err
+    assert "  ! d" in err
     assert (world / "a").read_text() == "mine\n"
     assert not (world / "d").exists()
     assert takeback.done("status", "--json").json["effects"]["held"] == 1

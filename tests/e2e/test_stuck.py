@@ -74,7 +74,7 @@ def test_recover_names_the_path_that_is_someone_elses_and_the_ways_out(
     said = takeback("recover")
 
     assert said.code == 4
-    assert f": needs a person: {world / 'b'} is now 34 bytes" in said.out
+    assert ": needs a person: b is now 34 bytes" in said.out
     assert f"`takeback undo {id} --force` captures what is there now and overwrites it" in said.err
     assert f"`takeback undo {id} --skip-conflicts` does the rest" in said.err
 
@@ -89,7 +89,7 @@ def test_undo_of_a_half_merged_command_refuses_for_the_one_path_and_touches_noth
     said = takeback("undo", id)
 
     assert (said.code, files(world)) == (3, now)
-    assert f"{world / 'b'} is now 34 bytes" in said.err
+    assert "b is now 34 bytes" in said.err
     assert takeback.effect(id)["state"] == "stuck"
 
 

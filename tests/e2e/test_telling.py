@@ -142,7 +142,7 @@ def test_an_undo_that_leaves_something_out_says_so_on_standard_error(
 
     assert said.code == 1
     assert said.out.startswith("Took back 1 of 2 files in ")
-    assert f"error: Not all of it was taken back: {world / 'a'} is now 5 bytes" in said.err
+    assert "error: Not all of it was taken back: a is now 5 bytes" in said.err
     assert pasted(takeback, said) == [f"undo {takeback.effect('@~1')['id'][:8]} --force"]
     assert not (world / "a").exists()
 
@@ -161,9 +161,7 @@ def test_undo_of_a_run_takes_back_what_it_can_and_names_what_is_stuck(
     again = takeback("undo", *words, "--json")
 
     assert (rehearsed.code, said.code, again.code) == (4, 4, 4)
-    assert (
-        f"error: Effect {stuck[:8]} (write {world / 'b'} (1 byte)) is stuck, so it was left out: " in said.err
-    )
+    assert f"error: Effect {stuck[:8]} (write b (1 byte)) is stuck, so it was left out: " in said.err
     assert again.json["error"]["effect"] == stuck
     assert not (world / "a").exists()
     (world / "b").unlink()

@@ -20,13 +20,18 @@ from tests.world import World
 
 
 def seen(
-    directory: object, *words: str, typed: bytes = b"", size: tuple[int, int] = (24, 80), **environment: str
+    directory: object,
+    *words: str,
+    typed: bytes = b"",
+    size: tuple[int, int] = (24, 80),
+    program: tuple[str, ...] = COMMAND,
+    **environment: str,
 ) -> tuple[int, str]:
     """The exit code and what a terminal of this size shows; what is typed waits there from the beginning."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("=HHHH", *size, 0, 0))
     child = subprocess.Popen(
-        [*COMMAND, *words], cwd=str(directory), env=surroundings() | {"TERM": "xterm"} | environment,
+        [*program, *words], cwd=str(directory), env=surroundings() | {"TERM": "xterm"} | environment,
         stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
     )  # fmt: skip
     os.close(theirs)

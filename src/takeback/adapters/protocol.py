@@ -25,6 +25,7 @@ class Traits(NamedTuple):
     holds: bool = (
         False  # has release(): it holds things outside the blobs for as long as an effect can be undone
     )
+    calls: bool = False  # it calls functions of the application
     merges: bool = False  # has whole_files(): it can take an edit of a file out from under later ones
     divides: bool = False  # has bonds(): some paths of an effect can be taken back without the others
 

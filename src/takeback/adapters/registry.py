@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from takeback.adapters.database.waiting import USUAL, Waiting
 from takeback.adapters.protocol import Adapter
+from takeback.model.progress import SILENT, Progress
 from takeback.storage.protocols import Blobs
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Registry(Mapping[str, Adapter]):
         keyring: "Keyring | None" = None,
         waiting: Waiting = USUAL,
         processes: "Processes | None" = None,
+        progress: Progress = SILENT,
     ) -> None:
         """`held` is the directory in the store where inodes with several names wait for their undo."""
         self._files = cache(files)
@@ -37,6 +39,7 @@ class Registry(Mapping[str, Adapter]):
         self._keyring = keyring
         self._waiting = waiting
         self._processes = processes
+        self._progress = progress
         self._loaded: dict[str, Adapter] = {}
 
     def __getitem__(self, name: str) -> Adapter:
@@ -54,11 +57,11 @@ class Registry(Mapping[str, Adapter]):
         if name == "tree" and self._held:
             from takeback.adapters.watch.adapter import WatchedTree
 
-            return WatchedTree(self._blobs, self._held)
+            return WatchedTree(self._blobs, self._held, self._progress)
         if name in ("command", "tree"):
             from takeback.adapters.tree.adapter import TreeAdapter
 
-            return TreeAdapter(name, self._blobs, self._held)
+            return TreeAdapter(name, self._blobs, self._held, progress=self._progress)
         if name == "box" and self._heads:
             from takeback.adapters.box.adapter import BoxAdapter
 

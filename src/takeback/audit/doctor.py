@@ -207,11 +207,11 @@ def _nameless_files(name: str, directory: str) -> Iterator[Finding]:
     except OSError as error:
         why = os.strerror(error.errno or 0)
         yield Finding(
-            f"{name}: nameless files", WEAK, f"{why}: new content is staged under a scratch name instead"
+            f"{name}: O_TMPFILE", WEAK, f"{why}: new content is staged under a scratch name instead"
         )
         return
     try:
-        yield Finding(f"{name}: nameless files", GOOD, "a killed write leaves nothing behind")
+        yield Finding(f"{name}: O_TMPFILE", GOOD, "yes: a killed write leaves nothing behind")
         try:
             os.setxattr(fd, "user.takeback", b"1")
         except OSError as error:
@@ -235,13 +235,11 @@ def _exchange(name: str, directory: str) -> Finding:
         os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
     except OSError as error:
         return Finding(
-            f"{name}: exchange", WEAK, f"could not be tried: {os.strerror(error.errno or errno.EIO)}"
+            f"{name}: RENAME_EXCHANGE", WEAK, f"could not be tried: {os.strerror(error.errno or errno.EIO)}"
         )
     if works:
-        return Finding(f"{name}: exchange", GOOD, "what is replaced is seen as it is taken away")
-    return Finding(
-        f"{name}: exchange", WEAK, "not on this filesystem: a race in the last microsecond cannot be seen"
-    )
+        return Finding(f"{name}: RENAME_EXCHANGE", GOOD, "yes: a change in the last moment is noticed")
+    return Finding(f"{name}: RENAME_EXCHANGE", WEAK, "no: a change in the last microsecond is not noticed")
 
 
 def _try_exchange(scratch: bytes) -> bool:
@@ -277,7 +275,7 @@ def _sandbox(place: str) -> Iterator[Finding]:
     covered = f"; {count} place{' is' if count == 1 else 's are'} not covered" if count else ""
     yield Finding("sandbox", GOOD, f"commands run in a layer of their own {who}{covered}")
     if able.landlock:
-        told = f"version {able.landlock}: inside, nobody can write to the store or mount over it"
+        told = f"version {able.landlock}: a command inside cannot write to the store or mount over it"
         yield Finding("landlock", GOOD, told)
     else:
         yield Finding("landlock", WEAK, "not in this kernel: inside, the store is covered by a mount only")

@@ -26,11 +26,23 @@ GROUP BY state
 """
 
 
+_ABORTED = """
+SELECT count(*) FROM effects
+WHERE run = (SELECT number FROM runs WHERE id = ?) AND undoes = '' AND state = 'aborted'
+"""
+_FEW = 1_000  # effects; in a larger run those that never happened are counted too, because telling them takes long
+
+
 class RunNow(NamedTuple):
     info: RunInfo
     state: RunState
-    effects: int  # without what it took back
+    effects: int  # without what it took back, and without what never happened
     undos: int
+
+    @property
+    def failed(self) -> str:
+        """How it failed, of one that ended by itself; empty if it did not."""
+        return self.info.note if self.state is RunState.ACCEPTED else ""
 
 
 def as_they_stand(store: Store, infos: Sequence[RunInfo]) -> tuple[RunNow, ...]:
@@ -43,7 +55,8 @@ def as_they_stand(store: Store, infos: Sequence[RunInfo]) -> tuple[RunNow, ...]:
         if info.id in touched and state not in (RunState.OPEN, RunState.SUSPENDED):
             # The run of an undo has nothing but undos: how those stand is how it stands.
             state = _state(state, dict(read(_STATES, [info.id, not effects])))
-        found.append(RunNow(info, state, effects, info.effects - effects))
+        aborted: int = read(_ABORTED, [info.id])[0][0] if 0 < effects <= _FEW else 0
+        found.append(RunNow(info, state, effects - aborted, info.effects - effects))
     return tuple(found)
 
 

@@ -88,7 +88,7 @@ def record_json(record: Record) -> dict[str, Any]:
 
 def run_json(run: "RunNow") -> dict[str, Any]:
     told = run_info_json(run.info) | {"state": run.state.value, "effects": run.effects}
-    return told | {"undos": run.undos}
+    return told | {"undos": run.undos, "failed": run.failed or None}
 
 
 def run_info_json(info: RunInfo) -> dict[str, Any]:

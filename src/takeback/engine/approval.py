@@ -81,7 +81,7 @@ def refuse_undecidable(books: Books, effect: Effect, now: int) -> None:
     if (until := waits_until(effect)) and now > until:
         raise ApprovalExpired(
             f"Effect {short(effect.id)} was not approved in time, and silence means no.",
-            hint="Nothing was called, and nothing will be: its run is told so when it asks again.",
+            hint="Nothing was called, and nothing will be: its run learns it when it asks again.",
             effect=effect.id,
         )
     if never := why_never(books, effect, now):
@@ -90,7 +90,7 @@ def refuse_undecidable(books: Books, effect: Effect, now: int) -> None:
             f"undo {name}` drops it" if has_ended(books, effect.run) else "recover` gives it up with its run"
         )
         raise Refused(
-            f"Effect {name} cannot be decided on: {never}, so nobody asks for it again.",
+            f"Effect {name} cannot be decided on: {never}, so it will not be asked for again.",
             hint=f"Nothing was called, and nothing will be. `takeback {drop}.",
             effect=effect.id,
         )

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment
-from takeback.engine.parts import Parts, adapter_of, as_draft, draft
+from takeback.engine.parts import Parts, adapter_of, as_draft, assessed, draft, stage_of
 from takeback.engine.settle import abort, finish, stick, take_back, way_out, withdraw
 from takeback.errors import (
     ApplyFailed,
@@ -73,7 +73,7 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
     if earlier and earlier.state is State.DONE:
         return earlier
     adapter = adapter_of(parts, change.adapter)
-    assessment = terms.assessed or adapter.assess(change, terms.undoes)
+    assessment = terms.assessed or assessed(parts, adapter, change, terms.undoes)
     if assessment.changes_nothing and not terms.taken:
         return None
     refuse_own_store(parts, assessment)
@@ -199,7 +199,7 @@ def _prepare(
             effect = effect._replace(seq=record.seq)
             proposed = True
         staged = adapter.stage(effect, named) if adapter.traits.stages else ()
-        remedy, why = _capture(adapter, effect, assessment.offers)
+        remedy, why = _capture(parts, adapter, effect, assessment.offers)
         if not adapter.traits.marks:  # one that marks looks again while it holds the locks
             _refuse_other_targets(effect, assessment, remedy)
         effect = effect._replace(remedy=remedy, reason=why)
@@ -281,26 +281,27 @@ def _give_up(
         parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": _sentence(error)})])
 
 
-def prepared(adapter: Adapter, effect: Effect, assessment: Assessment) -> Effect:
+def prepared(parts: Parts, adapter: Adapter, effect: Effect, assessment: Assessment) -> Effect:
     """With its remedy, and the reason for the strategy; whatever fails leaves nothing behind."""
     try:
-        remedy, why = _capture(adapter, effect, assessment.offers)
+        remedy, why = _capture(parts, adapter, effect, assessment.offers)
     except BaseException:
         adapter.tidy(effect)
         raise
     return effect._replace(remedy=remedy, reason=why)
 
 
-def _capture(adapter: Adapter, effect: Effect, offers: tuple[Offer, ...]) -> tuple[Remedy, str]:
+def _capture(parts: Parts, adapter: Adapter, effect: Effect, offers: tuple[Offer, ...]) -> tuple[Remedy, str]:
     """By the best offer that can be prepared; when none can, the change is refused."""
     refused: list[tuple[Offer, str]] = []
     *others, last = ordered(offers)
-    for offer in others:
-        try:
-            return adapter.capture(effect, offer), reason(offer, tuple(refused))
-        except NoRemedy as error:
-            refused.append((offer, str(error)))
-    return adapter.capture(effect, last), reason(last, tuple(refused))
+    with stage_of(parts, adapter, "Saving"):
+        for offer in others:
+            try:
+                return adapter.capture(effect, offer), reason(offer, tuple(refused))
+            except NoRemedy as error:
+                refused.append((offer, str(error)))
+        return adapter.capture(effect, last), reason(last, tuple(refused))
 
 
 def _holds(expects: Callable[[], bool]) -> bool:
@@ -336,9 +337,11 @@ def carry_out(
     """From the intent to the outcome."""
     receipt = None
     try:
-        receipt = adapter.apply(effect)
+        with stage_of(parts, adapter, "Restoring" if effect.is_undo else "Changing"):
+            receipt = adapter.apply(effect)
         effect = effect._replace(receipt=receipt.data)
-        sighting = adapter.verify(effect)
+        with stage_of(parts, adapter, "Checking"):
+            sighting = adapter.verify(effect)
         if sighting.standing is not Standing.AFTER:
             raise VerifyFailed(
                 f"{display(effect.change.resource)} is not what was written: {sighting.detail or sighting.standing}.",

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from takeback.engine.do import Terms, prepared, proposed, refuse_loss, refuse_own_store
-from takeback.engine.parts import DropLimits, Parts, adapter_of, draft
+from takeback.engine.parts import DropLimits, Parts, adapter_of, assessed, draft
 from takeback.errors import StoreFull
 from takeback.model.change import Change
 from takeback.model.effect import PERSON, Dropped, DropReason, Effect, State, drop_body
@@ -48,12 +48,12 @@ def ready(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | 
     parts.refuse_if_suspect()
     adapter = adapter_of(parts, change.adapter)
     change = change._replace(args={**change.args, "waits": PERSON})
-    assessment = adapter.assess(change)
+    assessment = assessed(parts, adapter, change)
     if assessment.changes_nothing:
         return None
     refuse_own_store(parts, assessment)
     refuse_loss(change, assessment)
-    return prepared(adapter, proposed(lease, change, terms), assessment)
+    return prepared(parts, adapter, proposed(lease, change, terms), assessment)
 
 
 def drop(

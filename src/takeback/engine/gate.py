@@ -54,7 +54,7 @@ def _proposal(
     if terms.patience:
         gate["until"] = terms.asked_at + terms.patience
     gated = change._replace(args={**change.args, "waits": PERSON, GATE: gate})
-    effect = prepared(adapter, proposed(lease, gated, terms), assessment)
+    effect = prepared(parts, adapter, proposed(lease, gated, terms), assessment)
     (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
     return effect._replace(seq=record.seq, told=record.seq, at=record.at)
 

@@ -2,7 +2,7 @@
 
 from takeback.engine.do import Terms, announce, carry_out, prepared, refuse_own_store
 from takeback.engine.drop import drop_held, ready, size_of
-from takeback.engine.parts import Parts, adapter_of, draft
+from takeback.engine.parts import Parts, adapter_of, assessed, draft
 from takeback.engine.settle import abort
 from takeback.errors import Conflict, Failed, InDoubt, Refused, Unavailable
 from takeback.model.change import Change
@@ -54,10 +54,10 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
     # The key of one that was dropped is free, and may be another's by now.
     key = "" if effect.dropped else effect.key
     effect = effect._replace(change=change._replace(args={**args, WAS_HELD: True}), key=key)
-    assessment = adapter.assess(effect.change)
+    assessment = assessed(parts, adapter, effect.change)
     refuse_own_store(parts, assessment)
     parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
-    effect = prepared(adapter, effect, assessment)
+    effect = prepared(parts, adapter, effect, assessment)
     with terms.held_back():
         effect = announce(parts, lease, effect)
         try:

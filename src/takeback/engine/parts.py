@@ -1,12 +1,15 @@
 """What the verbs work with; made in one place, `takeback.api`."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
-from takeback.adapters.protocol import Adapter
+from takeback.adapters.protocol import Adapter, Assessment
 from takeback.errors import Corrupt
+from takeback.model.change import Change
 from takeback.model.database import Database
 from takeback.model.effect import Effect, intent_body
+from takeback.model.progress import SILENT, Progress
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import to_json
 from takeback.storage.protocols import Blobs, Journal, Leases, Query
@@ -36,6 +39,7 @@ class Parts(NamedTuple):
     max_capture_bytes: int = 0  # a change that needs more to be captured is refused; 0: no cap
     drops: DropLimits = DropLimits()
     names: Callable[[], tuple[str, ...]] = tuple  # every path by which the store is reached now, as resources
+    progress: Progress = SILENT
     tell: Callable[[str], None] = lambda words: None  # hears which functions settling something will call
 
 
@@ -47,6 +51,19 @@ def adapter_of(parts: Parts, name: str) -> Adapter:
             hint="The effect was made by another version or with an extra that is missing here.",
         )
     return adapter
+
+
+def stage_of(parts: Parts, adapter: Adapter, doing: str) -> AbstractContextManager[None]:
+    """A stage of an effect. A server does its part unseen; what a function does is nobody's to draw over."""
+    if adapter.traits.calls:
+        parts.progress.aside()
+        return nullcontext()
+    return parts.progress.stage(doing, ticks=adapter.traits.marks)
+
+
+def assessed(parts: Parts, adapter: Adapter, change: Change, of: Effect | None = None) -> Assessment:
+    with stage_of(parts, adapter, "Comparing"):
+        return adapter.assess(change, of)
 
 
 def whole(parts: Parts, effect: Effect) -> Effect:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment, Doubting, Neighbouring, Relating
 from takeback.engine.holding import holders_named
-from takeback.engine.parts import Parts, adapter_of, whole
+from takeback.engine.parts import Parts, adapter_of, assessed, whole
 from takeback.engine.portion import meant, standing
 from takeback.engine.settle import way_out
 from takeback.engine.trail import assess_undo, explained, undo_change
@@ -407,7 +407,7 @@ def _outcomes_of(
     adapter = adapter_of(parts, effect.change.adapter)
     if isinstance(adapter, Relating):
         over = before.effects.intersection(adapter.standing_on(effect)) if before.effects else set[str]()
-        yield from _of_rows(adapter, effect, on_conflict, over)
+        yield from _of_rows(parts, adapter, effect, on_conflict, over)
         return
     assessment: Assessment | None = None
     found: dict[str, TargetOutcome] = {}
@@ -432,14 +432,14 @@ def _outcomes_of(
 
 
 def _of_rows(
-    adapter: Adapter, effect: Effect, on_conflict: OnConflict, undone_before: set[str]
+    parts: Parts, adapter: Adapter, effect: Effect, on_conflict: OnConflict, undone_before: set[str]
 ) -> Iterable[TargetOutcome]:
     """Every conflict is a target of its own, that the effect does not list."""
     if undone_before:
         for target in effect.targets:
             yield TargetOutcome(target.resource, Outcome.UNDONE, "after what came later", effect.id)
         return
-    for one in adapter.assess(undo_change(effect, on_conflict), effect).outcomes:
+    for one in assessed(parts, adapter, undo_change(effect, on_conflict), effect).outcomes:
         yield one._replace(effect=effect.id)
 
 

@@ -11,7 +11,7 @@ from takeback.engine.do import (
     refuse_loss,
     refuse_own_store,
 )
-from takeback.engine.parts import Parts, adapter_of
+from takeback.engine.parts import Parts, adapter_of, assessed
 from takeback.engine.settle import abort, finish
 from takeback.errors import InDoubt, VerifyFailed
 from takeback.model.change import Change
@@ -34,10 +34,10 @@ def ready(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
     if earlier := recorded(parts, change, terms.key):
         return earlier
     adapter = adapter_of(parts, change.adapter)
-    assessment = adapter.assess(change)
+    assessment = assessed(parts, adapter, change)
     refuse_own_store(parts, assessment)
     refuse_loss(change, assessment)
-    return prepared(adapter, proposed(lease, change, terms), assessment)
+    return prepared(parts, adapter, proposed(lease, change, terms), assessment)
 
 
 def end(parts: Parts, lease: Lease, effect: Effect, receipt: dict[str, object] | None) -> Effect | None:

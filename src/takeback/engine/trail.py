@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, cast
 
 from takeback.adapters.protocol import Assessment, Merging
-from takeback.engine.parts import Parts, adapter_of
+from takeback.engine.parts import Parts, adapter_of, assessed
 from takeback.engine.portion import standing
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect, State
@@ -54,7 +54,7 @@ def assess_undo(parts: Parts, change: Change, effect: Effect) -> tuple[Change, A
         and (over := _standing_over(parts, effect))
     ):
         change = change._replace(args=change.args | {LATER: over})
-    assessment = adapter.assess(change, effect)
+    assessment = assessed(parts, adapter, change, effect)
     odd = {one.resource for one in assessment.outcomes if one.outcome in (Outcome.CONFLICT, Outcome.ALREADY)}
     if not odd or not adapter.traits.merges or leeway_of(change).on_conflict is OnConflict.FORCE:
         return change, assessment
@@ -62,7 +62,7 @@ def assess_undo(parts: Parts, change: Change, effect: Effect) -> tuple[Change, A
     if not known:
         return change, assessment
     change = change._replace(args=change.args | {EXPLAINED: known})
-    return change, adapter.assess(change, effect)
+    return change, assessed(parts, adapter, change, effect)
 
 
 def explained(

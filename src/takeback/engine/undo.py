@@ -91,7 +91,7 @@ def _conflict(effects: Sequence[Effect], targets: Sequence[TargetOutcome], wishe
             obstacles=obstacles,
         )
     return Conflict(
-        f"Changed since, so {verb} would destroy someone's work: {names}{more}.",
+        f"Modified after this effect, so {verb} would overwrite those changes: {names}{more}.",
         hint=_way_out_of_rows(wishes.on_conflict)
         if all(is_of_database(one.resource) for one in conflicts)
         else _way_out(wishes.on_conflict),
@@ -155,6 +155,14 @@ def carry_out(
 ) -> UndoResult:
     """Take back each effect of a plan that nothing refuses. One that fails does not stop independent ones, unless
     all-or-nothing was asked for: then what was taken back is brought back. `taken`: by effect, see `Terms`."""
+    with parts.progress.stage("Taking back", "effect"):
+        parts.progress.expect(len(plan.effects))
+        return _carried_out(parts, lease, plan, wishes, agent, taken or {})
+
+
+def _carried_out(
+    parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str, taken: Mapping[str, Remedy]
+) -> UndoResult:
     made: list[Effect] = []
     errors: list[TakebackError] = []
     planned = {effect.id for effect in plan.effects}
@@ -169,10 +177,11 @@ def carry_out(
         adapter_of(parts, one.change.adapter).traits.redoes for one in plan.effects
     )
     for effect in plan.effects:
+        parts.progress.moved(items=1)
         try:
             if left:
                 refuse_needed(parts, effect, left)
-            terms = Terms(undoes=effect, agent=agent, taken=(taken or {}).get(effect.id))
+            terms = Terms(undoes=effect, agent=agent, taken=taken.get(effect.id))
             with holders_named(parts, (effect,)):
                 undo, found = _take_back(parts, lease, terms, wishes, together)
         except Stuck as error:
@@ -278,22 +287,25 @@ def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: st
     made: list[Effect] = []
     stuck = postponed = False
     wishes = Wishes(on_conflict=OnConflict.SKIP)
-    for effect in in_turn(effects):
-        try:
-            plan = plan_undo(parts, [effect], wishes)
-            refuse_blocked(plan)
-            result = carry_out(parts, lease, plan, wishes, agent)
-        except LeaseLost:
-            raise
-        except TakebackError as error:
-            stuck = stuck or isinstance(error, Stuck)
-            postponed = postponed or isinstance(error, Unavailable)
-            outcomes += the_same_for_each(effect, error)
-            continue
-        outcomes += result.targets
-        made += result.undo
-        stuck = stuck or result.outcome == "stuck"
-        postponed = postponed or result.postponed
+    with parts.progress.stage("Taking back", "effect"):
+        parts.progress.expect(len(effects))
+        for effect in in_turn(effects):
+            parts.progress.moved(items=1)
+            try:
+                plan = plan_undo(parts, [effect], wishes)
+                refuse_blocked(plan)
+                result = carry_out(parts, lease, plan, wishes, agent)
+            except LeaseLost:
+                raise
+            except TakebackError as error:
+                stuck = stuck or isinstance(error, Stuck)
+                postponed = postponed or isinstance(error, Unavailable)
+                outcomes += the_same_for_each(effect, error)
+                continue
+            outcomes += result.targets
+            made += result.undo
+            stuck = stuck or result.outcome == "stuck"
+            postponed = postponed or result.postponed
     return UndoResult(
         outcome=_overall(outcomes, stuck),
         effects=_as_they_stand(parts, effects),

@@ -5,7 +5,7 @@ from typing import Any
 
 from takeback.adapters.protocol import Watcher
 from takeback.engine.do import Terms, prepared, proposed, refuse_loss, refuse_own_store
-from takeback.engine.parts import Parts, adapter_of, as_draft, draft
+from takeback.engine.parts import Parts, adapter_of, as_draft, assessed, draft, stage_of
 from takeback.engine.settle import abort
 from takeback.errors import Corrupt, StoreBusy
 from takeback.model.change import Change
@@ -42,11 +42,13 @@ def finish(parts: Parts, lease: Lease, effect: Effect, found: Callable[[], Chang
         args = {name: value for name, value in change.args.items() if name not in ("waits", RECEIPT)}
         receipt: dict[str, Any] = change.args.get(RECEIPT, {})
         made = effect._replace(change=change._replace(args=args))
-        assessment = adapter.assess(made.change)
+        assessment = assessed(parts, adapter, made.change)
         refuse_own_store(parts, assessment)
         refuse_loss(made.change, assessment)
-        made = parts.belonging(prepared(adapter, made, assessment))
-        if adapter.verify(made).standing is Standing.AFTER:
+        made = parts.belonging(prepared(parts, adapter, made, assessment))
+        with stage_of(parts, adapter, "Checking"):
+            sighting = adapter.verify(made)
+        if sighting.standing is Standing.AFTER:
             # The world is there already, so intent and outcome are one step: nothing can come between them.
             done = Draft(Kind.DONE, made.run, made.id, {"receipt": receipt} if receipt else {})
             intent, _ = parts.journal.append(lease, [as_draft(Kind.INTENT, made), done])

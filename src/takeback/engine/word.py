@@ -25,8 +25,8 @@ def refuse_unsettleable(effect: Effect) -> None:
         )
     if effect.change.adapter != "call":
         raise Refused(
-            f"Whether effect {name} happened can be seen, so nobody has to say it.",
-            hint=f"`takeback recover` looks again; `takeback undo {name}` takes back what is there of it.",
+            f"takeback can see whether effect {name} happened, so it need not be settled by hand.",
+            hint=f"`takeback recover` looks again; `takeback undo {name}` takes back what happened of it.",
             effect=effect.id,
         )
 

@@ -1,12 +1,12 @@
 """Journal records, and the hash chain that ties each to all before it."""
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from takeback.errors import Misuse
+from takeback.model.digest import sha256_of
 
 GENESIS = bytes(32)
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -96,4 +96,4 @@ def _refuse_fractions(values: Iterable[Any]) -> None:
 def chained(previous: bytes, seq: int, at: int, kind: str, run: str, effect: str, body: bytes) -> bytes:
     """The hash of a record; it covers everything in it and, through `previous`, every record before it."""
     head = f"{seq} {at} {kind} {run} {effect}\n".encode()
-    return hashlib.sha256(previous + head + body).digest()
+    return sha256_of(previous + head + body)

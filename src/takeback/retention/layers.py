@@ -28,14 +28,16 @@ _NEEDED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK
 def sweep_layers(parts: Parts, layers: Layers, grace: int) -> int:
     """How many bytes were freed. Boxes that someone has open are left alone."""
     freed, boxes = 0, layers.boxes()
-    while boxes:
-        for box in boxes:
-            with layers.alone(box) as mine:
-                if mine:
-                    freed += _sweep_box(parts, layers, box, grace)
-        left = layers.boxes()
-        boxes = left if len(left) < len(boxes) else []  # one that went may have been a branch of another
-    freed += pack_layers(layers, grace)
+    with parts.progress.stage("Sweeping", "box"):
+        while boxes:
+            for box in boxes:
+                with layers.alone(box) as mine:
+                    if mine:
+                        freed += _sweep_box(parts, layers, box, grace)
+                parts.progress.moved(items=1)
+            left = layers.boxes()
+            boxes = left if len(left) < len(boxes) else []  # one that went may have been a branch of another
+        freed += pack_layers(layers, grace)
     for half_made in layers.half_made():
         if _is_old(half_made, grace):
             freed += _removed(half_made, "/")
@@ -73,7 +75,7 @@ def _named_by_effects(parts: Parts) -> Iterator[str]:
     for effect in parts.journal.effects(Query(states=_NEEDED)):
         if effect.change.kind == "damaged":
             raise RecordInvalid(
-                f"The record of effect {short(effect.id)} is damaged, so nobody knows which layers it needs.",
+                f"The record of effect {short(effect.id)} is damaged, so the layers it needs are unknown.",
                 hint="Nothing was swept. `takeback verify` shows the extent; forget that effect to go on without it.",
             )
         if effect.change.adapter != "box" or effect.forgotten:

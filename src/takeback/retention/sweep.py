@@ -22,7 +22,7 @@ def live(parts: Parts) -> Iterator[str]:
             continue
         if effect.change.kind == "damaged":
             raise RecordInvalid(
-                f"The record of effect {short(effect.id)} is damaged, so nobody knows which blobs it needs.",
+                f"The record of effect {short(effect.id)} is damaged, so the blobs it needs are unknown.",
                 hint="Nothing was swept. `takeback verify` shows the extent; forget that effect to go on without it.",
             )
         if effect.remedy:
@@ -48,7 +48,8 @@ def sweep(parts: Parts, grace: int, erased: Sequence[Effect] = ()) -> int:
     going = [digest for one in erased for digest in (*_remedy_blobs(one), *_named(one))]
     # It was all in the store when it was recorded.
     put_until = max((one.at for one in erased), default=0) // SECOND
-    return parts.blobs.sweep(lambda: live(parts), grace, going, put_until)
+    with parts.progress.stage("Sweeping", "blob"):
+        return parts.blobs.sweep(lambda: live(parts), grace, going, put_until, parts.progress)
 
 
 def _remedy_blobs(effect: Effect) -> tuple[str, ...]:

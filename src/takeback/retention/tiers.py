@@ -63,7 +63,7 @@ def _tier(one: Weighed, settings: Settings, now: int, pressed: bool) -> Decision
         return Decision(effect, True, "goes: it is undone and can no longer be brought back")
     began = accepted_at(one, settings)
     if not began:
-        return Decision(effect, False, "stays: nobody has accepted it, so it can be undone for ever")
+        return Decision(effect, False, "stays: it is not accepted, so it can be undone for ever")
     if now < began:
         days = settings.accepted_seconds // DAY
         why = f"stays: a change of the command line counts as accepted after {days} days"

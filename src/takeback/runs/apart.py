@@ -48,7 +48,7 @@ def _turned_back(steps: Mapping[str, list[Step]], roots: Sequence[str], told: Co
     more = f" and {len(found) - _LISTED:,} more" if len(found) > _LISTED else ""
     effects = ", ".join(short(one) for one in list(dict.fromkeys(found.values()))[:_LISTED])
     verb, it = ("is", "it") if len(found) == 1 else ("are", "them")
-    return f"{names}{more} {verb} not as effect {effects} left {it} meanwhile, but as before; no effect tells of that."
+    return f"{names}{more} {verb} not as effect {effects} left {it}, but as before; no effect recorded that."
 
 
 def _steps(journal: Journal, proposal: Effect) -> dict[str, list[Step]]:

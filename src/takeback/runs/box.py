@@ -374,7 +374,9 @@ class Box:
 
         with self._lock, readable(self._setting):
             self._catch_up()
-            return export(self._stack(self._head().layer), target, self._setting.store)
+            return export(
+                self._stack(self._head().layer), target, self._setting.store, self._hand.parts.progress
+            )
 
     # The end.
 

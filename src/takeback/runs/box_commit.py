@@ -39,15 +39,17 @@ def commit(hand: Hand, setting: Setting, point: Point, coverage: str) -> Command
         chain = list(hand.layers.chain(point.layer))
         ours, parts = _ours(hand, setting), hand.parts
         try:
-            found = read_layer(
-                lefts,
-                setting.base,
-                chain[-1].since,
-                parts.blobs,
-                ours,
-                stacked=len(chain) > 1,
-                limit=parts.max_capture_bytes,
-            )
+            with parts.progress.stage("Reading"):
+                found = read_layer(
+                    lefts,
+                    setting.base,
+                    chain[-1].since,
+                    parts.blobs,
+                    ours,
+                    stacked=len(chain) > 1,
+                    limit=parts.max_capture_bytes,
+                    progress=parts.progress,
+                )
         except BaseException:
             hand.parts.blobs.disown()  # else the next record, whoever's it is, would fail for it
             raise

@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from takeback.errors import Failed, Misuse, Refused, ResourceUnreachable
 from takeback.model.ids import new_id
+from takeback.model.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from tarfile import TarInfo
@@ -27,19 +28,20 @@ class _Thing(NamedTuple):
     attributes: dict[str, bytes]
 
 
-def export(stack: "Stack", given: "str | os.PathLike[str]", store: str) -> str:
+def export(stack: "Stack", given: "str | os.PathLike[str]", store: str, progress: Progress = SILENT) -> str:
     try:
         target = os.fsdecode(given)
     except TypeError:
         target = ""
     if not target or "\0" in target:
         raise Misuse(f"{given!r} is no place to export to.", hint="Give the name of a file, or docker:NAME.")
-    if target.startswith(DOCKER):
-        return _import(stack, target.removeprefix(DOCKER), store)
-    return _save(stack, target, store)
+    with progress.stage("Exporting"):
+        if target.startswith(DOCKER):
+            return _import(stack, target.removeprefix(DOCKER), store, progress)
+        return _save(stack, target, store, progress)
 
 
-def _save(stack: "Stack", target: str, store: str) -> str:
+def _save(stack: "Stack", target: str, store: str, progress: Progress) -> str:
     """Whole or not at all, and never over something that is there."""
     target = os.path.abspath(target)
     if os.path.lexists(target):
@@ -47,7 +49,7 @@ def _save(stack: "Stack", target: str, store: str) -> str:
     making = os.path.join(os.path.dirname(target), f".takeback-{new_id()}")
     try:
         with open(making, "xb") as file:
-            write_tar(stack, file, store)
+            write_tar(stack, file, store, progress)
             file.flush()
             os.fsync(file.fileno())
         os.link(making, target)  # unlike a rename it never replaces what someone has just put there
@@ -68,7 +70,7 @@ def _save(stack: "Stack", target: str, store: str) -> str:
     return target
 
 
-def _import(stack: "Stack", name: str, store: str) -> str:
+def _import(stack: "Stack", name: str, store: str, progress: Progress) -> str:
     import shutil
     import subprocess
 
@@ -87,7 +89,7 @@ def _import(stack: "Stack", name: str, store: str) -> str:
     ) as taking:
         assert taking.stdin and taking.stdout
         with suppress(BrokenPipeError):  # it has given up; what it says tells why
-            write_tar(stack, taking.stdin, store)
+            write_tar(stack, taking.stdin, store, progress)
             taking.stdin.close()
         said = taking.stdout.read().decode("utf-8", "replace").strip()
     if taking.returncode:
@@ -95,7 +97,7 @@ def _import(stack: "Stack", name: str, store: str) -> str:
     return said.splitlines()[-1] if said else name
 
 
-def write_tar(stack: "Stack", file: "IO[bytes]", store: str) -> None:
+def write_tar(stack: "Stack", file: "IO[bytes]", store: str, progress: Progress = SILENT) -> None:
     import tarfile
 
     seen: dict[tuple[int, int], str] = {}  # first names of inodes that have several
@@ -109,6 +111,7 @@ def write_tar(stack: "Stack", file: "IO[bytes]", store: str) -> None:
                     tar.addfile(info, content)
             else:
                 tar.addfile(info)
+            progress.moved(info.size, 1)
 
 
 def _things(stack: "Stack", store: bytes) -> Iterator[_Thing]:

@@ -132,4 +132,12 @@ def find(journal: Journal, name: "str | Checkpoint", run: str = "", scope: Scope
             f"There is no checkpoint {name!r}{where}.",
             hint=f"Another project has one: `takeback undo --to {short(found[-1].id)}` goes back to it there.",
         )
-    raise Misuse(f"There is no checkpoint {name!r}{where}.", hint="`takeback checkpoints` lists them.")
+    from takeback.model.resemblance import closest
+
+    there = of_run(journal, run)
+    labels = {one.label for one in (of_projects(journal, there, scope) if scope else there) if one.label}
+    meant = closest(name, labels)
+    raise Misuse(
+        f"There is no checkpoint {name!r}{where}.",
+        hint=f"Did you mean {meant!r}? " * bool(meant) + "`takeback checkpoints` lists them.",
+    )

@@ -1,17 +1,19 @@
 """What a person or an agent means to undo or redo: by effect, run, list, or nothing at all."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from takeback.errors import Misuse, Refused
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import UndoResult
 from takeback.model.project import Scope
 from takeback.model.run import OnDeath, RunInfo, RunState
 from takeback.runs.names import id_of, name_of
 from takeback.runs.watch import KIND as WATCH
 from takeback.storage.protocols import Journal, Query
+
+if TYPE_CHECKING:
+    from takeback.model.plan import UndoResult
 
 
 def effect_named(journal: Journal, name: str, scope: Scope | None = None) -> Effect:
@@ -116,6 +118,8 @@ def _is_drop(undo: Effect, of: Effect) -> bool:
 def undos_of(
     journal: Journal, what: "Effect | UndoResult | str", scope: Scope | None = None
 ) -> tuple[Effect, ...]:
+    from takeback.model.plan import UndoResult
+
     if not isinstance(what, UndoResult):
         return (undo_of(journal, what, scope),)
     if not what.undo:

@@ -159,7 +159,8 @@ class Commands(ABC):
             return self._unmade(request, outcome, layer, since, reason)
         what = change_of(request, outcome)
         limit = self._parts.max_capture_bytes
-        found = read_merge(self._parts.blobs, layer, stack, since, what, limit=limit)
+        progress = self._parts.progress
+        found = read_merge(self._parts.blobs, layer, stack, since, what, None, limit, progress)
         outcome = outcome._replace(changes=found.changes)
         if not found.changes and not found.conflicts:
             return outcome
@@ -169,7 +170,7 @@ class Commands(ABC):
                     return outcome._replace(effect=self._change(lambda: found.change, options))
             except Drifted:
                 # Someone was quicker, in the last moment: looked at again, so that the conflict has a name.
-                found = read_merge(self._parts.blobs, layer, stack, since, what, found, limit)
+                found = read_merge(self._parts.blobs, layer, stack, since, what, found, limit, progress)
             except (Failed, Unavailable) as trouble:
                 # No room, or a target that cannot be written: the work is not lost, it waits until there is.
                 raise self._held_instead(found.change, options, trouble) from trouble
@@ -208,7 +209,9 @@ class Commands(ABC):
         what, found = change_of(request, outcome), None
         for _ in range(2):  # someone may change the same between the look and the record
             try:
-                found = read_merge(parts.blobs, layer, stack, since, what, found, parts.max_capture_bytes)
+                found = read_merge(
+                    parts.blobs, layer, stack, since, what, found, parts.max_capture_bytes, parts.progress
+                )
                 effect = self._drop(found.change, reason)
                 return outcome._replace(dropped=effect, changes=found.changes)
             except Drifted:

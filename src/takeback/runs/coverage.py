@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from takeback.sandbox.ability import Ability
 
 _LISTED = 4
-_MIXED = "Changes that other people or programs make there meanwhile are recorded as part of it."
+_MIXED = "Changes that other people or programs make there while it runs are recorded as part of it."
 
 
 def of_sandbox(able: "Ability", network: bool) -> str:

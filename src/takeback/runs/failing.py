@@ -56,6 +56,6 @@ def _of_watches(result: UndoResult) -> Iterator[str]:
         ]
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         yield (
-            f"Of what changed in watched directories, whoever changed it, this went back: {', '.join(names[:_NAMED])}"
+            f"In watched directories, these changes were taken back, by any author: {', '.join(names[:_NAMED])}"
             f"{more}; `takeback redo {short(undo.id)}` brings it back."
         )

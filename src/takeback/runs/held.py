@@ -52,7 +52,7 @@ def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased) -> None
         name = short(effect.id)
         way_on = f"`takeback apply --force {name}` captures what is there now and overwrites it"
         if not _can_be_forced(effect, error, force):
-            way_on = error.hint.removeprefix("Nothing was changed. ").rstrip(".")
+            way_on = error.way_on.rstrip(".")
         drops = "" if effect.dropped else f"; `takeback discard {name}` drops what is held"
         error.hint = f"Nothing was changed. {way_on}{drops}."
         raise

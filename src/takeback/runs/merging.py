@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from takeback.errors import NoRemedy, TakebackError
 from takeback.model.change import Change
 from takeback.model.plan import TargetOutcome
+from takeback.model.progress import SILENT, Progress
 from takeback.model.resource import display, file_resource
 from takeback.runs.outcome import Changed, changed
 
@@ -44,6 +45,7 @@ def read_merge(
     what: Change,
     earlier: Merge | None = None,
     limit: int = 0,
+    progress: Progress = SILENT,
 ) -> Merge:
     """`what` tells of the command; what it changed is added. `since` is when it began, in nanoseconds. What was there
     at an `earlier` look is no conflict, though it may have been moved aside and back since."""
@@ -53,14 +55,16 @@ def read_merge(
     from takeback.sandbox.differences import differences
 
     try:
-        found = read_layer(
-            differences(layer, stack),
-            stack.root,
-            since,
-            blobs,
-            earlier.seen if earlier else None,
-            limit=limit,
-        )
+        with progress.stage("Reading"):
+            found = read_layer(
+                differences(layer, stack),
+                stack.root,
+                since,
+                blobs,
+                earlier.seen if earlier else None,
+                limit=limit,
+                progress=progress,
+            )
     except TakebackError:
         blobs.disown()  # else the next record, whoever's it is, would fail for what is lost of it
         raise

@@ -12,6 +12,9 @@ from takeback.model.run import RunInfo
 from takeback.storage.protocols import Journal, Query
 
 LONGEST_KEY = 1_000
+_LOOKED_AT = 500  # effects that may have been meant
+_NEAR = 0.75  # six of the eight letters of an id
+_MISREAD = str.maketrans("oil", "011")
 _HAPPENED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK)
 
 
@@ -40,12 +43,30 @@ def id_of(journal: Journal, what: object, noun: str = "effect", scope: Scope | N
     if wanted in found:
         return wanted
     if not found:
-        where = "runs" if noun == "run" else "log"
-        raise Misuse(f"There is no {noun} {name!r}.", hint=f"`takeback {where}` lists them.")
+        raise Misuse(f"There is no {noun} {name!r}.", hint=_meant(journal, name, noun))
     if len(found) > 1:
         choices = ", ".join(short(id) for id in found)
         raise Misuse(f"{name!r} is ambiguous: {choices}.", hint="Give a few more letters.")
     return found[0]
+
+
+def _meant(journal: Journal, name: str, noun: str) -> str:
+    """A hint: the effect or run whose id or name is nearest to this one, and where they are listed."""
+    from takeback.model.resemblance import closest
+
+    runs = tuple(journal.runs())
+    lists = f"`takeback {'runs' if noun == 'run' else 'log'}` lists them."
+    summaries = {short(info.id): info.name for info in runs}
+    if noun != "run":
+        newest = journal.effects(Query(newest=True, limit=_LOOKED_AT, damaged_too=True))
+        summaries |= {short(effect.id): effect.change.summary for effect in newest}
+    # An id has no o, i or l: these are misread digits.
+    typed = name.lower().translate(_MISREAD)[: max(map(len, summaries), default=0)]
+    if found := closest(typed, summaries, _NEAR):
+        return f"Did you mean {found} ({summaries[found]})? {lists}"
+    if found := closest(name, {info.name for info in runs}):
+        return f"Did you mean {found!r}? {lists}"
+    return lists
 
 
 def refuse_odd_key(key: object) -> None:

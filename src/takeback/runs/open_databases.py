@@ -49,7 +49,7 @@ def record(hand: "Hand", says: str, targets: Sequence[Target], used: Mapping[str
             effects.append(effect)
             why = used.get(base) or next(used[base + end] for end in _ENDS if base + end in used)
             told.append(
-                f"{display(base)} {why}: what changed in its rows meanwhile is effect {short(effect.id)}, which stays "
+                f"{display(base)} {why}: the change of its rows is effect {short(effect.id)}, which stays "
                 f"until `takeback undo {short(effect.id)}`."
             )
     return Found(frozenset(resources), tuple(effects), " ".join(told))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _LISTED = 5
 NOT_TOLD = (
-    "The kernel could not tell of every change whose it was, so what others changed here meanwhile counts as the "
+    "The kernel did not report who made each change, so changes by others while the command ran count as the "
     "command's."
 )
 
@@ -183,5 +183,5 @@ def sentence(found: dict[str, int], effect: Effect | None) -> str:
     listed = ", ".join(display(one) for one in list(found)[:_LISTED])
     more = f" and {len(found) - _LISTED:,} more" if len(found) > _LISTED else ""
     who = ", ".join(dict.fromkeys(name_of(pid) for pid in list(found.values())[:_LISTED]))
-    told = f"Not the command, but {who} changed {listed}{more} meanwhile"
+    told = f"Not the command, but {who} changed {listed}{more} while it ran"
     return f"{told}: effect {short(effect.id)}." if effect else f"{told}; that goes on, and is not recorded."

@@ -113,7 +113,7 @@ def _in_words(outcome: CommandOutcome) -> str:
             paths = ", ".join(display(one.resource) for one in outcome.conflicts[:_LISTED])
             why = f" because others changed the same while it ran ({paths})"
         return (
-            f"{ended} What it changed ({in_numbers(outcome.changes)}) is held{why}, and nobody sees it yet: "
+            f"{ended} What it changed ({in_numbers(outcome.changes)}) is held{why}; it is not visible yet: "
             f"`takeback {apply}` makes it, `takeback discard {name}` drops it."
         )
     if outcome.effect:

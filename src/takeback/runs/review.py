@@ -28,7 +28,7 @@ class ReviewedSql(Sql):
         if not isinstance(session, Reviewing):
             session.close()
             raise Misuse(
-                "What this kind of database is told to change cannot be shown before it is made.",
+                "Changes of this kind of database cannot be shown before they are made.",
                 hint="Nothing was changed. Made at once (without --dry-run or --review), it can be taken back.",
             )
         if not limit > 0:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from takeback.errors import Corrupt, ResourceUnreachable, TakebackError
 from takeback.model.flaw import Flaw
+from takeback.model.progress import SILENT, Progress
 from takeback.storage import blob_rows as rows
 from takeback.storage.blob_reader import BASE_GONE, BlobReader, damaged
 from takeback.storage.blob_rows import LOST, Stored, is_recipe
@@ -13,7 +14,9 @@ from takeback.storage.packs import EntryDamaged
 from takeback.storage.tables import Shelf, Tables
 
 
-def check_blobs(database: Tables, packs: Shelf, reader: BlobReader, read_data: bool) -> Iterator[Flaw]:
+def check_blobs(
+    database: Tables, packs: Shelf, reader: BlobReader, read_data: bool, progress: Progress = SILENT
+) -> Iterator[Flaw]:
     """Holds the lock for one blob at a time. With `read_data` every byte is read, decoded and hashed."""
     after = 0
     while True:
@@ -26,6 +29,8 @@ def check_blobs(database: Tables, packs: Shelf, reader: BlobReader, read_data: b
             return
         after = found[-1][0]
         for _, stored in found:
+            # A recipe has no bytes of its own.
+            progress.moved(stored.size if read_data and not is_recipe(stored) else 0, 1)
             with database.lock:
                 problems = list(_problems(database, packs, reader, stored, read_data))
             # Read again, because another process may have rewritten or swept it since the page was read.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from takeback.errors import Corrupt, ResourceUnreachable
+from takeback.model.progress import SILENT, Progress
 from takeback.storage import blob_rows as rows
 from takeback.storage import codec
 from takeback.storage.blob_holding import INLINE, to_entry
@@ -37,13 +38,21 @@ class Marks(NamedTuple):
 
 class Sweeper:
     def __init__(
-        self, database: Tables, packs: Shelf, reader: BlobReader, grace: int, now: int, erase: Erasure
+        self,
+        database: Tables,
+        packs: Shelf,
+        reader: BlobReader,
+        grace: int,
+        now: int,
+        erase: Erasure,
+        progress: Progress = SILENT,
     ) -> None:
         self._database = database
         self._packs = packs
         self._reader = reader
         self._grace = grace
         self._now = now
+        self._progress = progress
         self._erase = erase
         self._worth_keeping: set[int] = set()
 
@@ -109,6 +118,7 @@ class Sweeper:
             if id in needed:
                 continue
             needed.add(id)
+            self._progress.moved(items=1)
             if id in recipes or id in referring:
                 for name in self._named_by(ask, id, id in recipes):
                     if name not in ids:
@@ -187,6 +197,7 @@ class Sweeper:
             else:
                 fresh.append(Stored(old.digest, old.size, form, b"", 0, data))
             effort += len(content)
+            self._progress.moved(len(content))
             if len(fresh) == 1:
                 base = fresh[0]
         return fresh, effort

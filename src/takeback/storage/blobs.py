@@ -8,6 +8,7 @@ from itertools import chain
 from takeback.errors import BlobDamaged, Corrupt, ResourceUnreachable
 from takeback.model.flaw import Flaw
 from takeback.model.naming import Naming, is_empty, zeros, zeros_name
+from takeback.model.progress import SILENT, Progress
 from takeback.storage import blob_rows as rows
 from takeback.storage import codec, disk
 from takeback.storage.blob_ahead import ReadAhead
@@ -297,14 +298,19 @@ class StoredBlobs:
         further = (found for name in below if name not in counted and (found := self._find(name)))
         return _stored(stored) + sum(self._weight(one, counted) for one in further)
 
-    def check(self, read_data: bool) -> Iterator[Flaw]:
+    def check(self, read_data: bool, progress: Progress = SILENT) -> Iterator[Flaw]:
         with self._lock:
             self._reader.forget()
             self._ahead.forget()
-        return check_blobs(self._database, self._packs, self._reader, read_data)
+        return check_blobs(self._database, self._packs, self._reader, read_data, progress)
 
     def sweep(
-        self, live: Callable[[], Iterable[str]], grace: int, erase: Sequence[str] = (), put_until: int = 0
+        self,
+        live: Callable[[], Iterable[str]],
+        grace: int,
+        erase: Sequence[str] = (),
+        put_until: int = 0,
+        progress: Progress = SILENT,
     ) -> int:
         from takeback.storage.blob_sweep import Erasure, Sweeper
 
@@ -320,7 +326,7 @@ class StoredBlobs:
         at = self._now() // 1_000_000
         try:
             going = Erasure(frozenset(filter(None, map(to_digest, erase))), put_until)
-            sweeper = Sweeper(self._database, self._packs, self._reader, grace, at, going)
+            sweeper = Sweeper(self._database, self._packs, self._reader, grace, at, going, progress)
             return sweeper.sweep(needed, self._settle)
         finally:
             with self._lock:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from takeback.errors import Corrupt, Refused
 from takeback.model.flaw import Flaw
+from takeback.model.progress import SILENT, Progress
 from takeback.model.record import Draft, Record
 from takeback.model.run import Lease, Owner
 from takeback.storage.whole_store import Store
@@ -22,7 +23,7 @@ class Copied(NamedTuple):
     left: tuple[str, ...]  # what only the old store has, one sentence each
 
 
-def copy_store(source: Store, target: Store, backup: bool = False) -> Copied:
+def copy_store(source: Store, target: Store, backup: bool = False, progress: Progress = SILENT) -> Copied:
     """Nobody writes to the source meanwhile. What was copied before, when this was interrupted, is gone on with. In the
     end only one of the two takes anything new: the copy, or the first if the copy is its `backup`."""
     moved, kept = f"it was moved to {target.name}", f"it is a backup of {source.name}"
@@ -31,12 +32,15 @@ def copy_store(source: Store, target: Store, backup: bool = False) -> Copied:
     if source.retired not in ("", moved) and not backup:
         source.refuse_if_retired()
     with source.together():
-        blobs = _copy_blobs(source, target)
+        with progress.stage("Copying", "blob"):
+            blobs = _copy_blobs(source, target, progress)
         _copy_leases(source, target)
-        records = _copy_records(source, target)
+        with progress.stage("Copying", "record"):
+            records = _copy_records(source, target, progress)
         _copy_settings(source, target)
         _release_all(target)
-        _refuse_unsound(source, target)
+        with progress.stage("Checking the copy", ticks=True):
+            _refuse_unsound(source, target)
         if backup:
             target.retire(kept)
         else:
@@ -46,14 +50,18 @@ def copy_store(source: Store, target: Store, backup: bool = False) -> Copied:
     return Copied(records, blobs, sum(1 for _ in target.journal.runs()), tuple(_left(source)))
 
 
-def _copy_blobs(source: Store, target: Store) -> int:
+def _copy_blobs(source: Store, target: Store, progress: Progress) -> int:
     count = 0
+    if progress.draws:
+        sizes = [one.size for one in source.blobs.info()]
+        progress.expect(len(sizes), sum(sizes))
     roots: dict[str, str] = {}  # which chain of differences a blob belongs to, so that it stays one
     for info in source.blobs.info():
         root = roots[info.digest] = roots.get(info.base, info.base) if info.base else info.digest
         if not target.blobs.has(info.digest):
             target.blobs.put(source.blobs.read(info.digest), like=f"copied {root}")
         count += 1
+        progress.moved(info.size, 1)
         if count % _TOGETHER == 0:
             target.blobs.sync()
     target.blobs.sync()
@@ -85,8 +93,9 @@ def _release_all(target: Store) -> None:
         connection.execute("UPDATE leases SET pid = 0 WHERE pid <> 0")
 
 
-def _copy_records(source: Store, target: Store) -> int:
+def _copy_records(source: Store, target: Store, progress: Progress) -> int:
     head = target.journal.tally()["records"]
+    progress.expect(source.journal.tally()["records"] - head)
     _refuse_another(source, target, head)
     at = [0]
     journal = target.adopting(lambda: at[0])
@@ -99,6 +108,7 @@ def _copy_records(source: Store, target: Store) -> int:
                 draft = Draft(record.kind, record.run, record.effect, record.body)
                 (made,) = journal.append(lease, [draft])
                 _refuse_changed(record, made)
+                progress.moved(items=1)
     return target.journal.tally()["records"]
 
 

@@ -53,7 +53,6 @@ _NEW_TABLES = (
     "projects",
     "scopes",
 )  # which format 1 has not; what is in them is derived from the targets of effects
-_NEW = re.compile(rf"CREATE TABLE ({'|'.join(_NEW_TABLES)}) \(")
 
 
 def is_old(connection: sqlite3.Connection) -> bool:
@@ -76,7 +75,7 @@ class FormatOne:
             shown = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
             connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {shown} FROM main.{table}")
         for statement in _statements(self._schema()):
-            if found := _NEW.search(statement):
+            if found := re.search(rf"CREATE TABLE ({'|'.join(_NEW_TABLES)}) \(", statement):
                 connection.execute(statement.replace(found[0], f"CREATE TEMP TABLE {found[1]} (", 1))
         derive(connection)
         connection.execute(f"PRAGMA query_only={only_looking}")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from takeback.model.flaw import Flaw
 from takeback.model.naming import name_of
+from takeback.model.progress import SILENT, Progress
 from takeback.storage.blob_reader import damaged, missing
 from takeback.storage.codec import cut
 from takeback.storage.protocols import BlobInfo
@@ -69,10 +70,11 @@ class MemoryBlobs:
             found = [BlobInfo(one, len(self.kept[one].content), len(self.kept[one].content)) for one in names]
         yield from found
 
-    def check(self, read_data: bool) -> Iterator[Flaw]:
+    def check(self, read_data: bool, progress: Progress = SILENT) -> Iterator[Flaw]:
         with self._lock:
             kept = dict(self.kept)
         for digest, one in kept.items():
+            progress.moved(len(one.content), 1)
             if read_data and name_of(one.content).hex() != digest:
                 error = damaged(bytes.fromhex(digest), "its bytes do not have its hash")
                 yield Flaw(str(error), blob=digest)
@@ -82,7 +84,12 @@ class MemoryBlobs:
                     yield Flaw(text, blob=digest)
 
     def sweep(
-        self, live: Callable[[], Iterable[str]], grace: int, erase: Sequence[str] = (), put_until: int = 0
+        self,
+        live: Callable[[], Iterable[str]],
+        grace: int,
+        erase: Sequence[str] = (),
+        put_until: int = 0,
+        progress: Progress = SILENT,
     ) -> int:
         with self._lock:
             now = self._now() // 1_000_000

@@ -6,6 +6,7 @@ from contextlib import suppress
 from functools import cache
 
 from takeback.model.boot_clock import fields_of, first_line, offset_ns, same_start, started
+from takeback.model.digest import sha256_of
 from takeback.model.run import Owner
 
 
@@ -31,10 +32,8 @@ def alive_beside(owner: Owner) -> bool | None:
 
 def machine() -> str:
     """The same each time it starts, and no other has it; TAKEBACK_MACHINE says it where the system does not know."""
-    import hashlib
-
     known = os.environ.get("TAKEBACK_MACHINE") or f"{first_line('/etc/machine-id')} {os.uname().nodename}"
-    return hashlib.sha256(known.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return sha256_of(known.encode("utf-8", "surrogateescape")).hex()[:16]
 
 
 @cache

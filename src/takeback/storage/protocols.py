@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 from takeback.model.effect import Effect, State
 from takeback.model.flaw import Flaw
+from takeback.model.progress import SILENT, Progress
 from takeback.model.project import Project, Scope
 from takeback.model.record import Draft, Kind, Record
 from takeback.model.run import Lease, Owner, RunInfo
@@ -161,12 +162,17 @@ class Blobs(Protocol):
         """What is kept; all of it when nothing is named."""
         ...
 
-    def check(self, read_data: bool) -> Iterator[Flaw]:
+    def check(self, read_data: bool, progress: Progress = SILENT) -> Iterator[Flaw]:
         """Everything that is wrong, one sentence each."""
         ...
 
     def sweep(
-        self, live: Callable[[], Iterable[str]], grace: int, erase: Sequence[str] = (), put_until: int = 0
+        self,
+        live: Callable[[], Iterable[str]],
+        grace: int,
+        erase: Sequence[str] = (),
+        put_until: int = 0,
+        progress: Progress = SILENT,
     ) -> int:
         """Remove what is not reachable from `live` (asked inside the transaction) and older than `grace` seconds;
         the number of bytes freed. What `erase` names goes however young it is, unless it was put again after

@@ -3,9 +3,10 @@
 from _thread import RLock
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from takeback.storage.packs import Entry, Place
+if TYPE_CHECKING:
+    from takeback.storage.packs import Entry, Place
 
 
 class Reading(Protocol):
@@ -56,7 +57,7 @@ class Shelf(Protocol):
 
     directory: str  # what it is called
 
-    def append(self, entries: Sequence[Entry]) -> list[Place]:
+    def append(self, entries: "Sequence[Entry]") -> "list[Place]":
         """Written and read back, but not durable before `sync`. No sweep takes it before `release`."""
         ...
 
@@ -70,9 +71,9 @@ class Shelf(Protocol):
         """All that was appended is committed or given up."""
         ...
 
-    def read(self, place: Place, check: bool = False) -> Entry: ...
+    def read(self, place: "Place", check: bool = False) -> "Entry": ...
 
-    def peek(self, place: Place) -> Entry:
+    def peek(self, place: "Place") -> "Entry":
         """Without its data."""
         ...
 

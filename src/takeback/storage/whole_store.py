@@ -106,7 +106,7 @@ class Store(ABC):
             if inodes:
                 raise StoreFull(
                     "The disk under the store has no inodes left: it takes no more files.",
-                    hint="Nothing was changed. Delete files that nobody needs, or choose another store with --store.",
+                    hint="Nothing was changed. Delete files you no longer need, or choose another store with --store.",
                 )
             needs = f"this change needs {bytes_in_words(more)} for its way back, and " if more else ""
             raise StoreFull(

@@ -5,7 +5,6 @@ come. The note is only a witness: without it everything works, and nothing is no
 in the store, as a digest of this machine, this user and its place, which a store from elsewhere cannot have.
 """
 
-import hashlib
 import json
 import os
 import stat
@@ -14,6 +13,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from takeback.errors import ResourceUnreachable
+from takeback.model.digest import sha256_of
 from takeback.storage import disk
 from takeback.storage.process import machine
 from takeback.storage.tables import Reading
@@ -43,7 +43,7 @@ class Witness:
         """`state`: the directory in which this user's programs keep what they know."""
         self._store = os.path.realpath(store)
         self._directory = os.path.join(state, DIRECTORY)
-        name = hashlib.sha256(os.fsencode(self._store)).hexdigest()[:32]
+        name = sha256_of(os.fsencode(self._store)).hex()[:32]
         self._path = os.path.join(self._directory, name)
 
     def note(self) -> Note | None:
@@ -80,7 +80,7 @@ class Witness:
 
     def _mark(self) -> bytes:
         told = f"{machine()} {os.geteuid()} {self._store}".encode("utf-8", "surrogateescape")
-        return hashlib.sha256(told).hexdigest().encode() + b"\n"
+        return sha256_of(told).hex().encode() + b"\n"
 
     def lost(self, tables: Reading) -> Note | None:
         """The note, if the store does not have the record that it tells of."""

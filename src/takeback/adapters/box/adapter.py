@@ -170,6 +170,6 @@ def _point(change: Change, name: str) -> Point:
 def _drifted(change: Change) -> Refused:
     box = box_of(change.resource)
     return Drifted(
-        f"Box {short(box)} was moved to another point meanwhile.",
+        f"Box {short(box)} was moved to another point at the same time.",
         hint="Nothing was changed. Look at its history, then try again.",
     )

@@ -61,7 +61,7 @@ def _short(value: Any) -> str:
 class CallAdapter:
     name = "call"
     version = 1
-    traits = Traits(exact=False, marks=True, redoes=False)
+    traits = Traits(exact=False, marks=True, redoes=False, calls=True)
 
     def __init__(self, processes: Processes) -> None:
         self.actions = Actions(processes.trusted)
@@ -87,7 +87,7 @@ class CallAdapter:
     def _assess_undo(self, change: Change, of: Effect | None) -> Assessment:
         if of is None or of.is_undo:
             raise Refused(
-                "A call that was made up for cannot be brought back as it was.",
+                "A compensated call cannot be redone.",
                 hint="Nothing was called. Call it again with `run.call`, under a key of its own.",
                 effect=of.id if of else None,
             )
@@ -101,7 +101,7 @@ class CallAdapter:
             return Assessment(resources, (), outcomes=outcomes)
         detail = f"by hand: {way.steps}" if isinstance(way, MANUAL) else ""
         outcomes = tuple(TargetOutcome(one, Outcome.UNDONE, detail, of.id) for one in resources)
-        offer = Offer(Strategy.MANUAL, exact=False, why="a call that was made up for is not brought back")
+        offer = Offer(Strategy.MANUAL, exact=False, why="a compensated call cannot be redone")
         return Assessment(resources, (offer,), outcomes=outcomes)
 
     def may_be_about_one(self, effect: Effect, later: Effect) -> bool:
@@ -255,7 +255,7 @@ def _offer(action: Action) -> Offer:
     if isinstance(way, MANUAL):
         return Offer(Strategy.MANUAL, exact=False, residue=f"by hand: {way.steps}", why=way.steps)
     assert way
-    residue = "what others saw of it, or did because of it, until it was made up for"
+    residue = "what others saw of it, or did because of it, before it was compensated"
     if not action.everywhere:
         residue += "; and it can be undone by this process only, because no other can import it"
     undo = getattr(way.function, "__qualname__", "undo")

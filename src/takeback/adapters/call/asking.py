@@ -117,7 +117,9 @@ class Asker:
             return Sighting(Standing.AFTER, receipt=effect.receipt)
         self.refuse_under_way(effect)
         return Sighting(
-            Standing.UNKNOWN, "it has no verify=, so nobody can be asked whether it happened", again=again
+            Standing.UNKNOWN,
+            "it has no verify=, so takeback cannot find out whether it happened",
+            again=again,
         )
 
     def refuse_under_way(self, effect: Effect) -> None:

@@ -77,7 +77,7 @@ class Compensator:
         again = "`takeback recover` tries again. " if way.sure else "It is not called again by itself. "
         raise ByHand(
             f"{of.change.summary} could not be taken back: {why}.",
-            hint=f"`takeback show {short(undo.id)}` tells what is known. {again}Whoever has looked says "
+            hint=f"`takeback show {short(undo.id)}` tells what is known. {again}Once you know what happened, say so: "
             f"`takeback settle {short(undo.id)} --happened`, or `--did-not` and undoes it again.",
             effect=undo.id,
         )

@@ -22,7 +22,7 @@ class Actions:
         if before is not None and _home(before) != _home(action):
             raise Misuse(
                 f"Two actions have the name {action.name}: {_home(before)} and {_home(action)}.",
-                hint="Give each a name of its own: whoever undoes a call finds its action by name.",
+                hint="Give each its own name: undo finds an action by its name.",
             )
         self._seen[action.name] = action
 

@@ -28,6 +28,7 @@ from takeback.errors import Drifted, Misuse, NoRemedy, Stuck, TakebackError
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
 from takeback.model.plan import Bond, leeway_of
+from takeback.model.progress import SILENT, Progress
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.resource import display
 from takeback.model.standing import Sighting, Standing
@@ -41,9 +42,11 @@ class FileAdapter:
     version = VERSION
     traits = Traits(stages=True, atomic=False, exact=True, holds=True, merges=True, divides=True)
 
-    def __init__(self, blobs: Blobs, held: str = "", max_capture_bytes: int = 0) -> None:
+    def __init__(
+        self, blobs: Blobs, held: str = "", max_capture_bytes: int = 0, progress: Progress = SILENT
+    ) -> None:
         """`held` is a directory inside the store, on the files' filesystem if hard links are to be made whole."""
-        self._tools = Tools(blobs, held, max_capture_bytes)
+        self._tools = Tools(blobs, held, max_capture_bytes, progress)
         self._ready: dict[str, list[Ready]] = {}
         self._seen: dict[str, dict[int, Seen]] = {}
         self._synced: set[str] = set()  # carried out here, and durable
@@ -60,7 +63,7 @@ class FileAdapter:
                 "There is nothing to take back: the effect has no remedy.",
                 hint="Name an effect that was done.",
             )
-        steps = plan_undo(of, leeway_of(change), self._tools, Scope())
+        steps = plan_undo(of, leeway_of(change), self._tools, Scope(progress=self._tools.progress))
         targets = [step.target for step in steps if step.target is not None]
         cost = sum(target.before.get("size", target.before.get("bytes", 0)) for target in targets)
         return Assessment(

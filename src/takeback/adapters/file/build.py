@@ -26,6 +26,7 @@ from takeback.adapters.file.manifest import (
 from takeback.adapters.file.paths import Place, open_below
 from takeback.adapters.file.states import SPECIAL, State
 from takeback.adapters.file.xattrs import at, write_xattrs
+from takeback.model.progress import SILENT, Progress
 from takeback.model.resource import unquote
 from takeback.storage.protocols import Blobs
 
@@ -39,6 +40,7 @@ class Tools(NamedTuple):
     blobs: Blobs
     held: str = ""  # a directory of ours where inodes with several names wait for their undo
     limit: int = 0
+    progress: Progress = SILENT
 
 
 def nameless_file(place: Place, mode: int = 0o600) -> int:
@@ -147,8 +149,10 @@ def restore_entries(root: int, rows: list[Row], tools: Tools, owners: bool, exis
         restoring = _Restoring(handles, tools, owners, existing)
         if existing:
             restoring.survivors(rows)
+        tools.progress.expect(len(rows))
         for row in rows:
             restoring.put(row)
+            tools.progress.moved(items=1)
         for row in reversed(rows):
             if row[TYPE] == "dir":
                 restoring.finish_directory(row)

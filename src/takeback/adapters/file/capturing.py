@@ -98,7 +98,13 @@ def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
         return _Saved(ABSENT, None, [])
     grouped = stat.S_ISDIR(status.st_mode) or status.st_nlink > 1
     holds = f"{effect.id}-{index}" if grouped and can_hold(tools, place) else ""
-    scope = Scope(tools.blobs, tools.limit, lost=lost if inexact else None, hold=holds)
+    scope = Scope(
+        tools.blobs,
+        tools.limit,
+        lost=lost if inexact else None,
+        hold=holds,
+        progress=tools.progress,
+    )
     sight = look_closely(place, ABSENT, scope, status)
     residue = [f"{display(trouble.resource)} was not captured: {trouble.reason}" for trouble in lost]
     if inexact and not _owners_last(sight):
@@ -254,7 +260,9 @@ def capture_undo(effect: Effect, tools: Tools) -> Captured:
             "There is nothing to take back: the effect has no remedy.", hint="Name an effect that was done."
         )
     leeway = leeway_of(effect.change)
-    steps = plan_undo(of, leeway, tools, Scope(tools.blobs, hold=effect.id if tools.held else ""))
+    steps = plan_undo(
+        of, leeway, tools, Scope(tools.blobs, hold=effect.id if tools.held else "", progress=tools.progress)
+    )
     odd = [step.outcome for step in steps if step.outcome.outcome in (Outcome.CONFLICT, Outcome.FAILED)]
     if odd and not leeway.on_conflict.skips:
         details = "; ".join(f"{display(each.resource)} {each.detail}" for each in odd)

@@ -93,6 +93,8 @@ def _empty(
                         left_out.append(name)
                     else:
                         _take_away(fd, entry.name, name, freeing, custody, tools)
+                    if tools:
+                        tools.progress.moved(items=1)
             for path in left_out:
                 parent, _, name = path.rpartition("/")
                 fd = handles.open(parent)

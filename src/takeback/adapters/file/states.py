@@ -149,7 +149,11 @@ def words(state: State) -> str:
 def _changed(state: State) -> str:
     if "mtime" not in state:
         return ""
-    return time.strftime(" changed %Y-%m-%d %H:%M:%S UTC", time.gmtime(state["mtime"] // 1_000_000_000))
+    seconds: int = state["mtime"] // 1_000_000_000
+    then, today = time.localtime(seconds), time.localtime()
+    if then[:3] == today[:3]:
+        return time.strftime(" from %H:%M:%S", then)
+    return time.strftime(" from %b %d %H:%M" if then.tm_year == today.tm_year else " from %Y-%m-%d", then)
 
 
 def difference(left: State, found: State, effect: str = "") -> str:

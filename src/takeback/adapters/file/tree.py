@@ -27,6 +27,7 @@ from takeback.adapters.file.paths import open_below
 from takeback.adapters.file.states import TYPES, State
 from takeback.adapters.file.trouble import CannotCapture, mounted
 from takeback.adapters.file.xattrs import at, read_xattrs
+from takeback.model.progress import SILENT, Progress
 from takeback.model.resource import quote
 from takeback.storage.protocols import Blobs
 
@@ -53,6 +54,7 @@ class Scope(NamedTuple):
     owners: bool = True
     lost: list[CannotCapture] | None = None  # None: the first one is raised
     hold: str = ""  # under what name to hold an inode that has names elsewhere; empty: it cannot be held
+    progress: Progress = SILENT
 
 
 def listing(
@@ -102,6 +104,7 @@ def read_tree(root_fd: int, resource: str, scope: Scope) -> Seen:
         inside = path + "/" if path else ""
         for entry in entries:
             reading.take(fd, entry, inside + quote(os.fsencode(entry.name)))
+            scope.progress.moved(items=1)
     return Seen(reading.rows, reading.signatures, reading.bytes)
 
 

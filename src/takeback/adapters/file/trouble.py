@@ -79,7 +79,7 @@ def in_our_words(error: OSError, resource: str) -> TakebackError:
     if code == errno.ELOOP:
         return Drifted(
             f"A directory on the way to {name} is now a symbolic link.",
-            hint="Someone changed it meanwhile. Put the directory back; only a new change can follow the link instead.",
+            hint="Put the directory back; only a new change can follow the link instead.",
         )
     if code == errno.EXDEV:
         return NoRemedy(

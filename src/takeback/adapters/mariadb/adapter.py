@@ -388,7 +388,7 @@ def _bound(value: Any) -> Any:
 def _refuse_taken_back(found: tuple[int, str, str], of: Effect) -> None:
     if found[2]:
         raise Refused(
-            f"Effect {short(of.id)} was taken back meanwhile (by {short(found[2])}).",
+            f"Effect {short(of.id)} was taken back at the same time (by {short(found[2])}).",
             hint="There is nothing left to undo.",
         )
 

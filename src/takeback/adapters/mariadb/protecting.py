@@ -95,7 +95,7 @@ def _says(wire: Wire, registry: Registry) -> list[str]:
     if registry.identity:
         says.append("A change of a table that is not protected is refused, by a trigger on it.")
         says.append(
-            "Whoever alters the columns of a protected table, or makes a new one, must run `takeback sql protect` "
+            "After altering the columns of a protected table, or making a new one, run `takeback sql protect` "
             "afterwards; until then what could change that table is refused."
         )
     fired = [name for name in registry.schema.shapes if app_triggers(registry, name)]

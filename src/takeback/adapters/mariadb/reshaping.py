@@ -211,7 +211,9 @@ def act(wire: Wire, registry: Registry, plan: Reshape, force: bool) -> None:
     wire.run("LOCK TABLES " + ", ".join([f"{name} WRITE", f"{name} r WRITE", *_locks(plan)]))
     try:
         if not _is_same(state_of(wire, plan.table), plan.before):
-            raise Conflict(f"{plan.table} was altered meanwhile.", hint="Nothing was changed. Try again.")
+            raise Conflict(
+                f"{plan.table} was altered at the same time.", hint="Nothing was changed. Try again."
+            )
         if plan.taken:
             bad = keeping.conflicts(wire, plan.table, plan.taken, force)
             if bad:

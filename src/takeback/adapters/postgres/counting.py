@@ -134,7 +134,7 @@ def _refuse_untold(op: int, told: str, counts: str) -> None:
         )
     if counts != "on":
         raise NoRemedy(
-            "The server does not count what is written (track_counts is off): nobody could tell that all was captured.",
+            "The server does not count what is written (track_counts is off), so captures cannot be confirmed.",
             hint="It was rolled back; nothing was changed. Switch track_counts on.",
         )
 

@@ -31,7 +31,7 @@ _SCHEMA = (
     "stopped before it drops or alters a table, unless a superuser protected the database and it uses that role."
 )
 _NOT_COVERED = (
-    "Not covered: what others did with the data meanwhile, numbers drawn from sequences, large objects, roles, "
+    "Not covered: what others did with the data in between, numbers drawn from sequences, large objects, roles, "
     "databases, settings of the server, materialized views, foreign tables. A statement that changes them is refused. "
     "A program that does is stopped if its role is a superuser; else that is told when it has ended."
 )

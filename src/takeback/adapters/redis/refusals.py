@@ -9,7 +9,7 @@ class Refusal(NamedTuple):
 
 
 _SCRIPT = Refusal(
-    "a script can write keys that nobody declared, so what it changes cannot be captured first",
+    "a script can write keys that were not declared, so its changes cannot be captured first",
     "Send its commands one by one, or in `with db.transaction()`. EVAL_RO and FCALL_RO, which cannot write, are fine.",
 )
 _CODE = Refusal("it changes code on the server, not keys", "Do it outside of takeback.")

@@ -31,6 +31,7 @@ from takeback.errors import Drifted, Misuse, NoRemedy, TakebackError
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import WAS_HELD, Effect, State
 from takeback.model.plan import Bond, leeway_of
+from takeback.model.progress import SILENT, Progress
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.staged import Staged
 from takeback.model.standing import Sighting, Standing
@@ -46,11 +47,18 @@ class TreeAdapter:
 
     version = VERSION
 
-    def __init__(self, name: str, blobs: Blobs, held: str = "", found: Found | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        blobs: Blobs,
+        held: str = "",
+        found: Found | None = None,
+        progress: Progress = SILENT,
+    ) -> None:
         """`name` is "command" or "tree"; `found` tells what changed in a watched tree."""
         self.name = name
         self.traits = Traits(exact=True, watches=found is not None, holds=True, merges=True, divides=True)
-        self._tools = Tools(blobs, held)
+        self._tools = Tools(blobs, held, progress=progress)
         self._found = found
         self._untried: set[str] = set()  # captured here, by nobody applied yet
         self._clean: set[str] = (
@@ -68,9 +76,11 @@ class TreeAdapter:
             return self._assess_undo(change, of)
         targets = [t for t in read_targets(self._tools.blobs, change.args["targets"]) if not is_timed(t)]
         if change.kind != WATCH:
+            self._tools.progress.expect(len(targets))
             with Places(targets) as places:
                 for _, target in in_order(targets):
                     demand_before(target, places)
+                    self._tools.progress.moved(items=1)
         if change.args.get(WAS_HELD):  # who merges at once has just looked
             refuse_in_use(target.resource for target in targets if target.before["type"] == "file")
         lost: list[str] = list(change.args.get("lost", ()))
@@ -171,7 +181,9 @@ class TreeAdapter:
             return moved
         found = effect.change.kind == WATCH and effect.state is State.PROPOSED
         beside: list[str] = effect.change.args.get("beside", [])
-        sighting = sight(effect.id, effect.targets, grounds_of(effect), clean, found, beside)
+        sighting = sight(
+            effect.id, effect.targets, grounds_of(effect), clean, found, beside, self._tools.progress
+        )
         if sighting.standing is Standing.AFTER and not clean and effect.state in _IN_FLIGHT:
             self._met.add(effect.id)
         return sighting

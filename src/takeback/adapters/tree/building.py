@@ -103,6 +103,7 @@ class Builder:
                     if not existing:
                         raise
                 self._remember(state, entry.resource, outer, place.name + b"/" + unquote(path))
+                self._tools.progress.moved(items=1)
             for path in reversed(inside):
                 if is_dir(inside[path]):
                     fd = handles.open(path)

@@ -49,8 +49,10 @@ def capture_change(effect: Effect, name: str, tools: Tools) -> Remedy:
     residue = [change.args["residue"]] if change.args.get("residue") else []
     with Places(targets) as places:
         if change.kind != WATCH:
+            tools.progress.expect(len(targets))
             for _, target in in_order(targets):
                 demand_before(target, places)
+                tools.progress.moved(items=1)
             targets = held(effect.id, targets, tools, places, residue)
         targets = [target for target in led(targets) if not is_unchanged(target)]
         times = {target.resource: (target.before["mtime"], target.after["mtime"]) for target in timed}

@@ -61,6 +61,7 @@ class Carrier:
             put_right(self._grounds, self._places, not self._forward)
             raise
         one_by_one = is_small(pending)
+        self._expect(pending)
         adjusting = {unit.resource: unit.goal for unit in pending if unit.adjusts}
         builder = Builder(self._tools, self._places, adjusting, one_by_one, self._lent)
         swapped: list[Unit] = []
@@ -92,11 +93,21 @@ class Carrier:
             builder.close()
         self._finish(units, one_by_one)
 
+    def _expect(self, pending: Sequence[Unit]) -> None:
+        """A path that comes counts when it is made ready, another when it is removed. What is lent is not read."""
+        moved = [unit for unit in pending if not unit.adjusts]
+        goals = (state for unit in moved for state in (unit.goal, *unit.coming.values()))
+        size = 0 if self._lent else sum(state.get("size", 0) for state in goals if "twin" not in state)
+        count = sum(1 + len(unit.leaving if unit.goal["type"] == "absent" else unit.coming) for unit in moved)
+        self._tools.progress.expect(count, size)
+
     def _make_ready(self, pending: Sequence[Unit], builder: Builder, one_by_one: bool) -> None:
         for unit in pending:
             if not unit.adjusts:
                 with translated(unit.resource):
                     self._swap(unit).prepare(builder)
+                if unit.goal["type"] != "absent":
+                    self._tools.progress.moved(items=1)
         if one_by_one:
             for unit in pending[:1]:
                 with translated(unit.parent):
@@ -150,6 +161,8 @@ class Carrier:
                 try:
                     with translated(unit.resource):
                         swap.clear(builder, freeing)
+                    if unit.goal["type"] == "absent":
+                        self._tools.progress.moved(items=1 + len(unit.leaving))
                 except (TakebackError, OSError):
                     if swap.returned:
                         swapped.remove(unit)

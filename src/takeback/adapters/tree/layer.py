@@ -21,6 +21,7 @@ from takeback.adapters.tree.states import is_dir, see
 from takeback.adapters.tree.twins import Inode, is_unchanged
 from takeback.errors import NoRemedy
 from takeback.model.plan import Outcome, TargetOutcome
+from takeback.model.progress import SILENT, Progress
 from takeback.model.remedy import Target
 from takeback.model.resource import display, file_resource, path_of
 from takeback.storage.protocols import Blobs
@@ -70,6 +71,7 @@ def read_layer(
     known: Known | None = None,
     stacked: bool = False,
     limit: int = 0,
+    progress: Progress = SILENT,
 ) -> LayerTargets:
     """`since_ns`: a moment that the command began after (`Order.after`). `known` tells of a state that it is our
     own doing. `stacked`: several commands left it, each a layer. `limit`: how many bytes may be
@@ -79,6 +81,7 @@ def read_layer(
     with Places() as reading.world, Places() as reading.layer:
         for left in lefts:
             reading.take(left)
+            progress.moved(items=1)
         return reading.result()
 
 

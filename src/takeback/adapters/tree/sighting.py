@@ -14,6 +14,7 @@ from takeback.adapters.tree.grounds import Ground, still_open
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import Mixture, alike, is_dir, is_excluded, only_time, see
 from takeback.adapters.tree.units import Unit, in_order, late_ones, units_of, with_late
+from takeback.model.progress import SILENT, Progress
 from takeback.model.remedy import Target
 from takeback.model.resource import display, quote
 from takeback.model.standing import Sighting, Standing, TargetSighting
@@ -28,6 +29,7 @@ def sight(
     clean: bool = False,
     found: bool = False,
     beside: Iterable[str] = (),
+    progress: Progress = SILENT,
 ) -> Sighting:
     """`clean`: the asking process carried it out itself, at the first attempt, so there is no scratch of it. `found`:
     someone else carried it out, so that a directory may have become a link and what was in it be gone. `beside`: what
@@ -35,12 +37,14 @@ def sight(
     seen: dict[int, TargetSighting] = {}
     known = {*beside, *(target.resource for target in targets)}
     late = late_ones(targets)
+    progress.expect(len(targets))
     with Places(targets, unlock=True) as places:
         for index, target in in_order(targets):
             if late:
                 before, after = (with_late(state, late) for state in (target.before, target.after))
                 target = target._replace(before=before, after=after)
             seen[index] = _sight_target(effect, index, target, known, places, found)
+            progress.moved(items=1)
         places.lock_again()
         all_seen = tuple(seen[index] for index in range(len(targets)))
         sighting = _together(targets, all_seen)

@@ -72,9 +72,12 @@ class Undoing:
         self._steps: dict[str, Step] = {}  # by resource; a directory before what is in it
 
     def plan(self) -> list[Step]:
+        progress = self._tools.progress
+        progress.expect(len(self._of.targets))
         with Places(self._of.targets, unlock=True) as places:
             for _, target in in_order(self._of.targets):
                 self._steps[target.resource] = self._step(target, places)
+                progress.moved(items=1)
             self._leave_what_is_in_use()
             self._keep_units_together()
             self._need_directories(places)

@@ -10,15 +10,22 @@ from takeback.adapters.watch.index import Index, digests_in
 from takeback.adapters.watch.watched import Place
 from takeback.model.change import Change
 from takeback.model.effect import Effect
+from takeback.model.progress import SILENT, Progress
 from takeback.storage.protocols import Blobs
 
 
 class WatchedTree(TreeAdapter):
-    def __init__(self, blobs: Blobs, held: str) -> None:
+    def __init__(self, blobs: Blobs, held: str, progress: Progress = SILENT) -> None:
         """`held` is in the store, and so are the indexes."""
         store = os.path.dirname(held)
-        self.place = Place(os.path.join(store, "watch"), blobs, os.fsencode(os.path.realpath(store)), {})
-        super().__init__(TREE, blobs, held, self._found_in_world)
+        self.place = Place(
+            os.path.join(store, "watch"),
+            blobs,
+            os.fsencode(os.path.realpath(store)),
+            {},
+            progress=progress,
+        )
+        super().__init__(TREE, blobs, held, self._found_in_world, progress)
 
     def _found_in_world(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
         return found_by(effect.change, self.place, others)

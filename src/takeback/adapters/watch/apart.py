@@ -37,7 +37,7 @@ from takeback.storage.protocols import Blobs
 
 NOT_CAPTURED = "it came here while the command ran, and was not captured before it was removed"
 
-NO_PLACE = "another effect changed the directory it was in meanwhile"
+NO_PLACE = "another effect changed its directory at the same time"
 
 
 def without(

@@ -35,7 +35,7 @@ def _way_out(lost: Sequence[At]) -> str:
     if any(hole.kind == MOUNT for _, hole in lost):
         return "Name what is mounted there as a root of its own"
     if any(hole.kind == CHANGING for _, hole in lost):
-        return "Wait until nobody writes to it"
+        return "Wait until no process writes to it"
     if all(_is_ours(path_in(root, hole.path)) for root, hole in lost):
         return "Make it readable"
     return "Have its owner or root make it readable for you"

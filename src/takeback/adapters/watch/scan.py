@@ -23,6 +23,7 @@ from takeback.adapters.watch.listing import (
     stamp_of,
 )
 from takeback.errors import NoRemedy, Refused
+from takeback.model.progress import SILENT, Progress
 from takeback.model.resource import quote, unquote
 
 Hints = Mapping[str, set[bytes]]  # by quoted path of a directory: names in it that may have changed
@@ -94,8 +95,10 @@ class Scan:
         self.gone: dict[str, None] = {}
         self.entries = 0
         self.bytes = 0  # to be read
+        self._progress = SILENT
 
-    def everything(self) -> None:
+    def everything(self, progress: Progress = SILENT) -> None:
+        self._progress = progress
         self._pending.append("")
         self._walk()
 
@@ -191,6 +194,7 @@ class Scan:
 
     def _count(self, entries: int) -> None:
         self.entries += entries
+        self._progress.moved(items=entries)
         if self._bounds.entries and self.entries > self._bounds.entries:
             raise Refused(
                 f"There are more than {self._bounds.entries:,} entries below it, too many to watch.",

@@ -26,6 +26,7 @@ from takeback.adapters.watch.roots import Root, resource_in, rules_for
 from takeback.adapters.watch.scan import Bounds, Doubt, Hints, Rules, Scan
 from takeback.errors import Misuse, Refused, ResourceUnreachable, StoreBusy
 from takeback.model.ids import new_id
+from takeback.model.progress import SILENT, Progress
 from takeback.model.resource import display, quote
 from takeback.storage.protocols import Blobs
 
@@ -48,6 +49,7 @@ class Place(NamedTuple):
     store: bytes
     opened: dict[str, Index]  # by name: those in use here; to open one takes a millisecond
     room: Callable[[int], None] = lambda more: None  # raises where that many bytes more are too many
+    progress: Progress = SILENT
 
 
 class Baseline(NamedTuple):
@@ -152,7 +154,7 @@ class WatchedRoot:
     def _refuse_lost(self, baseline: Baseline) -> None:
         if not any(watch.token == baseline.token for watch in self.index.watches()):
             raise Refused(
-                f"The baseline of {display(self.root.resource)} is lost, so nobody knows what was changed there.",
+                f"The baseline of {display(self.root.resource)} is lost, so the changes there are unknown.",
                 hint="Its index was damaged or removed; look at the directory yourself.",
             )
 
@@ -263,7 +265,8 @@ class WatchedRoot:
                     looked,
                 )
                 if hints is None:
-                    scan.everything()
+                    with self._place.progress.stage("Scanning"):
+                        scan.everything(self._place.progress)
                 else:
                     scan.only(hints)
                     if self.index.has_links(scan.gone):
@@ -307,15 +310,24 @@ class WatchedRoot:
 
     def _read(self, handles: Handles, scan: Scan, looked: int, careful: bool) -> dict[str, Listing | None]:
         seen: dict[str, Listing | None] = dict.fromkeys(scan.gone)
+        progress = self._place.progress
+        with progress.stage("Reading", "file"):
+            progress.expect(sum(len(one.fresh) for one in scan.drafts.values()), scan.bytes)
+            self._read_into(seen, handles, scan, looked, careful)
+        return seen
+
+    def _read_into(
+        self, seen: dict[str, Listing | None], handles: Handles, scan: Scan, looked: int, careful: bool
+    ) -> None:
         for path, listing in self._listings(handles, scan, looked):
             draft = scan.drafts[path]
+            self._place.progress.moved(items=len(draft.fresh))
             if careful and _linked_anew(draft.before, listing, draft.fresh):
                 raise Doubt(path)  # its other names are somewhere in the tree, and no feed tells where
             if listing != draft.before:
                 seen[path] = listing
                 if self._known_inodes is not None:
                     self._known_inodes.update(status.st_ino for status in draft.fresh.values())
-        return seen
 
     def _listings(self, handles: Handles, scan: Scan, looked: int) -> Iterator[tuple[str, Listing]]:
         several = scan.bytes > _MUCH
@@ -363,7 +375,7 @@ class WatchedRoot:
             for entry in listing.entries if listing else ():
                 if any(entry.digest) and not self._place.blobs.has(entry.digest.hex()):
                     raise StoreBusy(
-                        f"A sweep removed what was read of {display(self.root.resource)} meanwhile.",
+                        f"A sweep removed what was just read of {display(self.root.resource)}.",
                         hint="Nothing was done: do it again.",
                     )
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command, Does
+from takeback.frontends.cli.nearby import when
 from takeback.frontends.cli.opening import existing, give, nothing_yet, opened, tell_nothing
-from takeback.frontends.cli.output import Screen, clean, full_time
+from takeback.frontends.cli.output import Screen, clean
 from takeback.model.effect import GATE, Effect
 from takeback.model.ids import short
 from takeback.upkeep import now
@@ -53,7 +54,7 @@ def _proposal_json(effect: Effect) -> dict[str, Any]:
 def _say(screen: Screen, effect: Effect) -> None:
     who = f" by {clean(effect.agent)}" if effect.agent else ""
     screen.say(f"{screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}")
-    screen.say(f"          asked for{who} at {full_time(effect.at)}")
+    screen.say(f"          asked for{who} {when(effect.at, now())}")
     screen.say(f"          with {clean(effect.change.args.get('arguments', ''))}")
     screen.say(f"          way back: {screen.paint(clean(effect.change.args[GATE]['plan']), 'red')}")
 
@@ -86,7 +87,7 @@ def _approve(asked: Asked) -> int:
 
 def _deny_arguments(parser: ArgumentParser) -> None:
     _deciding_arguments(parser)
-    parser.add_argument("--why", default="", metavar="WORDS", help="told to whoever asked")
+    parser.add_argument("--why", default="", metavar="WORDS", help="the reason; its run sees it")
 
 
 def _deny(asked: Asked) -> int:

@@ -81,7 +81,9 @@ def _undo_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--run", metavar="R", help="everything of this run that was not accepted by name")
     parser.add_argument(
-        "--to", metavar="CHECKPOINT", help="everything of this project after this point, whoever did it"
+        "--to",
+        metavar="CHECKPOINT",
+        help="everything that happened in this project after this point, by any agent",
     )
     parser.add_argument(
         "--since",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from takeback.api import now
 from takeback.errors import Misuse, Refused, TakebackError
 from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.nearby import ago, here, near_text
 from takeback.frontends.cli.output import clean, counted, local_time, warn
 from takeback.frontends.cli.project import at_terminal, confirmed, named
 from takeback.frontends.cli.taken import tell_result
@@ -77,7 +78,7 @@ def _asking(asked: Asked, tb: "Takeback") -> Asking:
     if scope and point.label != options.to:  # by its id, which may be one of another project
         scope = scope_of_run(journal, point.run) or scope
     span = Span(scope, run.id if run else "", seq=point.seq, began=point.at)
-    title = f"Back to '{clean(point.label)}' ({short(point.id)}, {local_time(point.at, now())})"
+    title = f"Back to '{clean(point.label)}' ({short(point.id)}, {ago(point.at, now())})"
     return Asking(span, f"--to {typed(options.to, point.id)}{narrowed}", title, point)
 
 
@@ -120,14 +121,14 @@ def _others(asked: Asked, plan: UndoResult) -> list[Effect]:
 
 
 def _doer(effect: Effect) -> str:
-    return "someone else" if effect.change.args.get("others") else effect.agent or "nobody named"
+    return "someone else" if effect.change.args.get("others") else effect.agent or "an unnamed agent"
 
 
 def _show(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResult, say: Any) -> None:
     if not plan.effects:
         return
     say(f"{asking.title}: {counted(len(plan.effects), 'effect')} to take back")
-    today = now()
+    today, place = now(), here()
     for effect in plan.effects[:_MOST_LISTED]:
         marks = [
             mark
@@ -140,8 +141,8 @@ def _show(asked: Asked, tb: "Takeback", asking: Asking, plan: UndoResult, say: A
         ]
         told = f"  ({', '.join(marks)})" if marks else ""
         say(
-            f"  {asked.screen.paint(short(effect.id), 'cyan')}  {local_time(effect.at, today)}  "
-            f"{clean(effect.agent)}  {clean(effect.change.summary)}{told}"
+            f"  {asked.screen.paint(short(effect.id), 'cyan')}  {ago(effect.at, today)}  "
+            f"{clean(effect.agent)}  {near_text(clean(effect.change.summary), place)}{told}"
         )
     if len(plan.effects) > _MOST_LISTED:
         say(f"  and {len(plan.effects) - _MOST_LISTED:,} more")

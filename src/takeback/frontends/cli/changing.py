@@ -10,10 +10,10 @@ from takeback.audit.views import effect_json
 from takeback.errors import Corrupt, Misuse, NoRemedy, TakebackError, ValidationFailed
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import as_field, told_trouble
+from takeback.frontends.cli.nearby import here, near_text, shown
 from takeback.frontends.cli.opening import give, known_effects, opened, rehearsal, session
 from takeback.frontends.cli.output import clean, took
 from takeback.model.ids import short
-from takeback.model.resource import display
 from takeback.model.sizes import bytes_in_words
 from takeback.storage.protocols import Query
 
@@ -122,19 +122,20 @@ def say_effect(asked: Asked, effect: "Effect", lasted: str) -> None:
 
 def past_tense(effect: "Effect") -> str:
     change = effect.change
-    name = display(change.resource)
+    place = here()
+    name = shown(change.resource, place)
     if change.kind == "write":
         return f"Wrote {name} ({bytes_in_words(change.args.get('size', 0))})"
     if change.kind == "delete":
         return f"Removed {name}{_what(effect.targets[0].before) if effect.targets else ''}"
     if change.kind == "move":
-        return f"Moved {name} to {display(change.args['to'])}"
+        return f"Moved {name} to {shown(change.args['to'], place)}"
     done = {
         "mkdir": f"Made directory {name}",
         "symlink": f"Linked {name}",
         "chmod": f"Set the mode of {name}",
     }
-    return done.get(change.kind) or f"Done: {clean(change.summary)}"
+    return done.get(change.kind) or f"Done: {near_text(clean(change.summary), place)}"
 
 
 def _what(state: dict[str, Any]) -> str:

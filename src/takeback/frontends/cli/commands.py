@@ -21,7 +21,16 @@ from takeback.frontends.cli.ending import (
     tell_unprintable,
 )
 from takeback.frontends.cli.nameless import refuse_nameless
-from takeback.frontends.cli.output import Screen, Unprintable, choose_colour, printing, put, screen_for, warn
+from takeback.frontends.cli.output import (
+    Screen,
+    Unprintable,
+    aim,
+    choose_colour,
+    printing,
+    put,
+    screen_for,
+    warn,
+)
 from takeback.frontends.cli.usage import (
     Entry,
     Parser,
@@ -214,6 +223,7 @@ def answer(argv: Sequence[str]) -> int:
     try:
         _print_anything()
         choose_colour(_colour_in(own))
+        aim(_store_in(own))
         code = _guarded(words, made)
         if sys.stdout:
             with printing():
@@ -372,7 +382,7 @@ def _options(name: str, command: Command, words: list[str]) -> Namespace:
         )
     action = words.pop(place)
     if action not in command.parts:
-        from takeback.frontends.cli.suggestions import did_you_mean
+        from takeback.model.resemblance import did_you_mean
 
         listed = f"There are {', '.join(command.parts)}."
         raise Misuse(

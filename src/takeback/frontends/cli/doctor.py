@@ -33,7 +33,7 @@ def _doctor(asked: Asked) -> int:
             screen.hint(clean(one.hint))
     weak = sum(1 for one in findings if one.level == WEAK)
     if not bad:
-        screen.say(f"This machine is able; {counted(weak, 'weak point')}.")
+        screen.say(f"Ready, with {counted(weak, 'warning')}." if weak else "Ready.")
     return told_trouble(screen, errors)
 
 

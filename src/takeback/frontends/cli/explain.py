@@ -34,7 +34,7 @@ def _explain(asked: Asked) -> int:
     explained = _explained(asked, argv, cwd)
     screen.give(explained_json(explained))
     if explained.engine == "sandbox":
-        screen.say("It would run in a sandbox: nobody sees what it changes until it ends with 0.")
+        screen.say("It would run in a sandbox: its changes become visible only when it ends with 0.")
     else:
         why = f" ({clean(explained.why)})" if explained.why else ""
         screen.say(f"It would run in place{why}: what it changes is seen at once, and recorded when it ends.")
@@ -44,7 +44,7 @@ def _explain(asked: Asked) -> int:
     if len(explained.read_only) > _LISTED:
         screen.say(f"  and {len(explained.read_only) - _LISTED} more")
     if explained.beyond:
-        screen.say("By its name it may reach what nobody can take back:")
+        screen.say("Judging by its name, it may change things that cannot be taken back:")
         for one in explained.beyond:
             screen.say(f"  {clean(one)}")
     if explained.others:

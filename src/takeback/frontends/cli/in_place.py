@@ -8,12 +8,14 @@ from takeback.errors import Conflict, Misuse, TakebackError
 from takeback.frontends.cli.commands import OURS, Asked
 from takeback.frontends.cli.gate import Gate
 from takeback.frontends.cli.interrupted import taken_back
+from takeback.frontends.cli.nearby import here
+from takeback.frontends.cli.nearby import shown as shown_path
 from takeback.frontends.cli.opening import agent_of, opened, own_directory, store_path
 from takeback.frontends.cli.output import clean, counted, warn
 from takeback.model.ids import new_id, short
 from takeback.model.plan import Outcome
 from takeback.model.remedy import surprises
-from takeback.model.resource import display, file_resource
+from takeback.model.resource import file_resource
 from takeback.model.turns import way_to_both
 from takeback.runs.captured import Captured
 from takeback.runs.command_line import shown, told
@@ -103,7 +105,7 @@ def _carried_out(
                     taken_back(tb, run, error, "nothing was changed")
             with suppress(TakebackError):
                 run.leave()
-            error.hint = _not_run(error.hint) if exit_code < 0 else _not_recorded(error.hint, exit_code)
+            error.hint = _not_run(error.way_on) if exit_code < 0 else _not_recorded(error.way_on, exit_code)
             raise
         except BaseException as error:
             taken_back(tb, run, error, "nothing was changed")
@@ -112,14 +114,14 @@ def _carried_out(
 
 
 def _not_run(hint: str) -> str:
-    return hint if hint.startswith("Nothing") else f"Nothing was run. {hint}".rstrip()
+    return f"Nothing was run. {hint}".rstrip()
 
 
 def _not_recorded(hint: str, exit_code: int) -> str:
     """The world is changed, and how it was is in the store: so much must be said, whatever went wrong."""
     return (
         f"The command has ended with exit code {exit_code}, and what it changed stays; how it was before is in the "
-        f"store. {hint.removeprefix('Nothing was changed. ')} Then `takeback recover` records it, and `takeback undo` "
+        f"store. {hint} Then `takeback recover` records it, and `takeback undo` "
         "takes it back."
     )
 
@@ -143,7 +145,7 @@ def _watched(
 def _say_left_out(asked: Asked, watch: "Watch") -> None:
     if not watch.left_out or asked.screen.quiet or asked.screen.json:
         return
-    named = ", ".join(clean(display(hole.path)) for hole in watch.left_out[:_NAMED])
+    named = ", ".join(shown_path(hole.path, here()) for hole in watch.left_out[:_NAMED])
     more = f" and {len(watch.left_out) - _NAMED:,} more" if len(watch.left_out) > _NAMED else ""
     warn(f"takeback: not captured, and never touched by undo: {named}{more}.")
 
@@ -207,6 +209,9 @@ def _settled(
             outcome = outcome._replace(text=told)
         elif failed and (watch.elsewhere or watch.turned_back):
             outcome = outcome._replace(text=f"The command ended with exit code {outcome.exit_code}, {what}.")
+        if failed:
+            with run.uninterrupted():
+                run.close(failed=f"exit code {outcome.exit_code}")
     elif failed and asked.options.on_failure == "undo":
         outcome, code = _taken_back(asked, tb, run, outcome)
     else:
@@ -216,7 +221,8 @@ def _settled(
 
 
 def _where(watch: "Watch") -> str:
-    return ", ".join(clean(display(root)) for root in watch.roots[:_NAMED])
+    named = [shown_path(root, here()) for root in watch.roots[:_NAMED]]
+    return ", ".join("the current directory" if one == "." else one for one in named)
 
 
 def _nothing_recorded(watch: "Watch") -> str:
@@ -229,10 +235,10 @@ def _nothing_recorded(watch: "Watch") -> str:
 
 def _not_its_own(elsewhere: tuple[str, ...]) -> str:
     """Who changed it cannot be known: it may have been the command."""
-    names = ", ".join(clean(display(one)) for one in elsewhere[:_NAMED])
+    names = ", ".join(shown_path(one, here()) for one in elsewhere[:_NAMED])
     more = f" and {len(elsewhere) - _NAMED:,} more" if len(elsewhere) > _NAMED else ""
     return (
-        f"and nothing was taken back: what changed there meanwhile is recorded with other effects ({names}{more}); "
+        f"and nothing was taken back: what changed there is recorded with other effects ({names}{more}); "
         "`takeback log` shows them"
     )
 
@@ -240,6 +246,8 @@ def _not_its_own(elsewhere: tuple[str, ...]) -> str:
 def _taken_back(
     asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome
 ) -> tuple[CommandOutcome, int]:
+    from takeback.frontends.cli.running import say_changes
+
     assert outcome.effect
     effect = outcome.effect
     try:
@@ -261,11 +269,11 @@ def _taken_back(
     numbers = in_numbers(back.changes) or "nothing"
     if not asked.screen.quiet and not asked.screen.json:
         warn(
-            f"takeback: it failed ({_why(outcome)}), so what was changed there meanwhile was taken back: {numbers}."
+            f"takeback: it failed ({_why(outcome)}), so the changes made there while it ran were taken back: {numbers}."
         )
-        _say_changes(back)
+        say_changes(back.changes)
         for resource, why in list(stay.items())[:_LISTED]:
-            warn(f"takeback: {display(resource)} stays: {clean(why)}")
+            warn(f"takeback: {shown_path(resource, here())} stays: {clean(why)}")
         if len(stay) > _LISTED:
             warn(f"takeback: and {counted(len(stay) - _LISTED, 'path')} more stay")
         if both := way_to_both(effect, stay):
@@ -305,10 +313,10 @@ def _say_done(asked: Asked, outcome: CommandOutcome) -> None:
     effect = outcome.effect
     if effect is None or asked.screen.quiet or asked.screen.json:
         return
-    if asked.screen.terminal:
-        _say_changes(outcome)
-    from takeback.frontends.cli.running import sizes
+    from takeback.frontends.cli.running import say_changes, sizes
 
+    if asked.screen.terminal:
+        say_changes(outcome.changes)
     though = f", though it failed ({_why(outcome)})" if outcome.exit_code else ""
     warn(f"takeback: {in_numbers(outcome.changes)} ({sizes(outcome.changes)}): {short(effect.id)}{though}")
     if effect.remedy and surprises(effect.remedy):
@@ -316,14 +324,6 @@ def _say_done(asked: Asked, outcome: CommandOutcome) -> None:
     shared: str = effect.change.args.get("shared", "")
     if shared:
         warn(f"takeback: {clean(shared)}")
-
-
-def _say_changes(outcome: CommandOutcome) -> None:
-    signs = {"added": "+", "modified": "~", "deleted": "-"}
-    for one in outcome.changes[:_LISTED]:
-        warn(f"  {signs[one.kind]} {clean(one.path)}")
-    if len(outcome.changes) > _LISTED:
-        warn(f"  and {counted(len(outcome.changes) - _LISTED, 'path')} more")
 
 
 def _why(outcome: CommandOutcome) -> str:

@@ -28,7 +28,7 @@ def tell_inbox(screen: Screen, status: Status) -> None:
     if status.in_doubt:
         screen.hint(
             "`takeback recover` asks the world again, of a workflow its next worker does. `takeback show ID` has what "
-            "is known; whoever has looked says `takeback settle ID --happened` or `--did-not`."
+            "is known; once you know what happened, say so: `takeback settle ID --happened` or `--did-not`."
         )
 
 
@@ -49,14 +49,14 @@ def _tell_decided(screen: Screen, status: Status) -> None:
 def standing_of(one: "Proposal") -> str:
     """How what needs an approval stands, in words."""
     if one.decision is None:
-        told = "nobody has decided"
+        told = "not decided yet"
     else:
         told = f"by {one.decision.by}" + (f" ({one.decision.why})" if one.decision.why else "")
     if one.never:
         return f"{told}, and {one.never}: it is not made"
     if one.decision is None:
         return told
-    return f"{told}; its run {'makes it' if one.decision.approved else 'is told so'} when it asks again"
+    return f"{told}; its run {'makes it' if one.decision.approved else 'learns it'} when it asks again"
 
 
 def _say(screen: Screen, word: str, effect: Effect, why: str) -> None:

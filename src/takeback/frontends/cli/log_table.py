@@ -183,9 +183,8 @@ def stat_lines(effect: Effect, place: Here, undone: Sequence[str] = ()) -> list[
         return [*(f"  {clean(line)}" for line in folded(stand, _MOST, place)), *taken]
     if "database" in effect.change.args:
         return [f"  {clean(table)}" for table in effect.receipt.get("tables", {})][:_MOST]
-    return [
-        f"  {clean(line)}" for line in folded((display(one.resource) for one in effect.targets), _MOST, place)
-    ]
+    paths = (display(one.resource) for one in effect.targets if not one.resource.startswith("call://"))
+    return [f"  {clean(line)}" for line in folded(paths, _MOST, place)]
 
 
 def formatted(pattern: str, effects: Sequence[Effect], told: Told) -> Iterator[str]:
@@ -230,7 +229,7 @@ def _filled(pattern: str, values: Mapping[str, str]) -> str:
 
 
 def _refuse_unknown(pattern: str) -> None:
-    from takeback.frontends.cli.suggestions import did_you_mean
+    from takeback.model.resemblance import did_you_mean
 
     known = "Fields: " + ", ".join(f"{{{field}}}" for field in FIELDS) + "; or json."
     for piece in pattern.split("{")[1:]:

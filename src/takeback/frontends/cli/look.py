@@ -2,9 +2,9 @@
 
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from takeback.api import Takeback, now
-from takeback.audit.runs import RunNow, as_they_stand
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.log_table import FIELDS, Told, formatted, is_folded, lines, stat_lines, width_of
@@ -15,8 +15,10 @@ from takeback.frontends.cli.project import effects_listed, hint_elsewhere, runs_
 from takeback.frontends.cli.usage import filled
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.run import RunState
 from takeback.storage.protocols import Query
+
+if TYPE_CHECKING:
+    from takeback.audit.runs import RunNow
 
 _MOST_DEAD = 3
 
@@ -70,6 +72,11 @@ def _log(asked: Asked) -> int:
         return tell_nothing(asked, [])
     if asked.options.path_only and asked.options.path:
         raise Misuse("The path was given twice.", hint="Give PATH or --path.")
+    if asked.options.format == "json" and (asked.options.patch or asked.options.stat):
+        raise Misuse(
+            "--format json has no room for --patch and --stat.",
+            hint="Its `targets` tell which paths changed.",
+        )
     with opened(asked) as tb:
         effects = _listed(asked, tb)
         if screen.json:
@@ -132,13 +139,14 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
         _hint_elsewhere(asked, tb)
         return
     runs = {info.id: info for info in tb.store.journal.runs(tuple({effect.run for effect in effects}))}
-    numbered = not (_narrowed(asked) or options.all or options.aborted)
+    numbered = not (_filtered(asked) or options.all or options.aborted)
     told = Told(here(), now(), runs, agent_of(asked), numbered, partly_undone(tb, effects))
-    if options.format:
-        for line in formatted(options.format, effects, told):
-            screen.say(line)
-        return
-    for effect, line in zip(effects, lines(screen, effects, told, width_of(screen)), strict=True):
+    shown = (
+        formatted(options.format, effects, told)
+        if options.format
+        else lines(screen, effects, told, width_of(screen))
+    )
+    for effect, line in zip(effects, shown, strict=True):
         screen.say(line)
         if options.stat:
             for path in stat_lines(effect, told.here, told.parted.get(effect.id, ())):
@@ -147,6 +155,8 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
             from takeback.frontends.cli.show import say_changed
 
             say_changed(screen, tb, effect)
+    if options.format:
+        return
     if more:
         screen.hint("There are more; -n 0 lists all.")
     _hint_elsewhere(asked, tb)
@@ -163,10 +173,13 @@ def _everywhere(asked: Asked) -> bool:
 
 
 def _narrowed(asked: Asked) -> bool:
+    return _filtered(asked) or bool(asked.options.since)
+
+
+def _filtered(asked: Asked) -> bool:
+    """Then the first of them need not be the newest, and `@~1` not the second."""
     options = asked.options
-    return bool(
-        options.run or options.path or options.path_only or options.agent or options.since or options.held
-    )
+    return bool(options.run or options.path or options.path_only or options.agent or options.held)
 
 
 def _runs_arguments(parser: ArgumentParser) -> None:
@@ -181,6 +194,8 @@ def _runs(asked: Asked) -> int:
     if nothing_yet(asked):
         return tell_nothing(asked, [])
     with opened(asked) as tb:
+        from takeback.audit.runs import as_they_stand
+
         infos = runs_listed(asked, tb)
         runs = as_they_stand(tb.store, infos)
         if screen.json:
@@ -203,16 +218,16 @@ def _runs(asked: Asked) -> int:
     return 0
 
 
-def state_shown(run: RunNow) -> str:
+def state_shown(run: "RunNow") -> str:
     """One that ended by itself and left a note of how it failed is no success."""
-    return "failed" if run.state is RunState.ACCEPTED and run.info.note else run.state.value
+    return "failed" if run.failed else run.state.value
 
 
-def _how_it_failed(run: RunNow) -> str:
-    return f"  ({clean(run.info.note)})" if state_shown(run) == "failed" else ""
+def _how_it_failed(run: "RunNow") -> str:
+    return f"  ({clean(run.failed)})" if run.failed else ""
 
 
-def done_in(run: RunNow) -> str:
+def done_in(run: "RunNow") -> str:
     """How much a run did; one that only took back tells how much of that."""
     return counted(run.undos, "undo") if run.undos and not run.effects else counted(run.effects, "effect")
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from takeback import __version__
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import COMMANDS, command_named, parser_of
-from takeback.frontends.cli.suggestions import command_meant, did_you_mean
+from takeback.frontends.cli.suggestions import command_meant
 from takeback.frontends.cli.usage import START_HERE, Entry, Part, as_sentence, top_parser
+from takeback.model.resemblance import did_you_mean
 
 _EXITS = (
     ("0", "all that was asked for happened"),

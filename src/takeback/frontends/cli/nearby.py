@@ -6,8 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
+from takeback.frontends.cli.output import clean, local_time
+from takeback.model.resource import display
+
 _T = TypeVar("_T")
 _FOLDED_FROM = 3  # so many paths in one directory become one line
+_FILE = "sqlite:///"  # before the path of a database
+_WEEK = 7 * 86400 * 1_000_000
 
 
 class Here(NamedTuple):
@@ -24,7 +29,11 @@ def here() -> Here:
 
 
 def near(path: str, place: Here) -> str:
-    """Relative below the current directory, from ~ below the home directory, else as it is."""
+    """Relative below the current directory, from ~ below the home directory, else as it is. Of a database in a file
+    only the path is told."""
+    if path.startswith(f"{_FILE}/"):
+        nearer = near(path[len(_FILE) :], place)
+        return path if nearer.startswith("/") else nearer
     for root, sign in ((place.directory, "."), (place.home, "~")):
         if len(root) > 1 and path == root:
             return sign
@@ -34,8 +43,15 @@ def near(path: str, place: Here) -> str:
     return path
 
 
+def shown(resource: str, place: Here) -> str:
+    """A resource, from where the reader stands."""
+    return near(clean(display(resource)), place)
+
+
 def near_text(text: str, place: Here) -> str:
     """A sentence with the paths in it made near. Only words that begin with the directory are touched."""
+    if len(place.directory) > 1:
+        text = text.replace(f"{_FILE}{place.directory}/", _FILE)
     for root, sign in ((place.directory, ""), (place.home, "~/")):
         if len(root) > 1 and f"{root}/" in text:
             pieces = text.split(f"{root}/")
@@ -88,8 +104,29 @@ def ago(at: int, now: int) -> str:
     for size, unit, word in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
         if seconds < size:
             return f"{seconds // unit} {word} ago"
-    if seconds < 7 * 86400:
+    if now - at < _WEEK:
         days = seconds // 86400
         return f"{days} day{'' if days == 1 else 's'} ago"
+    return _day(at, now)
+
+
+def when(at: int, now: int) -> str:
+    """How long ago, and by the clock; older than a week only by the clock."""
+    if not at or now - at >= _WEEK:
+        return local_time(at, now)
+    return f"{ago(at, now)} ({local_time(at, now)})"
+
+
+def ahead(at: int, now: int) -> str:
+    """In how long."""
+    seconds = max(0, (at - now) // 1_000_000)
+    for size, unit, word in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
+        if seconds < size:
+            return f"in {seconds // unit} {word}"
+    days = round(seconds / 86400)
+    return f"in {days} day{'' if days == 1 else 's'} ({_day(at, now)})"
+
+
+def _day(at: int, now: int) -> str:
     then, today = time.localtime(at // 1_000_000), time.localtime(now // 1_000_000)
     return time.strftime("%b %d" if then.tm_year == today.tm_year else "%Y-%m-%d", then)

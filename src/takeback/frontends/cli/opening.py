@@ -1,8 +1,10 @@
 """The store a command works on, and the lasting run that the commands of a person share."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import takeback.api
@@ -14,6 +16,7 @@ from takeback.frontends.cli.output import clean, counted, local_time, seconds_in
 from takeback.frontends.cli.project import Standing
 from takeback.model.effect import COMMAND, State
 from takeback.model.ids import SHORT, short
+from takeback.model.progress import SILENT, Progress
 from takeback.model.run import OnDeath, RunInfo
 from takeback.model.sizes import bytes_in_words
 from takeback.runs.names import id_of
@@ -91,7 +94,7 @@ def opened(asked: Asked, known: Callable[[Takeback], object] | None = None) -> I
     `known` has judged the names it was given. For one that looks nothing is settled."""
     with takeback.api.open(store_path(asked), recover=False) as tb:
         _tell_lost(tb)
-        tb.tell = lambda words: warn(f"takeback: {clean(words)}")
+        show_work(asked, tb)
         tb.here = Standing(asked, tb)
         if known:
             known(tb)
@@ -103,6 +106,28 @@ def opened(asked: Asked, known: Callable[[Takeback], object] | None = None) -> I
         finally:
             if tb.given_up and not (asked.screen.quiet or asked.screen.json):
                 tell_given_up(tb)
+
+
+def show_work(asked: Asked, tb: Takeback) -> None:
+    """What is waited for, and how far long work is."""
+    tb.progress = _progress_for(asked)
+    tb.tell = partial(_told, tb.progress)
+
+
+def _progress_for(asked: Asked) -> Progress:
+    """Drawn only where a person looks on."""
+    screen = asked.screen
+    shown = bool(sys.stderr and sys.stderr.isatty()) and os.environ.get("TERM") not in (None, "", "dumb")
+    if not shown or screen.json or screen.quiet:
+        return SILENT
+    from takeback.frontends.cli.progress import Meter
+
+    return Meter(sys.stderr)
+
+
+def _told(progress: Progress, words: str) -> None:
+    progress.aside()
+    warn(f"takeback: {clean(words)}")
 
 
 @contextmanager

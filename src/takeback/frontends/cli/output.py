@@ -61,7 +61,7 @@ class Screen(NamedTuple):
 
     def hint(self, text: str) -> None:
         if not (self.json or self.quiet):
-            put(f"{self.paint('hint:', 'cyan')} {at_store(text, self.store)}")
+            put(f"{self.paint('hint:', 'cyan')} {pasteable(at_store(text, self.store))}")
 
     def give(self, data: Any) -> None:
         """The answer as JSON, where that was asked for."""
@@ -81,11 +81,17 @@ def screen_for(asks_json: bool, quiet: bool, store: str | None = None) -> Screen
 
 
 _chosen = "auto"  # as --color says, for this command
+_aimed_at = ""  # the store that --store names, for this command
 
 
 def choose_colour(when: str) -> None:
     global _chosen  # noqa: PLW0603 an error must know it before the options are understood
     _chosen = when
+
+
+def aim(store: str) -> None:
+    global _aimed_at  # noqa: PLW0603 sentences are made far from where the options are known
+    _aimed_at = store
 
 
 def coloured(stream: TextIO | None) -> bool:
@@ -108,6 +114,26 @@ def at_store(hint: str, store: str | None) -> str:
     if not store or "`takeback " not in hint or "`takeback --store " in hint:
         return hint
     return hint.replace("`takeback ", f"`takeback --store {quoted(store)} ")
+
+
+def pasteable(text: str) -> str:
+    """The commands in a sentence as they work from here: about the same store, by the same program."""
+    if "`takeback " not in text:
+        return text
+    text, program = at_store(text, _aimed_at), _program()
+    return text if program == _NAME else text.replace("`takeback ", f"`{quoted(program)} ")
+
+
+def _program() -> str:
+    """As it was called by a path, in a checkout that is not on PATH; else by its name."""
+    called = sys.argv[0] if sys.argv else ""
+    if os.path.basename(called) != _NAME or not os.path.isfile(called):
+        return _NAME
+    for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        found = os.path.join(directory, _NAME)
+        if os.path.isfile(found) and os.access(found, os.X_OK):
+            return _NAME if os.path.samefile(found, called) else called
+    return called
 
 
 def quoted(word: str) -> str:
@@ -148,12 +174,17 @@ def _any_of(meanings: Mapping[str, str]) -> str:
     return " or ".join((", ".join(told[:-1]), told[-1])) if len(told) > 1 else told[0]
 
 
+_NAME = "takeback"
 _LABELS = {"error:": "red", "hint:": "cyan"}
 
 
-def warn(text: str) -> None:
-    """For a person, beside the answer. `error:` and `hint:` look the same everywhere. A
-    terminal that is gone changes nothing of what was done."""
+def warn(text: str, whole: bool = False) -> None:
+    """For a person, beside the answer. `error:` and `hint:` look the same everywhere, and paths begin in the current
+    directory, unless they are to be left `whole`; never with ~, because a command must mean the same when it is pasted.
+    A terminal that is gone changes nothing of what was done."""
+    from takeback.frontends.cli.nearby import here, near_text
+
+    text = pasteable(text if whole else near_text(text, here()._replace(home="")))
     label, blank, rest = text.partition(" ")
     if label in _LABELS and coloured(sys.stderr):
         text = f"{painted(label, _LABELS[label])}{blank}{rest}"
@@ -231,11 +262,3 @@ def local_time(at: int, now: int) -> str:
     if then[:3] == today[:3]:
         return time.strftime("%H:%M:%S", then)
     return time.strftime("%b %d %H:%M" if then.tm_year == today.tm_year else "%Y-%m-%d", then)
-
-
-def full_time(at: int) -> str:
-    if not at:
-        return "?"
-    return (
-        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at // 1_000_000)) + f".{at % 1_000_000 // 1000:03d}"
-    )

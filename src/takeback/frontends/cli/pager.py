@@ -16,7 +16,7 @@ _NONE = ("", "cat")
 
 def pager_wanted() -> str:
     """The command line of the pager; "" for none."""
-    named = next((os.environ[name] for name in ("TAKEBACK_PAGER", "PAGER") if name in os.environ), _USUAL)
+    named = os.environ.get("TAKEBACK_PAGER", os.environ.get("PAGER", _USUAL))
     if named.strip() in _NONE or os.environ.get("TERM", "") in ("", "dumb"):
         return ""
     return named

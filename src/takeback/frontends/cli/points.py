@@ -8,8 +8,9 @@ from takeback.api import Takeback, now
 from takeback.audit.views import checkpoint_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command, Does
+from takeback.frontends.cli.nearby import ago
 from takeback.frontends.cli.opening import give, nothing_yet, opened, session, tell_nothing
-from takeback.frontends.cli.output import clean, local_time, quoted
+from takeback.frontends.cli.output import clean, quoted
 from takeback.model.ids import short
 from takeback.model.run import Checkpoint
 
@@ -18,9 +19,7 @@ def _checkpoint_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("label", metavar="LABEL")
     parser.add_argument("--run", metavar="R", help="in this run (else the one of the command line)")
     parser.add_argument("--state", metavar="FILE", help="the agent's own state, JSON; - for standard input")
-    parser.add_argument(
-        "--summary", metavar="TEXT", default="", help="what happened so far, for whoever comes back"
-    )
+    parser.add_argument("--summary", metavar="TEXT", default="", help="what happened so far, to read later")
     parser.add_argument("--agent", metavar="A", help="whose run (else TAKEBACK_AGENT, else cli)")
 
 
@@ -38,7 +37,7 @@ def _checkpoint(asked: Asked) -> int:
             f"Named this point '{clean(point.label)}' ({short(point.id)}) in run '{clean(run.name)}'."
         )
         if same:
-            when = local_time(same.at, now())
+            when = ago(same.at, now())
             asked.screen.say(
                 f"An earlier one ({short(same.id)}, {when}) has this name; go back to it by its id."
             )
@@ -103,7 +102,7 @@ def _checkpoints(asked: Asked) -> int:
             ]
             told = screen.paint(f"  ({', '.join(marks)})", "dim") if marks else ""
             screen.say(
-                f"{screen.paint(short(point.id), 'cyan')}  {local_time(point.at, today):<12}  run {short(point.run)}  "
+                f"{screen.paint(short(point.id), 'cyan')}  {ago(point.at, today):<12}  run {short(point.run)}  "
                 f"{clean(point.label)}{told}"
             )
     return 0

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from takeback.errors import Refused
 from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.nearby import here, shown
 from takeback.frontends.cli.output import answered, clean, counted
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.project import Scope
-from takeback.model.resource import display
 from takeback.model.run import OnDeath, RunInfo
 from takeback.runs.projects import newest_elsewhere, other_projects, scope_of
 from takeback.storage.protocols import Query
@@ -94,7 +94,7 @@ def elsewhere(tb: "Takeback", verb: str = "") -> str:
         return ""
     effect = found.effect
     who = f", by {clean(effect.agent)}" if effect.agent else ""
-    where = clean(display(found.project)) if found.project else "no project"
+    where = shown(found.project, here()) if found.project else "no project"
     what = "The newest undo" if verb == "redo" else "The newest effect"
     means = f"`takeback {verb} {short(effect.id)}` means that one." if verb else "--all lists everything."
     return f"{what} of all is in {where} ({short(effect.id)}{who}); {means}"
@@ -121,7 +121,8 @@ def refuse_other_projects(asked: Asked, tb: "Takeback", effects: Sequence[Effect
 
 
 def named(projects: Iterable[str]) -> str:
-    found = [clean(display(one)) for one in projects]
+    place = here()
+    found = [shown(one, place) for one in projects]
     more = f" and {counted(len(found) - _MOST_NAMED, 'project')} more" if len(found) > _MOST_NAMED else ""
     return ", ".join(found[:_MOST_NAMED]) + more
 

@@ -10,8 +10,9 @@ from takeback.audit.views import settled_json
 from takeback.errors import InDoubt, Stuck, TakebackError
 from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.ending import as_field, told_trouble
-from takeback.frontends.cli.opening import nothing_recorded, nothing_yet, store_path
-from takeback.frontends.cli.output import Screen, clean, counted, took, warn
+from takeback.frontends.cli.nearby import here, near_text
+from takeback.frontends.cli.opening import nothing_recorded, nothing_yet, show_work, store_path
+from takeback.frontends.cli.output import Screen, clean, counted, took
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 
@@ -34,7 +35,7 @@ def _recover(asked: Asked) -> int:
         return 0
     # Not settled on the way in, so that the answer tells all of it.
     with takeback.api.open(store_path(asked), recover=False) as tb:
-        tb.tell = lambda words: warn(f"takeback: {clean(words)}")
+        show_work(asked, tb)
         if asked.options.dry_run:
             return _tell_unsettled(asked, tb)
         return _settle(screen, tb)
@@ -76,7 +77,7 @@ def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
             screen.say(_AT_REST)
         return 0
     for one in settled:
-        screen.say(clean(in_words(one)))
+        screen.say(near_text(clean(in_words(one)), here()))
     _say_all(screen, alone)
     counts = [f"{len(stuck):,} stuck"]
     counts += [f"{len(in_doubt):,} in doubt"] if in_doubt else []
@@ -142,7 +143,7 @@ def _unsettled_json(one: "Unsettled") -> dict[str, str]:
 def _say_all(screen: Screen, found: "Sequence[Unsettled]") -> None:
     for one in found:
         id = screen.paint(short(one.effect.id), "cyan")
-        screen.say(f"{id}  {clean(one.effect.change.summary)}: {one.what}")
+        screen.say(f"{id}  {near_text(clean(one.effect.change.summary), here())}: {one.what}")
 
 
 COMMANDS = {"recover": Command(_arguments, _recover, does=Does.SETTLES)}

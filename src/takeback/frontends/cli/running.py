@@ -10,12 +10,13 @@ from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import OURS, Asked, Command
 from takeback.frontends.cli.interrupted import ctrl_c_is_for_the_command, taken_back, unanswered
+from takeback.frontends.cli.nearby import folded, here
+from takeback.frontends.cli.nearby import shown as shown_path
 from takeback.frontends.cli.opening import agent_of, opened, own_directory, rehearsal
 from takeback.frontends.cli.output import answered, clean, counted, local_time, quoted, warn
 from takeback.model.ids import short
 from takeback.model.plan import TargetOutcome
 from takeback.model.remedy import surprises
-from takeback.model.resource import display
 from takeback.model.sizes import bytes_in_words
 from takeback.runs.command_line import shown
 from takeback.runs.outcome import Changed, CommandOutcome, in_numbers, left_behind, why_final
@@ -160,6 +161,9 @@ def _with_databases(asked: Asked, argv: list[str], limit: float) -> int:
     with opened(asked) as tb:
         with tb.run(options.name or shown(tuple(argv)) or "command", agent_of(asked)) as run:
             ended = carried_out(asked, tb, run, argv, limit)
+            if ended.outcome.exit_code and not ended.effects:
+                with run.uninterrupted():
+                    run.close(failed=f"exit code {ended.outcome.exit_code}")
         asked.made.extend(effect.id for effect in ended.effects)
         if not (asked.screen.json or asked.screen.quiet):
             say_effects(tb, ended)
@@ -219,7 +223,7 @@ def _asked_for(asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome
     assert outcome.effect
     name = outcome.effect.id
     while True:
-        _say_changes(outcome)
+        say_changes(outcome.changes)
         answer = answered("Apply it? [y: apply, n: discard, s: show it, Enter: leave it held]", _ANSWERS, "")
         if answer == "apply":
             run.apply(name)
@@ -280,12 +284,12 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
         _say_conflicts(outcome.conflicts)
     if asked.options.dry_run:
         warn(f"takeback: would change: {in_numbers(outcome.changes) or 'nothing'}; nothing was changed.")
-        _say_changes(outcome)
+        say_changes(outcome.changes)
     elif outcome.held and outcome.effect:
         _say_held(outcome, failed)
     elif outcome.effect:
         if asked.screen.terminal:
-            _say_changes(outcome)
+            say_changes(outcome.changes)
         warn(f"takeback: {in_numbers(outcome.changes)} ({sizes(outcome.changes)}): {short(outcome.effect.id)}"
              + (f", though it failed ({failed})" if outcome.exit_code else ""))  # fmt: skip
         if outcome.effect.remedy and surprises(outcome.effect.remedy):
@@ -391,18 +395,19 @@ def sizes(changes: Iterable[Changed]) -> str:
     return bytes_in_words(deleted) if kinds == {"deleted"} else f"{bytes_in_words(written)} written, {gone}"
 
 
-def _say_changes(outcome: CommandOutcome) -> None:
-    signs = {"added": "+", "modified": "~", "deleted": "-"}
-    for one in outcome.changes[:_LISTED]:
-        warn(f"  {signs[one.kind]} {clean(one.path)}")
-    if len(outcome.changes) > _LISTED:
-        warn(f"  and {counted(len(outcome.changes) - _LISTED, 'path')} more")
+def say_changes(changes: Sequence[Changed]) -> None:
+    """What lies below the reader comes first. Of many, a directory stands for what is in it."""
+    place = here()
+    most = _FEW if len(changes) > _LISTED else _LISTED
+    for kind, sign in (("added", "+"), ("modified", "~"), ("deleted", "-")):
+        for line in folded((clean(one.path) for one in changes if one.kind == kind), most, place):
+            warn(f"  {sign} {line}")
 
 
 def _say_conflicts(conflicts: tuple[TargetOutcome, ...]) -> None:
     warn("takeback: others changed the same while it ran, so nothing was merged:")
     for one in conflicts[:_LISTED]:
-        warn(f"  ! {display(one.resource)}: {clean(one.detail)}")
+        warn(f"  ! {shown_path(one.resource, here())}: {clean(one.detail)}")
     if len(conflicts) > _LISTED:
         warn(f"  and {counted(len(conflicts) - _LISTED, 'path')} more")
 

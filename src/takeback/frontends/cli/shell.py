@@ -211,7 +211,7 @@ class Session:
     def _word_changes(self, words: list[str]) -> None:
         changes = self._box.changes()
         _list_changes(changes)
-        self._say(in_numbers(changes) or "It differs in nothing.")
+        self._say(in_numbers(changes) or "No changes.")
 
     def _word_branch(self, words: list[str]) -> None:
         first = self._box
@@ -247,7 +247,7 @@ class Session:
 
     def _say(self, text: str) -> None:
         if not (self._asked.screen.json or self._asked.screen.quiet):
-            warn(f"takeback: {text}")
+            warn(f"takeback: {text}", whole=True)  # the directory of the box is not ours
 
     def tell_end(self, code: int) -> None:
         box = self._box
@@ -259,7 +259,7 @@ class Session:
         if steps:
             name = short(box.id)
             self._say(
-                f"box {name} keeps {counted(steps, 'step')} that nobody outside sees: `takeback shell --box {name}` "
+                f"box {name} keeps {counted(steps, 'step')} that are not merged yet: `takeback shell --box {name}` "
                 f"goes on, `takeback shell --box {name} -c :commit` merges them."
             )
 
@@ -299,7 +299,8 @@ def _say(outcome: "BoxOutcome") -> None:
         lost = outcome.cwd == outcome.gone
         now = "`cd` with a whole path leads to another" if lost else f"you are in {clean(outcome.cwd)}"
         warn(
-            f"takeback: {clean(outcome.gone)} cannot be entered any more, so it ran in an empty directory; {now}."
+            f"takeback: {clean(outcome.gone)} cannot be entered any more, so it ran in an empty directory; {now}.",
+            whole=True,
         )
     if outcome.leftover:
         what = "process" if outcome.leftover == 1 else "processes"

@@ -1,21 +1,24 @@
 """`show diff`: one effect, closely."""
 
+import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from takeback.audit.diff import Part, difference, in_words
+from takeback.api import now
+from takeback.audit.diff import Part, difference, in_words, quoted
 from takeback.audit.views import effect_json, record_json
 from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.inbox import call_json, facts_of_call, standing_of
 from takeback.frontends.cli.look import partly_undone
+from takeback.frontends.cli.nearby import Here, here, near_text, shown, when
 from takeback.frontends.cli.opening import existing, give
-from takeback.frontends.cli.output import Screen, clean, clean_line, counted, full_time, printing, put
+from takeback.frontends.cli.output import Screen, clean, clean_line, counted, local_time, printing, put
 from takeback.model.effect import COMMAND, PERSON, Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.record import Record
-from takeback.model.resource import display
+from takeback.model.resource import path_of
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -29,7 +32,7 @@ def _show_arguments(parser: ArgumentParser) -> None:
 
 
 def _show(asked: Asked) -> int:
-    screen = asked.screen
+    screen, place, today = asked.screen, here(), now()
     with existing(asked) as tb:
         if run := _run_named(tb, asked.options.id):
             from takeback.frontends.cli.show_run import show_run
@@ -56,13 +59,13 @@ def _show(asked: Asked) -> int:
         where = f"{short(effect.run)} {clean(run.name)} ({run.state.value})" if run else short(effect.run)
         facts = [
             ("Effect", screen.paint(effect.id, "cyan")),
-            ("What", clean(effect.change.summary)),
-            ("Where", display(effect.change.resource) if "argv" in effect.change.args else ""),
+            ("What", near_text(clean(effect.change.summary), place)),
+            ("Where", shown(effect.change.resource, place) if "argv" in effect.change.args else ""),
             ("Ended", _ended(effect)),
             ("Covered", clean(str(effect.change.args.get("coverage", "")))),
             ("State", _state(tb, screen, effect, undone)),
             ("Run", where + (f", agent {clean(effect.agent)}" if effect.agent else "")),
-            ("When", full_time(effect.at)),
+            ("When", when(effect.at, today)),
             ("Way back", _way_back(effect)),
             ("Leaves", clean(effect.remedy.residue) if effect.remedy else ""),
             ("Undoes", short(effect.undoes)),
@@ -73,14 +76,16 @@ def _show(asked: Asked) -> int:
         for name, fact in facts:
             if fact:
                 screen.say(f"{name:<9}{fact}")
-        _say_targets(screen, effect, undone)
+        _say_targets(screen, effect, place, undone)
         screen.say("History")
         for record in records:
-            screen.say(f"  {record.seq:>6}  {full_time(record.at)}  {_record(record)}")
+            screen.say(f"  {record.seq:>6}  {local_time(record.at, today)}  {_record(record)}")
         if blockers:
             screen.say("Blocked by later effects that stand on it (undo --cascade takes them too)")
             for one in blockers:
-                screen.say(f"  {screen.paint(short(one.id), 'cyan')}  {clean(one.change.summary)}")
+                screen.say(
+                    f"  {screen.paint(short(one.id), 'cyan')}  {near_text(clean(one.change.summary), place)}"
+                )
     return 0
 
 
@@ -147,7 +152,7 @@ def _way_back(effect: Effect) -> str:
     return f"{clean(effect.reason) or effect.remedy.strategy.value} ({exact})"
 
 
-def _say_targets(screen: Screen, effect: Effect, undone: Sequence[str]) -> None:
+def _say_targets(screen: Screen, effect: Effect, place: Here, undone: Sequence[str]) -> None:
     if effect.change.adapter == "call":
         return  # what it was given and what it returned are all there is to see of it here
     if "database" in effect.change.args:
@@ -157,7 +162,7 @@ def _say_targets(screen: Screen, effect: Effect, undone: Sequence[str]) -> None:
     for target in effect.targets[:_MOST_TARGETS]:
         before, after = in_words(effect, target.before), in_words(effect, target.after)
         taken = screen.paint(" (undone)", "dim") if target.resource in gone else ""
-        screen.say(f"Target   {display(target.resource)}: {clean(before)} → {clean(after)}{taken}")
+        screen.say(f"Target   {shown(target.resource, place)}: {clean(before)} → {clean(after)}{taken}")
     if len(effect.targets) > _MOST_TARGETS:
         screen.say(f"         and {counted(len(effect.targets) - _MOST_TARGETS, 'target')} more")
 
@@ -273,13 +278,30 @@ def say_difference(screen: Screen, tb: "Takeback", effect: Effect) -> None:
 def _say_parts(screen: Screen, parts: tuple[Part, ...]) -> None:
     if not parts:
         screen.say("It touched nothing that can be compared.")
+    place = here()
+    below = os.fsencode(place.directory) + b"/"
+    # For `patch`, the paths of one answer all begin in the current directory or all at the root.
+    if screen.terminal or all(path_of(part.resource).startswith(below) for part in parts):
+        parts = tuple(_from_here(part, below) for part in parts)
     for part in parts:
-        _say_part(screen, part)
+        _say_part(screen, part, place)
 
 
-def _say_part(screen: Screen, part: Part) -> None:
+def _from_here(part: Part, below: bytes) -> Part:
+    """With the names above its lines as they are seen from the current directory."""
+    path = path_of(part.resource)
+    if not part.lines or not path.startswith(below):
+        return part
+    names = {
+        sign + quoted(side + path): sign + quoted(side + b"/" + path[len(below) :])
+        for sign, side in ((b"--- ", b"a"), (b"+++ ", b"b"))
+    }
+    return part._replace(lines=(*(names.get(one, one) for one in part.lines[:2]), *part.lines[2:]))
+
+
+def _say_part(screen: Screen, part: Part, place: Here) -> None:
     for words in part.words:
-        screen.say(f"{screen.paint(display(part.resource), 'bold')}: {clean(words)}")
+        screen.say(f"{screen.paint(shown(part.resource, place), 'bold')}: {clean(words)}")
     if screen.json or screen.quiet:
         return
     if not screen.terminal:
@@ -290,8 +312,8 @@ def _say_part(screen: Screen, part: Part) -> None:
             sys.stdout.buffer.writelines(line + b"\n" for line in part.lines)
         return
     styles = {b"+": "green", b"-": "red", b"@": "cyan"}
-    for place, line in enumerate(part.lines):
-        style = "bold" if place < 2 else styles.get(line[:1], "")
+    for number, line in enumerate(part.lines):
+        style = "bold" if number < 2 else styles.get(line[:1], "")
         screen.say(screen.paint(clean_line(line), style))
 
 

@@ -3,11 +3,14 @@
 import json
 from typing import TYPE_CHECKING, Any
 
+from takeback.api import now
 from takeback.audit.runs import as_they_stand
 from takeback.audit.views import record_json, run_info_json
 from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.look import done_in, state_shown
+from takeback.frontends.cli.nearby import ahead, when
 from takeback.frontends.cli.opening import give
-from takeback.frontends.cli.output import Screen, clean, counted, full_time
+from takeback.frontends.cli.output import Screen, clean, local_time
 from takeback.model.attention import DECIDED, needs_attention
 from takeback.model.ids import short
 from takeback.model.record import Kind
@@ -23,7 +26,7 @@ _KINDS = (Kind.OPEN, Kind.CLOSE, Kind.CHECKPOINT, Kind.SIGNAL)
 
 
 def show_run(asked: Asked, tb: "Takeback", info: RunInfo) -> None:
-    screen = asked.screen
+    screen, today = asked.screen, now()
     records = tuple(tb.store.journal.records(run=info.id, kinds=_KINDS))
     steps = _steps(tb, info)
     (stands,) = as_they_stand(tb.store, (info,))
@@ -41,12 +44,15 @@ def show_run(asked: Asked, tb: "Takeback", info: RunInfo) -> None:
         ("Workflow", clean(info.workflow)),
         ("Called", clean(opened.get("arguments", ""))),
         ("Key", clean(info.key)),
-        ("State", screen.state(info.state.value) + (f": {clean(info.note)}" if info.note else "")),
-        ("Due", _due(info)),
+        ("State", screen.state(state_shown(stands)) + (f": {clean(info.note)}" if info.note else "")),
+        ("Due", _due(info, today)),
         ("Result", clean(closed.get("result", ""))),
-        ("Began", full_time(info.opened_at)),
-        ("Ended", full_time(info.closed_at) if info.state not in (RunState.OPEN, RunState.SUSPENDED) else ""),
-        ("Effects", counted(info.effects, "effect")),
+        ("Began", when(info.opened_at, today)),
+        (
+            "Ended",
+            when(info.closed_at, today) if info.state not in (RunState.OPEN, RunState.SUSPENDED) else "",
+        ),
+        ("Effects", done_in(stands)),
     ]
     for name, fact in facts:
         if fact:
@@ -57,7 +63,7 @@ def show_run(asked: Asked, tb: "Takeback", info: RunInfo) -> None:
             screen.say(f"  {step.number:>6}  {_said(screen, step)}")
     screen.say("History")
     for record in records[-_MOST:]:
-        screen.say(f"  {record.seq:>6}  {full_time(record.at)}  {_record(record.kind, record.body)}")
+        screen.say(f"  {record.seq:>6}  {local_time(record.at, today)}  {_record(record.kind, record.body)}")
     if needs_attention(info):
         tell_attention(screen, info)
 
@@ -116,14 +122,14 @@ def _said(screen: Screen, step: "Step") -> str:
     return told
 
 
-def _due(info: RunInfo) -> str:
+def _due(info: RunInfo, today: int) -> str:
     if info.on_death is not OnDeath.RESUME or info.state is not RunState.SUSPENDED:
         return ""
     awaits = f"when {clean(info.awaits)!r} is signalled" if info.awaits else ""
     if info.due_at >= NEVER:
         return awaits or "when a person says so"
-    when = f"at {full_time(info.due_at)}" if info.due_at else "now"
-    return f"{awaits}, or {when}" if awaits else when
+    due = ahead(info.due_at, today) if info.due_at > today else "now"
+    return f"{awaits}, or {due}" if awaits else due
 
 
 def _record(kind: Kind, body: dict[str, Any]) -> str:

@@ -82,7 +82,7 @@ def _tell(asked: Asked, tb: "Takeback", result: "SqlResult", effect: Effect | No
     give(asked, tb, {"effect": effect.id if effect else None} | told)
     _say_answer(asked, result)
     if effect and held:
-        screen.say(f"{short(effect.id)}  {clean(effect.change.summary)}: held, and nobody sees it yet")
+        screen.say(f"{short(effect.id)}  {clean(effect.change.summary)}: held, not visible yet")
         screen.hint(
             f"`takeback apply {short(effect.id)}` commits it, `takeback discard {short(effect.id)}` drops it"
         )

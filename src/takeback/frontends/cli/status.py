@@ -10,6 +10,7 @@ from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.inbox import tell_inbox
 from takeback.frontends.cli.look import done_in
+from takeback.frontends.cli.nearby import ago, ahead, here, near, near_text
 from takeback.frontends.cli.opening import (
     give,
     given_up_in_words,
@@ -18,7 +19,7 @@ from takeback.frontends.cli.opening import (
     store_path,
     tell_nothing,
 )
-from takeback.frontends.cli.output import Screen, clean, counted, local_time, seconds_in_words
+from takeback.frontends.cli.output import Screen, clean, counted, seconds_in_words
 from takeback.frontends.cli.show_run import tell_attention
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
@@ -61,7 +62,7 @@ def _tell(screen: Screen, status: Status) -> None:
     states = status.states
     cap = status.limits.store
     screen.say(
-        f"Store    {clean(status.path)}: {bytes_in_words(status.size)} of {bytes_in_words(cap)}, "
+        f"Store    {near(clean(status.path), here())}: {bytes_in_words(status.size)} of {bytes_in_words(cap)}, "
         f"{counted(status.records, 'record')}"
     )
     counts = [
@@ -98,7 +99,7 @@ def _amount(effect: Effect) -> str:
 def _tell_held(screen: Screen, status: Status) -> None:
     for effect in status.held[-_MOST_RUNS:]:
         name = screen.paint(short(effect.id), "cyan")
-        screen.say(f"Held     {name} {clean(effect.change.summary)}: {_amount(effect)}")
+        screen.say(f"Held     {name} {near_text(clean(effect.change.summary), here())}: {_amount(effect)}")
     if len(status.held) > _MOST_RUNS:
         screen.say(f"         and {len(status.held) - _MOST_RUNS:,} more")
     if status.held:
@@ -112,9 +113,9 @@ def _tell_drops(screen: Screen, status: Status) -> None:
     for effect in status.drops[-_MOST_RUNS:]:
         if effect.dropped:
             screen.say(
-                f"Dropped  {screen.paint(short(effect.id), 'cyan')} {clean(effect.change.summary)}: {_amount(effect)}, "
-                f"{bytes_in_words(effect.dropped.bytes)} ({effect.dropped.reason.value}), "
-                f"until {local_time(effect.dropped.until, now())}"
+                f"Dropped  {screen.paint(short(effect.id), 'cyan')} {near_text(clean(effect.change.summary), here())}: "
+                f"{_amount(effect)}, {bytes_in_words(effect.dropped.bytes)} ({effect.dropped.reason.value}), "
+                f"goes {ahead(effect.dropped.until, now())}"
             )
     if len(status.drops) > _MOST_RUNS:
         screen.say(f"         and {len(status.drops) - _MOST_RUNS:,} more")
@@ -135,8 +136,8 @@ def _tell_runs(screen: Screen, status: Status) -> None:
             continue
         agent = f" by {clean(info.agent)}" if info.agent else ""
         screen.say(
-            f"           {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{agent}: {info.state.value} "
-            f"since {local_time(info.opened_at, today)}, {done_in(run)}{_of_workflow(info, today)}"
+            f"           {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{agent}: {info.state.value}, "
+            f"began {ago(info.opened_at, today)}, {done_in(run)}{_of_workflow(info, today)}"
         )
     if len(status.unfinished) > _MOST_RUNS:
         screen.say(f"           and {len(status.unfinished) - _MOST_RUNS:,} more")
@@ -152,7 +153,7 @@ def _tell_dead(screen: Screen, status: Status) -> None:
         doubt = f", {len(one.in_doubt):,} in doubt" if one.in_doubt else ""
         screen.say(
             f"Dead     {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{by}: {process} is gone; last heard of "
-            f"{local_time(one.last_at, today)}; {counted(one.in_force, 'effect')} in force{doubt}"
+            f"{ago(one.last_at, today)}; {counted(one.in_force, 'effect')} in force{doubt}"
         )
     if len(status.dead) > _MOST_RUNS:
         screen.say(f"         and {len(status.dead) - _MOST_RUNS:,} more")
@@ -165,7 +166,7 @@ def _tell_dead(screen: Screen, status: Status) -> None:
 def _of_workflow(info: RunInfo, today: int) -> str:
     if not info.workflow or not info.note:
         return ""
-    due = f", until {local_time(info.due_at, today)}" if today < info.due_at < NEVER else ""
+    due = f", due {ahead(info.due_at, today)}" if today < info.due_at < NEVER else ""
     return f"; {clean(info.note)}{due}"
 
 
@@ -208,9 +209,10 @@ def _tell_retention(screen: Screen, status: Status) -> None:
         )
     if status.goes_next:
         effect, at = status.goes_next
+        what = near_text(clean(effect.change.summary), here())
         screen.say(
-            f"         next to go: {screen.paint(short(effect.id), 'cyan')} {clean(effect.change.summary)}, "
-            f"{local_time(at, now())}; earlier if there is no room. `takeback pin {short(effect.id)}` keeps it"
+            f"         next to go: {screen.paint(short(effect.id), 'cyan')} {what}, "
+            f"{ahead(at, now())}; earlier if there is no room. `takeback pin {short(effect.id)}` keeps it"
         )
     if status.forgettable:
         effects = max(0, status.accepted - status.forgotten)

@@ -6,7 +6,7 @@ import takeback.api
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.ending import printable
-from takeback.frontends.cli.opening import store_path
+from takeback.frontends.cli.opening import show_work, store_path
 from takeback.frontends.cli.output import clean, counted
 from takeback.frontends.cli.usage import Part
 from takeback.storage.store import exists
@@ -76,6 +76,7 @@ def _copy(asked: Asked) -> int:
     if not exists(source):
         raise Misuse(f"There is no store at {clean(printable(source))}.", hint="Name one that is there.")
     with takeback.api.open(source, recover=False) as tb:
+        show_work(asked, tb)
         copied = tb.copy_to(target, blobs=asked.options.blobs, backup=asked.options.backup)
     screen = asked.screen
     screen.give({"from": printable(source), "to": printable(target), **copied._asdict()})

@@ -1,6 +1,8 @@
-"""*Did you mean*: one place for words that nobody knows here, and for those that other tools use."""
+"""*Did you mean*: the words of other tools, and what they are here."""
 
 from collections.abc import Iterable
+
+from takeback.model.resemblance import did_you_mean
 
 # What people type who come from git, jj, restic, Docker or a database.
 ELSEWHERE = {
@@ -54,24 +56,6 @@ _ELSEWHERE_IN_WORDS = {
     "commit": "`takeback accept` keeps what a run did; changes need no commit.",
     "login": "There is no account: `takeback status` shows the store.",
 }
-_CLOSE = 0.6
-
-
-def closest(word: str, known: Iterable[str]) -> str:
-    """The one that was most likely meant; "" if none is near."""
-    from difflib import get_close_matches
-
-    names = list(known)
-    begun = [name for name in names if len(word) > 1 and name.startswith(word)]
-    if len(begun) == 1:
-        return begun[0]
-    return next(iter(get_close_matches(word, names, 1, _CLOSE)), "")
-
-
-def did_you_mean(word: str, known: Iterable[str], otherwise: str, prefix: str = "") -> str:
-    """A hint."""
-    found = closest(word, known)
-    return f"Did you mean `{prefix}{found}`?" if found else otherwise
 
 
 def command_meant(word: str, known: Iterable[str]) -> str:

@@ -83,7 +83,9 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
         if not wanted.listed:
             screen.say(f"Would {words.present} {counted(len(result.effects), 'effect')}:")
         for effect in () if wanted.listed else result.effects:
-            screen.say(f"  {screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}")
+            screen.say(
+                f"  {screen.paint(short(effect.id), 'cyan')}  {near_text(clean(effect.change.summary), here())}"
+            )
         _list_targets(asked, result, f"would {wanted.verb}")
         _show_merges(asked, result)
     elif any(one.outcome in _GOOD for one in result.targets):
@@ -133,14 +135,14 @@ def _say_passed(asked: Asked, passed: Sequence[Effect]) -> None:
     for effect in passed[:_MOST_LISTED]:
         id = asked.screen.paint(short(effect.id), "cyan")
         asked.screen.say(
-            f"Passed over {id} ({clean(effect.change.summary)}): it is already as it was before."
+            f"Passed over {id} ({near_text(clean(effect.change.summary), here())}): it is already as it was before."
         )
     if len(passed) > _MOST_LISTED:
         asked.screen.say(f"Passed over {len(passed) - _MOST_LISTED:,} more.")
 
 
 def _named(targets: Sequence[TargetOutcome]) -> str:
-    first = of_databases.named(targets[0])
+    first = near(of_databases.named(targets[0]), here())
     return f"{first} is" if len(targets) == 1 else f"{first} and {len(targets) - 1:,} more are"
 
 

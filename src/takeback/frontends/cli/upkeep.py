@@ -23,6 +23,7 @@ from takeback.frontends.cli.opening import (
     nothing_recorded,
     nothing_yet,
     opened,
+    show_work,
     store_path,
 )
 from takeback.frontends.cli.output import clean, counted, seconds_in_words, took
@@ -59,6 +60,7 @@ def _verify(asked: Asked) -> int:
     started = time.perf_counter()
     try:
         with takeback.api.open(store_path(asked), recover=False) as tb:
+            show_work(asked, tb)
             found = _verified(asked, tb)
             hurt = None if found.sound else _reach(tb, found.findings)
     except Corrupt as error:

@@ -1,5 +1,6 @@
 """The parser and the help of each command, and of all together."""
 
+import argparse
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping
@@ -8,6 +9,8 @@ from typing import NamedTuple, NoReturn
 from takeback.errors import Misuse
 
 COLOURS = ("auto", "always", "never")
+# Help is in English. To look for a translation argparse would load `locale` at every start.
+argparse._ = str  # pyright: ignore[reportAttributeAccessIssue]
 START_HERE = (
     ("takeback run -- make install", "run a command so that it can be undone"),
     ("takeback log", "see what happened, newest first"),
@@ -69,7 +72,7 @@ class Parser(ArgumentParser):
 
     def _refuse(self, word: str) -> NoReturn:
         if word.startswith("-") and word != "-":
-            from takeback.frontends.cli.suggestions import did_you_mean
+            from takeback.model.resemblance import did_you_mean
 
             name = word.partition("=")[0]
             lists = f"`{self.prog} --help` lists them."

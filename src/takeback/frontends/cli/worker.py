@@ -56,7 +56,7 @@ def _worker(asked: Asked) -> int:
             _tell_unknown(tb, known, asked.options.modules)
             worker.work(until_idle=asked.options.until_idle)
         give(asked, tb, {"worked": worker.worked})
-        asked.screen.say(f"Went on with runs {counted(worker.worked, 'time')}.")
+        asked.screen.say(f"{counted(worker.worked, 'run')} continued.")
     return 0
 
 
@@ -204,8 +204,8 @@ def _signal(asked: Asked) -> int:
         tb.signal(info, options.event, data)
         give(asked, tb, {"run": info.id, "event": options.event})
         waits = info.awaits == options.event
-        told = "which waits for it" if waits else "which does not wait for it yet; it is kept until it does"
-        asked.screen.say(f"Told run {short(info.id)} {clean(options.event)!r}, {told}.")
+        later = "" if waits else " It does not wait for it yet; the signal is kept until it does."
+        asked.screen.say(f"Sent {clean(options.event)!r} to run {short(info.id)}.{later}")
     return 0
 
 

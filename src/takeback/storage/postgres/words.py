@@ -69,7 +69,7 @@ def translated(error: Any, run: str = "") -> TakebackError:
             hint="It is a replica, or set to read only. Looking still works.",
         )
     if state == "42501":
-        return Refused(f"The store may not be used by this role: {said}", hint="Ask whoever owns its schema.")
+        return Refused(f"The store may not be used by this role: {said}", hint="Ask the owner of its schema.")
     if state[:2] in ("53", "58"):
         return ResourceUnreachable(
             f"The store could not be written: {said}", hint="Nothing was changed. Make room on the server."

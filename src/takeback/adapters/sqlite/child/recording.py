@@ -161,7 +161,9 @@ class Recording:
 
     def finish(self) -> None:
         if not self._has_parent():
-            raise ResourceUnreachable("Whoever asked for this is gone.", hint="Nothing was changed.")
+            raise ResourceUnreachable(
+                "The process that asked for this has ended.", hint="Nothing was changed."
+            )
         if not self._seen.is_all:
             self._seen.close()
         try:

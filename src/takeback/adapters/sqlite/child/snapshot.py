@@ -78,7 +78,9 @@ def _compared(place: Place, id: str, has_parent: Callable[[], bool]) -> dict[str
         if about is None:
             return None
         if not has_parent():
-            raise ResourceUnreachable("Whoever asked for this is gone.", hint="Nothing was recorded.")
+            raise ResourceUnreachable(
+                "The process that asked for this has ended.", hint="Nothing was recorded."
+            )
         place.commit()
         return told(about)
     except apsw.Error as error:

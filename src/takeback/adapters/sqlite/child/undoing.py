@@ -98,7 +98,7 @@ def _transaction(place: Place) -> Iterator[None]:
 
 def _commit(place: Place, has_parent: Callable[[], bool]) -> None:
     if not has_parent():
-        raise ResourceUnreachable("Whoever asked for this is gone.", hint="Nothing was changed.")
+        raise ResourceUnreachable("The process that asked for this has ended.", hint="Nothing was changed.")
     place.commit()
 
 
@@ -128,7 +128,7 @@ def _refuse(found: Conflicts, policy: str, partial: bool) -> None:
         names = "; ".join(f"{one.table} {one.key} {one.detail}".strip() for one in found.first[:5])
         more = f"; and {found.count - 5} more" if found.count > 5 else ""
         raise Conflict(
-            f"Changed since, so undo would destroy someone's work: {names}{more}.",
+            f"Modified after this effect, so undo would overwrite those changes: {names}{more}.",
             hint="Nothing was changed. Undo the later changes first, or skip or force.",
             resources=tuple(f"{one.table}\0{one.key}" for one in found.first),
         )
