@@ -234,3 +234,24 @@ def test_a_database_that_an_older_version_protected_is_brought_up_to_date(users)
     users.undo(users.effect)
     assert users.world() == {"public.users": ["(1,Ann,30)", "(2,Bob,40)", "(3,Cy,50)"]}
     assert users.rows("select count(*) from pg_event_trigger where evtname like 'takeback_%'") == [(3,)]
+
+
+# -- fresh eyes 1: a row that pointed nowhere before
+
+
+@pytest.mark.parametrize(
+    "statement", ["delete from o", "update o set who = 1", "drop table o", "alter table o drop column who"]
+)
+def test_fresh_eyes_1_a_row_that_a_key_not_valid_let_point_nowhere_comes_back(users, statement):
+    users.run("create table o (id int primary key, who int)", "insert into o values (1, 99), (2, 1)")
+    users.run("alter table o add foreign key (who) references users (id) not valid")
+    users.adapter().protect(users.database, ())
+    before = rows_of(users), definitions(users)
+
+    effect = users.do(statement)
+    undo = users.undo(effect)
+    there_again = rows_of(users)
+    users.undo(users.undo(undo))
+
+    assert there_again == before[0]
+    assert (rows_of(users), definitions(users)) == before

@@ -144,7 +144,7 @@ def _parentless(ties: Ties, foreign: Foreign) -> list[str]:
     """Rows that are to come back and point to one that is not there, or that goes."""
     net = ties.nets.get(foreign.child)
     parent = ties.tables.get(foreign.parent)
-    if net is None or parent is None:
+    if net is None or parent is None or not foreign.valid:
         return []
     pointing = " and ".join(f"n.p{number} is not null" for number in foreign.child_columns)
     start = f"update {net.name} n set status = 'parent' where n.status in {ACTIVE} and n.pre and {pointing}"
@@ -214,7 +214,7 @@ def violated(connection: "Connection", ties: Ties) -> list[str]:
         parent, child = ties.tables.get(foreign.parent), ties.tables.get(foreign.child)
         if parent is None or child is None:
             continue
-        if (net := ties.nets.get(foreign.child)) is not None:
+        if foreign.valid and (net := ties.nets.get(foreign.child)) is not None:
             pointing = " and ".join(f"n.p{number} is not null" for number in foreign.child_columns)
             active = f"n.status in {ACTIVE} and n.pre and {pointing}"
             at = _of_table(foreign, "n.p{}", parent, "t")

@@ -40,6 +40,7 @@ class Foreign(NamedTuple):
     operators: tuple[str, ...]
     on_delete: str
     on_update: str
+    valid: bool = True  # False: NOT VALID, so rows that were there before it may point nowhere
 
 
 class Table(NamedTuple):
@@ -153,7 +154,7 @@ _FOREIGN = """
 select k.conname, k.conrelid::int8, k.conkey::int[], k.confrelid::int8, k.confkey::int[],
   array(select quote_ident(n.nspname) || '.' || o.oprname from unnest(k.conpfeqop) with ordinality u(op, p)
     join pg_operator o on o.oid = u.op join pg_namespace n on n.oid = o.oprnamespace order by p),
-  k.confdeltype::text, k.confupdtype::text
+  k.confdeltype::text, k.confupdtype::text, k.convalidated
 from pg_constraint k
 where k.contype = 'f' and k.conparentid = 0
   and (k.conrelid = any (%(oids)s::int8[]) or k.confrelid = any (%(oids)s::int8[]))
@@ -200,8 +201,8 @@ def about_foreign_keys(oids: Sequence[int]) -> Question:
 
 def foreign_keys(answer: list[tuple[Any, ...]]) -> tuple[Foreign, ...]:
     return tuple(
-        Foreign(name, child, tuple(ours), parent, tuple(theirs), tuple(operators), on_delete, on_update)
-        for name, child, ours, parent, theirs, operators, on_delete, on_update in answer
+        Foreign(name, child, tuple(ours), parent, tuple(theirs), tuple(operators), *acts)
+        for name, child, ours, parent, theirs, operators, *acts in answer
     )
 
 

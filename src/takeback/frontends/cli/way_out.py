@@ -106,7 +106,7 @@ def _with_later(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any], error: C
     names = ", ".join(later[:_MOST_NAMED]) + (
         f" and {len(later) - _MOST_NAMED} more" if later[_MOST_NAMED:] else ""
     )
-    return f"`{wanted.with_option('--cascade')}` first takes back {names}, which changed the same rows later."
+    return f"`{wanted.with_option('--cascade')}` first takes back {names}, which changed the same rows or tables later."
 
 
 def ways_out(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any]) -> str:
