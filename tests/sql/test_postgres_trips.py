@@ -80,7 +80,7 @@ def test_an_undo_has_one_connection_and_few_trips(bench: PgBench, seen: Seen) ->
     assert len(seen.trips) <= 15, seen.trips
 
 
-def test_finding_r5_the_schema_is_read_as_often_for_many_changes_as_for_one(
+def test_finding_r5_the_schema_is_read_only_where_it_changed(
     bench: PgBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading it is most of what a schema change takes."""
@@ -98,8 +98,8 @@ def test_finding_r5_the_schema_is_read_as_often_for_many_changes_as_for_one(
         bench.run(*(f"drop index i{number}" for number in range(6)))
         return len(reads)
 
-    one = count("drop index i0")
-    assert count(*(f"drop index i{number}" for number in range(6))) == one
+    assert count("drop index i0") <= 10
+    assert count(*(f"drop index i{number}" for number in range(6))) <= 60
 
 
 def test_a_small_transaction_makes_no_connection_and_few_trips(bench: PgBench, seen: Seen) -> None:

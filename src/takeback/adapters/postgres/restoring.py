@@ -153,7 +153,8 @@ class _Reversal:
             and not (one.kind == "column" and one.doc.get("_of") not in ("r", "p", "f"))
         ]
         self._all(sorted(gone, key=lambda one: _LAST.index(one.kind)), act, self._shown)
-        self._now = definitions.read(self._connection)
+        if gone:
+            self._now = definitions.read(self._connection)
 
     def _narrower(self, was: Thing) -> bool:
         """A view that was given more columns cannot be replaced by one with fewer."""
@@ -170,6 +171,7 @@ class _Reversal:
         self._moves.append(shelf.put(self._connection, self._op, one.oid))
 
     def _retype(self) -> None:
+        retyped = False
         for key, was in self._before.items():
             now = self._now.get(key)
             if (
@@ -195,6 +197,9 @@ class _Reversal:
                 )
             except Unfit as why:
                 raise Odd(self._shown(was), str(why)) from None
+            retyped = True
+        if retyped:
+            self._now = definitions.read(self._connection)
 
     def _make(self) -> None:
         lost = [was for key, was in self._before.items() if key not in self._now]
@@ -207,8 +212,8 @@ class _Reversal:
             and not (one.kind == "index" and one.doc.get("_constraint"))
             and not (one.kind == "relation" and (one.doc.get("_owned") or [0, 0, ""])[2] == "i")
         ]
+        # Reading it all is most of what this takes: each that is made has read what is there then.
         self._all(sorted(wanted, key=lambda one: _FIRST.index(one.kind)), self._make_one, self._shown)
-        self._now = definitions.read(self._connection)
         for one in lost:
             self._find_again(one)
 
@@ -277,7 +282,8 @@ class _Reversal:
         ]
         self._all(sorted(wanted, key=lambda one: _FIRST.index(one.kind)), act, self._shown)
         # Some are made along with others: the counter of an identity, an index of a partition.
-        self._now = definitions.read(self._connection)
+        if wanted:
+            self._now = definitions.read(self._connection)
         for key, was in self._before.items():
             if key not in self._now and self._new.get(key) not in self._now:
                 self._find_again(was)
