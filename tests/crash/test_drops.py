@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import takeback
+from takeback.adapters.tree.swapping import Swap
 from takeback.testing.crash import Boundaries, killed_everywhere, open_wrapped, wrap_system_calls
 from tests.crash.scenes import Known, Scene, assert_settled, settle, side
 from tests.damage import put_back_store, save_store
@@ -113,6 +115,37 @@ def test_apply_killed_anywhere_has_made_it_or_can_be_asked_for_again(
         return found
 
     assert killed(scene, template, lambda tb: tb.apply(template.id), check) == {"before", "after"}
+
+
+def test_an_apply_that_fails_killed_anywhere_leaves_the_work_held_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = Template(scene, held)
+    swap, count = Swap.swap, [0]
+
+    def failing(self: Swap, *words: Any, **named: Any) -> Any:
+        count[0] += 1
+        if count[0] == 2:
+            raise OSError(5, "Input/output error")
+        return swap(self, *words, **named)
+
+    def apply(tb: takeback.Takeback) -> None:
+        count[0] = 0
+        monkeypatch.setattr(Swap, "swap", failing)
+        with pytest.raises(takeback.TakebackError):
+            tb.apply(template.id)
+        monkeypatch.setattr(Swap, "swap", swap)
+
+    def check(known: Known, where: str) -> str:
+        monkeypatch.setattr(Swap, "swap", swap)
+        assert side(scene.picture(), known) == "before", where
+        with scene.open() as tb:
+            (waits,) = [one for one in tb.effects() if one.waits_for]
+            tb.apply(waits)
+        assert side(scene.picture(), known) == "after", where
+        return "the same" if waits.id == template.id else "another"
+
+    assert killed(scene, template, apply, check) == {"the same", "another"}
 
 
 def test_discard_killed_anywhere_leaves_it_held_or_dropped_and_it_can_be_applied(scene: Scene) -> None:

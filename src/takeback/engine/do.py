@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple
 
 from takeback.adapters.protocol import Adapter, Assessment
-from takeback.engine.parts import Parts, adapter_of, assessed, stage_of
+from takeback.engine.parts import Parts, adapter_of, as_draft, assessed, draft, stage_of
 from takeback.engine.settle import abort, finish, stick, take_back, way_out, withdraw
 from takeback.errors import (
     ApplyFailed,
@@ -29,11 +29,11 @@ from takeback.errors import (
 )
 from takeback.model.change import Change, intent
 from takeback.model.database import file_of
-from takeback.model.effect import Effect, State, intent_body, waits_for_approval
+from takeback.model.effect import Effect, State, waits_for_approval
 from takeback.model.ids import new_id, short
 from takeback.model.plan import ONLY, Outcome
 from takeback.model.record import Draft, Kind
-from takeback.model.remedy import Offer, Remedy, to_json
+from takeback.model.remedy import Offer, Remedy
 from takeback.model.resource import display, overlaps
 from takeback.model.run import Lease
 from takeback.model.staged import Staged
@@ -279,15 +279,6 @@ def _give_up(
     adapter.tidy(effect)
     if proposed:
         parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": _sentence(error)})])
-
-
-def draft(parts: Parts, kind: Kind, effect: Effect) -> Draft:
-    return as_draft(kind, parts.belonging(effect))
-
-
-def as_draft(kind: Kind, effect: Effect) -> Draft:
-    remedy = to_json(effect.remedy) if effect.remedy else None
-    return Draft(kind, effect.run, effect.id, intent_body(effect, remedy))
 
 
 def prepared(parts: Parts, adapter: Adapter, effect: Effect, assessment: Assessment) -> Effect:

@@ -4,8 +4,8 @@ from typing import Any
 
 from takeback.adapters.protocol import Adapter, Assessment
 from takeback.engine.approval import decision_on, digest_of, has_ended, in_words, waits_until
-from takeback.engine.do import Terms, draft, prepared, proposed
-from takeback.engine.parts import Parts
+from takeback.engine.do import Terms, prepared, proposed
+from takeback.engine.parts import Parts, draft
 from takeback.engine.settle import abort
 from takeback.errors import ApprovalExpired, AwaitingApproval, Denied, Refused
 from takeback.model.change import Change, intent

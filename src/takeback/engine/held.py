@@ -1,8 +1,8 @@
 """A change that is ready and waits for a person, who applies or discards it."""
 
-from takeback.engine.do import Terms, announce, carry_out, draft, prepared, refuse_own_store
+from takeback.engine.do import Terms, announce, carry_out, prepared, refuse_own_store
 from takeback.engine.drop import drop_held, ready, size_of
-from takeback.engine.parts import Parts, adapter_of, assessed
+from takeback.engine.parts import Parts, adapter_of, assessed, draft
 from takeback.engine.settle import abort
 from takeback.errors import Conflict, Failed, InDoubt, Refused, Unavailable
 from takeback.model.change import Change
@@ -16,10 +16,11 @@ from takeback.model.effect import (
     State,
     waits_for_approval,
 )
-from takeback.model.ids import new_id, short
+from takeback.model.ids import short
 from takeback.model.record import Kind
 from takeback.model.resource import display
 from takeback.model.run import Lease
+from takeback.storage.protocols import Query
 
 _LISTED = 5
 
@@ -64,7 +65,7 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
         except InDoubt:
             raise  # it may well be made
         except (Refused, Failed, Unavailable) as error:
-            again = effect if effect.dropped else hold_again(parts, lease, effect)
+            again = effect if effect.dropped else held_again(parts, effect)
             error.effect = again.id
             name, how = short(again.id), "can still be applied" if effect.dropped else "is held again"
             error.hint = (
@@ -74,12 +75,9 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
             raise
 
 
-def hold_again(parts: Parts, lease: Lease, effect: Effect) -> Effect:
-    """It was to be made, and could not be: the work is not lost for that."""
-    change = effect.change._replace(args={**effect.change.args, "waits": PERSON})
-    again = effect._replace(id=new_id(), state=State.PROPOSED, change=change, seq=0, told=0)
-    (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, again)])
-    return again._replace(seq=record.seq, told=record.seq, at=record.at)
+def held_again(parts: Parts, effect: Effect) -> Effect:
+    """As what the work of one is held that was to be made, and could not be."""
+    return next(parts.journal.effects(Query(run=effect.run, states=(State.PROPOSED,), newest=True)))
 
 
 def discard_held(parts: Parts, lease: Lease, effect: Effect) -> Effect:

@@ -8,8 +8,10 @@ from takeback.adapters.protocol import Adapter, Assessment
 from takeback.errors import Corrupt
 from takeback.model.change import Change
 from takeback.model.database import Database
-from takeback.model.effect import Effect
+from takeback.model.effect import Effect, intent_body
 from takeback.model.progress import SILENT, Progress
+from takeback.model.record import Draft, Kind
+from takeback.model.remedy import to_json
 from takeback.storage.protocols import Blobs, Journal, Leases, Query
 
 
@@ -69,3 +71,13 @@ def whole(parts: Parts, effect: Effect) -> Effect:
     if not effect.undoes or effect.of:
         return effect
     return effect._replace(of=next(parts.journal.effects(Query(ids=(effect.undoes,)))))
+
+
+def draft(parts: Parts, kind: Kind, effect: Effect) -> Draft:
+    """The record that announces it, with the projects that it touches."""
+    return as_draft(kind, parts.belonging(effect))
+
+
+def as_draft(kind: Kind, effect: Effect) -> Draft:
+    remedy = to_json(effect.remedy) if effect.remedy else None
+    return Draft(kind, effect.run, effect.id, intent_body(effect, remedy))

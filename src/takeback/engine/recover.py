@@ -195,7 +195,7 @@ def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
             )
             return Settled(effect.id, effect.run, effect.change.summary, "aborted", detail)
         if outcome == "aborted" and effect.change.args.get(WAS_HELD):
-            return _held_again(parts, lease, effect)
+            return _held_again(parts, effect)
     except Stuck:
         outcome = "stuck"
     except Unavailable as error:
@@ -212,10 +212,10 @@ def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
     return settled._replace(detail=f"needs a person: {odd}") if outcome == "stuck" and odd else settled
 
 
-def _held_again(parts: Parts, lease: Lease, effect: Effect) -> Settled:
-    from takeback.engine.held import hold_again
+def _held_again(parts: Parts, effect: Effect) -> Settled:
+    from takeback.engine.held import held_again
 
-    again = hold_again(parts, lease, effect)
+    again = held_again(parts, effect)
     detail = f"had not been completed; taken back, and held again as {short(again.id)}"
     return Settled(effect.id, effect.run, effect.change.summary, "aborted", detail)
 

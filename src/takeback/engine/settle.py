@@ -3,10 +3,10 @@
 from typing import Any
 
 from takeback.adapters.protocol import Adapter, Doubting
-from takeback.engine.parts import Parts
+from takeback.engine.parts import Parts, draft
 from takeback.errors import InDoubt, LeaseLost, Refused, Stuck, TakebackError, Unavailable
-from takeback.model.effect import Effect, State, drop_body
-from takeback.model.ids import short
+from takeback.model.effect import PERSON, WAS_HELD, Effect, State, drop_body
+from takeback.model.ids import new_id, short
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import display
 from takeback.model.run import Lease
@@ -24,13 +24,25 @@ def finish(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, receipt
 
 
 def abort(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str) -> Effect:
-    """It is not made. One that was dropped and was being applied is dropped again, as it was."""
+    """It is not made. One that was dropped and was being applied is dropped again, as it was. One that was held is held
+    again, in the same step: the work is not lost for that."""
     adapter.tidy(effect)
     if effect.dropped and effect.state is State.INTENDED:
         _record(parts, lease, effect, Kind.DROP, drop_body(effect.dropped, why))
         return effect._replace(state=State.DROPPED, note=why)
-    _record(parts, lease, effect, Kind.ABORT, {"why": why})
+    again = _held_again(parts, effect) if was_held(effect) and effect.state is State.INTENDED else ()
+    _record(parts, lease, effect, Kind.ABORT, {"why": why}, *again)
     return effect._replace(state=State.ABORTED, note=why)
+
+
+def was_held(effect: Effect) -> bool:
+    return bool(effect.change.args.get(WAS_HELD)) and not effect.dropped
+
+
+def _held_again(parts: Parts, effect: Effect) -> tuple[Draft, ...]:
+    change = effect.change._replace(args={**effect.change.args, "waits": PERSON})
+    again = effect._replace(id=new_id(), state=State.PROPOSED, change=change, seq=0, told=0)
+    return (draft(parts, Kind.PROPOSE, again),)
 
 
 def stick(parts: Parts, lease: Lease, effect: Effect, why: str, hint: str = "") -> Stuck:
@@ -44,9 +56,11 @@ def stick(parts: Parts, lease: Lease, effect: Effect, why: str, hint: str = "") 
     )
 
 
-def _record(parts: Parts, lease: Lease, effect: Effect, kind: Kind, body: dict[str, Any]) -> None:
+def _record(
+    parts: Parts, lease: Lease, effect: Effect, kind: Kind, body: dict[str, Any], *with_it: Draft
+) -> None:
     try:
-        parts.journal.append(lease, [Draft(kind, effect.run, effect.id, body)])
+        parts.journal.append(lease, [Draft(kind, effect.run, effect.id, body), *with_it])
     except LeaseLost:
         raise  # whoever has the run now settles it
     except (Unavailable, Refused) as error:  # it is refused by a store that was moved meanwhile

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from takeback.adapters.protocol import Watcher
-from takeback.engine.do import Terms, as_draft, draft, prepared, proposed, refuse_loss, refuse_own_store
-from takeback.engine.parts import Parts, adapter_of, assessed, stage_of
+from takeback.engine.do import Terms, prepared, proposed, refuse_loss, refuse_own_store
+from takeback.engine.parts import Parts, adapter_of, as_draft, assessed, draft, stage_of
 from takeback.engine.settle import abort
 from takeback.errors import Corrupt, StoreBusy
 from takeback.model.change import Change

@@ -9,7 +9,6 @@ from takeback.model.ids import short
 from takeback.model.project import Scope
 from takeback.model.run import OnDeath, RunInfo, RunState
 from takeback.runs.names import id_of, name_of
-from takeback.runs.watch import KIND as WATCH
 from takeback.storage.protocols import Journal, Query
 
 if TYPE_CHECKING:
@@ -112,6 +111,8 @@ def last_undone(journal: Journal, scope: Scope | None = None) -> tuple[Effect, .
 
 def _is_drop(undo: Effect, of: Effect) -> bool:
     """A watched command failed and its own run took it back: `apply` makes that again, and redo by its id."""
+    from takeback.runs.watch import KIND as WATCH
+
     return of.run == undo.run and of.change.kind == WATCH and bool(of.change.args.get("exit_code"))
 
 
