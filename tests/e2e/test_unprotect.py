@@ -79,6 +79,25 @@ def test_fresh_eyes_2_without_a_way_back_nothing_is_asked(takeback: CommandLine,
     assert "Gave up" not in said.out
 
 
+def test_fresh_eyes_2_what_someone_else_removed_is_recorded_by_the_next_unprotect(
+    takeback: CommandLine, pg_database: Any
+) -> None:
+    connection = pg_database.connect()
+    connection.execute("CREATE TABLE t (a INTEGER PRIMARY KEY)")
+    connection.execute("INSERT INTO t VALUES (1)")
+    connection.commit()
+    takeback.done("sql", "protect", "env:APP_DB", APP_DB=pg_database.url)
+    takeback.done("sql", "exec", "env:APP_DB", "DELETE FROM t", APP_DB=pg_database.url)
+    connection.execute("DROP SCHEMA takeback CASCADE")
+    connection.commit()
+    connection.close()
+
+    said = takeback.done("sql", "unprotect", "env:APP_DB", "--yes", APP_DB=pg_database.url)
+
+    assert "Gave up the way back of 1 effect" in said.out
+    assert "forgotten" in takeback.done("show", "@").out
+
+
 @pytest.mark.parametrize(("typed", "code"), [(b"n\n", 3), (b"y\n", 0)])
 def test_fresh_eyes_2_on_a_terminal_it_is_asked(
     takeback: CommandLine, world: World, typed: bytes, code: int

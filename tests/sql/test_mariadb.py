@@ -473,3 +473,15 @@ def test_a_table_whose_name_begins_like_ours_is_named_as_not_protected(bench):
     assert name == "_tb_mine" and "statements that name it are refused" in why
     with pytest.raises(NoRemedy, match="_tb_mine"):
         do(bench, "DELETE FROM _tb_mine")
+
+
+def test_fresh_eyes_1_a_row_that_pointed_nowhere_is_refused_and_nobody_is_blamed(bench):
+    bench.plain(["SET STATEMENT foreign_key_checks = 0 FOR INSERT INTO orders VALUES (77, 99)"])
+    effect = do(bench, "DELETE FROM orders WHERE no = 77")
+
+    (outcome,) = bench.adapter().assess(undo_of(effect), effect).outcomes
+    assert outcome.outcome is Outcome.CONFLICT and "the row that it refers to is not there" in outcome.detail
+    assert "changed by" not in outcome.detail
+
+    bench.plain(["INSERT INTO users VALUES (99, 'late')"])
+    undo(bench, effect)

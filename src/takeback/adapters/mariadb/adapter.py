@@ -70,8 +70,8 @@ class MariaAdapter:
         self, database: Database, tables: Sequence[str], effects: Sequence[Effect]
     ) -> Sequence[Effect]:
         with self._wire(database) as wire:
-            if not identity_of(wire):
-                return ()
+            if not identity_of(wire):  # it is gone already: someone else removed it, or was killed on the way
+                return [one for one in effects if resource_of(_database(one)) == resource_of(database)]
             known = relating.lost_by_unprotect(
                 wire, read(wire), tables, definitions.later_on(wire, tables, 0)
             )

@@ -13,7 +13,7 @@ from takeback.adapters.mariadb.images import (
     shown,
 )
 from takeback.adapters.mariadb.logs import OPS
-from takeback.adapters.mariadb.net import CONFLICTS, NEEDED, UNFIT, Part
+from takeback.adapters.mariadb.net import CONFLICTS, NEEDED, ORPHANED, UNFIT, Part
 from takeback.adapters.mariadb.shapes import Shape
 from takeback.adapters.mariadb.wire import Wire, listed, quoted
 from takeback.model.database import Database, resource_of
@@ -76,6 +76,10 @@ def _of_part(
         who = _who(wire, part, op, line) if shape.key else ""
         if state == NEEDED:
             who = _referring(wire, part, line)
+        if state == ORPHANED:
+            who = (
+                ""  # nobody need have changed it: with foreign keys switched off it may never have been there
+            )
         if state == UNFIT:
             who = f"; the server says: {reasons.get((shape.name, line), '')}. Take the rule away, or leave the row out"
         resource = resource_of(database, shape.name, *([key] if key else []))

@@ -26,7 +26,7 @@ CONFLICTS = {
     REOCCUPIED: "was deleted, and there is another in its place",
     TAKEN: "cannot be put back: another row has taken a value that must be unique",
     NEEDED: "cannot be removed: rows that were written since refer to it",
-    ORPHANED: "cannot be put back: what it refers to is gone",
+    ORPHANED: "cannot be put back: the row that it refers to is not there",
     UNFIT: "cannot be put back: the table does not take it any more",
 }
 FORCEABLE = (CHANGED, MISSING, REOCCUPIED)

@@ -287,11 +287,10 @@ class PostgresAdapter:
         if tables:
             return ()
         with understood(), opened(self._keyring.url(database), self._waiting) as connection:
-            known = (
-                {id for (id,) in ask(connection, "select id from takeback.op")}
-                if installed(connection)
-                else ()
-            )
+            found = ask(connection, "select id from takeback.op") if installed(connection) else None
+        if found is None:  # it is gone already: someone else removed it, or was killed on the way
+            return [one for one in effects if resource_of(database_of(one)) == resource_of(database)]
+        known = {id for (id,) in found}
         return [one for one in effects if one.id in known]
 
 

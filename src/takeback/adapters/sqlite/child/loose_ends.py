@@ -15,7 +15,7 @@ from takeback.adapters.sqlite.child.seen import UNSEEN, Image
 from takeback.adapters.sqlite.child.shapes import Shape, key_of
 
 _STRETCHES = 1000  # of images; more are noted as one
-_SMALL = 10_000  # rows; a table that is searched without an index
+_SMALL = 1_000  # rows; a table that is searched without an index
 
 Before = dict[tuple[str, ...], list[Any]]  # by foreign key: the keys of rows that pointed nowhere
 
