@@ -284,7 +284,7 @@ class Upkeep(ABC):
             self._give_up(tuple(decisions.values()))
             space = self._space(more)
         if (space.over(limits)[0] and drop_unused(self.parts, now() / 1e6)) or any_unused(
-            self.parts, now() / 1e6
+            self.store.path, now() / 1e6
         ):
             self.sweep()
 

@@ -396,15 +396,14 @@ def release_dead(parts: "Parts", place: "Place", roots: "Sequence[str] | None" =
                 index.close()
 
 
-def any_unused(parts: "Parts", now: float) -> bool:
-    """Whether a sweep would drop some; cheap, asked at the end of each run."""
+def any_unused(store: str, now: float) -> bool:
+    """Whether a sweep would drop some. Asked at the end of each run, so that nothing is loaded where there are none."""
+    directory = os.path.join(store, "watch")
+    if not os.path.isdir(directory):
+        return False
     from takeback.adapters.watch.index import last_used
 
-    try:
-        place = place_of(parts)
-    except Misuse:
-        return False
-    return any(used < now - UNUSED for used in last_used(place.directory))
+    return any(used < now - UNUSED for used in last_used(directory))
 
 
 def drop_unused(parts: "Parts", before: float) -> int:
