@@ -124,9 +124,11 @@ def takeback_command() -> list[str]:
 
 def bytes_below(directory: str) -> int:
     """The lengths of all files, not their blocks: those depend on the filesystem. A file with several names (squashed
-    layers share theirs) is there once."""
+    layers share theirs) is there once. Without the 1 MB that a store sets aside for a full disk, whatever is in it."""
     sizes: dict[tuple[int, int], int] = {}
     for place, _, names in os.walk(directory):
+        if os.path.basename(place) == "spare":
+            continue
         for name in names:
             status = os.lstat(os.path.join(place, name))
             sizes[status.st_dev, status.st_ino] = status.st_size

@@ -318,7 +318,7 @@ def test_of_two_who_decide_at_once_the_first_has_decided(
     ("decide", "words"),
     [
         (["approve", "--answer", "cannot be undone"], "by bea; its run makes it when it asks again"),
-        (["deny", "--why", "She left."], "by bea (She left.); its run is told so when it asks again"),
+        (["deny", "--why", "She left."], "by bea (She left.); its run learns it when it asks again"),
     ],
 )
 def test_what_is_decided_is_not_told_as_waiting_for_a_decision(

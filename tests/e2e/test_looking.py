@@ -172,7 +172,6 @@ def test_paths_begin_where_the_reader_stands_and_with_json_at_the_root(
         for words in (
             ("show", "@"),
             ("show", "both"),
-            ("diff", "both"),
             ("status",),
             ("undo", "--dry-run", "@"),
         )
@@ -185,7 +184,7 @@ def test_paths_begin_where_the_reader_stands_and_with_json_at_the_root(
     assert f"Target   {outside}: nothing" in said[0]
     assert "would undo  a b" in said[3]
     assert "a b is now 5 bytes" in said[4]
-    assert takeback.effect()["targets"][0]["resource"].endswith("/a%20b")
+    assert any(one["resource"].endswith("/a%20b") for one in takeback.effect()["targets"])
     assert takeback.effect()["resource"].startswith("file:///")
 
 

@@ -171,7 +171,7 @@ MUTANTS = (
     ),
     Mutant(
         "later effects depend on what still stands",
-        "engine/plan.py",
+        "engine/dependents.py",
         (("    stands = standing(parts, later)\n", "    stands = later\n"),),
         ("tests/behaviour/test_some_paths.py", "-k", "blocks_no_longer"),
     ),

@@ -95,7 +95,7 @@ def _run_named(tb: "Takeback", name: str) -> "RunInfo | None":
 
 
 def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:
-    from takeback.engine.plan import dependents
+    from takeback.engine.dependents import dependents
     from takeback.engine.portion import standing
 
     if effect.state is not State.DONE or effect.forgotten:
