@@ -233,6 +233,7 @@ class Undos(Workflows):
         """What is meant, after a crash is settled. Where nothing is named, that is what was undone before: not what
         settling takes back, unless it finishes an undo."""
         from takeback.engine.settled import Cause
+        from takeback.model.plan import UndoResult
 
         meant, nothing = what, None
         if what is None and self._settles:

@@ -196,6 +196,8 @@ class Upkeep(ABC):
         database = self.parts.named(address)
         adapter = adapter_of(self.parts, database.engine)
         assert isinstance(adapter, Databases)
+        if not dry_run:
+            self._before_change()
         going = with_its_database(self.parts, database, tables)
         if dry_run:
             return adapter.cover(database), going

@@ -91,6 +91,7 @@ CHANGES: dict[str, Callable[[Takeback], object]] = {
     "signal": lambda tb: tb.signal("workflow", "hello"),
     "forget": lambda tb: tb.forget(tb.effects(run="well")[0]),
     "sweep": lambda tb: tb.sweep(),
+    "unprotect": lambda tb: tb.unprotect("sqlite:///own.db"),
     "settle_first": lambda tb: tb.settle_first(),
 }
 SETTLES: dict[str, Callable[[Takeback], object]] = {

@@ -73,7 +73,7 @@ def test_an_edit_since_is_a_conflict_that_names_the_path_and_both_sizes(files: F
     assert "1,204 bytes" in str(refusal.value) and "1,310 bytes" in str(refusal.value)
     assert (files / "f").read_bytes() == b"y" * 1310
     sighting = files.desk.adapter.verify(effect)
-    assert sighting.standing is Standing.FOREIGN and "1,310 bytes changed 20" in sighting.detail
+    assert sighting.standing is Standing.FOREIGN and "1,310 bytes from " in sighting.detail
 
 
 def test_other_content_of_the_same_size_is_told_as_such(files: Files) -> None:
@@ -90,10 +90,10 @@ def test_other_content_of_the_same_size_is_told_as_such(files: Files) -> None:
     ("disturb", "says"),
     [(lambda path: path.chmod(0o600), "has mode 0600, and effect {} left mode 0644"),
      (lambda path: os.setxattr(path, "user.x", b"1"), "has other attributes than effect {} left"),
-     (lambda path: path.unlink(), "is gone, and effect {} left 1 byte changed "),
+     (lambda path: path.unlink(), "is gone, and effect {} left 1 byte from "),
      (lambda path: (path.unlink(), path.symlink_to("there")), "is now a symbolic link to there, and effect"),
      (lambda path: (path.unlink(), path.mkdir(), (path / "x").mkdir()), "is now a directory of 1 entry, and effect"),
-     (lambda path: path.write_bytes(b"12"), "is now 2 bytes changed ")],
+     (lambda path: path.write_bytes(b"12"), "is now 2 bytes from ")],
 )  # fmt: skip
 def test_a_conflict_continues_a_sentence_that_begins_with_the_path(files: Files, disturb, says) -> None:
     (files / "f").write_bytes(b"before")

@@ -162,7 +162,7 @@ def test_a_full_disk_is_named_with_a_way_out(
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(ResourceUnreachable, match="No space left") as error:
         packs.append([entry(b"x")])
-    assert "free some space" in error.value.hint and alarms == []
+    assert "Free some space" in error.value.hint and alarms == []
 
 
 def test_links_fifos_and_open_modes_are_refused(tmp_path: Path) -> None:
