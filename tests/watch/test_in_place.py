@@ -335,8 +335,8 @@ def test_what_another_effect_wrote_meanwhile_stays_and_is_not_told_as_taken_back
     assert process.returncode == 1
     assert (desk.tree / "both").read_text() == "theirs\n"
     assert not (desk.tree / "ours").exists()
-    assert f"+ {desk.tree}/ours" in told
-    assert f"{desk.tree}/both stays" in told and f"~ {desk.tree}/both" not in told
+    assert "+ ours\n" in told
+    assert "both stays" in told and "~ both" not in told
 
 
 @pytest.mark.parametrize("written", [True, False])
@@ -351,7 +351,7 @@ def test_a_failure_beside_other_effects_does_not_say_that_nothing_was_changed(de
 
     assert removed is None or removed.returncode == 0
     assert process.returncode == 1 and (b"changed nothing" in told) != written
-    assert (f"recorded with other effects ({desk.tree}/dir/file)".encode() in told) == written
+    assert (b"recorded with other effects (dir/file)" in told) == written
 
 
 @pytest.mark.parametrize("end", ["exit 1", "exit 0"])
@@ -390,7 +390,7 @@ def test_a_link_on_the_way_to_the_root_is_named_and_never_followed(desk, when):
 
     for option in ((), ("--skip-conflicts",), ("--force",)):
         refused = desk.takeback("undo", *option, cwd=home)
-        assert refused.returncode == 3 and f"{desk.tree}" in refused.stderr, refused
+        assert refused.returncode == 3 and desk.tree.name in refused.stderr, refused
         assert "is now a symbolic link" in refused.stderr
     assert (home / "away" / "tree" / "new").read_text() == "new\n"
     assert "every effect is settled" in desk.takeback("recover", cwd=home).stdout
@@ -427,7 +427,7 @@ def test_what_came_from_where_nothing_was_captured_is_never_taken_away(desk, end
 def test_what_was_moved_over_a_file_gives_way_to_it_and_is_named_since_only_the_store_has_it_then(desk, end):
     (desk.tree.parent / "elsewhere").write_text("only copy")
     told = desk.in_place(f"echo made > ../made; mv ../elsewhere dir/file; mv ../made made; {end}")
-    assert f"{desk.tree}/dir/file was replaced by a file older than the command" in told.stderr
+    assert "dir/file was replaced by a file older than the command" in told.stderr
     assert "made was" not in told.stderr
     if end == "exit 0":
         assert desk.takeback("undo").returncode == 0
