@@ -63,7 +63,7 @@ def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
         left: dict[str, TakebackError] = {}
         targets = tuple(_outcomes(parts, newest_first, wishes.on_conflict, left))
         newest_first = [effect for effect in newest_first if effect.id not in left]
-        if not newest_first:
+        if left and not newest_first:
             raise next(iter(left.values()))
     return Plan(
         effects=tuple(newest_first),
