@@ -1,6 +1,7 @@
 """Killed in the middle of a merge or of taking one back, and then someone wrote into the same file: a person gets out
 of that, path by path, and nobody's bytes are lost."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -109,6 +110,7 @@ def test_force_ends_it_and_redo_gives_back_what_was_overwritten(
     assert " is no longer stuck." in said.out
     assert takeback.effect(id)["state"] == "undone"
     assert "stuck" not in states(takeback)
+    assert re.fullmatch(r"Run \S+ \(.*\): ended; .*\n", takeback.done("recover").out)
     assert takeback.done("recover").out == "Nothing to recover: every effect is settled.\n"
     takeback.done("redo")
     assert files(world)["b"] == half["b"]

@@ -202,7 +202,8 @@ def test_undos_are_folded_into_what_they_took_back(takeback: CommandLine) -> Non
 
     assert [line.split()[:2] for line in lines] == [["@", second], ["@~1", first]]
     assert "(undone)" in lines[0] and "undone" not in lines[1]
-    assert len(takeback.done("log", "--json").json) == 3
+    assert len(takeback.done("log", "--json").json) == 2
+    assert len(takeback.done("log", "--all", "--json").json) == 3
     takeback.done("redo")
     assert "undone" not in takeback.done("log").out
     assert len(takeback.done("log", "-n", "2").out.splitlines()) == 2

@@ -109,7 +109,9 @@ def test_finding_37_a_command_that_changed_nothing_below_its_root_says_that_noth
 ) -> None:
     ran = desk.in_place("echo new > ../elsewhere; echo x > ../gone; rm ../gone; : >> dir/file")
     assert ran.returncode == 0
-    assert "no change by this command was seen below the current directory, so none was recorded" in ran.stderr
+    assert (
+        "no change by this command was seen below the current directory, so none was recorded" in ran.stderr
+    )
     answer = json.loads(desk.in_place("true", "--json").stdout)
     assert "nothing was recorded" in answer["text"]
     assert desk.in_place("true", "-q").stderr == ""

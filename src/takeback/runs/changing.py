@@ -81,13 +81,18 @@ class Changing(Durable, ABC):
         replay = self._replay
         assert replay is not None
 
+        def recorded(id: str) -> Effect | None:
+            return next(self._books.journal.effects(Query(ids=(id,))), None) if id else None
+
         def run_it() -> "CommandOutcome":
             with self._in_step(replay, asked):
-                return command_step.kept(make())
+                outcome = command_step.kept(make())
+            return outcome._replace(dropped=recorded(outcome.dropped.id)) if outcome.dropped else outcome
 
         def again(step: Step) -> "CommandOutcome":
             if "outcome" in step.body:
-                return command_step.from_json(step.body, step.effect)
+                dropped = recorded(step.body.get(command_step.DROPPED, ""))
+                return command_step.from_json(step.body, step.effect, dropped)
             assert step.effect
             outcome = command_step.from_effect(step.effect)
             self._append(replay.draft(COMMAND, says, asked, command_step.to_json(outcome)))

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from takeback.engine.drop import Final
 from takeback.model.effect import Effect
 from takeback.model.plan import outcome_from
 from takeback.runs.outcome import Changed, CommandOutcome, changed, in_words
@@ -13,6 +14,7 @@ from takeback.runs.workflow import digest_of
 
 MOST_PRINTED = 64 * 1024  # bytes of each stream, from its end
 _MOST_CHANGES = 100
+DROPPED = "dropped"  # in the record of a step: the effect that has what was dropped
 
 
 def asked_for(request: Request, env: Mapping[str, str] | None, stdin: bytes | None, key: str) -> str:
@@ -44,11 +46,14 @@ def to_json(outcome: CommandOutcome) -> dict[str, Any]:
         "stopped": outcome.stopped,
         "leftover": outcome.leftover,
     }
+    if outcome.final:
+        told["final"] = outcome.final.value
     effect = {"effect": outcome.effect.id} if outcome.effect else {}
-    return {"outcome": json.dumps(told), **effect}
+    dropped = {DROPPED: outcome.dropped.id} if outcome.dropped else {}
+    return {"outcome": json.dumps(told), **effect, **dropped}
 
 
-def from_json(body: dict[str, Any], effect: Effect | None) -> CommandOutcome:
+def from_json(body: dict[str, Any], effect: Effect | None, dropped: Effect | None = None) -> CommandOutcome:
     told = json.loads(body["outcome"])
     return CommandOutcome(
         exit_code=told["exit_code"],
@@ -61,6 +66,8 @@ def from_json(body: dict[str, Any], effect: Effect | None) -> CommandOutcome:
         conflicts=tuple(outcome_from(one) for one in told["conflicts"]),
         stopped=told["stopped"],
         leftover=told["leftover"],
+        dropped=dropped,
+        final=Final(told["final"]) if "final" in told else None,
     )
 
 

@@ -15,7 +15,7 @@ CHANGE, REMEMBER, SLEEP, WAIT, UNDO, CHECKPOINT, COMMAND, STATEMENT, FORK = (
     "change", "remember", "sleep", "wait", "undo", "checkpoint", "command", "statement", "fork",
 )  # fmt: skip
 FAILING = "failing"  # in a record that says that the function has failed, and its run is on its way back
-_UNMADE = (State.PROPOSED, State.ABORTED)
+_UNMADE = (State.PROPOSED, State.ABORTED, State.DROPPED)
 _KINDS = (Kind.OPEN, Kind.CLOSE, Kind.REMEMBER, Kind.CHECKPOINT, Kind.SIGNAL)
 
 

@@ -71,7 +71,7 @@ def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
     }
     screen.give(told | as_field(screen, errors))
     for one in ended:
-        screen.say(f"{_run(screen, one)}: ended; its process had died, and nothing of it was left to settle")
+        screen.say(f"{_run(screen, one)}: ended; its process is gone, and nothing of it was left to settle")
     if not settled and not alone:
         if not ended:
             screen.say(_AT_REST)
@@ -125,7 +125,7 @@ def _tell_unsettled(asked: Asked, tb: takeback.api.Takeback) -> int:
     _say_all(asked.screen, found)
     for one in dead:
         asked.screen.say(
-            f"{_run(asked.screen, one)}: would be ended; its process died and left nothing to settle"
+            f"{_run(asked.screen, one)}: would be ended; its process is gone and left nothing to settle"
         )
     if not found and not dead:
         asked.screen.say(_AT_REST)
