@@ -57,6 +57,8 @@ class Acceptance(ABC):
         for effect in held:
             refuse_unheld(effect)
         if dry_run:
+            for effect in held[:1]:  # what a later one finds depends on those before it
+                make_held(self.parts, effect, force, self._leased, dry_run=True)
             return tuple(held)
         for place, effect in enumerate(held):
             try:

@@ -147,6 +147,20 @@ def test_fresh_eyes_9_a_dry_run_that_skips_conflicts_foresees_those_below(
     assert [one["outcome"] for one in planned["targets"]] == ["conflict"] * 3
 
 
+def test_fresh_eyes_10_a_dry_run_of_apply_finds_what_apply_would(takeback: CommandLine, world: World) -> None:
+    takeback.done("run", "-q", "--hold", "--", "sh", "-c", "echo agent > x")
+    assert takeback("apply", "@", "--dry-run").code == 0
+    assert not (world.root / "x").exists()
+    (world.root / "x").write_text("mine\n")
+
+    planned, refused = takeback("apply", "@", "--dry-run"), takeback("apply", "@")
+
+    assert (planned.code, refused.code) == (3, 3)
+    assert planned.err == refused.err
+    assert takeback("apply", "@", "--force", "--dry-run").code == 0
+    assert (world.root / "x").read_text() == "mine\n"
+
+
 def test_fresh_eyes_12_the_log_for_programs_is_the_log(takeback: CommandLine, world: World) -> None:
     first, second = takeback.write("a", "1"), takeback.write("a", "2")
     takeback.done("undo")

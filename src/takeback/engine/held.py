@@ -1,5 +1,6 @@
 """A change that is ready and waits for a person, who applies or discards it."""
 
+from takeback.adapters.protocol import Assessment
 from takeback.engine.do import Terms, announce, carry_out, prepared, refuse_own_store
 from takeback.engine.drop import drop_held, ready, size_of
 from takeback.engine.parts import Parts, adapter_of, assessed, draft
@@ -36,26 +37,15 @@ def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | N
 
 def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms: Terms) -> Effect:
     """Make it after all. `change` is the one that was held, or one that was brought up to date with the world."""
-    _refuse_unheld(effect)
-    if waits_for_approval(effect):
-        raise Refused(
-            f"Effect {short(effect.id)} waits for an approval: {effect.change.args[GATE]['plan']}.",
-            hint=f"`takeback approve {short(effect.id)}` or `takeback deny {short(effect.id)}`.",
-            effect=effect.id,
-        )
-    if REVIEWED in change.args:
+    if REVIEWED in change.args and effect.waits_for == PERSON and not waits_for_approval(effect):
         from takeback.engine.review import apply
 
         return apply(parts, lease, effect, terms)
-    _refuse_conflicts(effect, change)
     parts.refuse_if_suspect()
     adapter = adapter_of(parts, effect.change.adapter)
-    args = {name: value for name, value in change.args.items() if name != "waits"}
+    effect, assessment = judged(parts, effect, change)
     # The key of one that was dropped is free, and may be another's by now.
-    key = "" if effect.dropped else effect.key
-    effect = effect._replace(change=change._replace(args={**args, WAS_HELD: True}), key=key)
-    assessment = assessed(parts, adapter, effect.change)
-    refuse_own_store(parts, assessment)
+    effect = effect._replace(key="" if effect.dropped else effect.key)
     parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
     effect = prepared(parts, adapter, effect, assessment)
     with terms.held_back():
@@ -73,6 +63,23 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
                 f"`takeback apply --force {name}` also over what others changed."
             )
             raise
+
+
+def judged(parts: Parts, effect: Effect, change: Change) -> tuple[Effect, Assessment]:
+    """As it would be made now. Raises where it cannot be; changes nothing."""
+    _refuse_unheld(effect)
+    if waits_for_approval(effect):
+        raise Refused(
+            f"Effect {short(effect.id)} waits for an approval: {effect.change.args[GATE]['plan']}.",
+            hint=f"`takeback approve {short(effect.id)}` or `takeback deny {short(effect.id)}`.",
+            effect=effect.id,
+        )
+    _refuse_conflicts(effect, change)
+    args = {name: value for name, value in change.args.items() if name != "waits"}
+    effect = effect._replace(change=change._replace(args={**args, WAS_HELD: True}))
+    assessment = assessed(parts, adapter_of(parts, effect.change.adapter), effect.change)
+    refuse_own_store(parts, assessment)
+    return effect, assessment
 
 
 def held_again(parts: Parts, effect: Effect) -> Effect:

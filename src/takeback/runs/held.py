@@ -1,15 +1,15 @@
 """Decide on what is held or was dropped: make it, drop it, erase it. Any run's."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from takeback.engine.do import Terms
-from takeback.engine.held import apply_held, discard_held
+from takeback.engine.held import apply_held, discard_held, judged
 from takeback.engine.parts import Parts
 from takeback.errors import Drifted, Refused
 from takeback.model.change import Change
-from takeback.model.effect import PERSON, TAKEN_BACK_BY, Effect, State, waits_for_approval
+from takeback.model.effect import PERSON, REVIEWED, TAKEN_BACK_BY, Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.remedy import Target
@@ -31,15 +31,16 @@ def renewed(parts: Parts, change: Change) -> Change:
     return change._replace(args={**args, "targets": put_targets(parts.blobs, targets)})
 
 
-def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased) -> None:
+def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased, dry_run: bool = False) -> None:
     try:
-        with leased(effect.run) as lease:
+        with nullcontext() if dry_run else leased(effect.run) as lease:
             (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
-            paths = (
-                "targets" in fresh.change.args
-            )  # else there is nothing that could be overwritten path by path
-            change = renewed(parts, fresh.change) if force and paths else fresh.change
-            apply_held(parts, lease, fresh, change, Terms(fresh.key))
+            paths = "targets" in fresh.change.args  # else there is nothing to be overwritten path by path
+            if lease is not None:
+                change = renewed(parts, fresh.change) if force and paths else fresh.change
+                apply_held(parts, lease, fresh, change, Terms(fresh.key))
+            elif REVIEWED not in fresh.change.args and not (force and paths):
+                judged(parts, fresh, fresh.change)
     except Drifted as error:
         if error.effect not in (None, effect.id):  # it got further, and is held again
             again = short(error.effect or "")
