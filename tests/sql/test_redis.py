@@ -297,7 +297,7 @@ def test_who_only_reads_or_is_refused_leaves_nothing_behind(shop: Shop) -> None:
         assert db.execute("GET", ["k"]).rows == ((None,),)
         with pytest.raises(Refused):
             db.execute("EVAL", ["return 1", 0])
-    with pytest.raises(Misuse, match="shown before it is made"), shop.tb.run("work") as run:
+    with pytest.raises(Misuse, match="shown before they are made"), shop.tb.run("work") as run:
         run.sql(shop.database.url, review=True)
     assert shop.others.keys("*") == []
 
