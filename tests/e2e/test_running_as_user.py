@@ -206,3 +206,20 @@ def test_what_was_dropped_is_applied_also_over_files_closed_to_their_owner(
     undone = person.takeback("undo")
     assert undone.returncode == 0, undone
     assert not (person.work / "closed" / "y").exists()
+
+
+def test_fresh_eyes_20_an_unreadable_file_is_called_that(person: Person) -> None:
+    person.does("sh", "-c", "echo hi > x")
+    person.takeback("run", "-q", "--in-place", "--", "sh", "-c", "echo agent >> x; chmod 000 x")
+
+    for option in ((), ("--force",), ("--skip-conflicts",), ("--merge",)):
+        said = person.takeback("undo", *option)
+        assert said.returncode == 3
+        assert "cannot be captured as it is now: it is not readable" in said.stderr
+        assert "`chmod u+rX x` lets it be read: run it, then `takeback undo" in said.stderr
+        assert "done since" not in said.stderr
+        assert "verify" not in said.stderr
+
+    person.does("chmod", "u+rX", "x")
+    assert person.takeback("undo", "--force").returncode == 0
+    assert person.does("cat", "x").stdout == "hi\n"
