@@ -266,11 +266,15 @@ def _of_paths(effect: Effect) -> Sequence[Any]:
 
 
 def _counted(targets: Sequence[TargetOutcome], kind: str) -> str:
-    changed = sum(1 for one in targets if one.outcome is Outcome.UNDONE)
-    wanted = changed + sum(1 for one in targets if one.outcome not in _GOOD)
-    if not changed and not wanted:
+    """Each once, however many effects changed it."""
+    undone = {one.resource for one in targets if one.outcome is Outcome.UNDONE}
+    left = {one.resource for one in targets if one.outcome not in _GOOD}
+    changed, wanted = len(undone), len(undone | left)
+    if not wanted:
         return ""
-    return counted(changed, kind) if changed == wanted else f"{changed:,} of {wanted:,} {kind}s"
+    if changed == wanted:
+        return f"{'part of ' if left else ''}{counted(changed, kind)}"
+    return f"{changed:,} of {wanted:,} {kind}s"
 
 
 def _names_of_calls(result: UndoResult, calls: Sequence[TargetOutcome]) -> str:
