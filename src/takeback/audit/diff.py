@@ -252,7 +252,7 @@ def _entry(row: list[Any]) -> str:
 
 
 def _shown(quoted: str) -> str:
-    return display(f"{SCHEME}/{quoted}")[1:]
+    return display(f"{SCHEME}/{quoted}").replace("/", "", 1)
 
 
 def _inside(blobs: Blobs, target: Target, inside: str) -> Part:

@@ -47,11 +47,10 @@ def refuse_blocked(plan: Plan, merge_hint: Callable[[], str] = str, cascades: bo
         if redo or not cascades
         else "Undo them too with --cascade (cascade=True), or undo them first."
     )
-    forgotten = next((short(one.id) for one in plan.blockers if one.forgotten), "")
-    if forgotten:
+    if forgotten := next((one for one in plan.blockers if one.forgotten), None):
         hint = (
-            f"Effect {forgotten} was forgotten, so it cannot be undone first; "
-            f"`takeback diff {short(plan.effects[0].id)}` shows what it changed."
+            f"Effect {short(forgotten.id)} was forgotten, so it cannot be undone first; "
+            f"`takeback show {short(forgotten.id)}` tells what it did."
         )
     raise Blocked(
         f"Later effects stand on this one: {names}{more}.",

@@ -1,6 +1,5 @@
 """What an undo would do, and what it did."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -8,7 +7,7 @@ from typing import Any, NamedTuple
 from takeback.errors import Conflict, Misuse, TakebackError
 from takeback.model.change import Change
 from takeback.model.effect import Effect
-from takeback.model.resource import display
+from takeback.model.resource import display, shell_word
 
 # In the arguments of an undo: by file, the state to which journaled merges led it since the effect was made.
 EXPLAINED = "explained"
@@ -144,7 +143,7 @@ def out_of_the_way(obstacles: Mapping[str, str], again: str) -> str:
     """What to do by hand, for obstacles by resource, before `again` can help; empty where nothing is known."""
     first = {obstacle: resource for resource, obstacle in reversed(list(obstacles.items()))}
     ways = [
-        way.format(path=shlex.quote(display(first[obstacle])))
+        way.format(path=shell_word(first[obstacle]))
         for obstacle, way in _BY_HAND.items()
         if obstacle in first
     ]

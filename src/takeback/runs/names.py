@@ -43,17 +43,17 @@ def id_of(journal: Journal, what: object, noun: str = "effect", scope: Scope | N
     found = list(journal.resolve(wanted)) if wanted and wanted.isascii() else []
     if wanted in found:
         return wanted
-    if 0 < len(wanted) < SHORTEST_PREFIX:
-        raise Misuse(
-            f"{name!r} is too short for the id of {'a run' if noun == 'run' else f'an {noun}'}.",
-            hint=f"Give at least {SHORTEST_PREFIX} characters; `takeback {'runs' if noun == 'run' else 'log'}` lists "
-            "them. A path goes after `--`: `takeback undo ID -- PATH`.",
-        )
     if not found:
         raise Misuse(f"There is no {noun} {name!r}.", hint=_meant(journal, name, noun))
     if len(found) > 1:
         choices = ", ".join(short(id) for id in found)
         raise Misuse(f"{name!r} is ambiguous: {choices}.", hint="Give a few more letters.")
+    if len(wanted) < SHORTEST_PREFIX:
+        raise Misuse(
+            f"{name!r} is too short for the id of {'a run' if noun == 'run' else f'an {noun}'}.",
+            hint=f"Give at least {SHORTEST_PREFIX} characters; `takeback {'runs' if noun == 'run' else 'log'}` lists "
+            "them. A path goes after `--`: `takeback undo ID -- PATH`.",
+        )
     return found[0]
 
 

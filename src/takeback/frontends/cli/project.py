@@ -81,7 +81,7 @@ def hint_unrecorded(asked: Asked, tb: "Takeback", effect: Effect) -> None:
     last = next(reversed(tb.runs(scope=tb.here())[:-1]), None)  # the newest one is the undo itself
     if last is None or last.opened_at < effect.at or last.on_death in (OnDeath.LEAVE, OnDeath.FINISH):
         return
-    if last.state is not RunState.ACCEPTED:
+    if last.state is not RunState.ACCEPTED or last.note:
         return  # it failed or was refused, and said so itself
     if not tb.store.journal.count(Query(run=last.id, states=HAPPENED, limit=1)):
         asked.screen.hint(f"The run after it, {short(last.id)} ({clean(last.name)}), recorded nothing.")
