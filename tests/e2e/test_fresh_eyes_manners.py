@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.e2e.conftest import COMMAND, CommandLine, surroundings
+from tests.e2e.conftest import CommandLine, surroundings
 from tests.world import World
 
 ODD = os.fsdecode(b"x\xff")
@@ -147,27 +147,6 @@ def test_fresh_eyes_22_submit_needs_no_arguments(takeback: CommandLine) -> None:
         2,
         "error: The following arguments are required: MODULE:FUNCTION.",
     )
-
-
-def test_fresh_eyes_22_what_stays_is_said_once(takeback: CommandLine, world: World) -> None:
-    command = [
-        *COMMAND,
-        "run",
-        "--in-place",
-        "--",
-        "sh",
-        "-c",
-        "echo 1 > x; mkdir build; echo made; read y; exit 1",
-    ]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=world.root, env=surroundings(), **pipes) as child:
-        assert child.stdout
-        assert child.stdout.readline() == b"made\n"
-        (world.root / "build" / "mine").write_text("mine")
-        _, said = child.communicate(b"now\n", timeout=120)
-
-    assert (child.returncode, (world.root / "build" / "mine").read_text()) == (125, "mine")
-    assert b"takeback: left as it is: build stays, because it holds build/mine" in said
 
 
 def test_fresh_eyes_22_a_forgotten_effect_in_between_is_named_itself(

@@ -223,3 +223,32 @@ def test_fresh_eyes_20_an_unreadable_file_is_called_that(person: Person) -> None
     person.does("chmod", "u+rX", "x")
     assert person.takeback("undo", "--force").returncode == 0
     assert person.does("cat", "x").stdout == "hi\n"
+
+
+def test_fresh_eyes_22_what_stays_is_said_once(person: Person) -> None:
+    line = "echo 1 > x; mkdir build; echo 1 > build/secret; chmod 000 build/secret; exit 1"
+
+    said = person.takeback("run", "--in-place", "--", "sh", "-c", line)
+
+    assert said.returncode == 1
+    assert "takeback: not taken back: build: stays, because it holds build/secret" in said.stderr
+    assert sorted(os.listdir(person.work)) == ["build"]
+
+
+def test_fresh_eyes_22_a_read_only_place_is_told_only_where_it_may_matter(
+    person: Person, tmp_path: Path
+) -> None:
+    place = person.directory / "single"
+    source = tmp_path / "source"
+    for path in (place, source):
+        path.touch()
+        os.chown(path, USER, USER)
+    subprocess.run(["mount", "--bind", source, place], check=True)
+    try:
+        plain = person.takeback("run", "--", "sh", "-c", "exit 1")
+        meeting = person.takeback("run", "--", "sh", "-c", f"echo x > {place}")
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+    assert (plain.returncode, "Read-only" in plain.stderr) == (1, False)
+    assert f'"Read-only file system": {place} cannot be written' in meeting.stderr
