@@ -105,6 +105,8 @@ def _save(effect: Effect, index: int, place: Place, tools: Tools) -> _Saved:
         hold=holds,
         progress=tools.progress,
     )
+    if stat.S_ISREG(status.st_mode):
+        tools.progress.expect(bytes=status.st_size)
     sight = look_closely(place, ABSENT, scope, status)
     residue = [f"{display(trouble.resource)} was not captured: {trouble.reason}" for trouble in lost]
     if inexact and not _owners_last(sight):

@@ -1,5 +1,6 @@
 """What taking an effect back would do to each of its targets, given what is there now."""
 
+import stat
 import time
 from typing import NamedTuple
 
@@ -164,7 +165,10 @@ def differs(target: Target, now: State, of: str) -> TargetOutcome:
 
 def _undo_at(place: Place, target: Target, of: str, leeway: Leeway, tools: Tools, scope: Scope) -> Step:
     manner = target.before if target.after["type"] == "absent" else target.after
-    sight = look_closely(place, manner, scope)
+    status = place.stat()
+    if status and stat.S_ISREG(status.st_mode):
+        scope.progress.expect(bytes=status.st_size)
+    sight = look_closely(place, manner, scope, status)
     now = sight.state
     change = Target(target.resource, now, restored(target.before, target.after, now))
     if same(now, target.after):

@@ -47,7 +47,9 @@ def look_closely(place: Place, manner: State, scope: Scope, status: os.stat_resu
     kind = TYPES[stat.S_IFMT(status.st_mode)]
     if kind == "file":
         try:
-            state = read_file(place.fd, place.name, place.resource, scope.keep, scope.limit, owners)
+            state = read_file(
+                place.fd, place.name, place.resource, scope.keep, scope.limit, owners, scope.progress
+            )
             if scope.hold and state["nlink"] > 1:
                 state["held"] = scope.hold
             return Sight(state)

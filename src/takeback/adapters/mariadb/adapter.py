@@ -7,7 +7,15 @@ from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 from takeback.adapters.database.keyring import Keyring
-from takeback.adapters.database.protocol import Cover, RowChange, Session, Tell, quiet
+from takeback.adapters.database.protocol import (
+    Cover,
+    GiveUp,
+    RowChange,
+    Session,
+    Tell,
+    nothing_to_give_up,
+    quiet,
+)
 from takeback.adapters.database.waiting import USUAL, Waiting
 from takeback.adapters.mariadb import definitions, ops, programs, protecting, relating, undoing, waiting
 from takeback.adapters.mariadb.logs import OPS
@@ -62,9 +70,11 @@ class MariaAdapter:
         with self._wire(database) as wire:
             return protecting.protect(wire, tables)
 
-    def unprotect(self, database: Database, tables: Sequence[str]) -> Cover:
+    def unprotect(
+        self, database: Database, tables: Sequence[str], give_up: GiveUp = nothing_to_give_up
+    ) -> Cover:
         with self._wire(database) as wire:
-            return protecting.unprotect(wire, tables)
+            return protecting.unprotect(wire, tables, give_up)
 
     def lost_by_unprotect(
         self, database: Database, tables: Sequence[str], effects: Sequence[Effect]

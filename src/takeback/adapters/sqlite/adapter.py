@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from takeback.adapters.database.keyring import Keyring
-from takeback.adapters.database.protocol import Cover, RowChange, Tell, quiet
+from takeback.adapters.database.protocol import Cover, GiveUp, RowChange, Tell, nothing_to_give_up, quiet
 from takeback.adapters.database.waiting import USUAL, Waiting
 from takeback.adapters.protocol import Assessment, Receipt, Traits
 from takeback.adapters.sqlite.address import path_of, resolved
@@ -89,13 +89,23 @@ class SqliteAdapter:
         self._ask(resolved(self._whole(database)), "protect")
         return self.cover(database)
 
-    def unprotect(self, database: Database, tables: Sequence[str]) -> Cover:
+    def unprotect(
+        self, database: Database, tables: Sequence[str], give_up: GiveUp = nothing_to_give_up
+    ) -> Cover:
         if tables:
             raise Misuse(
                 "A SQLite file is protected as a whole, so single tables cannot be left out.",
                 hint="Name no tables: then the log goes, and with it every way back in this file.",
             )
-        self._ask(resolved(self._whole(database)), "unprotect")
+        place = resolved(self._whole(database))
+        with self._lock:  # nothing else may be asked of a transaction that is half-way
+            self._ask(place, "remove_log")
+            try:
+                give_up()
+            except BaseException:
+                self._ask(place, "keep_log")
+                raise
+            self._ask(place, "commit_removal")
         return self.cover(database)
 
     def lost_by_unprotect(

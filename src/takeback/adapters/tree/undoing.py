@@ -69,7 +69,7 @@ class Undoing:
         self._leeway = leeway
         self._on_conflict = leeway.on_conflict
         self._tools = tools
-        self._scope = Scope(tools.blobs if keep else None)
+        self._scope = Scope(tools.blobs if keep else None, progress=tools.progress)
         self._known = {target.resource for target in of.targets}
         self._leaders = {target.before["twin"] for target in of.targets if "twin" in target.before}
         self._lately = lately or {}
@@ -79,7 +79,8 @@ class Undoing:
 
     def plan(self) -> list[Step]:
         progress = self._tools.progress
-        progress.expect(len(self._of.targets))
+        sizes = sum(self._manner(target).get("size", 0) for target in self._of.targets)
+        progress.expect(len(self._of.targets), sizes)
         with Places(self._of.targets, unlock=True) as places:
             for _, target in in_order(self._of.targets):
                 self._steps[target.resource] = self._step(target, places)
