@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from itertools import islice, takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakValueDictionary
 
 from takeback.acceptance import Acceptance
 from takeback.deciding import Deciding
@@ -50,7 +49,6 @@ class Takeback(Undos, Deciding, Acceptance):
         self.progress: Progress = SILENT  # of long work; set before the first of it
         self.given_up: list[GivenUp] = []  # ways back that were given up by policy, in this process
         self._parts: Parts | None = None
-        self._open_here: WeakValueDictionary[str, Run] = WeakValueDictionary()
 
     @property
     def path(self) -> str:

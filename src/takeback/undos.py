@@ -3,8 +3,8 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakValueDictionary
 
 from takeback.errors import Misuse, Refused, StoreBusy
 from takeback.model.effect import Effect
@@ -19,6 +19,8 @@ from takeback.upkeep import now
 from takeback.workflows import Workflows
 
 if TYPE_CHECKING:
+    from weakref import WeakValueDictionary
+
     from takeback.engine.portion import Chosen
     from takeback.model.plan import UndoResult
     from takeback.runs.run import Run
@@ -30,7 +32,13 @@ class Undos(Workflows):
     """The part of a store opened that takes back and brings back."""
 
     here: Callable[[], Scope | None]
-    _open_here: "WeakValueDictionary[str, Run]"
+
+    @cached_property
+    def _open_here(self) -> "WeakValueDictionary[str, Run]":
+        """Runs of this process by id, while anyone holds them."""
+        from weakref import WeakValueDictionary  # looking needs none of it
+
+        return WeakValueDictionary()
 
     @abstractmethod
     def _open(

@@ -181,8 +181,9 @@ class Model:
         if not conflicts and not self._fits(effect):
             return False
         world = self.copy()
+        comes = self._moved_back(effect) if effect.together else effect.before
         for path in restored:
-            world.put(path, effect.before[path])
+            world.put(path, comes[path])
         made = self.done(by, run, restored, world.world, undoes=effect.id)
         made.together = effect.together
         if not conflicts:
@@ -190,6 +191,12 @@ class Model:
         else:
             made.undoes = f"part of {effect.id}"
         return True
+
+    def _moved_back(self, effect: Known) -> dict[str, Look]:
+        """A file takes along the time it has by now, which is not always the one it had when it was moved."""
+        here, there = sorted(effect.paths, key=lambda path: len(effect.before[path]))
+        now = {there.encode() + name[len(here.encode()) :]: seen for name, seen in self.at(here).items()}
+        return {here: {}, there: now}
 
     def _fits(self, effect: Known) -> bool:
         """Whether everything that would come and go with it is where it would come or go from."""

@@ -306,6 +306,29 @@ class Histories(RuleBasedStateMachine):
             shutil.rmtree(getattr(self, "directory", "/nonexistent"), ignore_errors=True)
 
 
+def test_a_move_that_is_brought_back_takes_along_the_file_that_is_there_by_now() -> None:
+    history = Histories()
+    history.begin()
+    try:
+        for change in (
+            Change("write", ("a",), (b"same",)),
+            Change("delete", ("a",)),
+            Change("delete", ("b",)),
+        ):
+            history.an_agent_changes_something("ann", change)
+        steps = [Change("write", ("a",), (b"same",)), Change("move", ("a", "b"))]
+        history.a_run_does_several_things("ann", steps, "fails", keeps=False)
+        deleted, move_taken_back = 1, 5
+        history.an_effect_is_undone(deleted, cascade=False)
+        older = history.look()[b"a"]
+        history.an_effect_is_undone(move_taken_back, cascade=False)
+        history.the_world_is_as_the_model_says()
+        history.the_journal_is_as_the_model_says()
+        assert history.look()[b"b"] == older
+    finally:
+        history.teardown()
+
+
 TestHistories = Histories.TestCase
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)  # to explain takes longer than to find
 TestHistories.settings = settings(max_examples=40, stateful_step_count=25, phases=PHASES)
