@@ -37,7 +37,7 @@ def look_again(seen: Callable[[], Sighting]) -> Sighting:
 
 
 def open_again(resource: str) -> Place:
-    """Like `open_place`, for taking back: a directory on the way that is missing or a link is looked for a few times."""
+    """Like `open_place`, for taking back; tries again while a directory on the way is missing or a link."""
     for pause in _PAUSES:
         try:
             return open_place(resource)
