@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 UNDO = "undo"
+DECIDED_AT = "decided_at"  # of an undo: the newest record when it was decided what it leaves
 EDIT = "edit"  # of some keys of a document, whatever else is in it
 
 
