@@ -79,7 +79,10 @@ def test_what_a_killed_command_had_changed_is_shown_and_then_dropped(
     killed_while(world, *COMMAND, "run", "--", "sh", "-c", FOR_EVER)
     assert world.picture() == before
     status = takeback.done("status")
-    assert "saves what its command had changed as a drop, which `takeback apply` makes" in status.out + status.err
+    assert (
+        "saves what its command had changed as a drop, which `takeback apply` makes"
+        in status.out + status.err
+    )
     assert takeback.done("status", "--json").json["dead"][0]["command"].startswith("sh -c")
     dry = takeback.done("recover", "--dry-run")
     assert "what its killed command had changed would be saved as a drop (sh -c" in dry.out
