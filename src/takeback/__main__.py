@@ -2,6 +2,9 @@
 
 import sys
 
-from takeback.frontends.cli.main import main
+try:
+    from takeback.frontends.cli.main import main
+except KeyboardInterrupt:  # nothing was begun
+    sys.exit(130)
 
 sys.exit(main())

@@ -4,9 +4,10 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from takeback.errors import Misuse, StoreFull, Unavailable
+from takeback.errors import Misuse, StoreFull, TakebackError, Unavailable
 from takeback.model.cover import TRY
 from takeback.model.effect import Effect, State
 from takeback.model.flaw import Flaw
@@ -205,7 +206,8 @@ class Upkeep(ABC):
         went with it: they are recorded as forgotten."""
         from takeback.adapters.database.protocol import Databases
         from takeback.engine.parts import adapter_of
-        from takeback.retention.forget import forget, with_its_database
+        from takeback.retention.forget import record_forgotten, release, with_its_database
+        from takeback.runs.signals import held_back
 
         database = self.parts.named(address)
         adapter = adapter_of(self.parts, database.engine)
@@ -216,9 +218,27 @@ class Upkeep(ABC):
         if dry_run:
             return adapter.cover(database), going
         self.store.use_spare()
-        # Not the other way round: if it fails, every way back is still there.
-        cover = adapter.unprotect(database, tables)
-        forget(self.parts, going, self._held)
+        given_up = False
+        with ExitStack() as rest:
+
+            def give_up() -> None:
+                """Recorded before they go: no way back may be promised that a kill has left without its log."""
+                nonlocal given_up
+                if not given_up:
+                    rest.enter_context(held_back())
+                    list(record_forgotten(self.parts, going, self._held))
+                    given_up = True
+
+            try:
+                cover = adapter.unprotect(database, tables, give_up)
+            except TakebackError as error:
+                if given_up and going:
+                    error.hint = (
+                        "The ways back are given up. Run `takeback sql unprotect` again for the rest."
+                    )
+                raise
+            give_up()
+            release(self.parts, [one.effect for one in going], self._held)
         return cover, going
 
     def sweep(self, grace: int | None = None, *, baselines: bool = False) -> int:

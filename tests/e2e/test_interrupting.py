@@ -149,3 +149,26 @@ def test_a_signal_ends_a_running_check_with_all_it_started(
         told = child.stderr.read()
 
     assert (child.returncode, told) == (128 + number, "Interrupted; nothing was changed.\n")
+
+
+LOADING = """
+import runpy, sys
+
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            raise KeyboardInterrupt
+
+sys.modules.pop(sys.argv[1], None)
+sys.meta_path.insert(0, Interrupted())
+runpy.run_module("takeback", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["takeback.frontends.cli.main", "gc", "takeback.frontends.cli.commands"])
+def test_finding_12_an_interrupt_while_takeback_is_loaded_ends_without_a_traceback(module: str) -> None:
+    done = subprocess.run(
+        [COMMAND[0], "-c", LOADING, module], env=surroundings(), capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -2,12 +2,14 @@
 
 import os
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.e2e.conftest import CommandLine
+from tests.e2e.conftest import CommandLine, surroundings
 from tests.e2e.test_terminal import seen
 from tests.world import World
 
@@ -128,3 +130,46 @@ def test_fresh_eyes_22_savepoints_are_fine_in_statements_on_sqlite(
     takeback.done("undo")
     assert connection.execute("SELECT a FROM t").fetchall() == [(1,), (2,)]
     connection.close()
+
+
+INTERRUPTED = """
+import os, signal, sys
+from takeback.frontends.cli.main import main
+from takeback.storage.sqlite import SqliteJournal
+
+append = SqliteJournal.append
+
+def interrupted(self, *words):
+    appended = append(self, *words)
+    os.kill(os.getpid(), signal.SIGINT)
+    return appended
+
+SqliteJournal.append = interrupted
+main()
+"""
+
+
+def test_finding_12_an_interrupt_during_unprotect_claims_nothing_about_the_protection(
+    takeback: CommandLine, world: World
+) -> None:
+    """It comes right after the ways back are recorded as given up, and is heard when the rest is done."""
+    path = Path(os.fspath(world.root)) / "s.db"
+    connection = sqlite3.connect(path)
+    connection.executescript("CREATE TABLE t(a INTEGER PRIMARY KEY); INSERT INTO t VALUES(1),(2)")
+    takeback.done("sql", "exec", f"sqlite:///{path}", "DELETE FROM t")
+
+    words = ["sql", "unprotect", f"sqlite:///{path}", "--yes"]
+    said = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *words],
+        cwd=world.root,
+        env=surroundings(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    told = "Interrupted; `takeback sql doctor sqlite:///s.db` tells what is protected now.\n"
+    assert (said.returncode, said.stdout, said.stderr) == (130, "", told)
+    assert connection.execute("SELECT name FROM sqlite_schema").fetchall() == [("t",)]
+    connection.close()
+    assert "forgotten" in takeback.done("show", "@").out

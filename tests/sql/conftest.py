@@ -37,7 +37,7 @@ class Shop(NamedTuple):
 @pytest.fixture(params=["sqlite", "postgres", "mariadb"])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     if request.param == "sqlite":
-        made = _sqlite(tmp_path)
+        made = sqlite_shop(tmp_path)
     elif request.param == "postgres":
         made = served(request.getfixturevalue("pg_database"), "postgres")
     else:
@@ -47,7 +47,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     return made
 
 
-def _sqlite(tmp_path: Path) -> Shop:
+def sqlite_shop(tmp_path: Path) -> Shop:
     path = tmp_path / "shop.db"
 
     def outside(statement: str) -> None:

@@ -6,9 +6,11 @@ import pty
 import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import takeback
 from takeback.frontends.cli.progress import BETWEEN, PATIENCE, Meter, line
 from takeback.model.progress import SILENT, CountedBlobs, Progress
 from takeback.storage.memory_blobs import MemoryBlobs
@@ -251,6 +253,54 @@ def test_blobs_are_counted_as_they_come_and_go() -> None:
     assert (b"".join(blobs.read(first)), b"".join(blobs.read(second))) == (b"1234", b"onethree")
     assert sum(moved) == 2 * 12
     assert blobs.has(first)
+
+
+class Counts(Progress):
+    """One large file is one path: only its bytes say how far it is."""
+
+    draws = True
+
+    def __init__(self) -> None:
+        self.expected = 0
+        self.pieces: list[int] = []
+
+    def expect(self, items: int = 0, bytes: int = 0) -> None:
+        self.expected += bytes
+
+    def moved(self, bytes: int = 0, items: int = 0) -> None:
+        if bytes:
+            self.pieces.append(bytes)
+
+
+@pytest.mark.parametrize("size", [10, 9 << 20])
+@pytest.mark.parametrize("work", ["delete", "undo", "refused undo", "refused undo of a command"])
+def test_the_bytes_of_one_file_are_counted_while_it_is_read(tmp_path: Path, work: str, size: int) -> None:
+    path = tmp_path / "world" / "large"
+    path.parent.mkdir()
+    path.write_bytes(b"x" * size)
+    with takeback.open(tmp_path / "store") as tb, tb.run("before") as run:
+        if work == "refused undo of a command":
+            run.command(["sed", "-i", "s/x/y/", "large"], cwd=path.parent)
+        elif work != "delete":
+            run.write(path, b"y" * size)
+    if work.startswith("refused"):
+        path.write_bytes(b"z" * size)
+    counts = Counts()
+
+    with takeback.open(tmp_path / "store") as tb:
+        tb.progress = counts
+        if work == "delete":
+            with tb.run("now") as run:
+                run.delete(path)
+        elif work == "undo":
+            tb.undo(tb.effects()[0])
+        else:
+            with pytest.raises(takeback.Refused):
+                tb.undo(tb.effects()[0])
+
+    assert counts.expected >= size
+    assert sum(counts.pieces) >= size
+    assert max(counts.pieces) <= 4 << 20
 
 
 def test_where_nobody_looks_on_nothing_is_done() -> None:

@@ -12,6 +12,7 @@ from takeback.engine.settle import way_out
 from takeback.engine.trail import assess_undo, explained, undo_change
 from takeback.errors import (
     Blocked,
+    Conflict,
     Forgotten,
     LeaseLost,
     RecordInvalid,
@@ -24,7 +25,7 @@ from takeback.model.effect import Effect, State
 from takeback.model.ground import Ground
 from takeback.model.ids import short
 from takeback.model.life import overtaken
-from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome
+from takeback.model.plan import Obstacle, OnConflict, Outcome, Plan, TargetOutcome
 from takeback.model.remedy import BY_MEANING, Target
 from takeback.model.resource import overlaps
 from takeback.model.turns import in_turn, went_over
@@ -298,7 +299,17 @@ def the_same_for_each(effect: Effect, error: TakebackError) -> list[TargetOutcom
     """For every target; one whose record is damaged has none that we know of, and still counts."""
     resources = [target.resource for target in effect.targets] or [effect.change.resource]
     outcome = Outcome.CONFLICT if isinstance(error, Refused) else Outcome.FAILED
-    return [TargetOutcome(resource, outcome, str(error), effect.id) for resource in resources]
+    known = error.obstacles if isinstance(error, Conflict) else {}
+    return [
+        TargetOutcome(
+            resource,
+            outcome,
+            str(error),
+            effect.id,
+            obstacle=Obstacle(known.get(resource, Obstacle.OTHER)),
+        )
+        for resource in resources
+    ]
 
 
 def _outcomes_of(

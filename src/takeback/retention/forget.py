@@ -1,7 +1,7 @@
 """Give up the power to undo: recorded first, then what was held for it is let go; bytes are deleted by sweep."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import cast
 
@@ -116,6 +116,12 @@ def forget(parts: Parts, decisions: Sequence[Decision], held: str) -> None:
         if one.forget and one.effect.state is State.DROPPED:
             _erase(parts, one, held)
     going = [one for one in decisions if one.forget and one.effect.state is not State.DROPPED]
+    for batch in record_forgotten(parts, going, held):
+        release(parts, [one.effect for one in batch], held)
+
+
+def record_forgotten(parts: Parts, going: Sequence[Decision], held: str) -> Iterator[Sequence[Decision]]:
+    """Each batch, once it is recorded: what was held for it can be let go of then."""
     for start in range(0, len(going), BATCH):
         batch = going[start : start + BATCH]
         for one in batch:
@@ -123,7 +129,7 @@ def forget(parts: Parts, decisions: Sequence[Decision], held: str) -> None:
                 _owe(held, one.effect)
         drafts = [Draft(Kind.FORGET, one.effect.run, one.effect.id, _said(one)) for one in batch]
         parts.journal.append(None, drafts)
-        release(parts, [one.effect for one in batch], held)
+        yield batch
 
 
 def _erase(parts: Parts, decision: Decision, held: str) -> None:

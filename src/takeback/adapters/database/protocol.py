@@ -9,8 +9,15 @@ from takeback.model.effect import Effect
 Tell = Callable[[str, str], None]  # what happened, and what to do about it; by any thread
 
 
+GiveUp = Callable[[], None]  # records that ways back go
+
+
 def quiet(sentence: str, hint: str) -> None:
     """Nobody listens."""
+
+
+def nothing_to_give_up() -> None:
+    """There is no way back that could go."""
 
 
 class Rows(NamedTuple):
@@ -134,8 +141,11 @@ class Databases(Protocol):
         """Install the capture for these tables, or for all when none is named. Twice is once."""
         ...
 
-    def unprotect(self, database: Database, tables: Sequence[str]) -> Cover:
-        """Remove it. What was logged goes with it only if all of it goes."""
+    def unprotect(
+        self, database: Database, tables: Sequence[str], give_up: GiveUp = nothing_to_give_up
+    ) -> Cover:
+        """Remove it. What was logged goes with it only if all of it goes. `give_up` is called at the last moment at
+        which every way back is still there; if it raises, they stay."""
         ...
 
     def lost_by_unprotect(

@@ -78,6 +78,7 @@ def file_fd(place: Place, state: State, tools: Tools) -> int:
     fd = nameless_file(place)
     if fd >= 0:
         try:
+            tools.progress.expect(bytes=state["size"])
             write_content(fd, state, tools.blobs)
             dress(fd, state)
             os.fsync(fd)
@@ -93,6 +94,7 @@ def build(place: Place, state: State, tools: Tools) -> None:
     if kind == "file":
         fd = os.open(place.name, _CREATE, 0o600, dir_fd=place.fd)
         try:
+            tools.progress.expect(bytes=state["size"])
             write_content(fd, state, tools.blobs)
             dress(fd, state)
             os.fsync(fd)

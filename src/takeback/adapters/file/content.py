@@ -11,6 +11,7 @@ from takeback.adapters.file.states import State
 from takeback.adapters.file.trouble import CannotCapture
 from takeback.adapters.file.xattrs import read_xattrs
 from takeback.model.naming import Naming, read_pieces
+from takeback.model.progress import SILENT, Progress
 from takeback.storage.protocols import Blobs
 
 PIECE = 1 << 20
@@ -32,7 +33,13 @@ def open_regular(dir_fd: int, name: bytes | str) -> int:
 
 
 def read_file(
-    dir_fd: int, name: bytes | str, resource: str, keep: Blobs | None, limit: int = 0, owners: bool = True
+    dir_fd: int,
+    name: bytes | str,
+    resource: str,
+    keep: Blobs | None,
+    limit: int = 0,
+    owners: bool = True,
+    progress: Progress = SILENT,
 ) -> State:
     """The full state of a regular file; its bytes go to `keep`. Raises CannotCapture, with the reason."""
     try:
@@ -43,7 +50,7 @@ def read_file(
         raise CannotCapture(resource, "it vanished while it was read") from None
     try:
         for _ in range(_TRIES):
-            state = _read_once(fd, resource, keep, limit, owners)
+            state = _read_once(fd, resource, keep, limit, owners, progress)
             if state is not None:
                 return state
     finally:
@@ -51,7 +58,9 @@ def read_file(
     raise CannotCapture(resource, "it changes while it is being read")
 
 
-def _read_once(fd: int, resource: str, keep: Blobs | None, limit: int, owners: bool) -> State | None:
+def _read_once(
+    fd: int, resource: str, keep: Blobs | None, limit: int, owners: bool, progress: Progress
+) -> State | None:
     first = os.fstat(fd)
     if not stat.S_ISREG(first.st_mode):
         raise CannotCapture(resource, "it was replaced while it was looked at")
@@ -61,8 +70,10 @@ def _read_once(fd: int, resource: str, keep: Blobs | None, limit: int, owners: b
     if size <= PIECE:
         data = _all(fd, size)
         digest = keep.put(data, like=resource) if keep else hashlib.sha256(data).hexdigest()
+        if not keep:  # what goes to the store is counted there
+            progress.moved(size)
     else:
-        digest = keep.put(read_pieces(fd), like=resource) if keep else _named(fd)
+        digest = keep.put(read_pieces(fd), like=resource) if keep else _named(fd, progress)
     last = os.fstat(fd)
     if (last.st_size, last.st_mtime_ns, last.st_ctime_ns) != (size, first.st_mtime_ns, first.st_ctime_ns):
         return None
@@ -101,10 +112,11 @@ def _all(fd: int, size: int) -> bytes:
     return data
 
 
-def _named(fd: int) -> str:
+def _named(fd: int, progress: Progress) -> str:
     naming = Naming()
     for piece in read_pieces(fd):
         naming.add(piece)
+        progress.moved(len(piece))
     return naming.digest().hex()
 
 

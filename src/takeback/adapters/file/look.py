@@ -47,7 +47,9 @@ def look_closely(place: Place, manner: State, scope: Scope, status: os.stat_resu
     kind = TYPES[stat.S_IFMT(status.st_mode)]
     if kind == "file":
         try:
-            state = read_file(place.fd, place.name, place.resource, scope.keep, scope.limit, owners)
+            state = read_file(
+                place.fd, place.name, place.resource, scope.keep, scope.limit, owners, scope.progress
+            )
             if scope.hold and state["nlink"] > 1:
                 state["held"] = scope.hold
             return Sight(state)
@@ -78,7 +80,7 @@ def _directory(place: Place, scope: Scope) -> Sight:
     try:
         fd = open_below(place.fd, place.name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
     except PermissionError:
-        raise CannotCapture(place.resource, "its entries are not readable") from None
+        raise CannotCapture(place.resource, "its entries are not readable", readable=False) from None
     try:
         seen = read_tree(fd, place.resource, scope)
         return Sight(tree_state(fd, place.resource, seen, scope), seen)

@@ -131,7 +131,9 @@ class _Reading:
 
     def _file(self, fd: int, entry: os.DirEntry[str], path: str) -> None:
         scope = self.scope
-        state = read_file(fd, entry.name, f"{self.resource}/{path}", scope.keep, scope.limit)
+        state = read_file(
+            fd, entry.name, f"{self.resource}/{path}", scope.keep, scope.limit, progress=scope.progress
+        )
         mode = state["mode"]
         self.signatures[path] = (
             mode | stat.S_IFREG, state["uid"], state["gid"], state["ino"],

@@ -7,7 +7,15 @@ from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 from takeback.adapters.database.keyring import Keyring
-from takeback.adapters.database.protocol import Cover, RowChange, Session, Tell, quiet
+from takeback.adapters.database.protocol import (
+    Cover,
+    GiveUp,
+    RowChange,
+    Session,
+    Tell,
+    nothing_to_give_up,
+    quiet,
+)
 from takeback.adapters.database.waiting import USUAL, Waiting
 from takeback.adapters.mariadb import definitions, ops, programs, protecting, relating, undoing, waiting
 from takeback.adapters.mariadb.logs import OPS
@@ -22,7 +30,7 @@ from takeback.model.database import Database, from_json, resource_of, target_of,
 from takeback.model.effect import REVIEWED, Effect, State
 from takeback.model.holder import Holder, busy
 from takeback.model.ids import new_id, short
-from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.staged import Staged
 from takeback.model.standing import Sighting, Standing, TargetSighting, together
@@ -62,9 +70,11 @@ class MariaAdapter:
         with self._wire(database) as wire:
             return protecting.protect(wire, tables)
 
-    def unprotect(self, database: Database, tables: Sequence[str]) -> Cover:
+    def unprotect(
+        self, database: Database, tables: Sequence[str], give_up: GiveUp = nothing_to_give_up
+    ) -> Cover:
         with self._wire(database) as wire:
-            return protecting.unprotect(wire, tables)
+            return protecting.unprotect(wire, tables, give_up)
 
     def lost_by_unprotect(
         self, database: Database, tables: Sequence[str], effects: Sequence[Effect]
@@ -245,7 +255,8 @@ class MariaAdapter:
             if not bad:
                 return (TargetOutcome(own, Outcome.UNDONE),)
             return tuple(
-                TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail) for name, detail in bad
+                TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail, obstacle=Obstacle.OTHER)
+                for name, detail in bad
             )
         taking = self._retried(database, work, dry=True)
         if taking.applied:

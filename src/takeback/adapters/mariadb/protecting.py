@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from takeback.adapters.database.protocol import Cover
+from takeback.adapters.database.protocol import Cover, GiveUp
 from takeback.adapters.mariadb.cascades import reached
 from takeback.adapters.mariadb.logs import BASE, LOG_MODE, META, TABLES, log_table
 from takeback.adapters.mariadb.registry import (
@@ -47,10 +47,12 @@ def protect(wire: Wire, tables: Sequence[str]) -> Cover:
     return cover(wire, why)
 
 
-def unprotect(wire: Wire, tables: Sequence[str]) -> Cover:
+def unprotect(wire: Wire, tables: Sequence[str], give_up: GiveUp) -> Cover:
+    """Every statement here commits by itself: `give_up` is called before the first of them."""
     registry = read(wire)
     _refuse_unknown(registry.schema, tables)
     left = [one for one in registry.walked() if one not in tables]
+    give_up()
     if tables and left:
         for name in tables:
             _give_number(wire, registry, name, captured=False)

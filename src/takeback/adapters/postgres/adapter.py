@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from takeback.adapters.database.keyring import Keyring
-from takeback.adapters.database.protocol import Cover, RowChange, Tell, quiet
+from takeback.adapters.database.protocol import Cover, GiveUp, RowChange, Tell, nothing_to_give_up, quiet
 from takeback.adapters.database.waiting import USUAL, Waiting
 from takeback.adapters.postgres import guests, ops, reviewing
 from takeback.adapters.postgres.attachment import sweep, sweep_after_program
@@ -275,9 +275,11 @@ class PostgresAdapter:
             protect(connection, tables, always)
             return cover(connection)
 
-    def unprotect(self, database: Database, tables: Sequence[str]) -> Cover:
+    def unprotect(
+        self, database: Database, tables: Sequence[str], give_up: GiveUp = nothing_to_give_up
+    ) -> Cover:
         with understood(), opened(self._keyring.url(database), self._waiting) as connection:
-            unprotect(connection, tables)
+            unprotect(connection, tables, give_up)
             return cover(connection)
 
     def lost_by_unprotect(

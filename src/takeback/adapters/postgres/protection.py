@@ -4,6 +4,7 @@ own; twice is once."""
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from takeback.adapters.database.protocol import GiveUp
 from takeback.adapters.postgres import attachment, triggers
 from takeback.adapters.postgres.connecting import ask, run, transaction, wait_no_longer
 from takeback.adapters.postgres.install import ONE_AT_A_TIME, captures, install, run_all
@@ -98,7 +99,8 @@ def _forget_dropped(connection: "Connection") -> None:
             run(connection, "delete from takeback.captured where relation = %s", [oid])
 
 
-def unprotect(connection: "Connection", names: Sequence[str]) -> None:
+def unprotect(connection: "Connection", names: Sequence[str], give_up: GiveUp) -> None:
+    """`give_up` is called when only the commit is left that removes the log."""
     if not installed(connection):
         return
     if outdated(connection):
@@ -124,6 +126,7 @@ def unprotect(connection: "Connection", names: Sequence[str]) -> None:
             ):
                 run(connection, f"drop schema {shelf} cascade")
             run(connection, f"drop schema {SCHEMA} cascade")
+            give_up()
 
 
 def _unprotect_one(connection: "Connection", table: Table) -> None:

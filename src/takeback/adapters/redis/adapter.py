@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from takeback.adapters.database.keyring import Keyring
-from takeback.adapters.database.protocol import Cover, RowChange, Session
+from takeback.adapters.database.protocol import Cover, GiveUp, RowChange, Session, nothing_to_give_up
 from takeback.adapters.protocol import Assessment, Receipt, Traits
 from takeback.adapters.redis import marks
 from takeback.adapters.redis.changing import images_of, transact
@@ -181,10 +181,13 @@ class RedisAdapter:
             refuse_unfit(link)
             return cover(link)
 
-    def unprotect(self, database: Database, tables: Sequence[str]) -> Cover:
+    def unprotect(
+        self, database: Database, tables: Sequence[str], give_up: GiveUp = nothing_to_give_up
+    ) -> Cover:
         """Every mark goes, and with it the power to undo what was made there."""
         _refuse_named(tables)
         with self._links.to(database) as link:
+            give_up()
             _remove_marks(link)
         return Cover("", (), (), _BARE)
 

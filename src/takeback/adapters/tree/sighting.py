@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from takeback.adapters.file.paths import Place
 from takeback.adapters.file.scratch import PREFIX, scratch
 from takeback.adapters.file.states import ABSENT, State, difference, same
+from takeback.adapters.file.tree import Scope
 from takeback.adapters.file.trouble import CannotCapture, in_our_words
 from takeback.adapters.tree.carrying import is_twin
 from takeback.adapters.tree.grounds import Ground, still_open
@@ -37,13 +38,14 @@ def sight(
     seen: dict[int, TargetSighting] = {}
     known = {*beside, *(target.resource for target in targets)}
     late = late_ones(targets)
-    progress.expect(len(targets))
+    progress.expect(len(targets), sum(manner_of(target).get("size", 0) for target in targets))
+    scope = Scope(progress=progress)
     with Places(targets, unlock=True) as places:
         for index, target in in_order(targets):
             if late:
                 before, after = (with_late(state, late) for state in (target.before, target.after))
                 target = target._replace(before=before, after=after)
-            seen[index] = _sight_target(effect, index, target, known, places, found)
+            seen[index] = _sight_target(effect, index, target, known, places, found, scope)
             progress.moved(items=1)
         places.lock_again()
         all_seen = tuple(seen[index] for index in range(len(targets)))
@@ -90,13 +92,13 @@ def _together(targets: Sequence[Target], seen: tuple[TargetSighting, ...]) -> Si
 
 
 def _sight_target(
-    effect: str, index: int, target: Target, known: set[str], places: Places, found: bool
+    effect: str, index: int, target: Target, known: set[str], places: Places, found: bool, scope: Scope
 ) -> TargetSighting:
     if is_excluded(target.before, target.after):
         return TargetSighting(target.resource, Standing.AFTER, target.after)
     try:
         place = places.if_there(target.resource)
-        now = see(place, manner_of(target)) if place else ABSENT
+        now = see(place, manner_of(target), scope) if place else ABSENT
         judged = judge(target, now, effect, places)
         if place and now["type"] == "absent" and judged.standing is Standing.FOREIGN:
             # Where names cannot be exchanged, for a moment nothing has the name.

@@ -1,8 +1,11 @@
 """Where a command begins and ends: quickly, because hooks and prompts start one process for each."""
 
-import gc
-import os
-import sys
+try:
+    import gc
+    import os
+    import sys
+except KeyboardInterrupt:  # nothing was begun
+    raise SystemExit(130) from None
 
 TYPE_CHECKING = False  # not from typing: as little as can be is imported before an interrupt is heard
 

@@ -1,6 +1,7 @@
 """`sql`: protect a database, see what is covered, run one statement as an effect."""
 
 from argparse import ArgumentParser, Namespace
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from takeback.errors import Misuse, Refused
@@ -13,7 +14,7 @@ from takeback.model.effect import State
 from takeback.model.ids import short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from takeback.adapters.database.protocol import Cover, Databases
     from takeback.api import Takeback
@@ -112,7 +113,8 @@ def _sql(asked: Asked) -> int:
         if action == "doctor" or asked.options.dry_run:
             cover = adapter.cover(database)
         else:
-            cover = _protect(adapter, database, asked.options)
+            with _doctor_tells(database):
+                cover = _protect(adapter, database, asked.options)
         _say_cover(asked, tb, database, cover)
     return 0
 
@@ -122,10 +124,24 @@ def _unprotect(asked: Asked, tb: "Takeback") -> int:
     _, going = tb.unprotect(options.address, options.words, dry_run=True)
     if not options.dry_run and not options.yes:
         _refuse_unasked(asked, going)
-    cover, gone = tb.unprotect(options.address, options.words, dry_run=options.dry_run)
-    _say_cover(asked, tb, tb.parts.named(options.address), cover, gone)
+    database = tb.parts.named(options.address)
+    with _doctor_tells(database):
+        cover, gone = tb.unprotect(options.address, options.words, dry_run=options.dry_run)
+    _say_cover(asked, tb, database, cover, gone)
     _say_given_up(asked, gone, "Would give up" if options.dry_run else "Gave up", asked.screen.say)
     return 0
+
+
+@contextmanager
+def _doctor_tells(database: "Database") -> "Iterator[None]":
+    """Each table has a transaction of its own, so an interrupt may leave some protected and others not."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as signal:
+        signal.add_note(
+            f"`takeback sql doctor {database.source or database.url}` tells what is protected now"
+        )
+        raise
 
 
 def _refuse_unasked(asked: Asked, going: "Sequence[Decision]") -> None:

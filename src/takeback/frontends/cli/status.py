@@ -14,6 +14,7 @@ from takeback.frontends.cli.nearby import ago, ahead, here, near, near_text
 from takeback.frontends.cli.opening import (
     give,
     given_up_in_words,
+    is_of_command_line,
     nothing_yet,
     opened,
     store_path,
@@ -125,13 +126,16 @@ def _tell_drops(screen: Screen, status: Status) -> None:
 
 
 def _tell_runs(screen: Screen, status: Status) -> None:
-    if not status.unfinished:
+    # Single commands have one for each directory, which the next command there goes on with: that is no work in hand.
+    listed = [one for one in status.unfinished if not is_of_command_line(one.info)]
+    if not listed:
         screen.say("Runs     none open")
         return
-    screen.say(f"Runs     {status.runs(RunState.OPEN):,} open, {status.runs(RunState.SUSPENDED):,} suspended")
+    suspended = sum(one.state is RunState.SUSPENDED for one in listed)
+    screen.say(f"Runs     {len(listed) - suspended:,} open, {suspended:,} suspended")
     today = now()
     dead = {one.info.id for one in status.dead}
-    for run in status.unfinished[-_MOST_RUNS:]:
+    for run in listed[-_MOST_RUNS:]:
         info = run.info
         if info.id in dead:
             continue
@@ -140,8 +144,8 @@ def _tell_runs(screen: Screen, status: Status) -> None:
             f"           {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{agent}: {info.state.value}, "
             f"began {ago(info.opened_at, today)}, {done_in(run)}{_of_workflow(info, today)}"
         )
-    if len(status.unfinished) > _MOST_RUNS:
-        screen.say(f"           and {len(status.unfinished) - _MOST_RUNS:,} more")
+    if len(listed) > _MOST_RUNS:
+        screen.say(f"           and {len(listed) - _MOST_RUNS:,} more")
 
 
 def _tell_dead(screen: Screen, status: Status) -> None:

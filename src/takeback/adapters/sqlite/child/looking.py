@@ -218,17 +218,31 @@ def protect(place: Place) -> None:
         place.rollback()
 
 
-def unprotect(place: Place) -> None:
-    """Removes them, and with them every way back in this file."""
+def remove_log(place: Place) -> None:
+    """Removes them, and with them every way back in this file. It is not committed yet."""
     place.begin()
     try:
         with place.as_ours():
             place.log.remove()
+    except apsw.Error as error:
+        keep_log(place)
+        raise said(error, place.path) from None
+
+
+def commit_removal(place: Place) -> None:
+    try:
         place.commit()
     except apsw.Error as error:
+        keep_log(place)
         raise said(error, place.path) from None
-    finally:
-        place.rollback()
+    place.rollback()
+
+
+def keep_log(place: Place) -> None:
+    """Rolls back what was not committed."""
+    place.rollback()
+    with place.as_ours():
+        place.log.fresh()
 
 
 def release(place: Place, id: str) -> None:

@@ -219,8 +219,15 @@ class Room:
     def protect(self) -> None:
         looking.protect(self.place)
 
-    def unprotect(self) -> None:
-        looking.unprotect(self.place)
+    def remove_log(self) -> None:
+        """And with it every way back in this file; `commit_removal` or `keep_log` comes next."""
+        looking.remove_log(self.place)
+
+    def commit_removal(self) -> None:
+        looking.commit_removal(self.place)
+
+    def keep_log(self) -> None:
+        looking.keep_log(self.place)
 
     def release(self, id: str) -> None:
         looking.release(self.place, id)
