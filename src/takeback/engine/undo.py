@@ -1,6 +1,7 @@
 """Carry a plan out: each effect is taken back by an effect of its own, newest first."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial as partial_of
 
 from takeback.engine.do import Terms, do
 from takeback.engine.holding import holders_named
@@ -240,7 +241,7 @@ def _take_back(
     undo = None
     if terms.taken or any(one.outcome is Outcome.UNDONE for one in outcomes) or not left_out:
         shared = may_be_shared(parts, effect)
-        decide = (lambda change: decided(parts, effect, left_out, earlier, change)) if shared else None
+        decide = partial_of(decided, parts, effect, left_out, earlier) if shared else None
         try:
             undo = do(parts, lease, change, terms._replace(assessed=assessment, decide=decide))
         except Drifted:
