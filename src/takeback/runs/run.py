@@ -262,8 +262,8 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             if self._replay is not None and found.accepted_by == "person":
                 return  # when it was called before
             terms = Terms(found.key, agent=self.agent, held_back=self.uninterrupted)
-            apply_held(self._parts, self._lease, found, found.change, terms)
-            self._append(Draft(Kind.ACCEPT, self.id, found.id))
+            if apply_held(self._parts, self._lease, found, found.change, terms).state is State.DONE:
+                self._append(Draft(Kind.ACCEPT, self.id, found.id))
 
     def discard(self, effect: "Effect | str") -> UndoResult:
         """Drop a change that is held; for a day `apply` can make it after all."""

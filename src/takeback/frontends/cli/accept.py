@@ -82,6 +82,9 @@ def _carry_out(word: _Word, asked: Asked) -> int:
         give(asked, tb, [effect_json(effect) for effect in effects])
         said = f"Would {word.verb}" if options.dry_run else word.done
         for effect in effects[:_MOST_LISTED]:
+            if word is APPLY and not options.dry_run and effect.state in (State.PROPOSED, State.DROPPED):
+                _tell_there_already(asked, effect)
+                continue
             asked.screen.say(
                 f"{said} {asked.screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}"
                 f"{_how(effect, now)}"
@@ -91,6 +94,15 @@ def _carry_out(word: _Word, asked: Asked) -> int:
         if not effects:
             asked.screen.say(f"There was nothing to {word.verb}.")
     return 0
+
+
+def _tell_there_already(asked: Asked, effect: Effect) -> None:
+    name, kept = short(effect.id), "dropped" if effect.dropped else "held"
+    asked.screen.say(
+        f"Nothing to apply of {asked.screen.paint(name, 'cyan')}  {clean(effect.change.summary)}: "
+        f"all of it is there already, so nothing was changed; it stays {kept}"
+    )
+    asked.screen.hint(f"`takeback discard {name} --now` erases it.")
 
 
 def _done(tb: "Takeback", asked: Asked, word: _Word, wanted: tuple[str, ...]) -> tuple[Effect, ...]:
