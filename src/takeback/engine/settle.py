@@ -3,9 +3,9 @@
 from typing import Any
 
 from takeback.adapters.protocol import Adapter, Doubting
-from takeback.engine.parts import Parts, draft
+from takeback.engine.parts import Parts
 from takeback.errors import InDoubt, LeaseLost, Refused, Stuck, TakebackError, Unavailable
-from takeback.model.effect import PERSON, WAS_HELD, Effect, State, drop_body
+from takeback.model.effect import WAS_HELD, Effect, State, drop_body
 from takeback.model.ids import new_id, short
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import display

@@ -114,7 +114,7 @@ def last_undone(journal: Journal, scope: Scope | None = None) -> tuple[Effect, .
 
 
 def overwriting(journal: Journal, effect: Effect) -> tuple[Effect, ...]:
-    """Redos of it with force, still in force, that overwrote what others had put there: undo of one brings that back."""
+    """Redos of it with force that still stand and overwrote something: undo of one brings that back."""
     undos = list(journal.effects(Query(undoing=(effect.id,), states=(State.UNDONE,), newest=True)))
     ids = tuple(one.undone_by for one in undos)
     redos = {one.id: one for one in journal.effects(Query(ids=ids, states=(State.DONE,)))} if ids else {}
