@@ -1,5 +1,6 @@
 """What a sceptical user found out about drops, held changes and redo with force."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -179,3 +180,65 @@ def test_second_eyes_6_an_apply_that_changes_nothing_records_nothing(
     assert takeback.done("show", drop, "--json").json["state"] == "dropped"
     takeback.done("undo")
     assert (a.read_text(), (world.root / "d").is_dir()) == ("0\n", True)
+
+
+def _settings(takeback: CommandLine, **settings: int) -> None:
+    store = takeback.done("status", "--json").json["store"]
+    Path(store, "settings.json").write_text(json.dumps(settings))
+
+
+def test_second_eyes_14_a_dry_run_of_discard_says_what_would_be_left(
+    takeback: CommandLine, world: World
+) -> None:
+    takeback.done("run", "-q", "--hold", "--", "sh", "-c", "echo 12345 > a")
+    held = _held(takeback)
+
+    plain = takeback.done("discard", held, "--dry-run").out
+    now = takeback.done("discard", held, "--now", "--dry-run").out
+    _settings(takeback, dropped_bytes=1)
+    final = takeback.done("discard", held, "--dry-run").out
+
+    assert "could make it after all, for a while" in plain
+    assert "it would be erased" in now
+    assert "after all" not in now
+    assert "this drop would be final" in final
+    assert _held(takeback) == held
+    assert "this drop is final" in takeback.done("discard", held).out
+
+
+def test_second_eyes_14_in_place_without_drops_the_undo_has_saved_it(
+    takeback: CommandLine, world: World
+) -> None:
+    takeback.write("b", "1")
+    _settings(takeback, dropped_seconds=0)
+
+    said = takeback("run", "--in-place", "--", "sh", "-c", "echo 1 > a; exit 1")
+
+    assert "It is not listed as a drop: `dropped_seconds` is 0." in said.err
+    assert "nothing of it was saved" not in said.err
+
+
+@pytest.mark.parametrize("name", ["TERM", "HUP", "INT", ""])
+def test_second_eyes_14_in_place_an_interrupted_command_is_told_as_such(
+    takeback: CommandLine, world: World, name: str
+) -> None:
+    send = f"kill -{name} $PPID; exec sleep 60" if name else "exec sleep 60"
+    limit = () if name else ("--timeout", "1")
+
+    said = takeback("run", "-q", "--in-place", *limit, "--", "sh", "-c", f"echo 1 > a; {send}")
+
+    assert said.code != 0
+    (drop,) = takeback.done("log", "--held", "--json").json
+    assert drop["dropped"]["reason"] == "interrupted"
+
+
+def test_second_eyes_14_apply_of_an_undone_drop_names_redo(takeback: CommandLine, world: World) -> None:
+    takeback("run", "-q", "--", "sh", "-c", "echo 1 > a; exit 1")
+    drop = _held(takeback)
+    takeback.done("apply", drop)
+    takeback.done("undo")
+
+    said = takeback("apply", drop)
+
+    assert said.code == 3
+    assert f"redo {drop[:8]}` brings it back" in said.err

@@ -131,6 +131,8 @@ def refuse_unheld(effect: Effect, dropped: bool = True) -> None:
         ways = f"`takeback apply {name}` makes it after all, `takeback discard {name} --now` erases it."
     elif effect.state is State.ABORTED and effect.dropped:
         ways = "It was dropped, and what it would have changed is erased by now."
+    elif effect.state is State.UNDONE:
+        ways = f"It was made and then taken back: `takeback redo {name}` brings it back."
     elif effect.state is State.DONE:
         ways = (
             f"It was made: `takeback accept {name}` says that it stays, `takeback undo {name}` takes it back."

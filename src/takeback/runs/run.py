@@ -275,7 +275,11 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             return discarded(self._parts, self._lease, (found,), dry_run=False)
 
     def drop_undone(
-        self, effect: Effect, result: UndoResult, hold: bool = False
+        self,
+        effect: Effect,
+        result: UndoResult,
+        hold: bool = False,
+        reason: DropReason = DropReason.FAILED,
     ) -> "tuple[Effect | None, Final | None]":
         """A command that was watched failed, and an undo took back what it had changed: for a while that can be
         applied after all, or until someone decides (`hold`). What comes of it, or why the store cannot hold it."""
@@ -291,7 +295,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         try:
             if hold:
                 return self._hold(made_again(self._parts, effect, undo), Options()), None
-            return self._drop(made_again(self._parts, effect, undo), DropReason.FAILED), None
+            return self._drop(made_again(self._parts, effect, undo), reason), None
         except (Refused, Failed, ResourceUnreachable):
             self._blobs.disown()
             return None, Final.UNREADABLE

@@ -87,7 +87,7 @@ def _carry_out(word: _Word, asked: Asked) -> int:
                 continue
             asked.screen.say(
                 f"{said} {asked.screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}"
-                f"{_how(effect, now)}"
+                f"{_would(tb, effect, now) if word is DISCARD and options.dry_run else _how(effect, now)}"
             )
         if len(effects) > _MOST_LISTED:
             asked.screen.say(f"and {len(effects) - _MOST_LISTED:,} more")
@@ -114,6 +114,17 @@ def _done(tb: "Takeback", asked: Asked, word: _Word, wanted: tuple[str, ...]) ->
     if word is DISCARD:
         return tb.discard(wanted, now=asked.options.now, dry_run=dry_run)
     return tb.pin(wanted, dry_run=dry_run) if word is PIN else tb.unpin(wanted, dry_run=dry_run)
+
+
+def _would(tb: "Takeback", effect: Effect, now: bool) -> str:
+    """What a discard would leave of it."""
+    from takeback.engine.held import is_final
+
+    if now:
+        return ": it would be erased, with its bytes"
+    if is_final(tb.parts, effect):
+        return ": this drop would be final"
+    return f": `takeback apply {short(effect.id)}` could make it after all, for a while"
 
 
 def _how(effect: Effect, now: bool) -> str:
