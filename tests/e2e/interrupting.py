@@ -23,6 +23,8 @@ class Verb(NamedTuple):
     words: tuple[str, ...]
     ready: Callable[[], None]  # puts the world and the store to where it can be asked for
     seen: Callable[[], str]  # "before", "after", or what else the world looks like
+    ends: int = WELL  # its exit code if nobody interrupts it
+    offers: Callable[[str], str] = lambda said: ""  # takes what was said by its word; what that was
 
 
 class Sweep:
@@ -73,13 +75,16 @@ class Sweep:
             told = "made"
         else:
             told = "unfinished" if "not finished" in said else "silent"
-        self.counts[f"{name}: {told}"] += 1
+        self.counts[f"{name}: {told}{verb.offers(said)}"] += 1
 
 
 def _ticks_of_a_whole(place: Path, verb: Verb) -> int:
     """Microseconds of processor time that it takes."""
     before = os.times()
-    subprocess.run([*COMMAND, *verb.words], cwd=place, env=surroundings(), capture_output=True, check=True)
+    done = subprocess.run(
+        [*COMMAND, *verb.words], cwd=place, env=surroundings(), capture_output=True, check=False
+    )
+    assert done.returncode == verb.ends, done
     after = os.times()
     spent = after.children_user - before.children_user + after.children_system - before.children_system
     return int(spent * 1e6)
