@@ -67,10 +67,10 @@ class Sweep:
         assert later in ("before", "after"), f"{where}: {later}; {settled}"
         if "not finished" not in said:
             assert now == later, f"{where}: was {now}, and recover made it {later}: {settled.stdout}"
-        if "nothing was changed" in said:
+        if "nothing was changed" in said or "nothing was dropped" in said:
             assert now == "before", f"{where}: but it is {now}"
             told = "nothing"
-        elif "made: " in said or "was made" in said or code == WELL:
+        elif any(words in said for words in ("made: ", "was made", "it was dropped")) or code == WELL:
             assert now == "after", f"{where}: but it is {now}"
             told = "made"
         else:
