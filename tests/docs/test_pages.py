@@ -14,7 +14,7 @@ from takeback.audit.views import effect_json
 from takeback.model.plan import Outcome
 from takeback.model.record import Kind
 from takeback.model.run import OnDeath
-from takeback.model.settings import Settings, settings_from
+from takeback.model.settings import PRESETS, Settings, settings_from
 from takeback.model.standing import Standing
 from tests.docs.generate import MANUAL, PARTS, SOURCE, manual
 from tests.docs.pages import DOCS, ROOT, anchors, blocks, generated, links, name_of, pages, table
@@ -184,3 +184,9 @@ def test_fresh_eyes_22_the_manual_pages_are_up_to_date_and_go_into_the_wheel() -
         "data": "docs/man"
     }
     assert MANUAL.relative_to(ROOT / "docs" / "man").as_posix() == "share/man/man1"
+
+
+def test_the_settings_page_writes_the_preset_as_numbers_for_postgres() -> None:
+    page = (DOCS / "reference" / "settings.md").read_text()
+    numbers = ", ".join(f"('{name}', {value})" for name, value in PRESETS["small"].items())
+    assert f"INSERT INTO takeback_store.settings VALUES {numbers};" in page
