@@ -177,8 +177,8 @@ class Takeback(Undos, Deciding, Acceptance):
     # Looking.
 
     def effect(self, id: str, *, project: "Path | None" = None) -> Effect:
-        """By id, any unique prefix, `@` for the newest (undos do not count), `@~2` for the second before it; with
-        `project` of those of that project."""
+        """By id, any unique prefix of at least 4 characters, `@` for the newest (undos do not count), `@~2` for the
+        second before it; with `project` of those of that project."""
         scope = scope_of(self.store.journal, project) if project is not None else self._scope_for(id)
         return effect_named(self.store.journal, id, scope)
 

@@ -1,5 +1,7 @@
 """Every error, in six families by what we now know about the world; the number is the exit code."""
 
+from collections.abc import Mapping
+
 _UNTOUCHED = ("Nothing was changed. ", "Nothing was done. ", "Nothing was touched. ")
 
 
@@ -94,7 +96,7 @@ class Drifted(Refused):
 
 
 class Conflict(Refused):
-    """Undo would destroy what someone did since."""
+    """Something stands in the way of an undo: it was changed since, or cannot be reached or read."""
 
     def __init__(
         self,
@@ -103,12 +105,12 @@ class Conflict(Refused):
         hint: str = "",
         effect: str | None = None,
         resources: tuple[str, ...] = (),
-        obstacles: tuple[str, ...] = (),
+        obstacles: Mapping[str, str] | None = None,
     ) -> None:
-        """`obstacles`: what stands in the way, where it is not that something was changed (`model.plan.Obstacle`)."""
+        """`obstacles`: by resource, what stands in the way (`model.plan.Obstacle`)."""
         super().__init__(message, hint=hint, effect=effect)
         self.resources = resources
-        self.obstacles = obstacles
+        self.obstacles = obstacles or {}
 
 
 class KeyReused(Refused):
@@ -188,6 +190,10 @@ class LeaseLost(Unavailable):
 
 class StoreBusy(Unavailable):
     """Another process is in the middle of a change to the same thing, or of a long write to the store."""
+
+
+class Superseded(StoreBusy):
+    """Something was recorded after this was decided, so it has to be decided again; nothing was changed."""
 
 
 class RowsHeld(StoreBusy):

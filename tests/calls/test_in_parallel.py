@@ -156,6 +156,7 @@ def test_finding_r6_a_run_waits_for_its_calls_before_it_ends(
         assert self.others or HELD.is_set()
         HELD.set()
         waits(self)
+        assert not self.others  # its end needs the lock, which is held here
 
     with ThreadPoolExecutor(1) as pool:
         try:

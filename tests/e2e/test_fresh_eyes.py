@@ -216,3 +216,40 @@ def test_fresh_eyes_18_a_store_below_the_home_directory(takeback: CommandLine, w
 
     assert (home / "own" / "journal.db").exists()
     assert not (world.root / "~").exists()
+
+
+@pytest.mark.parametrize("option", ["", "--force", "--skip-conflicts"])
+def test_fresh_eyes_20_a_conflict_says_only_what_is_so(
+    takeback: CommandLine, world: World, option: str
+) -> None:
+    (world.root / "d" / "e").mkdir(parents=True)
+    (world.root / "d" / "e" / "f").write_text("1\n")
+    takeback.done("run", "-q", "--", "sh", "-c", "echo 2 > d/e/f")
+    words = ("undo", *filter(None, [option]))
+
+    (world.root / "d" / "e").rename(world.root / "away")
+    gone = takeback(*words)
+    (world.root / "d" / "e").symlink_to(world.root / "away")
+    linked = takeback(*words)
+
+    assert (gone.code, linked.code) == (3, 3)
+    assert gone.err.startswith("error: d/e/f cannot come back: the directory it was in is gone.\n")
+    assert "Make the missing directory again, then undo again." in gone.err
+    assert linked.err.startswith("error: d/e/f cannot be reached: a directory on the way to it is now a")
+    assert "Put the directory back in the place of the link, then undo again." in linked.err
+    assert (world.root / "away" / "f").read_text() == "2\n"
+
+
+def test_fresh_eyes_20_a_removed_file_is_not_called_modified(takeback: CommandLine, world: World) -> None:
+    (world.root / "a").write_text("1\n")
+    (world.root / "b").write_text("1\n")
+    takeback.done("run", "-q", "--", "sh", "-c", "echo 2 > a; echo 2 > b")
+    (world.root / "a").unlink()
+
+    removed = takeback("undo")
+    (world.root / "b").write_text("mine\n")
+    both = takeback("undo")
+
+    assert removed.err.startswith("error: a is gone, and effect ")
+    assert "overwrite those changes: b is now 5 bytes" in both.err
+    assert "Also in the way: a is gone" in both.err

@@ -206,3 +206,49 @@ def test_what_was_dropped_is_applied_also_over_files_closed_to_their_owner(
     undone = person.takeback("undo")
     assert undone.returncode == 0, undone
     assert not (person.work / "closed" / "y").exists()
+
+
+def test_fresh_eyes_20_an_unreadable_file_is_called_that(person: Person) -> None:
+    person.does("sh", "-c", "echo hi > x")
+    person.takeback("run", "-q", "--in-place", "--", "sh", "-c", "echo agent >> x; chmod 000 x")
+
+    for option in ((), ("--force",), ("--skip-conflicts",), ("--merge",)):
+        said = person.takeback("undo", *option)
+        assert said.returncode == 3
+        assert "cannot be captured as it is now: it is not readable" in said.stderr
+        assert "`chmod u+rX x` lets it be read: run it, then `takeback undo" in said.stderr
+        assert "done since" not in said.stderr
+        assert "verify" not in said.stderr
+
+    person.does("chmod", "u+rX", "x")
+    assert person.takeback("undo", "--force").returncode == 0
+    assert person.does("cat", "x").stdout == "hi\n"
+
+
+def test_fresh_eyes_22_what_stays_is_said_once(person: Person) -> None:
+    line = "echo 1 > x; mkdir build; echo 1 > build/secret; chmod 000 build/secret; exit 1"
+
+    said = person.takeback("run", "--in-place", "--", "sh", "-c", line)
+
+    assert said.returncode == 1
+    assert "takeback: not taken back: build: stays, because it holds build/secret" in said.stderr
+    assert sorted(os.listdir(person.work)) == ["build"]
+
+
+def test_fresh_eyes_22_a_read_only_place_is_told_only_where_it_may_matter(
+    person: Person, tmp_path: Path
+) -> None:
+    place = person.directory / "single"
+    source = tmp_path / "source"
+    for path in (place, source):
+        path.touch()
+        os.chown(path, USER, USER)
+    subprocess.run(["mount", "--bind", source, place], check=True)
+    try:
+        plain = person.takeback("run", "--", "sh", "-c", "exit 1")
+        meeting = person.takeback("run", "--", "sh", "-c", f"echo x > {place}")
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+    assert (plain.returncode, "Read-only" in plain.stderr) == (1, False)
+    assert f'"Read-only file system": {place} cannot be written' in meeting.stderr

@@ -30,6 +30,8 @@ class Known:
         self.state = State.DONE
         self.accepted = False
         self.together = False  # a move: both names or neither
+        self.taken_from = ""  # for an undo: the effect, also if something of it was left
+        self.takes: frozenset[str] | None = None  # of its paths; None: all that it found
 
     @property
     def paths(self) -> Iterable[str]:
@@ -51,6 +53,7 @@ class Model:
             )
             twin.effects[id].state, twin.effects[id].accepted = effect.state, effect.accepted
             twin.effects[id].together = effect.together
+            twin.effects[id].taken_from, twin.effects[id].takes = effect.taken_from, effect.takes
         return twin
 
     # The world.
@@ -126,7 +129,9 @@ class Model:
             and later.state is State.DONE
             and not later.undoes
             and later.id not in (effect.id, effect.undoes, *chosen)
-            and any(overlap(mine, theirs) for mine in effect.paths for theirs in later.paths)
+            and any(
+                overlap(mine, theirs) for mine in self.standing(effect) for theirs in self.standing(later)
+            )
         ]
 
     def closure(self, effect: Known) -> list[Known]:
@@ -139,9 +144,19 @@ class Model:
                 unseen.append(later)
         return sorted(chosen.values(), key=lambda one: -one.seq)
 
+    def standing(self, effect: Known) -> list[str]:
+        """Its paths, without those that an undo took and no redo brought back."""
+        return sorted(self._remaining(effect, frozenset(effect.paths)))
+
+    def _remaining(self, effect: Known, paths: frozenset[str]) -> frozenset[str]:
+        for undo in self.effects.values():
+            if paths and undo.taken_from == effect.id:
+                paths -= self._remaining(undo, paths if undo.takes is None else paths & undo.takes)
+        return paths
+
     def outcomes(self, effect: Known) -> dict[str, str]:
         found: dict[str, str] = {}
-        for path in effect.paths:
+        for path in self.standing(effect):
             now = self.at(path)
             found[path] = (
                 "undone"
@@ -186,6 +201,9 @@ class Model:
             world.put(path, comes[path])
         made = self.done(by, run, restored, world.world, undoes=effect.id)
         made.together = effect.together
+        made.taken_from = effect.id
+        if conflicts or len(outcomes) < len(effect.before):
+            made.takes = frozenset(outcomes).difference(conflicts)
         if not conflicts:
             self._taken_back(effect)
         else:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -119,7 +120,7 @@ def _file(blobs: Blobs, target: Target) -> Part:
     if not kinds <= {"file", "absent"} or "meta" in before:
         return Part(target.resource, tuple(words or [f"{states.words(before)} → {states.words(after)}"]))
     if before.get("digest") == after.get("digest"):
-        return Part(target.resource, tuple(words))
+        return Part(target.resource, tuple(words) or _times(before, after))
     return _content(blobs, target.resource, before, after, words)
 
 
@@ -135,6 +136,19 @@ def _properties(before: State, after: State) -> list[str]:
     if before.get("xattrs") != after.get("xattrs"):
         told.append("extended attributes differ")
     return told
+
+
+def _times(before: State, after: State) -> tuple[str, ...]:
+    """Where nothing else is different."""
+    if "mtime" not in before or "mtime" not in after:
+        return ()
+    old, new = (
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(state["mtime"] // 1_000_000_000))
+        for state in (before, after)
+    )
+    return (
+        f"time of change {old} → {new}" if old != new else "time of change differs by less than a second",
+    )
 
 
 def _content(blobs: Blobs, resource: str, before: State, after: State, words: list[str]) -> Part:
@@ -238,7 +252,7 @@ def _entry(row: list[Any]) -> str:
 
 
 def _shown(quoted: str) -> str:
-    return display(f"{SCHEME}/{quoted}")[1:]
+    return display(f"{SCHEME}/{quoted}").replace("/", "", 1)
 
 
 def _inside(blobs: Blobs, target: Target, inside: str) -> Part:

@@ -7,11 +7,12 @@ from takeback.adapters.protocol import Adapter, Assessment, Doubting, Relating
 from takeback.engine.dependents import dependents, needing, neighbours, related
 from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, assessed, whole
-from takeback.engine.portion import meant, standing
+from takeback.engine.portion import already_undone, being_undone, meant, standing
 from takeback.engine.settle import way_out
 from takeback.engine.trail import assess_undo, explained, undo_change
 from takeback.errors import (
     Blocked,
+    Conflict,
     Forgotten,
     LeaseLost,
     RecordInvalid,
@@ -24,7 +25,7 @@ from takeback.model.effect import Effect, State
 from takeback.model.ground import Ground
 from takeback.model.ids import short
 from takeback.model.life import overtaken
-from takeback.model.plan import OnConflict, Outcome, Plan, TargetOutcome
+from takeback.model.plan import Obstacle, OnConflict, Outcome, Plan, TargetOutcome
 from takeback.model.remedy import BY_MEANING, Target
 from takeback.model.resource import overlaps
 from takeback.model.turns import in_turn, went_over
@@ -50,7 +51,7 @@ def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
         refuse_impossible(effect)
     _refuse_being_undone(parts, wanted)
     chosen = {effect.id: meant(parts, effect, wishes.only) for effect in wanted}
-    _leave_out_undone(chosen)
+    _leave_out_undone(chosen, wanted, wishes.only)
     if wishes.with_needs:
         _add_needs(parts, chosen)
     blockers = _add_dependents(parts, chosen, wishes)
@@ -73,12 +74,19 @@ def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
     )
 
 
-def _leave_out_undone(chosen: dict[str, Effect]) -> None:
+def _leave_out_undone(
+    chosen: dict[str, Effect], wanted: Sequence[Effect], only: Collection[str] | None
+) -> None:
     """Effects of which every path was taken back, some by one undo and some by another."""
     gone = [one.id for one in chosen.values() if one.narrowed and not one.targets]
     for id in gone:
         del chosen[id]
     if gone and not chosen:
+        if only is not None:  # since they were chosen
+            touched = {one.resource for effect in wanted for one in effect.targets}
+            raise already_undone(
+                wanted[0], min(touched.intersection(only), default=wanted[0].change.resource)
+            )
         raise Refused(
             f"Every path of effect {short(gone[0])} is already undone.",
             hint=f"`takeback show {short(gone[0])}` lists the undos; `takeback redo ID` brings back what one took.",
@@ -144,13 +152,7 @@ def _refuse_being_undone(parts: Parts, wanted: Sequence[Effect]) -> None:
                 raise _in_doubt(undo)  # whether it was made up for already is what nobody knows
             continue
         if undo.undoes in ids:
-            who = f" of {undo.agent}" if undo.agent else ""
-            raise StoreBusy(
-                f"Effect {short(undo.undoes)} is already being undone, by effect {short(undo.id)}{who}.",
-                hint="Nothing was changed. Wait until that has ended; "
-                f"`takeback show {short(undo.undoes)}` tells how it stands.",
-                effect=undo.undoes,
-            )
+            raise being_undone(undo)
 
 
 def _refuse_overtaken(parts: Parts, effect: Effect, outcomes: Sequence[Outcome]) -> None:
@@ -297,7 +299,17 @@ def the_same_for_each(effect: Effect, error: TakebackError) -> list[TargetOutcom
     """For every target; one whose record is damaged has none that we know of, and still counts."""
     resources = [target.resource for target in effect.targets] or [effect.change.resource]
     outcome = Outcome.CONFLICT if isinstance(error, Refused) else Outcome.FAILED
-    return [TargetOutcome(resource, outcome, str(error), effect.id) for resource in resources]
+    known = error.obstacles if isinstance(error, Conflict) else {}
+    return [
+        TargetOutcome(
+            resource,
+            outcome,
+            str(error),
+            effect.id,
+            obstacle=Obstacle(known.get(resource, Obstacle.OTHER)),
+        )
+        for resource in resources
+    ]
 
 
 def _outcomes_of(

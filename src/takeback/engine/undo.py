@@ -1,23 +1,32 @@
 """Carry a plan out: each effect is taken back by an effect of its own, newest first."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial as partial_of
 
 from takeback.engine.do import Terms, do
 from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes, plan_undo, refuse_needed, the_same_for_each
-from takeback.engine.portion import part_taken
+from takeback.engine.portion import decided, may_be_shared, part_taken, refuse_already
 from takeback.engine.trail import assess_undo, undo_change
-from takeback.errors import Blocked, Conflict, LeaseLost, Refused, Stuck, TakebackError, Unavailable
+from takeback.errors import Blocked, Conflict, Drifted, LeaseLost, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
-from takeback.model.plan import Obstacle, OnConflict, Outcome, Plan, TargetOutcome, UndoResult
+from takeback.model.plan import (
+    OnConflict,
+    Outcome,
+    Plan,
+    TargetOutcome,
+    UndoResult,
+    out_of_the_way,
+    refused,
+)
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Remedy
 from takeback.model.resource import display
 from takeback.model.run import Lease
-from takeback.model.turns import in_turn, way_to_both
+from takeback.model.turns import in_turn, only_forced, way_to_both
 from takeback.storage.protocols import Query
 
 # In an undo's run: it could not be done whole, so what was taken back is brought back.
@@ -39,11 +48,10 @@ def refuse_blocked(plan: Plan, merge_hint: Callable[[], str] = str, cascades: bo
         if redo or not cascades
         else "Undo them too with --cascade (cascade=True), or undo them first."
     )
-    forgotten = next((short(one.id) for one in plan.blockers if one.forgotten), "")
-    if forgotten:
+    if forgotten := next((one for one in plan.blockers if one.forgotten), None):
         hint = (
-            f"Effect {forgotten} was forgotten, so it cannot be undone first; "
-            f"`takeback diff {short(plan.effects[0].id)}` shows what it changed."
+            f"Effect {short(forgotten.id)} was forgotten, so it cannot be undone first; "
+            f"`takeback show {short(forgotten.id)}` tells what it did."
         )
     raise Blocked(
         f"Later effects stand on this one: {names}{more}.",
@@ -78,36 +86,10 @@ def refuse_conflicts(plan: Plan, wishes: Wishes) -> None:
 
 def _conflict(effects: Sequence[Effect], targets: Sequence[TargetOutcome], wishes: Wishes) -> Conflict:
     conflicts = [target for target in targets if target.outcome is Outcome.CONFLICT]
-    names = "; ".join(f"{display(one.resource)} {one.detail}".strip() for one in conflicts[:5])
-    more = f"; and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
     verb = "redo" if any(one.id == conflicts[0].effect and one.is_undo for one in effects) else "undo"
-    obstacles = tuple(dict.fromkeys(one.obstacle for one in conflicts))
-    if Obstacle.CHANGED not in obstacles:
-        return Conflict(
-            f"{names}{more}.",
-            hint=f"Nothing was touched. {out_of_the_way(obstacles, verb)}",
-            effect=conflicts[0].effect,
-            resources=tuple(one.resource for one in conflicts),
-            obstacles=obstacles,
-        )
-    return Conflict(
-        f"Modified after this effect, so {verb} would overwrite those changes: {names}{more}.",
-        hint=_way_out_of_rows(wishes.on_conflict)
-        if all(is_of_database(one.resource) for one in conflicts)
-        else _way_out(wishes.on_conflict),
-        effect=conflicts[0].effect,
-        resources=tuple(one.resource for one in conflicts),
-    )
-
-
-def out_of_the_way(obstacles: Sequence[str], verb: str) -> str:
-    """What to do where neither merge nor force can help."""
-    found = {
-        Obstacle.OPEN: "The process would go on writing to the old file: end it",
-        Obstacle.MOUNT: "Mount or unmount it as it was",
-    }
-    ways = [way for obstacle, way in found.items() if obstacle in obstacles]
-    return f"{'. '.join(ways)}, then {verb} again."
+    of_rows = all(is_of_database(one.resource) for one in conflicts)
+    hint = _way_out_of_rows(wishes.on_conflict) if of_rows else _way_out(wishes.on_conflict)
+    return refused(conflicts, verb, hint=hint, effect=conflicts[0].effect)
 
 
 def refuse_untouched(result: UndoResult, *, to_a_point: bool = False) -> UndoResult:
@@ -224,10 +206,18 @@ def _why_untouched(
     if any(one.outcome is Outcome.CONFLICT for one in outcomes):
         return _conflict(effects, outcomes, wishes)
     left = outcomes[0]
+    of = next((one for one in effects if one.id == left.effect), None)
+    hint = way_to_both(of, (left.resource,)) if of else ""
+    forced = of is not None and any(only_forced(one) for one in of.targets if one.resource == left.resource)
+    again = (
+        f"`takeback undo {short(left.effect)} --force` goes back to how it was before"
+        if forced
+        else "try again"
+    )
+    hint = out_of_the_way({left.resource: left.obstacle}, again) or hint
     return Refused(
         f"Nothing of it can be taken back: {display(left.resource)} {left.detail.removeprefix('it ')}.",
-        hint=next((way_to_both(one, (left.resource,)) for one in effects if one.id == left.effect), "")
-        or f"`takeback show {short(left.effect)}` tells more.",
+        hint=hint or f"`takeback show {short(left.effect)}` tells more.",
         effect=left.effect,
     )
 
@@ -250,7 +240,14 @@ def _take_back(
     change = change._replace(args=change.args | asked.args)
     undo = None
     if terms.taken or any(one.outcome is Outcome.UNDONE for one in outcomes) or not left_out:
-        undo = do(parts, lease, change, terms._replace(assessed=assessment))
+        shared = may_be_shared(parts, effect)
+        decide = partial_of(decided, parts, effect, left_out, earlier) if shared else None
+        try:
+            undo = do(parts, lease, change, terms._replace(assessed=assessment, decide=decide))
+        except Drifted:
+            if shared:
+                refuse_already(parts, effect)
+            raise
     return undo, [one._replace(effect=effect.id) for one in outcomes]
 
 

@@ -42,6 +42,7 @@ class DropReason(StrEnum):
     INTERRUPTED = "interrupted"  # by a signal to takeback, or a time limit
     DISCARDED = "discarded"  # a person said so
     BOX = "box"  # everything in a box was discarded
+    KILLED = "killed"  # takeback was killed before it was merged
 
 
 class Dropped(NamedTuple):

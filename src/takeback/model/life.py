@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from takeback.errors import Drifted, RecordInvalid
-from takeback.model.change import UNDO
+from takeback.errors import Drifted, RecordInvalid, Superseded
+from takeback.model.change import DECIDED_AT, UNDO
 from takeback.model.effect import (
     BROUGHT_BACK,
     PERSON,
@@ -87,6 +87,8 @@ def _born(record: Record, life: Life | None, find: Find, where: str) -> Life:
     born = Life(record.effect, record.run, state, record.seq, record.seq, undoes=undoes, partial=partial)
     if undoes:
         _refuse_undo_of_unfit(born, find, where)
+        if record.body.get("args", {}).get(DECIDED_AT, record.seq - 1) != record.seq - 1:
+            raise superseded(undoes)
     return life._replace(state=state, told=record.seq, undoes=undoes, partial=partial) if life else born
 
 
@@ -106,6 +108,14 @@ def overtaken(effect: str) -> Drifted:
     return Drifted(
         f"What effect {short(effect)} did was taken back in another way since, so there is nothing to take back.",
         hint=f"Nothing was changed. `takeback show {short(effect)}` tells how it stands.",
+        effect=effect,
+    )
+
+
+def superseded(effect: str) -> Superseded:
+    return Superseded(
+        f"Something else was recorded while it was decided what of effect {short(effect)} is left.",
+        hint="Nothing was changed. Try again.",
         effect=effect,
     )
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from takeback.errors import Misuse, TakebackError
+from takeback.errors import Conflict, Misuse, TakebackError
 from takeback.model.change import Change
 from takeback.model.effect import Effect
+from takeback.model.resource import display, shell_word
 
 # In the arguments of an undo: by file, the state to which journaled merges led it since the effect was made.
 EXPLAINED = "explained"
@@ -67,9 +68,16 @@ class Outcome(StrEnum):
 
 
 class Obstacle(StrEnum):
-    """What stands in the way of a target that is a conflict."""
+    """What stands in the way of a target that is a conflict, or cannot be captured."""
 
-    CHANGED = "changed"  # it is not what the effect left
+    CHANGED = "changed"  # it is not what the effect left; undo would overwrite that
+    GONE = "gone"  # it was removed since: nothing would be overwritten
+    DIRECTORY = "directory"  # the directory that it was in is gone
+    LINK = "link"  # a directory on the way to it is a symbolic link now
+    UNREADABLE = "unreadable"  # we lack the right to read it, so it cannot be captured for redo
+    UNCAPTURED = "uncaptured"  # it cannot be captured for another reason, which the detail tells
+    PROTECTED = "protected"  # it is marked immutable or append-only
+    OTHER = "other"  # not a change of it, but something that the detail tells: other rows, a rule, an effect that stays
     OPEN = "open"  # a process has it open, and would go on writing to what was put aside
     MOUNT = "mount"  # something was mounted or unmounted on the way to it
 
@@ -89,6 +97,57 @@ def outcome_from(told: Sequence[Any]) -> TargetOutcome:
     resource, outcome, detail, effect, *more = told
     found = TargetOutcome(resource, Outcome(outcome), detail, effect, *more)
     return found._replace(obstacle=Obstacle(found.obstacle))
+
+
+_MOST_NAMED = 5
+_BY_HAND = {
+    Obstacle.OPEN: "The process would go on writing to the old file: end it",
+    Obstacle.MOUNT: "Mount or unmount it as it was",
+    Obstacle.DIRECTORY: "Make the missing directory again",
+    Obstacle.LINK: "Put the directory back in the place of the link",
+    Obstacle.UNREADABLE: "`chmod u+rX {path}` lets it be read: run it",
+    Obstacle.PROTECTED: "As root, `chattr -i -a {path}` takes the protection away: run it",
+}
+
+
+def in_the_way(found: Sequence[TargetOutcome], verb: str) -> str:
+    """The targets that cannot be taken back, in a sentence. Only of those that were changed since it says so."""
+    changed = [one for one in found if one.obstacle is Obstacle.CHANGED]
+    others = _listed([one for one in found if one.obstacle is not Obstacle.CHANGED])
+    if not changed:
+        return f"{others}."
+    also = f" Also in the way: {others}." if others else ""
+    return f"Modified after this effect, so {verb} would overwrite those changes: {_listed(changed)}.{also}"
+
+
+def _listed(found: Sequence[TargetOutcome]) -> str:
+    names = [f"{display(one.resource)} {one.detail}".strip() for one in found[:_MOST_NAMED]]
+    more = f"; and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
+    return "; ".join(names) + more
+
+
+def refused(found: Sequence[TargetOutcome], verb: str, *, hint: str, effect: str | None = None) -> Conflict:
+    """`hint` is for what was changed since."""
+    obstacles = {one.resource: one.obstacle for one in found}
+    ways = "" if Obstacle.CHANGED in obstacles.values() else out_of_the_way(obstacles, f"{verb} again")
+    return Conflict(
+        in_the_way(found, verb),
+        hint=f"Nothing was touched. {ways}" if ways else hint,
+        effect=effect,
+        resources=tuple(obstacles),
+        obstacles=obstacles,
+    )
+
+
+def out_of_the_way(obstacles: Mapping[str, str], again: str) -> str:
+    """What to do by hand, for obstacles by resource, before `again` can help; empty where nothing is known."""
+    first = {obstacle: resource for resource, obstacle in reversed(list(obstacles.items()))}
+    ways = [
+        way.format(path=shell_word(first[obstacle]))
+        for obstacle, way in _BY_HAND.items()
+        if obstacle in first
+    ]
+    return f"{'. '.join(ways)}, then {again}." if ways else ""
 
 
 def nothing_to_do(targets: Sequence[TargetOutcome]) -> bool:

@@ -6,6 +6,7 @@ _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456
 _QUOTED = tuple(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in range(256))
 CALL = "call"  # the scheme of what is done by calling a function of someone else
 SCHEME = "file://"
+ESCAPED = "$'"  # a path that is shown with escapes begins so
 
 
 def quote(raw: bytes) -> str:
@@ -40,13 +41,33 @@ def without_fragment(resource: str) -> str:
 
 
 def display(resource: str) -> str:
-    """As a person would write it: the path, with what cannot be printed escaped."""
+    """The path, as a person would write it. One that cannot be printed, or is no UTF-8, is shown as a shell reads it:
+    `$'a\\xff'`."""
     if not resource.startswith(SCHEME):
         return resource
     whole, _, fragment = resource.partition("#")
     text = os.fsdecode(path_of(whole))
-    shown = text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    shown = text if text.isprintable() else f"{ESCAPED}{''.join(map(_escaped, text))}'"
     return f"{shown} [{fragment}]" if fragment else shown
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if character in "'\\":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return ascii(character)[1:-1] if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def shell_word(resource: str) -> str:
+    """The path, as it can be typed in a shell."""
+    import shlex
+
+    shown = display(resource)
+    return shown if shown.startswith(ESCAPED) else shlex.quote(shown)
 
 
 def overlaps(one: str, other: str) -> bool:

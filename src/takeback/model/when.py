@@ -27,6 +27,14 @@ def point_in_time(text: str, now: int) -> int:
     return found
 
 
+def is_of_yesterday(text: str, now: int) -> bool:
+    """Whether it is a time of the clock that has not come today, so that yesterday's is meant."""
+    if not _CLOCK.fullmatch(text.strip()):
+        return False
+    then, today = (time.localtime(at // _MICRO) for at in (point_in_time(text, now), now))
+    return then[:3] != today[:3]
+
+
 def _by_the_clock(text: str, found: re.Match[str], now: int) -> int:
     hour, minute, second = (int(part or 0) for part in found.groups())
     if hour > 23 or minute > 59 or second > 59:

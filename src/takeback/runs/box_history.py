@@ -6,7 +6,7 @@ from typing import NamedTuple
 from takeback.errors import Misuse, Refused
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
-from takeback.model.point import point_from_json
+from takeback.model.point import SCHEME, point_from_json
 from takeback.model.run import Checkpoint
 from takeback.runs import checkpoints
 from takeback.runs.names import id_of, latest_first
@@ -40,6 +40,11 @@ def steps(journal: Journal, resource: str) -> Iterator[Step]:
             effect.id, effect.change.kind, effect.change.summary, args.get("exit_code", 0), effect.state.value,
             cwd, effect.at,
         )  # fmt: skip
+
+
+def is_step(effect: Effect) -> bool:
+    """Whether it changed a box alone: until a commit nobody sees that outside."""
+    return effect.change.resource.startswith(SCHEME) and effect.change.kind != COMMIT
 
 
 def standing(journal: Journal, resource: str) -> Iterator[Effect]:

@@ -12,6 +12,7 @@ from takeback.model.run import RunInfo
 from takeback.storage.protocols import Journal, Query
 
 LONGEST_KEY = 1_000
+SHORTEST_PREFIX = 4  # of an id; less is a slip, or meant as the name of a file
 _LOOKED_AT = 500  # effects that may have been meant
 _NEAR = 0.75  # six of the eight letters of an id
 _MISREAD = str.maketrans("oil", "011")
@@ -47,6 +48,12 @@ def id_of(journal: Journal, what: object, noun: str = "effect", scope: Scope | N
     if len(found) > 1:
         choices = ", ".join(short(id) for id in found)
         raise Misuse(f"{name!r} is ambiguous: {choices}.", hint="Give a few more letters.")
+    if len(wanted) < SHORTEST_PREFIX:
+        raise Misuse(
+            f"{name!r} is too short for the id of {'a run' if noun == 'run' else f'an {noun}'}.",
+            hint=f"Give at least {SHORTEST_PREFIX} characters; `takeback {'runs' if noun == 'run' else 'log'}` lists "
+            "them. A path goes after `--`: `takeback undo ID -- PATH`.",
+        )
     return found[0]
 
 

@@ -9,7 +9,7 @@ from takeback.errors import Conflict, Drifted, Misuse, Refused, TakebackError
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
 from takeback.model.point import Point, box_of, point_from_json, point_to_json
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.staged import Staged
@@ -141,11 +141,17 @@ class BoxAdapter:
         (target,) = of.targets
         box = box_of(target.resource)
         if not self.heads.exists(box):
-            return TargetOutcome(target.resource, Outcome.CONFLICT, "is not there any more", of.id)
+            return TargetOutcome(
+                target.resource, Outcome.CONFLICT, "is not there any more", of.id, obstacle=Obstacle.OTHER
+            )
         # Where it stands on something lost itself it may go back over more of that.
         if not self._is_there(point_from_json(target.before)) and self._is_there(self.heads.head(box)):
             return TargetOutcome(
-                target.resource, Outcome.CONFLICT, "has lost the layers of that point", of.id
+                target.resource,
+                Outcome.CONFLICT,
+                "has lost the layers of that point",
+                of.id,
+                obstacle=Obstacle.OTHER,
             )
         now = point_to_json(self.heads.head(box))
         if now == target.before:

@@ -26,10 +26,10 @@ from takeback.adapters.file.capturing import told_merged
 from takeback.adapters.file.mounts import Footing
 from takeback.adapters.protocol import Adapter, Assessment, Receipt, Traits
 from takeback.adapters.three_way.merge import unified
-from takeback.errors import Conflict, Drifted, Misuse, Refused
+from takeback.errors import Drifted, Misuse, Refused
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
-from takeback.model.plan import BY_KEY, Obstacle, Outcome, TargetOutcome, leeway_of
+from takeback.model.plan import BY_KEY, Obstacle, Outcome, TargetOutcome, leeway_of, refused
 from takeback.model.remedy import Offer, Remedy, Strategy, Target, from_json, to_json
 from takeback.model.resource import display, path_of
 from takeback.model.staged import Staged
@@ -188,13 +188,8 @@ class ConfigAdapter:
             if c.outcome.outcome is Outcome.CONFLICT
         ]
         if odd:
-            details = "; ".join(f"{display(each.resource)}: {each.detail}" for each in odd)
-            raise Conflict(
-                f"{'Bringing back' if of.is_undo else 'Taking back'} effect {(of.undoes or of.id)[:8]} would destroy "
-                f"what was done since: {details}.",
-                hint="Nothing was changed. Skip or force, or undo the later changes first.",
-                resources=tuple(each.resource for each in odd),
-            )
+            hint = "Nothing was changed. Skip or force, or undo the later changes first."
+            raise refused(odd, "redo" if of.is_undo else "undo", hint=hint)
 
     def _sighted(self, target: Target, seen: View, format: str) -> TargetSighting:
         pointer = pointer_in(target.resource)

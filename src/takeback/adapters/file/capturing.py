@@ -22,9 +22,9 @@ from takeback.adapters.file.states import ABSENT, State, blobs_of
 from takeback.adapters.file.tree import Scope, Seen, with_names_elsewhere
 from takeback.adapters.file.trouble import CannotCapture, translated
 from takeback.adapters.file.xattrs import read_xattrs
-from takeback.errors import Conflict, Drifted, Misuse
+from takeback.errors import Drifted, Misuse
 from takeback.model.effect import Effect
-from takeback.model.plan import Outcome, TargetOutcome, leeway_of
+from takeback.model.plan import Outcome, TargetOutcome, leeway_of, refused
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.resource import display, path_of, quote
 
@@ -267,12 +267,8 @@ def capture_undo(effect: Effect, tools: Tools) -> Captured:
     )
     odd = [step.outcome for step in steps if step.outcome.outcome in (Outcome.CONFLICT, Outcome.FAILED)]
     if odd and not leeway.on_conflict.skips:
-        details = "; ".join(f"{display(each.resource)} {each.detail}" for each in odd)
-        raise Conflict(
-            f"The {'redo' if of.is_undo else 'undo'} of {of.id[:8]} would destroy what was done since: {details}.",
-            hint="Nothing was changed. Merge, skip or force, or undo the later changes first.",
-            resources=tuple(each.resource for each in odd),
-        )
+        hint = "Nothing was changed. Merge, skip or force, or undo the later changes first."
+        raise refused(odd, "redo" if of.is_undo else "undo", hint=hint)
     moving = [step for step in steps if step.target is not None]
     targets = [step.target for step in moving if step.target is not None]
     payload: dict[str, Any] = {"undo": of.id}

@@ -86,7 +86,8 @@ def _unless_protected(step: Step) -> Step:
     why = protected(step.target.resource) if step.target else ""
     if not why:
         return step
-    return Step(step.outcome._replace(outcome=Outcome.CONFLICT, detail=f"cannot be changed: {why}"))
+    detail = f"cannot be changed: {why}"
+    return Step(step.outcome._replace(outcome=Outcome.CONFLICT, detail=detail, obstacle=Obstacle.PROTECTED))
 
 
 def _open_in(resource: str, now: State, seen: Seen | None) -> str:
@@ -113,7 +114,7 @@ def _all_or_none(steps: list[Step]) -> list[Step]:
     return [
         each
         if each.outcome.outcome is odd.outcome
-        else Step(each.outcome._replace(outcome=odd.outcome, detail=why))
+        else Step(each.outcome._replace(outcome=odd.outcome, detail=why, obstacle=Obstacle.OTHER))
         for each in steps[::-1]
     ]
 
@@ -133,12 +134,33 @@ def _undo_target(target: Target, of: str, leeway: Leeway, tools: Tools, scope: S
         except (FileNotFoundError, NotADirectoryError):
             if target.before["type"] == "absent":
                 return _step(target, Outcome.ALREADY, "nothing is there")
-            return _step(target, Outcome.CONFLICT, "cannot come back: the directory it was in is gone")
+            return Step(directory_gone(target.resource))
         with place:
             try:
                 return _undo_at(place, target, of, leeway, tools, scope)
             except CannotCapture as trouble:
-                return _step(target, Outcome.FAILED, f"cannot be captured as it is now: {trouble.reason}")
+                return Step(uncaptured(target.resource, trouble))
+
+
+def directory_gone(resource: str) -> TargetOutcome:
+    why = "cannot come back: the directory it was in is gone"
+    return TargetOutcome(resource, Outcome.CONFLICT, why, obstacle=Obstacle.DIRECTORY)
+
+
+def uncaptured(resource: str, trouble: CannotCapture) -> TargetOutcome:
+    """It cannot be saved for redo as it is now."""
+    own = trouble.resource == resource
+    reason = trouble.reason if own else f"{display(trouble.resource)}: {trouble.reason}"
+    obstacle = Obstacle.UNREADABLE if own and not trouble.readable else Obstacle.UNCAPTURED
+    detail = f"cannot be captured as it is now: {reason}"
+    return TargetOutcome(resource, Outcome.FAILED, detail, obstacle=obstacle)
+
+
+def differs(target: Target, now: State, of: str) -> TargetOutcome:
+    """It is not what the effect left."""
+    obstacle = Obstacle.GONE if now["type"] == "absent" else Obstacle.CHANGED
+    found = difference(target.after, now, effect=of[:8])
+    return TargetOutcome(target.resource, Outcome.CONFLICT, found, obstacle=obstacle)
 
 
 def _undo_at(place: Place, target: Target, of: str, leeway: Leeway, tools: Tools, scope: Scope) -> Step:
@@ -155,7 +177,6 @@ def _undo_at(place: Place, target: Target, of: str, leeway: Leeway, tools: Tools
         return _step(target, Outcome.UNDONE, back_to(target.before, tools), change, sight.seen)
     if same(now, target.before) and not is_explained(target, now, leeway):
         return _step(target, Outcome.ALREADY, "it is as it was before")
-    found = difference(target.after, now, effect=of[:8])
     if leeway.on_conflict is OnConflict.FORCE:
         detail = f"{back_to(target.before, tools)}; {words(now)} that was there is kept for redo"
         return _step(target, Outcome.UNDONE, detail, change, sight.seen)
@@ -163,7 +184,7 @@ def _undo_at(place: Place, target: Target, of: str, leeway: Leeway, tools: Tools
         merged = merge_step(place, target, now, tools, scope)
         why = changed_later(target, leeway, tools) if merged.target else ""
         return _step(target, Outcome.CONFLICT, why) if why else merged
-    return _step(target, Outcome.CONFLICT, found)
+    return Step(differs(target, now, of))
 
 
 def is_explained(target: Target, now: State, leeway: Leeway) -> bool:
@@ -298,12 +319,12 @@ def _undo_move(move: Move, on_conflict: OnConflict) -> list[Step]:
     waiting = move.replaced if move.back else ABSENT
     if now_here is None or now_there is None:
         gone = here if now_here is None else there
-        return _in_the_way(targets, gone, "is in a directory that is gone")
+        return _in_the_way(targets, gone, "is in a directory that is gone", Obstacle.DIRECTORY)
     if same(now_there, move.what) and not same(now_here, move.what):
         return _both(targets, Outcome.ALREADY, "it is where it was before")
     if not same(now_here, move.what):
         if now_here["type"] == "absent":
-            return _in_the_way(targets, here, "is no longer there")
+            return _in_the_way(targets, here, "is no longer there", Obstacle.GONE)
         if on_conflict is not OnConflict.FORCE:
             return _in_the_way(targets, here, "is another file now")
     sight = _sight_at(there, waiting) or Sight(ABSENT)

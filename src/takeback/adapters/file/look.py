@@ -80,7 +80,7 @@ def _directory(place: Place, scope: Scope) -> Sight:
     try:
         fd = open_below(place.fd, place.name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
     except PermissionError:
-        raise CannotCapture(place.resource, "its entries are not readable") from None
+        raise CannotCapture(place.resource, "its entries are not readable", readable=False) from None
     try:
         seen = read_tree(fd, place.resource, scope)
         return Sight(tree_state(fd, place.resource, seen, scope), seen)

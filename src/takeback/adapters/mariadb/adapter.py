@@ -30,7 +30,7 @@ from takeback.model.database import Database, from_json, resource_of, target_of,
 from takeback.model.effect import REVIEWED, Effect, State
 from takeback.model.holder import Holder, busy
 from takeback.model.ids import new_id, short
-from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.staged import Staged
 from takeback.model.standing import Sighting, Standing, TargetSighting, together
@@ -255,7 +255,8 @@ class MariaAdapter:
             if not bad:
                 return (TargetOutcome(own, Outcome.UNDONE),)
             return tuple(
-                TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail) for name, detail in bad
+                TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail, obstacle=Obstacle.OTHER)
+                for name, detail in bad
             )
         taking = self._retried(database, work, dry=True)
         if taking.applied:

@@ -13,12 +13,21 @@ from takeback.adapters.mariadb.images import (
     shown,
 )
 from takeback.adapters.mariadb.logs import OPS
-from takeback.adapters.mariadb.net import CONFLICTS, NEEDED, ORPHANED, UNFIT, Part
+from takeback.adapters.mariadb.net import (
+    CHANGED,
+    CONFLICTS,
+    MISSING,
+    NEEDED,
+    ORPHANED,
+    REOCCUPIED,
+    UNFIT,
+    Part,
+)
 from takeback.adapters.mariadb.shapes import Shape
 from takeback.adapters.mariadb.wire import Wire, listed, quoted
 from takeback.model.database import Database, resource_of
 from takeback.model.ids import short
-from takeback.model.plan import Outcome, TargetOutcome
+from takeback.model.plan import Obstacle, Outcome, TargetOutcome
 
 MOST = 100
 _LONGEST = 40
@@ -26,6 +35,8 @@ _FEW = 3
 
 
 Reasons = dict[tuple[str, int], str]  # by table and line: what the server said of it
+
+_OBSTACLES = {CHANGED: Obstacle.CHANGED, REOCCUPIED: Obstacle.CHANGED, MISSING: Obstacle.GONE}
 
 
 def conflicts(
@@ -41,7 +52,7 @@ def conflicts(
             found += _of_part(wire, database, part, op, states, MOST - len(found), reasons)
     if total > len(found):
         found.append(
-            TargetOutcome(resource_of(database), Outcome.CONFLICT, f"and {total - len(found)} more rows")
+            found[-1]._replace(resource=resource_of(database), detail=f"and {total - len(found)} more rows")
         )
     return found
 
@@ -83,7 +94,11 @@ def _of_part(
         if state == UNFIT:
             who = f"; the server says: {reasons.get((shape.name, line), '')}. Take the rule away, or leave the row out"
         resource = resource_of(database, shape.name, *([key] if key else []))
-        found.append(TargetOutcome(resource, Outcome.CONFLICT, detail + who))
+        found.append(
+            TargetOutcome(
+                resource, Outcome.CONFLICT, detail + who, obstacle=_OBSTACLES.get(state, Obstacle.OTHER)
+            )
+        )
     return found
 
 

@@ -23,7 +23,7 @@ from takeback.adapters.mariadb.shapes import differences, fingerprint
 from takeback.adapters.mariadb.wire import Wire, code_of
 from takeback.errors import Conflict, Corrupt, Drifted, UndoFailed
 from takeback.model.database import Database, resource_of
-from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
 
 _FEW = 10_000  # lines: below it, whoever asks what would happen is told by trying
 _ROUNDS = 20
@@ -62,7 +62,9 @@ def touched(
         shape = registry.current(n)
         if shape is None or fingerprint(shape) != registry.entries[n].shape:
             detail = _altered(registry, n)
-            gone.append(TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail))
+            gone.append(
+                TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail, obstacle=Obstacle.OTHER)
+            )
         else:
             parts[shape.name] = Part(n, shape)
     return parts, gone
@@ -116,7 +118,9 @@ def take_back(
         lines += net.fill(wire, part, op)
         if not net.is_sound(wire, part):
             detail = "was changed in a way that was not logged whole"
-            refused.append(TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail))
+            refused.append(
+                TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail, obstacle=Obstacle.OTHER)
+            )
             del parts[name]
             continue
         if policy is OnConflict.FORCE:
@@ -164,7 +168,9 @@ def _with_triggers(
             names = ", ".join(one.name for one in own)
             why = f"has triggers of its own ({names}), which would fire again; force lets them"
         if why:
-            found.append(TargetOutcome(resource_of(database, name), Outcome.CONFLICT, why))
+            found.append(
+                TargetOutcome(resource_of(database, name), Outcome.CONFLICT, why, obstacle=Obstacle.OTHER)
+            )
             del parts[name]
     return found
 
@@ -233,7 +239,9 @@ def _all_in(
             if bad:
                 return []
             detail = f"does not take the rows back: {error.args[1]}. Take the rule away that was added since"
-            return [TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail)]
+            return [
+                TargetOutcome(resource_of(database, name), Outcome.CONFLICT, detail, obstacle=Obstacle.OTHER)
+            ]
     return []
 
 

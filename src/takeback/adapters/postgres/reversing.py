@@ -36,7 +36,7 @@ from takeback.errors import Conflict, InDoubt, NoRemedy
 from takeback.model.database import Database, resource_of, target_of
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
 
 if TYPE_CHECKING:
     from takeback.adapters.postgres.connecting import Connection
@@ -62,11 +62,11 @@ def as_planned(
     _, rows = ask_all(connection, [Question("begin"), ops.question(of.id)])
     op = ops.found(connection, rows)
     if op is None:
-        return (TargetOutcome(whole, Outcome.CONFLICT, _UNKNOWN),)
+        return (TargetOutcome(whole, Outcome.CONFLICT, _UNKNOWN, obstacle=Obstacle.OTHER),)
     if op.undone_by:
         return (TargetOutcome(whole, Outcome.ALREADY, f"effect {short(op.undone_by)} took it back"),)
     if op.rebased:
-        return (TargetOutcome(whole, Outcome.CONFLICT, _REBASED),)
+        return (TargetOutcome(whole, Outcome.CONFLICT, _REBASED, obstacle=Obstacle.OTHER),)
     if op.lost and on_conflict.skips:
         return (TargetOutcome(whole, Outcome.EXCLUDED, f"has lost {'; '.join(op.lost)}"),)
     refuse_lost(op)
@@ -111,7 +111,11 @@ def _rows(count: int) -> str:
 
 def _outcome(database: Database, one: Any) -> TargetOutcome:
     inner = [name for name in (one.table, one.key) if name]
-    return TargetOutcome(resource_of(database, *inner), Outcome.CONFLICT, one.detail)
+    what = _OBSTACLES.get(one.kind, Obstacle.OTHER)
+    return TargetOutcome(resource_of(database, *inner), Outcome.CONFLICT, one.detail, obstacle=what)
+
+
+_OBSTACLES = {"changed": Obstacle.CHANGED, "reoccupied": Obstacle.CHANGED, "missing": Obstacle.GONE}
 
 
 def take_back(connection: "Connection", effect: Effect) -> dict[str, Any]:

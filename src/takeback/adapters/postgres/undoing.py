@@ -9,7 +9,7 @@ from takeback.adapters.postgres.connecting import Question, ask_all, driver, pat
 from takeback.adapters.postgres.layout import Layout, layout, more
 from takeback.adapters.postgres.logs import Kept, kept, of_op
 from takeback.adapters.postgres.missing import refuse_missing
-from takeback.adapters.postgres.net import CONFLICTS, EVER, Net, Stretch
+from takeback.adapters.postgres.net import CONFLICTS, EVER, OVERWRITABLE, Net, Stretch
 from takeback.adapters.postgres.ops import Op
 from takeback.adapters.postgres.shelf import COME
 from takeback.adapters.postgres.tables import Table
@@ -240,8 +240,10 @@ def _set_counters(connection: "Connection", op: Op) -> None:
 def refuse(op: Op, found: Sequence[Obstacle], conflicts: int) -> Conflict:
     names = "; ".join(f"{one.table} {one.key} {one.detail}".replace("  ", " ").strip() for one in found[:5])
     more = f"; and {conflicts - 5} more" if conflicts > 5 else ""
+    changed = all(one.kind in OVERWRITABLE for one in found)
+    head = "Modified after this effect, so undo would overwrite those changes: " if changed else ""
     return Conflict(
-        f"Modified after this effect, so undo would overwrite those changes: {names}{more}.",
+        f"{head}{names}{more}.",
         hint="Nothing was touched.",
         effect=op.id,
         resources=tuple(f"{one.table}/{one.key}" for one in found),

@@ -220,7 +220,7 @@ def _conflict(database: Database, of: Effect, conflicts: Sequence[Choice]) -> Co
     names = ", ".join(repr(text(one.key)) for one in conflicts[:5])
     more = f" and {len(conflicts) - 5} more" if len(conflicts) > 5 else ""
     return Conflict(
-        f"Taking back effect {short(of.id)} would destroy what was done since: {names}{more}.",
+        f"Modified after effect {short(of.id)}, so undo would overwrite those changes: {names}{more}.",
         hint="Nothing was changed. Skip or force, or undo the later effects first.",
         resources=tuple(resource_of(database, text(one.key)) for one in conflicts[:100]),
     )

@@ -20,7 +20,7 @@ from takeback.model.change import UNDO, Change
 from takeback.model.database import Database, from_json, resource_of, target_of, to_json
 from takeback.model.effect import REVIEWED, Effect, State
 from takeback.model.holder import Holder
-from takeback.model.plan import OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.staged import Staged
 from takeback.model.standing import Sighting, Standing, TargetSighting
@@ -29,6 +29,10 @@ from takeback.storage.protocols import Blobs
 SCRIPT, PROGRAM = "script", "program"
 _THEN = ".then"  # the files of a database as they were
 _ENDS = ("", "-wal", "-shm", "-journal")
+# By kind of a conflict, as `child.conflicts` names it.
+_OBSTACLES = {
+    "changed": Obstacle.CHANGED, "reoccupied": Obstacle.CHANGED, "table": Obstacle.CHANGED, "missing": Obstacle.GONE
+}  # fmt: skip
 _WHY = "what each row was and became is kept in the file itself, in the same transaction"
 
 
@@ -139,12 +143,13 @@ class SqliteAdapter:
         if found["undone"] or found["already"]:
             outcome = Outcome.UNDONE if found["undone"] else Outcome.ALREADY
             outcomes.append(TargetOutcome(target_of(database, of.id), outcome, "", of.id))
-        for table, key, _, detail in found["conflicts"]:
+        for table, key, kind, detail in found["conflicts"]:
             resource = resource_of(database, table, *([key] if key else []))
-            outcomes.append(TargetOutcome(resource, Outcome.CONFLICT, detail, of.id))
+            what = _OBSTACLES.get(kind, Obstacle.OTHER)
+            outcomes.append(TargetOutcome(resource, Outcome.CONFLICT, detail, of.id, obstacle=what))
         if (more := found["count"] - len(found["conflicts"])) > 0:
             outcomes.append(
-                TargetOutcome(resource_of(database), Outcome.CONFLICT, f"and {more} more rows", of.id)
+                outcomes[-1]._replace(resource=resource_of(database), detail=f"and {more} more rows")
             )
         return Assessment((resource_of(database),), offers, outcomes=tuple(outcomes))
 

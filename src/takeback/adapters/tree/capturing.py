@@ -27,9 +27,9 @@ from takeback.adapters.tree.swapping import AGAIN
 from takeback.adapters.tree.twins import groups, is_joined, is_unchanged, led
 from takeback.adapters.tree.undoing import Step
 from takeback.adapters.tree.units import in_order, units_of
-from takeback.errors import Conflict, Drifted
+from takeback.errors import Drifted
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Outcome, leeway_of
+from takeback.model.plan import OnConflict, Outcome, leeway_of, refused
 from takeback.model.remedy import HARMLESS, Remedy, Strategy, Target
 from takeback.model.resource import ancestors, display
 
@@ -213,14 +213,8 @@ def _times_back(grounds: list[Ground], places: Places) -> dict[str, tuple[int, i
 def refuse_conflicts(of: Effect, steps: list[Step], on_conflict: OnConflict) -> None:
     odd = [step.outcome for step in steps if step.outcome.outcome in (Outcome.CONFLICT, Outcome.FAILED)]
     if odd and not on_conflict.skips:
-        details = "; ".join(f"{display(each.resource)} {each.detail}" for each in odd[:20])
-        more = f"; and {len(odd) - 20:,} more" if len(odd) > 20 else ""
-        raise Conflict(
-            f"The {'redo' if of.is_undo else 'undo'} of {of.id[:8]} would destroy what was done since: "
-            f"{details}{more}.",
-            hint="Nothing was changed. Merge, skip or force, or undo the later changes first.",
-            resources=tuple(each.resource for each in odd),
-        )
+        hint = "Nothing was changed. Merge, skip or force, or undo the later changes first."
+        raise refused(odd, "redo" if of.is_undo else "undo", hint=hint)
 
 
 def _remedy(name: str, targets: list[Target], payload: dict[str, Any], exact: bool, residue: str) -> Remedy:

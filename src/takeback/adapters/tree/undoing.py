@@ -5,11 +5,19 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from takeback.adapters.file.build import Tools
-from takeback.adapters.file.conflicts import back_to, changed_later, is_explained, merge_step
+from takeback.adapters.file.conflicts import (
+    back_to,
+    changed_later,
+    differs,
+    directory_gone,
+    is_explained,
+    merge_step,
+    uncaptured,
+)
 from takeback.adapters.file.in_use import in_use
 from takeback.adapters.file.mounts import Footing
 from takeback.adapters.file.paths import Place
-from takeback.adapters.file.states import ABSENT, State, difference, lasting, same, words
+from takeback.adapters.file.states import ABSENT, State, lasting, same, words
 from takeback.adapters.file.tree import Scope
 from takeback.adapters.file.trouble import CannotCapture, protected, translated
 from takeback.adapters.tree.places import Places
@@ -31,8 +39,6 @@ from takeback.model.plan import Leeway, Obstacle, OnConflict, Outcome, TargetOut
 from takeback.model.remedy import Target
 from takeback.model.resource import display
 from takeback.model.turns import only_forced
-
-BY_A_LINK = "cannot be reached: a directory on the way to it is now a symbolic link"
 
 
 class Step(NamedTuple):
@@ -108,16 +114,19 @@ class Undoing:
                 except OSError as error:
                     if error.errno != errno.ELOOP:
                         raise
-                    return _told(target, Outcome.CONFLICT, BY_A_LINK)
+                    return Step(by_a_link(target.resource))
                 now = self._now(target, place) if place else ABSENT
                 if now["type"] == "symlink":
                     places.note_link(target.resource)
                 step = self._judged(target, now, place, places)
                 if step.target and self._on_conflict.skips and (why := protected(target.resource)):
-                    return _told(target, Outcome.CONFLICT, f"cannot be changed: {why}")
+                    detail = f"cannot be changed: {why}"
+                    return Step(
+                        TargetOutcome(target.resource, Outcome.CONFLICT, detail, obstacle=Obstacle.PROTECTED)
+                    )
                 return step
         except CannotCapture as trouble:
-            return _told(target, Outcome.FAILED, f"cannot be captured as it is now: {trouble.reason}")
+            return Step(uncaptured(target.resource, trouble))
         except TakebackError as trouble:
             if not only_forced(target):
                 raise
@@ -158,7 +167,6 @@ class Undoing:
             return _told(target, Outcome.ALREADY, "it is as it was before")
         if place and _is_then(target, now):
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
-        found = difference(after, now, effect=self._of.id[:8])
         if self._on_conflict is OnConflict.FORCE:
             detail = f"{self._back(target)}; {words(now)} that was there is kept for redo"
             return _told(target, Outcome.UNDONE, detail, change)
@@ -166,7 +174,12 @@ class Undoing:
             step = merge_step(place, target, now, self._tools, self._scope)
             why = changed_later(target, self._leeway, self._tools) if step.target else ""
             return _told(target, Outcome.CONFLICT, why) if why else Step(step.outcome, step.target)
-        return _told(target, Outcome.CONFLICT, found)
+        return self._differs(target, now, place)
+
+    def _differs(self, target: Target, now: State, place: Place | None) -> Step:
+        if place is None and target.before["type"] != "absent" and not self._has_room(target.resource):
+            return Step(directory_gone(target.resource))
+        return Step(differs(target, now, self._of.id))
 
     def _forced(self, target: Target, now: State, change: Target) -> Step:
         if same(now, target.before):
@@ -207,7 +220,8 @@ class Undoing:
             culprit = odd.get(target.after.get("unit", ""))
             if culprit and self._steps[target.resource].outcome.outcome in (Outcome.UNDONE, Outcome.ALREADY):
                 why = f"stays as it is, because {display(culprit.resource)} {culprit.detail}"
-                self._steps[target.resource] = _told(target, culprit.outcome, why)
+                told = TargetOutcome(target.resource, culprit.outcome, why, obstacle=Obstacle.OTHER)
+                self._steps[target.resource] = Step(told)
 
     def _need_directories(self, places: Places) -> None:
         """What comes back needs a directory to come back to."""
@@ -221,8 +235,7 @@ class Undoing:
             else:
                 there = places.within_reach(resource) is not None
             if not there:
-                why = "cannot come back: the directory it was in is gone"
-                self._steps[resource] = _told(step.target, Outcome.CONFLICT, why)
+                self._steps[resource] = Step(directory_gone(resource))
 
     def _empty_directories(self, places: Places) -> None:
         """A directory goes only if everything in it goes. Innermost first: what stays keeps those around it."""
@@ -232,9 +245,7 @@ class Undoing:
                 continue
             place = places.within_reach(resource)
             if place is None:
-                self._steps[resource] = _told(
-                    Target(resource, change.after, change.before), Outcome.CONFLICT, BY_A_LINK
-                )
+                self._steps[resource] = Step(by_a_link(resource))
                 continue
             with translated(resource):
                 foreign = strangers(place, self._known, self._of.id, places)
@@ -285,6 +296,11 @@ class Undoing:
             target = Target(resource, now, ABSENT)
             detail = f"removed; {words(now)} that someone else made is kept for redo"
             self._steps[resource] = _told(target, Outcome.UNDONE, detail, target)
+
+
+def by_a_link(resource: str) -> TargetOutcome:
+    why = "cannot be reached: a directory on the way to it is now a symbolic link"
+    return TargetOutcome(resource, Outcome.CONFLICT, why, obstacle=Obstacle.LINK)
 
 
 def _told(target: Target, outcome: Outcome, detail: str, change: Target | None = None) -> Step:

@@ -36,7 +36,7 @@ from takeback.model.effect import OPEN_STATES, PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import OnConflict, UndoResult, nothing_to_do
 from takeback.model.run import RunInfo
-from takeback.runs.box_history import with_commits
+from takeback.runs.box_history import is_step, with_commits
 from takeback.runs.choice import standing_again
 from takeback.runs.held import held_error
 from takeback.runs.names import latest_first
@@ -89,7 +89,8 @@ def _undo_arguments(parser: ArgumentParser) -> None:
         "--since",
         metavar="TIME",
         type=filled,
-        help="everything of this project since then: 10m, 2h, 3d, 09:30, 2026-11-18",
+        help="everything of this project since then: 10m, 2h, 3d, 2026-11-18, 09:30 (yesterday's if that is still to "
+        "come today)",
     )
     parser.add_argument("--all", action="store_true", help="of all projects, not only of this one")
     parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -280,6 +281,8 @@ def _told_if_interrupted(asked: Asked, tb: "Takeback") -> Iterator[None]:
 def _done_last(tb: "Takeback", passed: Sequence[Effect]) -> Iterator[Effect]:
     """Newest first. One that is still being made, or stuck, must not be passed over."""
     for effect in latest_first(tb.store.journal, Query(states=(State.DONE, *OPEN_STATES), scope=tb.here())):
+        if is_step(effect):
+            continue  # of a box: nothing outside has changed by it
         if effect.waits_for == PERSON:
             raise held_error(effect, "undone")
         if effect.state is not State.DONE:

@@ -15,7 +15,7 @@ from takeback.frontends.cli.way_out import Wanted, typed, with_a_way_out
 from takeback.model.effect import Effect
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, UndoResult
-from takeback.model.when import point_in_time
+from takeback.model.when import is_of_yesterday, point_in_time
 from takeback.runs.projects import other_projects, scope_of_run
 from takeback.runs.span import Span, stuck_since
 
@@ -41,6 +41,9 @@ def take_back_to(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> int:
     wanted = Wanted("undo", asking.words, partial(tb.undo_span, asking.span), left_out, listed=True)
     try:
         plan = tb.undo_span(asking.span, None, **{**wishes, "dry_run": True})
+        if asked.options.since and is_of_yesterday(asked.options.since, now()):
+            told = f"{asking.title}, yesterday: {asked.options.since.strip()} has not come yet today."
+            asked.screen.say(told)
         if plan.effects and not asked.options.dry_run:
             _refuse_unasked(asked, tb, asking, plan)
         started = time.perf_counter()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from takeback.audit.views import undo_json
 from takeback.errors import TakebackError
 from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.nearby import here, near_text
 from takeback.frontends.cli.opening import give
 from takeback.frontends.cli.output import clean
 from takeback.model.effect import Effect, State
@@ -81,7 +82,6 @@ def tell_finished(asked: Asked, tb: "Takeback", verb: str, undos: Sequence[Effec
     for one, undo in zip(effects, undos, strict=True):
         some = "some paths of " if undo.change.args.get("partial") else ""
         name = asked.screen.paint(short(one.id), "cyan")
-        asked.screen.say(
-            f"{_PAST[verb]} {some}{name}  {clean(one.change.summary)}: what was interrupted is finished."
-        )
+        what = near_text(clean(one.change.summary), here())
+        asked.screen.say(f"{_PAST[verb]} {some}{name}  {what}: what was interrupted is finished.")
     return 0

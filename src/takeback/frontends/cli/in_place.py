@@ -273,7 +273,7 @@ def _taken_back(
         )
         say_changes(back.changes)
         for resource, why in list(stay.items())[:_LISTED]:
-            warn(f"takeback: {shown_path(resource, here())} stays: {clean(why)}")
+            warn(f"takeback: not taken back: {shown_path(resource, here())}: {clean(why)}")
         if len(stay) > _LISTED:
             warn(f"takeback: and {counted(len(stay) - _LISTED, 'path')} more stay")
         if both := way_to_both(effect, stay):

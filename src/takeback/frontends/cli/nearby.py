@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from takeback.frontends.cli.output import clean, local_time
-from takeback.model.resource import display
+from takeback.model.resource import ESCAPED, display
 
 _T = TypeVar("_T")
 _FOLDED_FROM = 3  # so many paths in one directory become one line
@@ -31,6 +31,8 @@ def here() -> Here:
 def near(path: str, place: Here) -> str:
     """Relative below the current directory, from ~ below the home directory, else as it is. Of a database in a file
     only the path is told."""
+    if path.startswith(ESCAPED):
+        return ESCAPED + near(path[len(ESCAPED) :], place)
     if path.startswith(f"{_FILE}/"):
         nearer = near(path[len(_FILE) :], place)
         return path if nearer.startswith("/") else nearer
@@ -65,7 +67,7 @@ def near_text(text: str, place: Here) -> str:
 def nearest_first(items: Sequence[_T], path_of: Callable[[_T], str], place: Here) -> list[_T]:
     """What lies below the current directory comes first; caches and the like after it."""
     below = f"{place.directory}/"
-    return sorted(items, key=lambda one: not path_of(one).startswith(below))
+    return sorted(items, key=lambda one: not path_of(one).removeprefix(ESCAPED).startswith(below))
 
 
 def folded(paths: Iterable[str], most: int, place: Here) -> list[str]:
@@ -89,6 +91,7 @@ def folded(paths: Iterable[str], most: int, place: Here) -> list[str]:
 
 def _top(path: str) -> str:
     """The directory that stands for a path: the first one below the reader, the second one elsewhere."""
+    path = path.removeprefix(ESCAPED)
     depth = 1 if not path.startswith(("/", "~")) else 3 if path.startswith("/") else 2
     parts = path.split("/")
     return "/".join(parts[:depth]) if len(parts) > depth else path

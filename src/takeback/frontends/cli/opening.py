@@ -34,6 +34,11 @@ _MOST_NAMED = 5
 WAIT_SECONDS = 10  # for another command that is at work in the same run
 
 
+def is_of_command_line(info: RunInfo) -> bool:
+    """Whether it holds the changes of single commands in one directory; it stays open for the next one there."""
+    return info.on_death is OnDeath.LEAVE and info.name.startswith(SESSION)
+
+
 def store_path(asked: Asked) -> str:
     return meant_path(asked.options.store or "") or default_path()
 

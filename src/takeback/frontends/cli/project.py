@@ -14,7 +14,7 @@ from takeback.frontends.cli.output import answered, clean, counted
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.project import Scope
-from takeback.model.run import OnDeath, RunInfo
+from takeback.model.run import OnDeath, RunInfo, RunState
 from takeback.runs.projects import newest_elsewhere, other_projects, scope_of
 from takeback.storage.protocols import Query
 
@@ -79,8 +79,10 @@ def hint_elsewhere(asked: Asked, tb: "Takeback", verb: str = "") -> None:
 def hint_unrecorded(asked: Asked, tb: "Takeback", effect: Effect) -> None:
     """The last run here may have recorded nothing: then what was taken back is older than it."""
     last = next(reversed(tb.runs(scope=tb.here())[:-1]), None)  # the newest one is the undo itself
-    if last is None or last.opened_at < effect.at or last.on_death is OnDeath.LEAVE:
+    if last is None or last.opened_at < effect.at or last.on_death in (OnDeath.LEAVE, OnDeath.FINISH):
         return
+    if last.state is not RunState.ACCEPTED or last.note:
+        return  # it failed or was refused, and said so itself
     if not tb.store.journal.count(Query(run=last.id, states=HAPPENED, limit=1)):
         asked.screen.hint(f"The run after it, {short(last.id)} ({clean(last.name)}), recorded nothing.")
 

@@ -1,6 +1,8 @@
 """`run`: one command as one effect."""
 
+import errno
 import os
+import re
 import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
@@ -138,6 +140,11 @@ def _run(asked: Asked) -> int:
         )
     if options.in_place:
         return _in_place(asked, argv)
+    request = Request(
+        words_of(argv), directory_of(None), dict(os.environ), network=not options.no_network, timeout=limit
+    )
+    # Before a run is opened, which would stay in the list.
+    refuse_unfit(request._replace(hold=options.hold or options.ask, dry_run=options.dry_run))
     with rehearsal(asked) if options.dry_run else opened(asked) as tb:
         from takeback.sandbox.ability import ability
 
@@ -148,7 +155,7 @@ def _run(asked: Asked) -> int:
             )
             tb.close()
             return _in_place(asked, argv)
-        outcome = _carried_out(asked, tb, argv, limit)
+        outcome = _carried_out(asked, tb, argv, limit, request)
         return _told(asked, tb, outcome)
 
 
@@ -183,14 +190,13 @@ def _in_place(asked: Asked, argv: list[str]) -> int:
     return carry_out_in_place(asked, argv)
 
 
-def _carried_out(asked: Asked, tb: "Takeback", argv: list[str], limit: float) -> CommandOutcome:
+def _carried_out(
+    asked: Asked, tb: "Takeback", argv: list[str], limit: float, request: Request
+) -> CommandOutcome:
     options = asked.options
     if options.dry_run:
         from takeback.runs.commands import tried
 
-        words, here = words_of(argv), directory_of(None)
-        request = Request(words, here, dict(os.environ), network=not options.no_network, timeout=limit)
-        refuse_unfit(request._replace(hold=options.hold or options.ask, dry_run=True))
         with ctrl_c_is_for_the_command():
             return tried(tb.parts, request, asked.screen.json)
     with tb.run(options.name or shown(tuple(argv)) or "command", agent_of(asked)) as run:
@@ -315,7 +321,7 @@ def _say_failed(asked: Asked, outcome: CommandOutcome, failed: str) -> None:
         warn(f"hint: {clean(hint)}")
     elif outcome.exit_code not in (126, 127) and not outcome.stopped:
         _hint_at_owners()
-        _hint_at_read_only(asked)
+        _hint_at_read_only(asked, outcome)
         if hint := git_links(command_in(asked.options.command)):
             warn(f"hint: {hint}")
 
@@ -357,12 +363,19 @@ def _hint_at_owners() -> None:
         )
 
 
-def _hint_at_read_only(asked: Asked) -> None:
-    """Likewise: takeback made these read-only, and only it can say so."""
+def _hint_at_read_only(asked: Asked, outcome: CommandOutcome) -> None:
+    """takeback made these read-only, and only it can say so. Told where the command names one of them, or was heard to
+    meet one."""
     from takeback.sandbox.ability import ability
 
     able = ability(own_directory(asked))
-    places = [path for path, _ in able.not_covered if path.startswith("/")]
+    heard = os.strerror(errno.EROFS).encode() in outcome.stdout + outcome.stderr
+    named = " ".join((os.getcwd(), *command_in(asked.options.command)))
+    places = [
+        path
+        for path, _ in able.not_covered
+        if path.startswith("/") and (heard or re.search(rf"{re.escape(path)}(?![\w.-])", named))
+    ]
     if places:
         more = f" and {len(places) - _FEW} more" if len(places) > _FEW else ""
         warn(

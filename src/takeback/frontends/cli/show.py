@@ -304,7 +304,7 @@ def _say_part(screen: Screen, part: Part, place: Here) -> None:
         screen.say(f"{screen.paint(shown(part.resource, place), 'bold')}: {clean(words)}")
     if screen.json or screen.quiet:
         return
-    if not screen.terminal:
+    if not (screen.terminal or screen.colour):
         # For a program: the bytes as they are, so that `patch` can use them.
         with printing():
             put("", end="")

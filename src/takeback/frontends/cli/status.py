@@ -14,6 +14,7 @@ from takeback.frontends.cli.nearby import ago, ahead, here, near, near_text
 from takeback.frontends.cli.opening import (
     give,
     given_up_in_words,
+    is_of_command_line,
     nothing_yet,
     opened,
     store_path,
@@ -36,6 +37,7 @@ _SETTLING = {
     Ending.STAYS: "settles what it left open, and its effects stay",
     Ending.FINISHED: "finishes the undo",
     Ending.STUCK: "looks once more at what is stuck; a person decides the rest",
+    Ending.DROPPED: "saves what its command had changed as a drop, which `takeback apply` makes",
     Ending.NOTHING: "ends it: none of its effects is in force",
 }
 
@@ -67,7 +69,12 @@ def _tell(screen: Screen, status: Status) -> None:
     )
     counts = [
         f"{states[State.DONE]:,} done" + (f" ({status.partly:,} partly undone)" if status.partly else ""),
-        f"{states[State.UNDONE]:,} undone",
+        f"{states[State.UNDONE]:,} undone"
+        + (
+            f" ({status.partly_back:,} partly undone: some of it was brought back)"
+            if status.partly_back
+            else ""
+        ),
         f"{states[State.ABORTED]:,} aborted",
     ]
     if status.open:
@@ -124,13 +131,16 @@ def _tell_drops(screen: Screen, status: Status) -> None:
 
 
 def _tell_runs(screen: Screen, status: Status) -> None:
-    if not status.unfinished:
+    # Single commands have one for each directory, which the next command there goes on with: that is no work in hand.
+    listed = [one for one in status.unfinished if not is_of_command_line(one.info)]
+    if not listed:
         screen.say("Runs     none open")
         return
-    screen.say(f"Runs     {status.runs(RunState.OPEN):,} open, {status.runs(RunState.SUSPENDED):,} suspended")
+    suspended = sum(one.state is RunState.SUSPENDED for one in listed)
+    screen.say(f"Runs     {len(listed) - suspended:,} open, {suspended:,} suspended")
     today = now()
     dead = {one.info.id for one in status.dead}
-    for run in status.unfinished[-_MOST_RUNS:]:
+    for run in listed[-_MOST_RUNS:]:
         info = run.info
         if info.id in dead:
             continue
@@ -139,8 +149,8 @@ def _tell_runs(screen: Screen, status: Status) -> None:
             f"           {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{agent}: {info.state.value}, "
             f"began {ago(info.opened_at, today)}, {done_in(run)}{_of_workflow(info, today)}"
         )
-    if len(status.unfinished) > _MOST_RUNS:
-        screen.say(f"           and {len(status.unfinished) - _MOST_RUNS:,} more")
+    if len(listed) > _MOST_RUNS:
+        screen.say(f"           and {len(listed) - _MOST_RUNS:,} more")
 
 
 def _tell_dead(screen: Screen, status: Status) -> None:
@@ -155,12 +165,16 @@ def _tell_dead(screen: Screen, status: Status) -> None:
             f"Dead     {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{by}: {process} is gone; last heard of "
             f"{ago(one.last_at, today)}; {counted(one.in_force, 'effect')} in force{doubt}"
         )
+        if one.command and one.ending is not Ending.DROPPED:
+            screen.say(f"         its command was killed with it: {clean(one.command)}")
     if len(status.dead) > _MOST_RUNS:
         screen.say(f"         and {len(status.dead) - _MOST_RUNS:,} more")
     for ending in dict.fromkeys(one.ending for one in status.dead):
         calls = dict.fromkeys(name for one in status.dead if one.ending is ending for name in one.functions)
         told = f" and calls functions of {clean(', '.join(calls))}" if calls else ""
         screen.hint(f"`takeback recover` {_SETTLING[ending]}{told}.")
+    if any(one.command and one.ending is not Ending.DROPPED for one in status.dead):
+        screen.hint(f"`takeback recover` {_SETTLING[Ending.DROPPED]}.")
 
 
 def _of_workflow(info: RunInfo, today: int) -> str:

@@ -1,6 +1,6 @@
 """What an undo or redo did, and what it did not do, told."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,16 @@ from takeback.frontends.cli.way_out import Wanted, by_hand, earlier, unsettled_e
 from takeback.model.database import is_of_database
 from takeback.model.effect import OPEN_STATES, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import Bond, Companion, Obstacle, Outcome, TargetOutcome, UndoResult, nothing_to_do
+from takeback.model.plan import (
+    Bond,
+    Companion,
+    Obstacle,
+    Outcome,
+    TargetOutcome,
+    UndoResult,
+    nothing_to_do,
+    out_of_the_way,
+)
 from takeback.model.resource import display
 from takeback.model.turns import way_to_both
 from takeback.storage.protocols import Query
@@ -188,16 +197,23 @@ def _what_now(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targ
         if result.postponed:
             hints.append(f"Something could not be reached; `{rest.command}` tries again.")
         if Outcome.CONFLICT in found:
-            obstacles = {one.obstacle for one in bad if one.outcome is Outcome.CONFLICT}
-            known = () if Obstacle.CHANGED in obstacles else sorted(obstacles)
-            hints.append(ways_out(tb, rest, {"on_conflict": "skip"}) or by_hand(wanted, known))
-    if Outcome.FAILED in found and not result.postponed:
+            known = {one.resource: one.obstacle for one in bad if one.outcome is Outcome.CONFLICT}
+            ways = ways_out(tb, rest, {"on_conflict": "skip"})
+            hints.append(ways or out_of_the_way(known, f"{wanted.verb} again") or by_hand(wanted))
+    failed = {one.resource: one.obstacle for one in bad if one.outcome is Outcome.FAILED}
+    hints.append(out_of_the_way(failed, f"{wanted.verb} again"))
+    if failed.keys() - _uncaptured(failed) and not result.postponed:
         hints.append("`takeback verify --read-data` tells whether the store is sound.")
     if Outcome.EXCLUDED in found:
         hints.append(_what_others_changed_too(result, bad) or _why_excluded(bad))
     if wanted.newest and not result.undo:
         hints.append(earlier(tb, wanted.newest))
     return " ".join(hint for hint in hints if hint) or "`takeback log` shows how things stand."
+
+
+def _uncaptured(failed: Mapping[str, Obstacle]) -> set[str]:
+    """It cannot be captured as it is now, which says nothing of the store."""
+    return {one for one, why in failed.items() if why in (Obstacle.UNREADABLE, Obstacle.UNCAPTURED)}
 
 
 def _why_excluded(bad: list[TargetOutcome]) -> str:
@@ -250,11 +266,15 @@ def _of_paths(effect: Effect) -> Sequence[Any]:
 
 
 def _counted(targets: Sequence[TargetOutcome], kind: str) -> str:
-    changed = sum(1 for one in targets if one.outcome is Outcome.UNDONE)
-    wanted = changed + sum(1 for one in targets if one.outcome not in _GOOD)
-    if not changed and not wanted:
+    """Each once, however many effects changed it."""
+    undone = {one.resource for one in targets if one.outcome is Outcome.UNDONE}
+    left = {one.resource for one in targets if one.outcome not in _GOOD}
+    changed, wanted = len(undone), len(undone | left)
+    if not wanted:
         return ""
-    return counted(changed, kind) if changed == wanted else f"{changed:,} of {wanted:,} {kind}s"
+    if changed == wanted:
+        return f"{'part of ' if left else ''}{counted(changed, kind)}"
+    return f"{changed:,} of {wanted:,} {kind}s"
 
 
 def _names_of_calls(result: UndoResult, calls: Sequence[TargetOutcome]) -> str:

@@ -2,17 +2,16 @@
 first, without changing anything."""
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.api import now
-from takeback.engine.undo import out_of_the_way
 from takeback.errors import Conflict, Refused, StoreBusy, Stuck, TakebackError
 from takeback.model.database import is_of_database
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import OnConflict, Outcome, UndoResult
+from takeback.model.plan import OnConflict, Outcome, UndoResult, out_of_the_way
 from takeback.model.resource import function_in
 from takeback.model.turns import went_over
 from takeback.runs.names import latest_first
@@ -74,7 +73,7 @@ def with_a_way_out(
         ways = ways_out(tb, wanted, wishes)
         both = _with_those_after(tb, wanted, wishes, error.effect)
         later = _with_later(tb, wanted, wishes, error)
-        first = by_hand(wanted, error.obstacles) if error.obstacles else later
+        first = out_of_the_way(error.obstacles, f"{wanted.verb} again") or later
         found = both or " ".join(one for one in (first, ways) if one)
         error.hint = f"Nothing was touched. {found or by_hand(wanted)}"
     if wanted.newest and not ways:
@@ -164,9 +163,7 @@ def _readable(blobs: Blobs, digests: Iterable[str]) -> bool:
     return True
 
 
-def by_hand(wanted: Wanted, obstacles: Sequence[str] = ()) -> str:
-    if obstacles:
-        return out_of_the_way(obstacles, wanted.verb)
+def by_hand(wanted: Wanted) -> str:
     return (
         "Neither --merge nor --force can help here: put back what is gone, or move aside what is in the way, "
         f"then {wanted.verb} again."

@@ -125,7 +125,7 @@ def _broken(name: str, error: BaseException) -> Misuse:
 def _submit_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("workflow", metavar="MODULE:FUNCTION", help="a workflow")
     parser.add_argument(
-        "arguments", metavar="ARG", nargs="*", help="what it is called with: JSON, or NAME=JSON"
+        "arguments", metavar="ARG", nargs="*", default=[], help="what it is called with: JSON, or NAME=JSON"
     )
     parser.add_argument("--key", metavar="K", help="submitted once: the same key again is the same run")
     parser.add_argument("--agent", metavar="A", help="who asks for it (else TAKEBACK_AGENT, else cli)")

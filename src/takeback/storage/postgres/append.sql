@@ -121,6 +121,10 @@ BEGIN
     EXCEPTION WHEN SQLSTATE 'TB002' THEN
       RAISE EXCEPTION 'overtaken' USING ERRCODE = 'TB006', DETAIL = json_build_object('effect', its_undoes)::text;
     END;
+    -- What an undo leaves was decided when the record before this one was the newest.
+    IF coalesce((fact->>'decided_at')::bigint, its_seq - 1) <> its_seq - 1 THEN
+      RAISE EXCEPTION 'superseded' USING ERRCODE = 'TB010', DETAIL = json_build_object('effect', its_undoes)::text;
+    END IF;
   END IF;
 
   IF after <> 'proposed' THEN

@@ -11,6 +11,8 @@ from takeback.adapters.sqlite.child.place import Place
 from takeback.adapters.sqlite.wire import plain, text
 
 TAKEN = "taken"
+TABLE = "table"  # of a table without a key: its rows are not those that the effect left
+OVERWRITABLE = (CHANGED, REOCCUPIED, TABLE)
 LISTED = 100
 _LONG = 120
 

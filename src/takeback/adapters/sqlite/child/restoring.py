@@ -3,8 +3,8 @@ the header. Back to what they were."""
 
 from typing import Any
 
-from takeback.adapters.sqlite.child.conflicts import Conflicts
-from takeback.adapters.sqlite.child.images_sql import Images
+from takeback.adapters.sqlite.child.conflicts import TABLE, Conflicts
+from takeback.adapters.sqlite.child.images_sql import CHANGED, Images
 from takeback.adapters.sqlite.child.log import DELETE, INSERT, Op
 from takeback.adapters.sqlite.child.opening import quoted
 from takeback.adapters.sqlite.child.place import Place
@@ -38,7 +38,7 @@ class Restoring:
         for name, (_, after) in self._op.about.get("header", {}).items():
             if (found := self._connection.pragma(name)) != after:
                 self.possible = False
-                conflicts.add(name, "", "changed", f"was changed since: expected {after}, found {found}")
+                conflicts.add(name, "", CHANGED, f"was changed since: expected {after}, found {found}")
         numbers = {(name.lower(), sql): no for no, name, sql, _ in self._place.log.tables_of(self._op)}
         left = {one.name.lower(): one.after for one in self.objects if one.type == "table"}
         for name in sorted(self.tables):
@@ -47,7 +47,7 @@ class Restoring:
                 continue
             if self._differs(numbers.get((name, shape.sql), 0), shape):
                 self.possible = False
-                conflicts.add(shape.name, "", "table", "rows of the table were changed since")
+                conflicts.add(shape.name, "", TABLE, "rows of the table were changed since")
 
     def _differs(self, number: int, shape: Shape) -> bool:
         """Not row by row what the op left."""

@@ -127,8 +127,10 @@ def _refuse(found: Conflicts, policy: str, partial: bool) -> None:
     if found.count and policy != SKIP_CONFLICTS:
         names = "; ".join(f"{one.table} {one.key} {one.detail}".strip() for one in found.first[:5])
         more = f"; and {found.count - 5} more" if found.count > 5 else ""
+        changed = all(one.kind in conflicts.OVERWRITABLE for one in found.first)
+        head = "Modified after this effect, so undo would overwrite those changes: " if changed else ""
         raise Conflict(
-            f"Modified after this effect, so undo would overwrite those changes: {names}{more}.",
+            f"{head}{names}{more}.",
             hint="Nothing was changed. Undo the later changes first, or skip or force.",
             resources=tuple(f"{one.table}\0{one.key}" for one in found.first),
         )
