@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 
 import pytest
 
+import takeback as tb
 from tests.e2e.conftest import CommandLine, surroundings
 from tests.world import World
 
@@ -138,6 +140,9 @@ def test_fresh_eyes_22_single_commands_are_no_open_runs(takeback: CommandLine, w
     takeback.write("a", "1")
 
     assert "Runs     none open" in takeback.done("status").out
+    with tb.open() as opened, opened.run("task"):
+        said = takeback.done("status").out
+    assert re.search(r"Runs     1 open, 0 suspended\n +\w{8} task: open, began just now", said)
 
 
 def test_fresh_eyes_22_submit_needs_no_arguments(takeback: CommandLine) -> None:
