@@ -7,7 +7,7 @@ without those that an undo took, but with those that a redo brought back since, 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, cast
 
-from takeback.adapters.protocol import Dividing
+from takeback.adapters.protocol import Dividing, Enclosing
 from takeback.engine.parts import Parts, adapter_of
 from takeback.errors import Drifted, Misuse, Refused, StoreBusy
 from takeback.model.change import DECIDED_AT, Change
@@ -174,10 +174,10 @@ def chosen(parts: Parts, named: Effect, resources: Sequence[Sequence[str]]) -> C
     only: set[str] = set()
     along: dict[str, Companion] = {}
     for names in resources:
-        found = (tuple(one for effect in stands for one in touched_at(effect, name)) for name in names)
+        found = (tuple(one for effect in stands for one in _touched(parts, effect, name)) for name in names)
         touched = next(filter(None, found), ())
         if not touched:
-            raise _untouched(named, names)
+            raise _untouched(parts, named, names)
         only.update(touched)
         around = set(ancestors(names[0])).intersection(touched)
         along |= {one: Companion(one, names[0], Bond.WHOLE) for one in around}
@@ -219,6 +219,19 @@ def touched_at(effect: Effect, resource: str) -> list[str]:
         return found
     around = set(ancestors(resource))
     return [one.resource for one in effect.targets if one.resource in around and not _is_shell(one)]
+
+
+def _touched(parts: Parts, effect: Effect, resource: str) -> list[str]:
+    """As `touched_at`; but of a directory that was changed as one, only what is known to have been in it, or may."""
+    found = touched_at(effect, resource)
+    around = set(ancestors(resource)).intersection(found)
+    adapter = adapter_of(parts, effect.change.adapter)
+    if not around or not isinstance(adapter, Enclosing):
+        return found
+    lacking = {
+        one.resource for one in effect.targets if one.resource in around and adapter.never_held(one, resource)
+    }
+    return [one for one in found if one not in lacking]
 
 
 def _is_shell(target: Target) -> bool:
@@ -266,9 +279,9 @@ def _missing_above(known: dict[str, Target], resource: str) -> Iterable[str]:
             yield above
 
 
-def _untouched(effect: Effect, resources: Sequence[str]) -> Misuse | Refused:
+def _untouched(parts: Parts, effect: Effect, resources: Sequence[str]) -> Misuse | Refused:
     name, path = short(effect.id), display(resources[0])
-    if any(touched_at(effect, resource) for resource in resources):
+    if any(_touched(parts, effect, resource) for resource in resources):
         return already_undone(effect, resources[0])
     touched = [display(one.resource) for one in effect.targets]
     near = ", ".join(_nearest(path, touched)) or "no path"

@@ -13,6 +13,7 @@ from takeback.adapters.file.conflicts import plan_undo
 from takeback.adapters.file.custody import Custody
 from takeback.adapters.file.hold import release_held, release_returned
 from takeback.adapters.file.look import look
+from takeback.adapters.file.manifest import PATH, read_manifest
 from takeback.adapters.file.moving import Move, come_back, go, move_of
 from takeback.adapters.file.paths import Place, open_place
 from takeback.adapters.file.remove import remove_built, remove_file, remove_what_is_ours
@@ -124,6 +125,14 @@ class FileAdapter:
         if move_of(effect) is not None or goes_across(effect):
             return ((Bond.MOVE, frozenset(one.resource for one in effect.targets)),)
         return linked_names(effect.targets)
+
+    def never_held(self, target: Target, resource: str) -> bool:
+        directories = [one for one in (target.before, target.after) if one["type"] == "dir"]
+        if any("manifest" not in one for one in directories):
+            return False
+        path = resource[len(target.resource) + 1 :]
+        listed = (row for one in directories for row in read_manifest(self._tools.blobs, one["manifest"]))
+        return all(row[PATH] != path for row in listed)
 
     def verify(self, effect: Effect) -> Sighting:
         return look_again(lambda: sight(effect, clean=effect.id in self._clean))

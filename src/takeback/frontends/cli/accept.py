@@ -1,6 +1,8 @@
 """`accept apply discard pin unpin`: what stays, what is made of what is held, what is never forgotten."""
 
 from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,7 +114,8 @@ def _done(tb: "Takeback", asked: Asked, word: _Word, wanted: tuple[str, ...]) ->
     if word is APPLY:
         return tb.apply(wanted, force=asked.options.force, dry_run=dry_run)
     if word is DISCARD:
-        return tb.discard(wanted, now=asked.options.now, dry_run=dry_run)
+        with _told_if_interrupted(tb, wanted, asked.options.now):
+            return tb.discard(wanted, now=asked.options.now, dry_run=dry_run)
     return tb.pin(wanted, dry_run=dry_run) if word is PIN else tb.unpin(wanted, dry_run=dry_run)
 
 
@@ -125,6 +128,27 @@ def _would(tb: "Takeback", effect: Effect, now: bool) -> str:
     if is_final(tb.parts, effect):
         return ": this drop would be final"
     return f": `takeback apply {short(effect.id)}` could make it after all, for a while"
+
+
+@contextmanager
+def _told_if_interrupted(tb: "Takeback", wanted: tuple[str, ...], now: bool) -> Iterator[None]:
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as signal:
+        states = [tb.effect(id).state for id in wanted]
+        signal.add_note(_became(states[0]) if len(states) == 1 else _counts(states, now))
+        raise
+
+
+def _became(state: State) -> str:
+    return {State.ABORTED: "it was erased", State.DROPPED: "it was dropped"}.get(state, "nothing was dropped")
+
+
+def _counts(states: Sequence[State], now: bool) -> str:
+    erased, dropped = states.count(State.ABORTED), states.count(State.DROPPED)
+    if now:
+        return f"{erased:,} of {len(states):,} were erased"
+    return f"{erased + dropped:,} of {len(states):,} were dropped"
 
 
 def _how(effect: Effect, now: bool) -> str:

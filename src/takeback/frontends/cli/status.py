@@ -70,7 +70,12 @@ def _tell(screen: Screen, status: Status) -> None:
     )
     counts = [
         f"{states[State.DONE]:,} done" + (f" ({status.partly:,} partly undone)" if status.partly else ""),
-        f"{states[State.UNDONE]:,} undone",
+        f"{states[State.UNDONE]:,} undone"
+        + (
+            f" ({status.partly_back:,} partly undone: some of it was brought back)"
+            if status.partly_back
+            else ""
+        ),
         f"{states[State.ABORTED]:,} aborted",
     ]
     if status.open:

@@ -27,7 +27,7 @@ from takeback.model.plan import (
     nothing_to_do,
     out_of_the_way,
 )
-from takeback.model.resource import display
+from takeback.model.resource import display, path_of, shell_word
 from takeback.model.turns import way_to_both
 from takeback.runs.choice import overwriting, overwritten
 from takeback.storage.protocols import Query
@@ -194,7 +194,9 @@ def _what_now(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targ
     hints: list[str] = []
     if left and len(left) <= (_MOST_LISTED if wanted.verb == "undo" else 1):
         again = partial(tb.undo, left) if wanted.verb == "undo" else partial(tb.redo, left[0])
-        rest = wanted if wanted.paths else Wanted(wanted.verb, " ".join(short(id) for id in left), again)
+        rest = Wanted(wanted.verb, " ".join(short(id) for id in left), again)
+        if wanted.paths:
+            rest = _paths_left(tb, left[0], [one for one in bad if one.outcome is not Outcome.EXCLUDED])
         if result.postponed:
             hints.append(f"Something could not be reached; `{rest.command}` tries again.")
         if Outcome.CONFLICT in found:
@@ -210,6 +212,15 @@ def _what_now(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targ
     if wanted.newest and not result.undo:
         hints.append(earlier(tb, wanted.newest))
     return " ".join(hint for hint in hints if hint) or "`takeback log` shows how things stand."
+
+
+def _paths_left(tb: "Takeback", effect: str, bad: Sequence[TargetOutcome]) -> Wanted:
+    """An undo of those paths that the last one left."""
+    resources = list(dict.fromkeys(one.resource for one in bad))
+    names = " ".join(map(shell_word, resources))
+    return Wanted(
+        "undo", short(effect), partial(tb.undo, effect, paths=[*map(path_of, resources)]), paths=names
+    )
 
 
 def _uncaptured(failed: Mapping[str, Obstacle]) -> set[str]:
