@@ -63,10 +63,8 @@ docs-generate: dev-ready ## print anew the parts of docs that come from the code
 	@$(BIN)/python -m tests.docs.generate
 
 .PHONY: man
-man: run-ready ## the manual pages, from the same source as the help, into build/man/man1
-	@mkdir -p build/man/man1
-	@$(BIN)/python -c "from takeback.frontends.cli import man; [open('build/man/man1/' + '-'.join(['takeback', *name.split()]) + '.1', 'w').write(man.page(name)) for name in man.names()]"
-	@echo "man -l build/man/man1/takeback.1"
+man: docs-generate ## the manual pages, from the same source as the help, in docs/man/share/man/man1
+	@echo "man -l docs/man/share/man/man1/takeback.1"
 
 .PHONY: bench
 bench: bench-ready ## the measured tables

@@ -268,6 +268,8 @@ class Takeback(Undos, Deciding, Acceptance):
         return tuple(with_state(self.store.blobs, one) for one in found)
 
     def close(self) -> None:
+        if self._parts is not None and (close := getattr(self._parts.adapters, "close", None)):
+            close()
         self.store.close()
 
     def __enter__(self) -> "Takeback":

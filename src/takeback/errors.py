@@ -192,6 +192,10 @@ class StoreBusy(Unavailable):
     """Another process is in the middle of a change to the same thing, or of a long write to the store."""
 
 
+class Superseded(StoreBusy):
+    """Something was recorded after this was decided, so it has to be decided again; nothing was changed."""
+
+
 class RowsHeld(StoreBusy):
     """Someone has rows of a database, and did not let go of them in time; nothing of the change was made."""
 

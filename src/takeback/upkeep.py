@@ -17,6 +17,7 @@ from takeback.model.project import Scope
 from takeback.runs.dead import something_left
 from takeback.runs.names import id_of, names_of
 from takeback.storage import texts
+from takeback.storage.command_layers import killed_commands
 from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store, open_store
@@ -111,10 +112,20 @@ class Upkeep(ABC):
     def _recover(self, stuck_too: bool, calls: bool = True) -> "tuple[Settled, ...]":
         from takeback.engine.recover import recover
 
-        self._clear()
         parts = self.parts._replace(leases=self.store.leases_at_home)
-        return recover(
+        dropped = self._rescue(parts)
+        self._clear()
+        settled = recover(
             parts, myself(), now(), self._lease_lasts, stuck_too=stuck_too, calls=calls, tell=self._tell
+        )
+        return (*dropped, *settled)
+
+    def _rescue(self, parts: "Parts") -> "list[Settled]":
+        """What commands changed whose takeback was killed."""
+        from takeback.runs.command_drop import rescue
+
+        return rescue(
+            parts, os.path.realpath(self.store.path), myself(), now(), self._lease_lasts, self._tell
         )
 
     def needs_recovery(self) -> bool:
@@ -123,7 +134,10 @@ class Upkeep(ABC):
             return False
         if os.path.lexists(os.path.join(self.store.path, TRY)):
             return True  # killed while it looked whether there can be a sandbox, before it began anything
-        return something_left(self.store.journal, self.store.leases_at_home, now())
+        if something_left(self.store.journal, self.store.leases_at_home, now()):
+            return True
+        store = os.path.realpath(self.store.path)
+        return any(one.is_whole for one in killed_commands(store, (store,)))
 
     def verify(self, read_data: bool = False) -> Verified:
         """Everything that is wrong with the store; with `read_data` every blob is read again."""

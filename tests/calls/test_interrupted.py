@@ -11,6 +11,7 @@ import takeback
 from examples.office import ROOT
 from takeback.model.effect import State
 from takeback.model.run import RunState
+from takeback.runs.own_lock import OwnLock
 
 SIGNALS = [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "SystemExit 143")]
 each_signal = pytest.mark.parametrize(("number", "ended"), SIGNALS, ids=["SIGINT", "SIGTERM"])
@@ -80,3 +81,38 @@ def test_after_a_given_up_call_the_run_goes_on_and_makes_it_once(store: Path, sw
     with takeback.open(store) as tb, tb.resume(tb.runs()[0]) as run:
         assert run.call(slow_asker.note_at_once, "one") == "one"
     assert file.read_text() == "one\n"
+
+
+MADE: list[str] = []
+
+
+def unmake(receipt: str) -> None:
+    MADE.remove(receipt)
+
+
+@takeback.action(undo=unmake)
+def note(word: str) -> str:
+    MADE.append(word)
+    return word
+
+
+def test_a_signal_right_after_a_call_got_its_turn_leaves_the_turn_free(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the same key could not be asked for again, and other threads would wait for it for ever."""
+    MADE.clear()
+    let_go = OwnLock.__exit__
+
+    def interrupted_once(self: OwnLock, *error: object) -> None:
+        let_go(self, *error)
+        if self.under_way:
+            monkeypatch.setattr(OwnLock, "__exit__", let_go)
+            raise KeyboardInterrupt
+
+    with takeback.open(store) as tb, tb.run("agent") as run:
+        monkeypatch.setattr(OwnLock, "__exit__", interrupted_once)
+        with pytest.raises(KeyboardInterrupt):
+            run.call(note, word="one", key="k")
+        assert MADE == []
+        assert run.call(note, word="one", key="k") == "one"
+    assert MADE == ["one"]

@@ -374,7 +374,29 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
+MANUAL = ROOT / "docs" / "man" / "share" / "man" / "man1"  # below docs/man as the wheel installs it
+
+
+def manual() -> dict[str, str]:
+    """By name of the file: the manual pages."""
+    from takeback.frontends.cli import man
+
+    return {f"{'-'.join(['takeback', *name.split()])}.1": man.page(name) for name in man.names()}
+
+
+def write_manual() -> None:
+    MANUAL.mkdir(parents=True, exist_ok=True)
+    wanted = manual()
+    for old in MANUAL.iterdir():
+        if old.name not in wanted:
+            old.unlink()
+    for name, text in wanted.items():
+        if not (MANUAL / name).exists() or (MANUAL / name).read_text() != text:
+            (MANUAL / name).write_text(text)
+
+
 def main() -> None:
+    write_manual()
     for page in pages():
         wanted = [name for name, _ in generated(page)]
         if not wanted:

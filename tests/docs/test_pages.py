@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import tomllib
 from enum import EnumType
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from takeback.audit.views import effect_json
 from takeback.model.plan import Outcome
 from takeback.model.record import Kind
 from takeback.model.run import OnDeath
-from takeback.model.settings import Settings, settings_from
+from takeback.model.settings import PRESETS, Settings, settings_from
 from takeback.model.standing import Standing
-from tests.docs.generate import PARTS, SOURCE
+from tests.docs.generate import MANUAL, PARTS, SOURCE, manual
 from tests.docs.pages import DOCS, ROOT, anchors, blocks, generated, links, name_of, pages, table
 
 GENERATED = [(page, name, text) for page in pages() for name, text in generated(page)]
@@ -174,3 +175,18 @@ def test_the_readme_says_which_version_of_python_and_which_licence() -> None:
     assert wanted
     assert f"Python {wanted[1]}" in readme
     assert "Apache-2.0" in readme
+
+
+def test_fresh_eyes_22_the_manual_pages_are_up_to_date_and_go_into_the_wheel() -> None:
+    """`make docs-generate` writes them; `make wheel-smoke` finds them installed."""
+    assert {one.name: one.read_text() for one in MANUAL.iterdir()} == manual()
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["build-backend"]["data"] == {
+        "data": "docs/man"
+    }
+    assert MANUAL.relative_to(ROOT / "docs" / "man").as_posix() == "share/man/man1"
+
+
+def test_the_settings_page_writes_the_preset_as_numbers_for_postgres() -> None:
+    page = (DOCS / "reference" / "settings.md").read_text()
+    numbers = ", ".join(f"('{name}', {value})" for name, value in PRESETS["small"].items())
+    assert f"INSERT INTO takeback_store.settings VALUES {numbers};" in page

@@ -23,6 +23,8 @@ class Verb(NamedTuple):
     words: tuple[str, ...]
     ready: Callable[[], None]  # puts the world and the store to where it can be asked for
     seen: Callable[[], str]  # "before", "after", or what else the world looks like
+    ends: int = WELL  # its exit code if nobody interrupts it
+    offers: Callable[[str], str] = lambda said: ""  # takes what was said by its word; what that was
 
 
 class Sweep:
@@ -65,21 +67,24 @@ class Sweep:
         assert later in ("before", "after"), f"{where}: {later}; {settled}"
         if "not finished" not in said:
             assert now == later, f"{where}: was {now}, and recover made it {later}: {settled.stdout}"
-        if "nothing was changed" in said:
+        if "nothing was changed" in said or "nothing was dropped" in said:
             assert now == "before", f"{where}: but it is {now}"
             told = "nothing"
-        elif "made: " in said or "was made" in said or code == WELL:
+        elif any(words in said for words in ("made: ", "was made", "it was dropped")) or code == WELL:
             assert now == "after", f"{where}: but it is {now}"
             told = "made"
         else:
             told = "unfinished" if "not finished" in said else "silent"
-        self.counts[f"{name}: {told}"] += 1
+        self.counts[f"{name}: {told}{verb.offers(said)}"] += 1
 
 
 def _ticks_of_a_whole(place: Path, verb: Verb) -> int:
     """Microseconds of processor time that it takes."""
     before = os.times()
-    subprocess.run([*COMMAND, *verb.words], cwd=place, env=surroundings(), capture_output=True, check=True)
+    done = subprocess.run(
+        [*COMMAND, *verb.words], cwd=place, env=surroundings(), capture_output=True, check=False
+    )
+    assert done.returncode == verb.ends, done
     after = os.times()
     spent = after.children_user - before.children_user + after.children_system - before.children_system
     return int(spent * 1e6)

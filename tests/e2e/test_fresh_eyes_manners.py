@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 
 import pytest
 
+import takeback as tb
 from tests.e2e.conftest import CommandLine, surroundings
 from tests.world import World
 
@@ -138,6 +140,9 @@ def test_fresh_eyes_22_single_commands_are_no_open_runs(takeback: CommandLine, w
     takeback.write("a", "1")
 
     assert "Runs     none open" in takeback.done("status").out
+    with tb.open() as opened, opened.run("task"):
+        said = takeback.done("status").out
+    assert re.search(r"Runs     1 open, 0 suspended\n +\w{8} task: open, began just now", said)
 
 
 def test_fresh_eyes_22_submit_needs_no_arguments(takeback: CommandLine) -> None:
@@ -162,3 +167,37 @@ def test_fresh_eyes_22_a_forgotten_effect_in_between_is_named_itself(
 
     assert said.code == 3
     assert f"`takeback show {middle[:8]}` tells what it did" in said.err
+
+
+def test_status_counts_an_undone_effect_of_which_a_part_was_brought_back(
+    takeback: CommandLine, world: World
+) -> None:
+    takeback.done("run", "-q", "--", "sh", "-c", "echo 1 > a; echo 1 > b")
+    of_a = takeback.done("undo", "@", "--json", "--", "a").json["undo"][0]
+    takeback.done("undo", "@")
+    takeback.done("redo", of_a)
+    assert (world.root / "a").exists() and not (world.root / "b").exists()
+
+    assert "1 undone (1 partly undone: some of it was brought back)" in takeback.done("status").out
+    assert takeback.done("status", "--json").json["effects"]["partly_undone"] == 1
+
+
+def test_an_interrupted_undo_that_is_finished_is_told_with_near_paths(
+    takeback: CommandLine, world: World
+) -> None:
+    takeback.write("a", "1")
+    code = (
+        "import os, takeback\n"
+        "from takeback.engine import undo\n"
+        "def stopped(*words, **more):\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "undo.do = stopped\n"
+        "takeback.open().undo('@')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=world.root, env=surroundings(), check=False)
+    assert ended.returncode == -9
+
+    said = takeback.done("undo")
+
+    assert not (world.root / "a").exists()
+    assert "write a (1 byte): what was interrupted is finished." in said.out

@@ -1,6 +1,8 @@
 """Ctrl-C at any moment of undo, redo and run: what is said is what is, and nothing happens behind one's back."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -40,6 +42,31 @@ def _merge(world: World) -> Verb:
         return {later: "after", later.replace("line 2", "edit 2"): "before"}.get(file.read_text(), "odd")
 
     return Verb(("undo", "@~1", "--merge"), edited_twice, merged)
+
+
+def _failing(world: World, seen: Callable[[], str], old: Callable[[], None]) -> Verb:
+    """What a failing command had changed is dropped. The line that tells of it names it, and it can be applied."""
+
+    def ready() -> None:
+        old()
+        said_well(world.root, "run", "--", "true")  # so that there is a store
+        for id in listed():  # of the one whose time was taken
+            said_well(world.root, "discard", "--now", id)
+
+    def listed() -> list[str]:
+        found = json.loads(said_well(world.root, "log", "--held", "--json"))
+        return [one["id"][: len("k3f9a2bq")] for one in found]
+
+    def offered(said: str) -> str:
+        named, there = re.findall(r"takeback apply (\w+)`", said), listed()
+        assert named == there or "not finished" in said, f"there is {there}, and was said: {said!r}"
+        for id in named:
+            said_well(world.root, "apply", id)
+            assert seen() == "new"
+        return ", a drop" if named else ""
+
+    fails = ("run", "--", "sh", "-c", f"{CHANGE}; exit 3")
+    return Verb(fails, ready, lambda: "before" if seen() == "old" else seen(), 3, offered)
 
 
 def verbs(world: World) -> dict[str, Verb]:
@@ -94,6 +121,7 @@ def verbs(world: World) -> dict[str, Verb]:
         "apply a drop": Verb(("apply", "--run", "careful"), dropped, looks("old", "new")),
         "discard": Verb(("discard", "--run", "careful"), held, listed),
         "run": Verb(change, old, looks("old", "new")),
+        "run that fails": _failing(world, seen, old),
         "undo": Verb(("undo",), changed, looks("new", "old")),
         "redo": Verb(("redo",), undone, looks("old", "new")),
     }
@@ -101,7 +129,7 @@ def verbs(world: World) -> dict[str, Verb]:
 
 CHANGE = "for name in f*; do echo new > $name; done"
 VERBS = (
-    "run", "undo", "undo some", "undo merge", "redo", "apply what is held", "apply a drop", "discard",
+    "run", "run that fails", "undo", "undo some", "undo merge", "redo", "apply what is held", "apply a drop", "discard",
 )  # fmt: skip
 
 

@@ -172,3 +172,82 @@ def test_finding_12_an_interrupt_while_takeback_is_loaded_ends_without_a_traceba
     )
 
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+LATE = """
+import os, signal
+from takeback.frontends.cli import running
+from takeback.frontends.cli.main import main
+
+running._told = lambda *words: os.kill(os.getpid(), signal.SIGINT)
+main()
+"""
+WAYS = {
+    "a drop": (
+        ["run", "--", "sh", "-c", "echo a > a; exit 3"],
+        "Interrupted; nothing was changed; `takeback apply {id}` makes what it had done so far.\n",
+    ),
+    "what is held": (
+        ["run", "--hold", "--", "touch", "a"],
+        "Interrupted; nothing was changed, and what it did is held: `takeback apply {id}` makes it, "
+        "`takeback discard {id}` drops it.\n",
+    ),
+}
+
+
+def interrupted(world: World, script: str, *words: str) -> tuple[int, str, str]:
+    said = subprocess.run(
+        [COMMAND[0], "-c", script, *words],
+        cwd=world.root,
+        env=surroundings(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return said.returncode, said.stdout, said.stderr
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("way", WAYS)
+def test_finding_12_an_interrupt_before_a_drop_or_what_is_held_was_told_names_it(
+    takeback: CommandLine, world: World, way: str
+) -> None:
+    words, told = WAYS[way]
+
+    said = interrupted(world, LATE, *words)
+
+    (held,) = takeback.done("log", "--held", "--json").json
+    assert said == (130, "", told.format(id=held["id"][:8]))
+    takeback.done("apply", held["id"])
+    assert (world / "a").exists()
+
+
+APPENDED = """
+import os, signal
+from takeback.frontends.cli.main import main
+from takeback.storage.sqlite import SqliteJournal
+
+append = SqliteJournal.append
+
+def interrupted(self, *words):
+    appended = append(self, *words)
+    os.kill(os.getpid(), signal.SIGINT)
+    return appended
+
+SqliteJournal.append = interrupted
+main()
+"""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("now", [(), ("--now",)])
+def test_finding_12_an_interrupted_discard_tells_what_became_of_it(
+    takeback: CommandLine, world: World, now: tuple[str, ...]
+) -> None:
+    """The signal comes with the record that it is dropped, and is heard before anything is erased."""
+    takeback.done("run", "--hold", "--name", "careful", "--", "touch", "a")
+
+    said = interrupted(world, APPENDED, "discard", "--run", "careful", *now)
+
+    assert said == (130, "", "Interrupted; it was dropped.\n")
+    assert [one["state"] for one in takeback.done("log", "--held", "--json").json] == ["dropped"]

@@ -455,3 +455,56 @@ def test_a_discarded_transaction_is_said_to_be_dropped_for_good(takeback: Comman
     _, shown = seen(world.root, *words, typed=b"n\n")
     assert "This drop is final: the database has rolled it back." in shown
     assert held_or_dropped(takeback) == []
+
+
+def in_a_shell(directory: object, line: bytes, answer: bytes) -> str:
+    """What a session in a box shows. The command of the line says `ready`; the answer is typed after that."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [*COMMAND, "shell"], cwd=str(directory), env=surroundings() | {"TERM": "dumb"}, stdin=theirs, stdout=theirs,
+        stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    os.write(ours, b"echo re''ady; " + line + b"\n")
+    shown, answered = b"", False
+    while True:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not answered and b"ready" in shown:
+            os.write(ours, answer)
+            answered = True
+    os.close(ours)
+    assert child.wait(60) == 0
+    return shown.decode().replace("\r\n", "\n")
+
+
+def test_a_failing_command_in_a_box_that_read_from_the_terminal_is_held(
+    takeback: CommandLine, world: World
+) -> None:
+    shown = in_a_shell(world.root, f"({READS})".encode(), b"typed\nexit 0\n")
+    assert "It had read from the terminal, so it is held: `takeback apply " in shown
+    assert held_or_dropped(takeback) == ["held"]
+    name = shown.split("takeback apply ")[1].split("`", maxsplit=1)[0]
+    assert f"`takeback discard {name}` drops it" in shown
+    takeback.done("apply", name)
+    assert held_or_dropped(takeback) == []
+    box = takeback.done("shell", "--list", "--json").json[0]["box"]
+    assert takeback.done("shell", "--box", box, "-c", "cat a").out.startswith("typed\n")
+    assert not (world / "a").exists()
+
+
+def test_a_held_step_of_a_box_that_is_discarded_is_a_drop(takeback: CommandLine, world: World) -> None:
+    shown = in_a_shell(world.root, f"({READS})".encode(), b"typed\nexit 0\n")
+    name = shown.split("takeback apply ")[1].split("`", maxsplit=1)[0]
+    takeback.done("discard", name)
+    assert held_or_dropped(takeback) == ["dropped"]
+    takeback.done("apply", name)
+    assert held_or_dropped(takeback) == []
+
+
+def test_a_failing_command_in_a_box_that_did_not_read_is_dropped(takeback: CommandLine, world: World) -> None:
+    shown = in_a_shell(world.root, b"echo x > a; false", b"exit 0\n")
+    assert "takeback apply " in shown and "read from the terminal" not in shown
+    assert held_or_dropped(takeback) == ["dropped"]

@@ -1,6 +1,7 @@
 """`sql unprotect` killed anywhere: each way back is in force and works, or is recorded as given up."""
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -149,6 +150,51 @@ def test_fresh_eyes_2_killed_around_the_record_no_way_back_is_promised_that_is_g
         seen.append(ground.check(first, number))
     record_property("processes killed at a boundary", len(seen))
     assert seen == ["in force", "given up", "given up"]
+
+
+def test_fresh_eyes_2_a_removal_that_stopped_at_any_statement_is_finished_by_the_next(
+    maria_database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MariaDB has no transaction for it."""
+    monkeypatch.setenv("APP_DB", maria_database.url)
+    ground = Ground("mariadb", tmp_path / "store", served(maria_database, "mariadb").outside)
+    run, tables = Wire.run, 0
+
+    def stopped(self: Wire, statement: str, *words: Any) -> Any:
+        nonlocal tables
+        if statement.startswith("DROP TABLE"):
+            tables += 1
+            if tables > done:
+                raise takeback.ResourceUnreachable("The server is gone.")
+        return run(self, statement, *words)
+
+    for done in range(7):  # as many tables as there are
+        ground.prepare()
+        tables = 0
+        with takeback.open(ground.store) as tb:
+            monkeypatch.setattr(Wire, "run", stopped)
+            with pytest.raises(takeback.ResourceUnreachable) as told:
+                tb.unprotect(ADDRESS)
+            monkeypatch.setattr(Wire, "run", run)
+            assert "ways back are given up" in told.value.hint
+            cover, gone = tb.unprotect(ADDRESS)
+            assert not cover.protected and not gone, done
+
+
+def test_closing_a_store_closes_its_connections_to_postgresql(
+    pg_database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APP_DB", pg_database.url)
+    ground = Ground("postgres", tmp_path / "store", served(pg_database, "postgres").outside)
+
+    ground.prepare()
+
+    with closing(pg_database.connect()) as connection:
+        found = connection.execute(
+            "SELECT query FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND application_name = 'takeback'"
+        ).fetchall()
+    assert not found
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import pytest
 from takeback.errors import Misuse
 from takeback.model.change import Change
 from takeback.model.effect import Effect, State
-from takeback.model.settings import DAY, GB, HOUR, Limits, Settings, limits, settings_from
+from takeback.model.settings import DAY, GB, HOUR, PRESETS, Limits, Settings, limits, settings_from
 from takeback.retention.tiers import SECOND, Weighed, decide
 
 NOW = 1_000_000 * DAY * SECOND // 1_000
@@ -72,3 +72,11 @@ def test_an_old_name_of_a_setting_says_the_new_one() -> None:
     with pytest.raises(Misuse, match="renamed") as told:
         settings_from({"kept_seconds": 5}, "settings.json")
     assert "accepted_seconds" in told.value.hint
+
+
+def test_a_preset_where_only_numbers_can_be_is_refused_with_its_numbers() -> None:
+    """The table of settings of a store in PostgreSQL."""
+    with pytest.raises(Misuse, match="retention names a preset") as refused:
+        settings_from({"retention": 1}, "postgresql://h/d (table settings)")
+    for name, value in PRESETS["small"].items():
+        assert f"{name} {value}" in refused.value.hint

@@ -74,6 +74,15 @@ class Dividing(Protocol):
 
 
 @runtime_checkable
+class Enclosing(Protocol):
+    """An adapter that changes a directory as one, and records what is in it."""
+
+    def never_held(self, target: Target, resource: str) -> bool:
+        """Whether that path was in the directory neither before nor after. False where nothing was recorded of it."""
+        ...
+
+
+@runtime_checkable
 class Keeper(Protocol):
     """An adapter that needs blobs which no effect names."""
 

@@ -74,6 +74,12 @@ class Registry(Mapping[str, Adapter]):
             return _for_database(name, self._blobs, self._keyring, self._waiting)
         raise KeyError(name)
 
+    def close(self) -> None:
+        """Connections that wait for their next use are closed; whoever asks again opens another."""
+        for name in DATABASES:
+            if close := getattr(self._loaded.get(name), "close", None):
+                close()
+
     def __iter__(self) -> Iterator[str]:
         return iter(NAMES)
 

@@ -33,6 +33,11 @@ _PARTLY = """
 SELECT count(DISTINCT u.undoes) FROM effects u JOIN effects e ON e.id = u.undoes
 WHERE u.undoes <> '' AND u.partial = 1 AND u.state = 'done' AND e.undoes = '' AND e.state = 'done'
 """
+# Of those that are undone: by several undos of some paths, one of which was taken back since.
+_MAYBE_BACK = """
+SELECT DISTINCT u.undoes FROM effects u JOIN effects e ON e.id = u.undoes
+WHERE u.undoes <> '' AND u.partial = 1 AND u.state = 'undone' AND e.undoes = '' AND e.state = 'undone'
+"""
 
 
 class Status(NamedTuple):
@@ -41,6 +46,7 @@ class Status(NamedTuple):
     records: int
     states: dict[str, int]  # effects by state; undos are counted on their own
     partly: int  # of those that are done: partly undone
+    partly_back: int  # of those that are undone: a part was brought back
     undos: int  # in force
     accepted: int
     pinned: int
@@ -96,6 +102,7 @@ def look(store: Store, size: int, now: int) -> Status:
         records=tally["records"],
         states=states,
         partly=store.read(_PARTLY)[0][0] if undos else 0,
+        partly_back=_partly_back(store) if undos else 0,
         undos=undos,
         accepted=accepted,
         pinned=tally.get("pinned", 0),
@@ -120,6 +127,15 @@ def look(store: Store, size: int, now: int) -> Status:
         unclaimed=tuple(info for info in unfinished if is_due(info, now) and store.leases.free(info.id, now)),
         dead=dead_runs(store, now),
     )
+
+
+def _partly_back(store: Store) -> int:
+    ids = tuple(id for (id,) in store.read(_MAYBE_BACK))
+    if not ids:
+        return 0
+    from takeback.engine.portion import brought_back
+
+    return sum(bool(brought_back(store.journal, one)) for one in store.journal.effects(Query(ids=ids)))
 
 
 def _pinned_bytes(store: Store) -> int:
@@ -186,7 +202,7 @@ def status_json(status: Status) -> dict[str, Any]:
             "held": len(status.held),
             "open": status.open,
             **status.states,
-            "partly_undone": status.partly,
+            "partly_undone": status.partly + status.partly_back,
             "undos": status.undos,
             "accepted": status.accepted,
             "pinned": status.pinned,

@@ -1,5 +1,6 @@
 """What is not at rest: what recovery would look at, and what it leaves to someone else."""
 
+import os
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any, NamedTuple
@@ -7,6 +8,8 @@ from typing import Any, NamedTuple
 from takeback.engine.functions import functions_of, still_to_undo
 from takeback.model.effect import COMMAND, OPEN_STATES, PERSON, Effect, State, waits_for_approval
 from takeback.model.run import OnDeath, RunInfo, RunState
+from takeback.sandbox.probe_note import recall
+from takeback.storage.command_layers import KilledCommand, is_busy, killed_commands
 from takeback.storage.protocols import Query
 from takeback.storage.store import Store
 
@@ -19,11 +22,14 @@ class Ending(Enum):
     STAYS = "stays"
     FINISHED = "finished"  # an undo, or a redo
     STUCK = "stuck"  # it waits for a person
+    DROPPED = "dropped"  # what its command had changed is saved as a drop; nothing else is left of it
+    APPLIED = "applied"  # what was held or dropped was being applied: that is finished, or taken back
     NOTHING = "nothing"  # none of its effects is in force
 
 
 class DeadRun(NamedTuple):
-    """A run whose process is gone, and that was not settled since."""
+    """A run whose process is gone, and that was not settled since. Or one that has ended, of which something held or
+    dropped was being applied."""
 
     info: RunInfo
     pid: int  # of the process that had it; 0 if that is not known
@@ -32,19 +38,35 @@ class DeadRun(NamedTuple):
     in_doubt: tuple[Effect, ...]  # of which nobody has seen yet whether they happened
     functions: tuple[str, ...]  # actions of which settling it calls functions
     ending: Ending
+    command: str = ""  # one that was killed with it; what it had changed becomes a drop
 
 
 def dead_runs(store: Store, now: int) -> tuple[DeadRun, ...]:
     """Found by looking; nothing is settled and nobody asked."""
-    return tuple(_dead(store, info) for info in _died(store, now))
+    died = list(_died(store, now))
+    killed = {one.run: one.change.summary for one in _killed(store)} if died else {}
+    return tuple(_dead(store, info, killed.get(info.id, "")) for info in died)
+
+
+def _killed(store: Store) -> list[KilledCommand]:
+    path = os.path.realpath(store.path)
+    trial = recall(path)
+    found = killed_commands(path, (path, trial.layers_at) if trial else (path,))
+    return [one for one in found if one.is_whole or is_busy(one.path)]
 
 
 def _died(store: Store, now: int) -> Iterator[RunInfo]:
-    for info in store.journal.runs(unfinished=True):
+    unfinished = tuple(store.journal.runs(unfinished=True))
+    for info in unfinished:
         if info.on_death is OnDeath.RESUME or not store.leases_at_home.free(info.id, now):
             continue
         if (info.state is RunState.OPEN and info.on_death is not OnDeath.LEAVE) or _in_flight(store, info):
             yield info
+    # Of a run that has ended: what was held or dropped, and was being applied.
+    known = {info.id for info in unfinished}
+    applied = {one.run for one in store.journal.effects(Query(states=(State.INTENDED,)))} - known
+    left = tuple(run for run in sorted(applied) if store.leases_at_home.free(run, now))
+    yield from store.journal.runs(left) if left else ()
 
 
 def _in_flight(store: Store, info: RunInfo) -> tuple[Effect, ...]:
@@ -52,7 +74,7 @@ def _in_flight(store: Store, info: RunInfo) -> tuple[Effect, ...]:
     return tuple(one for one in found if one.waits_for != PERSON)
 
 
-def _dead(store: Store, info: RunInfo) -> DeadRun:
+def _dead(store: Store, info: RunInfo, command: str) -> DeadRun:
     holder = store.leases.holder(info.id)
     newest = next(store.journal.effects(Query(run=info.id, newest=True, limit=1)), None)
     done = store.journal.count(Query(run=info.id, states=(State.DONE,), made=True))
@@ -60,12 +82,17 @@ def _dead(store: Store, info: RunInfo) -> DeadRun:
     last = max(info.opened_at, newest.at if newest else 0)
     in_flight = _in_flight(store, info)
     functions = functions_of(store.journal, info)
-    return DeadRun(info, pid, last, done, in_flight, functions, _ending(store, info, in_flight))
+    ending = _ending(store, info, in_flight)
+    if command and ending in (Ending.NOTHING, Ending.STAYS) and not done:
+        ending = Ending.DROPPED
+    return DeadRun(info, pid, last, done, in_flight, functions, ending, command)
 
 
 def _ending(store: Store, info: RunInfo, in_flight: tuple[Effect, ...]) -> Ending:
     if store.journal.count(Query(run=info.id, states=(State.STUCK,))):
         return Ending.STUCK
+    if info.state not in (RunState.OPEN, RunState.SUSPENDED):
+        return Ending.APPLIED
     if any(one.waits_for == COMMAND for one in in_flight):
         return Ending.RECORDED
     if info.on_death is OnDeath.FINISH:
@@ -89,6 +116,7 @@ def dead_json(one: DeadRun) -> dict[str, Any]:
         "in_doubt": [effect.id for effect in one.in_doubt],
         "calls": list(one.functions),
         "ending": one.ending.value,
+        "command": one.command,
     }
 
 

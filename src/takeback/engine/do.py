@@ -22,6 +22,7 @@ from takeback.errors import (
     RowsHeld,
     StoreBusy,
     Stuck,
+    Superseded,
     TakebackError,
     Unavailable,
     UndoFailed,
@@ -41,6 +42,8 @@ from takeback.model.standing import Standing
 from takeback.policy.checks import AFTER, Check, needs_name, run_checks
 from takeback.policy.strategy import is_gated, ordered, reason
 from takeback.storage.protocols import Query
+
+_DECISIONS = 50  # attempts, while others record something each time
 
 
 class Terms(NamedTuple):
@@ -63,6 +66,7 @@ class Terms(NamedTuple):
     give_way: Callable[[], None] = lambda: None  # raises one that waits, as long as nothing was begun
     step: int = 0  # of a workflow
     asked: str = ""  # what that step asked for, as a digest
+    decide: Callable[[Change], Change] | None = None  # right before the intent, by what the journal says then
     fresh: bool = False  # whoever made the key knows that nothing in the journal has it
 
 
@@ -242,10 +246,21 @@ def _announce(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, term
     """The intent, durable."""
     try:
         # Only told: there is nothing left to do for it, nor to be taken back should this one fail.
-        return announce(parts, lease, _with_taken(effect, terms.taken))._replace(remedy=effect.remedy)
+        told = _with_taken(effect, terms.taken)
+        return _decided(parts, lease, told, terms)._replace(remedy=effect.remedy)
     except BaseException as error:
         _give_up(parts, lease, adapter, effect, needs_name(terms.checks), error)
         raise
+
+
+def _decided(parts: Parts, lease: Lease, effect: Effect, terms: Terms) -> Effect:
+    """Decided by what the journal says, and announced before it says anything else."""
+    if terms.decide is None:
+        return announce(parts, lease, effect)
+    for _ in range(_DECISIONS - 1):
+        with suppress(Superseded):
+            return announce(parts, lease, effect._replace(change=terms.decide(effect.change)))
+    return announce(parts, lease, effect._replace(change=terms.decide(effect.change)))
 
 
 def _give_way(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, terms: Terms) -> None:
@@ -343,8 +358,9 @@ def carry_out(
         with stage_of(parts, adapter, "Checking"):
             sighting = adapter.verify(effect)
         if sighting.standing is not Standing.AFTER:
+            seen = (sighting.detail or sighting.standing).removesuffix(".")
             raise VerifyFailed(
-                f"{display(effect.change.resource)} is not what was written: {sighting.detail or sighting.standing}.",
+                f"{display(effect.change.resource)} is not what was written: {seen}.",
                 effect=effect.id,
             )
         for one in staged:

@@ -17,6 +17,7 @@ _WHY = {
     DropReason.INTERRUPTED: "Its command was interrupted.",
     DropReason.DISCARDED: "It was held and then dropped.",
     DropReason.BOX: "Everything in the box was discarded.",
+    DropReason.KILLED: "takeback was killed before the changes of the command were merged.",
 }
 
 

@@ -7,7 +7,7 @@ from takeback.adapters.protocol import Adapter, Assessment, Doubting, Relating
 from takeback.engine.dependents import dependents, needing, neighbours, related
 from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, assessed, whole
-from takeback.engine.portion import meant, standing
+from takeback.engine.portion import already_undone, being_undone, meant, standing
 from takeback.engine.settle import way_out
 from takeback.engine.trail import assess_undo, explained, undo_change
 from takeback.errors import (
@@ -51,7 +51,7 @@ def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
         refuse_impossible(effect)
     _refuse_being_undone(parts, wanted)
     chosen = {effect.id: meant(parts, effect, wishes.only) for effect in wanted}
-    _leave_out_undone(chosen)
+    _leave_out_undone(chosen, wanted, wishes.only)
     if wishes.with_needs:
         _add_needs(parts, chosen)
     blockers = _add_dependents(parts, chosen, wishes)
@@ -74,12 +74,19 @@ def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
     )
 
 
-def _leave_out_undone(chosen: dict[str, Effect]) -> None:
+def _leave_out_undone(
+    chosen: dict[str, Effect], wanted: Sequence[Effect], only: Collection[str] | None
+) -> None:
     """Effects of which every path was taken back, some by one undo and some by another."""
     gone = [one.id for one in chosen.values() if one.narrowed and not one.targets]
     for id in gone:
         del chosen[id]
     if gone and not chosen:
+        if only is not None:  # since they were chosen
+            touched = {one.resource for effect in wanted for one in effect.targets}
+            raise already_undone(
+                wanted[0], min(touched.intersection(only), default=wanted[0].change.resource)
+            )
         raise Refused(
             f"Every path of effect {short(gone[0])} is already undone.",
             hint=f"`takeback show {short(gone[0])}` lists the undos; `takeback redo ID` brings back what one took.",
@@ -145,20 +152,30 @@ def _refuse_being_undone(parts: Parts, wanted: Sequence[Effect]) -> None:
                 raise _in_doubt(undo)  # whether it was made up for already is what nobody knows
             continue
         if undo.undoes in ids:
-            who = f" of {undo.agent}" if undo.agent else ""
-            raise StoreBusy(
-                f"Effect {short(undo.undoes)} is already being undone, by effect {short(undo.id)}{who}.",
-                hint="Nothing was changed. Wait until that has ended; "
-                f"`takeback show {short(undo.undoes)}` tells how it stands.",
-                effect=undo.undoes,
-            )
+            raise being_undone(undo)
 
 
 def _refuse_overtaken(parts: Parts, effect: Effect, outcomes: Sequence[Outcome]) -> None:
-    """The journal would refuse it; whoever only asks what would happen is told so too."""
-    whole_and_real = Outcome.UNDONE in outcomes and set(outcomes) <= {Outcome.UNDONE, Outcome.ALREADY}
-    if whole_and_real and not _stands(parts, effect):
-        raise overtaken(effect.id)
+    """The journal would refuse it, however much of it could be taken back; a dry run is refused too."""
+    if set(outcomes) == {Outcome.ALREADY} or _stands(parts, effect):
+        return
+    error = overtaken(effect.id)
+    of = _brought_back_by(parts, effect)
+    if of is not None and of.state is State.UNDONE:
+        error.args = (f"What redo {short(effect.id)} brought back was taken back in another way since.",)
+        error.hint = (
+            f"Nothing was changed. `takeback redo {short(of.id)}` brings that back first; then "
+            f"`takeback undo {short(effect.id)}` goes back to what was there before it."
+        )
+    raise error
+
+
+def _brought_back_by(parts: Parts, redo: Effect) -> Effect | None:
+    """What a redo brought back."""
+    if not redo.undoes:
+        return None
+    (undo,) = parts.journal.effects(Query(ids=(redo.undoes,)))
+    return next(parts.journal.effects(Query(ids=(undo.undoes,)))) if undo.undoes else None
 
 
 def _stands(parts: Parts, effect: Effect) -> bool:

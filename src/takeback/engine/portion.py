@@ -7,9 +7,10 @@ without those that an undo took, but with those that a redo brought back since, 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, cast
 
-from takeback.adapters.protocol import Dividing
+from takeback.adapters.protocol import Dividing, Enclosing
 from takeback.engine.parts import Parts, adapter_of
-from takeback.errors import Misuse, Refused
+from takeback.errors import Drifted, Misuse, Refused, StoreBusy
+from takeback.model.change import DECIDED_AT, Change
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import ONLY, Bond, Companion
@@ -101,6 +102,51 @@ def part_taken(
     return not stands <= taken, sorted(taken)
 
 
+def decided(
+    parts: Parts, effect: Effect, left_out: Collection[str], also: Collection[str], change: Change
+) -> Change:
+    """The undo, by what the journal says right before its intent. Others may have taken back paths of the same effect
+    since it was planned. The journal takes the intent only if nothing was recorded in between."""
+    newest = parts.journal.tally()["records"]
+    for other in parts.journal.effects(Query(undoing=(effect.id,), states=(State.INTENDED, State.STUCK))):
+        raise being_undone(other)
+    refuse_already(parts, effect)
+    partial, only = part_taken(parts, effect, left_out, also)
+    args = {name: value for name, value in change.args.items() if name not in ("partial", ONLY)}
+    args |= {"partial": True} if partial else {}
+    args |= {ONLY: only} if only is not None else {}
+    return change._replace(args=args | {DECIDED_AT: newest})
+
+
+def may_be_shared(parts: Parts, effect: Effect) -> bool:
+    """Whether several undos can each take back some of its paths."""
+    return (effect.narrowed or len(effect.targets) > 1) and _divides(parts, effect)
+
+
+def being_undone(undo: Effect) -> StoreBusy:
+    who = f" of {undo.agent}" if undo.agent else ""
+    return StoreBusy(
+        f"Effect {short(undo.undoes)} is already being undone, by effect {short(undo.id)}{who}.",
+        hint="Nothing was changed. Wait until that has ended; "
+        f"`takeback show {short(undo.undoes)}` tells how it stands.",
+        effect=undo.undoes,
+    )
+
+
+def refuse_already(parts: Parts, effect: Effect) -> None:
+    """Of paths that an undo wants: others have taken them back, or some of them, since it was planned."""
+    wanted = {one.resource for one in effect.targets}
+    gone = wanted - remaining(parts.journal, effect, wanted)
+    if gone and gone == wanted:
+        raise already_undone(effect, min(gone))
+    if gone:
+        raise Drifted(
+            f"{display(min(gone))} was taken back by another undo while this one was being prepared.",
+            hint="Nothing was changed. Try again.",
+            effect=effect.id,
+        )
+
+
 def brought_back(journal: Journal, effect: Effect) -> tuple[Effect, ...]:
     """Of an effect that is undone: redos of earlier undos of some paths, by which these stand again. Newest first."""
     if effect.state is not State.UNDONE or not effect.targets:
@@ -128,10 +174,10 @@ def chosen(parts: Parts, named: Effect, resources: Sequence[Sequence[str]]) -> C
     only: set[str] = set()
     along: dict[str, Companion] = {}
     for names in resources:
-        found = (tuple(one for effect in stands for one in touched_at(effect, name)) for name in names)
+        found = (tuple(one for effect in stands for one in _touched(parts, effect, name)) for name in names)
         touched = next(filter(None, found), ())
         if not touched:
-            raise _untouched(named, names)
+            raise _untouched(parts, named, names)
         only.update(touched)
         around = set(ancestors(names[0])).intersection(touched)
         along |= {one: Companion(one, names[0], Bond.WHOLE) for one in around}
@@ -173,6 +219,19 @@ def touched_at(effect: Effect, resource: str) -> list[str]:
         return found
     around = set(ancestors(resource))
     return [one.resource for one in effect.targets if one.resource in around and not _is_shell(one)]
+
+
+def _touched(parts: Parts, effect: Effect, resource: str) -> list[str]:
+    """As `touched_at`; but of a directory that was changed as one, only what is known to have been in it, or may."""
+    found = touched_at(effect, resource)
+    around = set(ancestors(resource)).intersection(found)
+    adapter = adapter_of(parts, effect.change.adapter)
+    if not around or not isinstance(adapter, Enclosing):
+        return found
+    lacking = {
+        one.resource for one in effect.targets if one.resource in around and adapter.never_held(one, resource)
+    }
+    return [one for one in found if one not in lacking]
 
 
 def _is_shell(target: Target) -> bool:
@@ -220,19 +279,24 @@ def _missing_above(known: dict[str, Target], resource: str) -> Iterable[str]:
             yield above
 
 
-def _untouched(effect: Effect, resources: Sequence[str]) -> Misuse | Refused:
+def _untouched(parts: Parts, effect: Effect, resources: Sequence[str]) -> Misuse | Refused:
     name, path = short(effect.id), display(resources[0])
-    if any(touched_at(effect, resource) for resource in resources):
-        return Refused(
-            f"What effect {name} did to {path} is already undone.",
-            hint=f"Nothing was changed. `takeback show {name}` lists what still stands.",
-            effect=effect.id,
-        )
+    if any(_touched(parts, effect, resource) for resource in resources):
+        return already_undone(effect, resources[0])
     touched = [display(one.resource) for one in effect.targets]
     near = ", ".join(_nearest(path, touched)) or "no path"
     more = f" and {len(touched) - _NEAREST:,} more" if len(touched) > _NEAREST else ""
     return Misuse(
         f"Effect {name} did not touch {path}.", hint=f"Nothing was changed. It touched {near}{more}."
+    )
+
+
+def already_undone(effect: Effect, resource: str) -> Refused:
+    name, path = short(effect.id), display(resource)
+    return Refused(
+        f"What effect {name} did to {path} is already undone.",
+        hint=f"Nothing was changed. `takeback show {name}` lists what still stands.",
+        effect=effect.id,
     )
 
 

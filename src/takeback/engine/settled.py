@@ -28,7 +28,7 @@ class Settled(NamedTuple):
     effect: str
     run: str
     summary: str
-    outcome: str  # done | aborted | stuck | undone | left
+    outcome: str  # done | aborted | stuck | undone | left | dropped
     detail: str = ""  # in words, where the outcome alone does not tell
     cause: Cause = Cause.PLAIN
 
@@ -40,6 +40,7 @@ def in_words(one: Settled) -> str:
         "stuck": "needs a person",
         "undone": "was taken back with its run",
         "left": "stays, because someone changed it since",
+        "dropped": "was dropped",
     }
     if one.cause is Cause.IN_DOUBT:
         return f"{short(one.effect)} {one.summary} {stands(one)}"

@@ -1,14 +1,15 @@
 """Carry a plan out: each effect is taken back by an effect of its own, newest first."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial as partial_of
 
 from takeback.engine.do import Terms, do
 from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes, plan_undo, refuse_needed, the_same_for_each
-from takeback.engine.portion import part_taken
+from takeback.engine.portion import decided, may_be_shared, part_taken, refuse_already
 from takeback.engine.trail import assess_undo, undo_change
-from takeback.errors import Blocked, Conflict, LeaseLost, Refused, Stuck, TakebackError, Unavailable
+from takeback.errors import Blocked, Conflict, Drifted, LeaseLost, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
@@ -239,7 +240,14 @@ def _take_back(
     change = change._replace(args=change.args | asked.args)
     undo = None
     if terms.taken or any(one.outcome is Outcome.UNDONE for one in outcomes) or not left_out:
-        undo = do(parts, lease, change, terms._replace(assessed=assessment))
+        shared = may_be_shared(parts, effect)
+        decide = partial_of(decided, parts, effect, left_out, earlier) if shared else None
+        try:
+            undo = do(parts, lease, change, terms._replace(assessed=assessment, decide=decide))
+        except Drifted:
+            if shared:
+                refuse_already(parts, effect)
+            raise
     return undo, [one._replace(effect=effect.id) for one in outcomes]
 
 

@@ -3,7 +3,9 @@
 from typing import Any, NamedTuple
 
 UNDO = "undo"
+DECIDED_AT = "decided_at"  # of an undo: the newest record when it was decided what it leaves
 EDIT = "edit"  # of some keys of a document, whatever else is in it
+WORKSHOP = "workshop"  # of what a command changed: the directory its layer lay in; it is saved once
 
 
 class Change(NamedTuple):
@@ -14,7 +16,7 @@ class Change(NamedTuple):
     args: dict[str, Any] = {}  # JSON; contents are blobs, named by digest
 
 
-_TERMS = ("gate", "home", "most", "reviewed", "waits")  # on which it is made, whatever it is
+_TERMS = ("gate", "home", "most", "reviewed", "waits", WORKSHOP)  # on which it is made, whatever it is
 
 
 def intent(change: Change) -> dict[str, Any]:

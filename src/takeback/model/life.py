@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from takeback.errors import Drifted, RecordInvalid
-from takeback.model.change import UNDO
+from takeback.errors import Drifted, RecordInvalid, Superseded
+from takeback.model.change import DECIDED_AT, UNDO
 from takeback.model.effect import (
     BROUGHT_BACK,
     PERSON,
@@ -48,7 +48,7 @@ class Life(NamedTuple):
     run: str
     state: State
     seq: int  # its first record
-    told: int  # the record that says what it is: its intent, or its proposal until then
+    told: int  # the record that says what it is: its intent, or its proposal until then and if it is dropped again
     ended: int = 0  # its newest outcome
     undoes: str = ""
     partial: bool = False  # an undo that left some targets out: what it undoes stays done
@@ -69,6 +69,8 @@ def consequences(record: Record, find: Find) -> tuple[Life, ...]:
     life = life._replace(state=moved(life.state, record.kind, where))
     if record.kind in OUTCOMES:
         life = life._replace(ended=record.seq)
+    if record.kind is Kind.DROP:  # also after an attempt to apply it: then it is again what was proposed
+        life = life._replace(told=life.seq)
     if record.kind in ACCEPTS:
         life = life._replace(accepted_by="person")
     if record.kind in (Kind.PIN, Kind.UNPIN):
@@ -87,6 +89,8 @@ def _born(record: Record, life: Life | None, find: Find, where: str) -> Life:
     born = Life(record.effect, record.run, state, record.seq, record.seq, undoes=undoes, partial=partial)
     if undoes:
         _refuse_undo_of_unfit(born, find, where)
+        if record.body.get("args", {}).get(DECIDED_AT, record.seq - 1) != record.seq - 1:
+            raise superseded(undoes)
     return life._replace(state=state, told=record.seq, undoes=undoes, partial=partial) if life else born
 
 
@@ -106,6 +110,14 @@ def overtaken(effect: str) -> Drifted:
     return Drifted(
         f"What effect {short(effect)} did was taken back in another way since, so there is nothing to take back.",
         hint=f"Nothing was changed. `takeback show {short(effect)}` tells how it stands.",
+        effect=effect,
+    )
+
+
+def superseded(effect: str) -> Superseded:
+    return Superseded(
+        f"Something else was recorded while it was decided what of effect {short(effect)} is left.",
+        hint="Nothing was changed. Try again.",
         effect=effect,
     )
 

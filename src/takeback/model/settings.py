@@ -59,6 +59,15 @@ def settings_from(data: Any, where: str) -> Settings:
         raise Misuse(f"{where} is not a JSON object.", hint='Write for example {"accepted_seconds": 86400}.')
     given: dict[str, Any] = {str(name): value for name, value in data.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     preset = given.pop("retention", None)
+    if type(preset) is int:  # the table of a store in PostgreSQL holds nothing else
+        numbers = "; ".join(
+            f"{one}: " + ", ".join(f"{name} {value}" for name, value in values.items())
+            for one, values in PRESETS.items()
+        )
+        raise Misuse(
+            f"{where}: retention names a preset, and this is the number {preset}.",
+            hint=f"Set the numbers of the preset instead: {numbers}.",
+        )
     if preset is not None and preset not in PRESETS:
         raise Misuse(
             f"{where}: there is no retention {preset!r}.", hint=f"It is one of: {', '.join(PRESETS)}."

@@ -17,6 +17,7 @@ class TargetSighting(NamedTuple):
     standing: Standing
     now: dict[str, Any]  # the state seen, as plain data
     detail: str = ""  # for a person: how it differs from what was expected
+    cut_off: bool = False  # a directory on the way was missing or a link, perhaps only for a moment
 
 
 class Sighting(NamedTuple):

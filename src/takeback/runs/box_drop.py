@@ -1,5 +1,5 @@
-"""What a failing or interrupted command did in a box, and what was discarded there. It is kept for a while, and applied
-as the next step of the box."""
+"""What a failing or interrupted command did in a box, and what was discarded there. It is kept for a while, or held if
+someone typed to the command, and applied as the next step of the box."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,6 +16,7 @@ from takeback.runs.box_running import Ran, changed_files, make_durable, point_at
 from takeback.runs.box_setting import Hand, Setting
 from takeback.runs.command_line import shown, told
 from takeback.runs.request import Request
+from takeback.runs.verbs import Options
 
 _TROUBLE = (Refused, Failed, ResourceUnreachable, StoreBusy, OSError)
 
@@ -36,20 +37,21 @@ class Cut(NamedTuple):
 
 
 def drop_step(hand: Hand, setting: Setting, cut: Cut, ran: Ran, reason: DropReason) -> BoxDrop:
-    """The layer stays, if that can be; else whoever called removes it."""
+    """The layer stays, if that can be; else the caller removes it. After someone typed to the command it is held until
+    someone decides."""
     layers, point = hand.layers, cut.point
     if not changed_files(layers, setting, ran, point.layer):
         return BoxDrop()  # where it went, and its variables, are not worth keeping alone
     try:
-        size = _size(hand, setting, ran, point)
-        if final := refusal(hand.parts.drops, size):
+        size = 0 if ran.used_terminal else _size(hand, setting, ran, point)
+        if not ran.used_terminal and (final := refusal(hand.parts.drops, size)):
             return BoxDrop(None, final)
         make_durable(layers, ran.layer, point.layer, ran.since)
         there = standing_after(setting, point, cut.exported, ran, True, cut.env)
         after = point_at(hand.parts.blobs, there, point, cut.exported)
         args = {"argv": told(cut.request.argv), "exit_code": ran.ended.exit_code, "coverage": cut.coverage}
         change = box_change("run", setting.resource, shown(cut.request.argv), point, after, args)
-        effect = hand.drop(change, reason, size)
+        effect = hand.hold(change, Options()) if ran.used_terminal else hand.drop(change, reason, size)
     except StoreFull:
         return BoxDrop(None, Final.ROOM)
     except _TROUBLE:

@@ -41,6 +41,11 @@ class BoxOutcome(NamedTuple):
     look: Callable[[], tuple[Changed, ...]] = _none
 
     @property
+    def held(self) -> bool:
+        """It failed and had read from the terminal: `drop` waits until someone applies or discards it."""
+        return self.drop is not None and bool(self.drop.waits_for)
+
+    @property
     def ok(self) -> bool:
         return self.exit_code == 0
 
@@ -65,12 +70,15 @@ def in_words(outcome: BoxOutcome) -> str:
     if outcome.leftover:
         told.append(left_behind(outcome.leftover))
     if outcome.dropped:
+        became = "held, because it had read from the terminal" if outcome.held else "dropped"
         told.append(
-            "Everything it had changed was dropped: files, current directory and variables are exactly as they were "
+            f"Everything it had changed was {became}: files, current directory and variables are exactly as they were "
             f"before it. You are in {outcome.cwd}."
         )
         if outcome.drop:
-            told.append(f"`takeback apply {short(outcome.drop.id)}` makes it the next step after all.")
+            name = short(outcome.drop.id)
+            or_not = f", `takeback discard {name}` drops it" if outcome.held else ""
+            told.append(f"`takeback apply {name}` makes it the next step after all{or_not}.")
         elif outcome.final:
             told.append(f"This is final: {why_final(outcome.final)}.")
     elif outcome.effect:

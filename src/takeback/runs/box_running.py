@@ -13,6 +13,7 @@ from takeback.model.point import Link, Point
 from takeback.runs.box_setting import Setting
 from takeback.runs.request import Request
 from takeback.runs.room import hidden
+from takeback.runs.terminal_use import TerminalUse
 from takeback.storage.layers import Layers
 from takeback.storage.process import boot_id
 from takeback.storage.protocols import Blobs
@@ -30,6 +31,7 @@ class Ran(NamedTuple):
     ended: "Ended"
     layer: str  # `box/name`, whether or not it holds anything
     since: int = 0  # the first over the base: when it began to look at it
+    used_terminal: bool = False  # it read what someone typed
 
 
 class Standing(NamedTuple):
@@ -73,14 +75,16 @@ def run_in(
         keep_empty=False,
     )  # fmt: skip
     running = sandbox.start(order, stack, os.path.join(setting.place, name))
+    use = TerminalUse(stdio)
     try:
-        ended = running.ended(captured)
+        with use:
+            ended = running.ended(captured)
     except BaseException:
         running.gone()
         if running.rescued:
-            cut(Ran(running, running.rescued, f"{setting.id}/{name}", since))
+            cut(Ran(running, running.rescued, f"{setting.id}/{name}", since, use.happened))
         raise
-    return Ran(running, ended, f"{setting.id}/{name}", since)
+    return Ran(running, ended, f"{setting.id}/{name}", since, use.happened)
 
 
 def expect(sandbox: "Sandbox", layers: Layers, setting: Setting) -> None:

@@ -40,6 +40,7 @@ class Hand(NamedTuple):
     sandbox: "Callable[[str], Sandbox]"
     undo: Callable[[Sequence[Effect], Wishes, bool], UndoResult]
     drop: Callable[[Change, DropReason, int], Effect | None]
+    hold: Callable[[Change, Options], Effect | None]
 
     @property
     def layers(self) -> Layers:

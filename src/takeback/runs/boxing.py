@@ -62,9 +62,12 @@ class Boxing(ABC):
         with self._lock:
             self._refuse_ended()
             self._refuse_in_workflow("A sandbox session", "Use run.command, or run.call with an action.")
-            hand = Hand(self._parts, self._change, self._sandbox, self._undo_all, self._drop)
+            hand = Hand(self._parts, self._change, self._sandbox, self._undo_all, self._drop, self._hold)
             setting = reopen(hand, box, env) if box else begin(hand, base, cwd, env)
             return Box(hand, setting, Limits(network, timeout, memory, processes), self.id)
+
+    @abstractmethod
+    def _hold(self, change: Change, options: Options) -> Effect | None: ...
 
     @abstractmethod
     def _drop(self, change: Change, reason: DropReason, size: int | None = None) -> Effect | None: ...

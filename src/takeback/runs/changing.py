@@ -108,20 +108,16 @@ class Changing(Durable, ABC):
         self, change: Change, options: Options, step: int = 0, asked: str = "", fresh: bool = False
     ) -> Effect | None:
         """Whoever holds the lock holds it until this is over; for what is made apart nobody does."""
-        with self._lock:
-            self._refuse_ended()
-            if earlier := self._answered(change):
-                return earlier
-            key = options.key
-            if key and self._replay is not None and self._replay.history.turns and change.adapter != "call":
-                # What had this key was taken back when the run went back to a checkpoint, and is asked for anew.
-                key = f"{key}~{self._replay.history.turns}"
-            own = key or (
-                self._call_key(change) if options.apart and not step else self._next_key(change, step)
-            )
-            if options.apart:
-                self._begin_call(own)
+        begun = ""  # the key of a call that others wait for
         try:
+            with self._lock:
+                self._refuse_ended()
+                if earlier := self._answered(change):
+                    return earlier
+                key, own = self._keys(change, options, step)
+                if options.apart:
+                    self._begin_call(own)
+                    begun = own
             self._refuse_ended()
             if key:
                 self._settle_its_run(key)
@@ -131,12 +127,22 @@ class Changing(Durable, ABC):
                 self._took_hold(effect)
             return effect
         except BaseException:
-            if options.apart and not key and not step:
-                self._call_failed(change, own)
+            if begun and not options.key and not step:
+                self._call_failed(change, begun)
             raise
         finally:
-            if options.apart:
-                self._call_ended(own)
+            if begun:
+                self._call_ended(begun)
+
+    def _keys(self, change: Change, options: Options, step: int) -> tuple[str, str]:
+        """The key that was given, and the one that it gets."""
+        key = options.key
+        if key and self._replay is not None and self._replay.history.turns and change.adapter != "call":
+            # What had this key was taken back when the run went back to a checkpoint, and is asked for anew.
+            key = f"{key}~{self._replay.history.turns}"
+        if key:
+            return key, key
+        return "", self._call_key(change) if options.apart and not step else self._next_key(change, step)
 
     def _terms(self, key: str, options: Options) -> Terms:
         return Terms(

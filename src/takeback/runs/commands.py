@@ -7,17 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from takeback.errors import (
-    Drifted,
-    Failed,
-    Refused,
-    ResourceUnreachable,
-    StoreBusy,
-    StoreFull,
-    TakebackError,
-    Unavailable,
-)
-from takeback.model.change import Change
+from takeback.errors import Drifted, Failed, TakebackError, Unavailable
+from takeback.model.change import WORKSHOP, Change
 from takeback.model.effect import DropReason, Effect
 from takeback.model.ids import short
 from takeback.model.resource import file_resource
@@ -31,6 +22,7 @@ from takeback.runs.room import Room, hidden, room_of
 from takeback.runs.terminal_use import TerminalUse
 from takeback.runs.verbs import Options
 from takeback.runs.workshop import workshop
+from takeback.storage.command_layers import id_in, note
 
 if TYPE_CHECKING:
     from takeback.engine.parts import Parts
@@ -39,15 +31,19 @@ if TYPE_CHECKING:
     from takeback.sandbox.sandbox import Sandbox
 
 
-# Why what a command did could not be saved, though nothing is wrong with the store.
-_UNSAVED = (Refused, Failed, ResourceUnreachable, StoreBusy, OSError)
-
-
 class Commands(ABC):
     """The part of a run that runs commands."""
 
     _parts: "Parts"
     _replay: "Replay | None"
+
+    @property
+    @abstractmethod
+    def id(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def agent(self) -> str: ...
 
     @abstractmethod
     def _command_once(self, says: str, asked: str, make: Callable[[], CommandOutcome]) -> CommandOutcome: ...
@@ -122,8 +118,11 @@ class Commands(ABC):
             started = time.time_ns()
             layer = os.path.join(mine, "layer")
             order = _order(request, printed, room, started)
-            running = self._sandbox(room.able.layers_at).start(order, Stack(), layer)
             coverage = of_sandbox(room.able, request.network)
+            if self._replay is None:  # a step of a workflow is run again
+                note(mine, room.store, self.id, self.agent, started, _begun(request, coverage))
+                order = order._replace(rescue=True)
+            running = self._sandbox(room.able.layers_at).start(order, Stack(), layer)
             use = TerminalUse(order.stdio)
             try:
                 with use:
@@ -157,7 +156,7 @@ class Commands(ABC):
         if failed and request.on_failure == "undo":
             reason = DropReason.INTERRUPTED if outcome.stopped else DropReason.FAILED
             return self._unmade(request, outcome, layer, since, reason)
-        what = change_of(request, outcome)
+        what = change_of(request, outcome, layer)
         limit = self._parts.max_capture_bytes
         progress = self._parts.progress
         found = read_merge(self._parts.blobs, layer, stack, since, what, None, limit, progress)
@@ -180,15 +179,16 @@ class Commands(ABC):
         self, request: Request, outcome: CommandOutcome, layer: str, since: int, reason: DropReason
     ) -> CommandOutcome:
         """It failed. A command that someone typed to waits until someone decides; any other is dropped."""
+        from takeback.runs.command_drop import UNSAVED
         from takeback.sandbox.order import Stack
 
         if outcome.used_terminal:
             try:
-                what, limit = change_of(request, outcome), self._parts.max_capture_bytes
+                what, limit = change_of(request, outcome, layer), self._parts.max_capture_bytes
                 found = read_merge(self._parts.blobs, layer, Stack(), since, what, limit=limit)
                 effect = self._hold(found.change, Options()) if found.changes or found.conflicts else None
                 return outcome._replace(effect=effect, changes=found.changes, conflicts=found.conflicts)
-            except _UNSAVED:
+            except UNSAVED:
                 self._parts.blobs.disown()
         return self._dropped(request, outcome, layer, since, reason)
 
@@ -196,33 +196,13 @@ class Commands(ABC):
         self, request: Request, outcome: CommandOutcome, layer: str, since: int, reason: DropReason
     ) -> CommandOutcome:
         """Not made. What it had changed is saved for a while, if that can be done."""
-        from takeback.engine.drop import Final, refusal
-        from takeback.sandbox.order import Stack
+        from takeback.runs.command_drop import drop_layer
 
-        parts, stack = self._parts, Stack()
-        outcome = outcome._replace(changes=read_changes(layer, stack))
-        if not outcome.changes:
-            return outcome
-        size = sum(one.size for one in outcome.changes if one.kind != "deleted")
-        if final := refusal(parts.drops, size):
-            return outcome._replace(final=final)
-        what, found = change_of(request, outcome), None
-        for _ in range(2):  # someone may change the same between the look and the record
-            try:
-                found = read_merge(
-                    parts.blobs, layer, stack, since, what, found, parts.max_capture_bytes, parts.progress
-                )
-                effect = self._drop(found.change, reason)
-                return outcome._replace(dropped=effect, changes=found.changes)
-            except Drifted:
-                parts.blobs.disown()
-            except StoreFull:
-                parts.blobs.disown()
-                return outcome._replace(final=Final.ROOM)
-            except _UNSAVED:
-                parts.blobs.disown()
-                break
-        return outcome._replace(final=Final.UNREADABLE)
+        def drop(change: Change) -> Effect | None:
+            return self._drop(change, reason)
+
+        saved = drop_layer(self._parts, layer, since, change_of(request, outcome, layer), drop)
+        return outcome._replace(dropped=saved.effect, changes=saved.changes, final=saved.final)
 
     def _lent(self, found: Merge) -> AbstractContextManager[None]:
         """The layer is thrown away afterwards, so its files need not be copied."""
@@ -291,11 +271,13 @@ def _order(request: Request, printed: Captured | None, room: Room, started: int)
     )  # fmt: skip
 
 
-def change_of(request: Request, outcome: CommandOutcome) -> Change:
-    args = {
-        "argv": told(request.argv),
-        "cwd": file_resource(request.cwd),
-        "exit_code": outcome.exit_code,
-        "coverage": outcome.coverage,
-    }
+def change_of(request: Request, outcome: CommandOutcome, layer: str) -> Change:
+    begun = _begun(request, outcome.coverage)
+    workshop = id_in(os.path.basename(os.path.dirname(layer)))
+    return begun._replace(args=begun.args | {"exit_code": outcome.exit_code, WORKSHOP: workshop})
+
+
+def _begun(request: Request, coverage: str) -> Change:
+    """What is known of it before it has ended."""
+    args = {"argv": told(request.argv), "cwd": file_resource(request.cwd), "coverage": coverage}
     return Change(ADAPTER, "run", file_resource(request.cwd), shown(request.argv), args)

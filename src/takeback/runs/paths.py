@@ -24,7 +24,13 @@ def resource_of(path: "Path") -> str:
     """The parent is resolved, the last part is not: it may be a link that was changed itself."""
     from takeback.adapters.file.paths import path_bytes
 
-    whole = os.path.abspath(path_bytes(path))
+    raw = path_bytes(path)
+    if not raw or b"\0" in raw:
+        raise Misuse(
+            "An empty path, or one with a zero byte, names nothing.",
+            hint="Nothing was changed. `.` names the current directory.",
+        )
+    whole = os.path.abspath(raw)
     parent, name = os.path.split(whole)
     return file_resource(os.path.join(os.path.realpath(parent), name) if name else whole)
 

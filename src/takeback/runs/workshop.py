@@ -3,20 +3,23 @@ killed process left is cleared by whoever comes next."""
 
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from takeback.adapters.file.freeing import Freeing
 from takeback.model.ids import new_id
-from takeback.model.run import Owner
+from takeback.storage.command_layers import ABOUT, LAYER, is_busy, is_dead, name_of
 from takeback.storage.disk import reachable
-from takeback.storage.process import alive, myself
+from takeback.storage.process import myself
+
+_LONGEST = 24 * 3600  # seconds
 
 
 @contextmanager
 def workshop(place: str) -> Iterator[str]:
     """A new private directory below `place`; gone at the end."""
-    mine = os.path.join(place, f"{new_id()}.{_as_name(myself())}")
+    mine = os.path.join(place, name_of(new_id(), myself()))
     with reachable(place, "written"):
         os.makedirs(place, mode=0o700, exist_ok=True)
         clear(place)
@@ -29,42 +32,33 @@ def workshop(place: str) -> Iterator[str]:
             remove_all(mine)
 
 
-def _as_name(owner: Owner) -> str:
-    """Whose it is stands in the name: there is no moment in which it is nobody's."""
-    return f"{owner.pid}.{owner.started}.{_digits(owner.space)}.{owner.boot}"
-
-
-def _digits(text: str) -> str:
-    return "".join(c for c in text if c.isdigit())
-
-
 def clear(place: str) -> int:
-    """Remove what dead processes left; how many."""
+    """Remove what dead processes left; how many. What a killed command changed stays until it is recorded as a drop, at
+    most a day."""
     try:
         names = os.listdir(place)
     except FileNotFoundError:
         return 0
-    dead = [name for name in names if _is_dead(name)]
-    for name in dead:
+    dead = [os.path.join(place, name) for name in names if is_dead(name)]
+    for path in dead:
         try:
-            remove_all(os.path.join(place, name))
+            if not _is_wanted(path):
+                remove_all(path)
         except OSError:
             continue  # another process is clearing it too, or it cannot be: nobody's work may fail for that
     return len(dead)
 
 
-def _is_dead(name: str) -> bool:
-    _, _, told = name.partition(".")
-    pid, _, rest = told.partition(".")
-    started, _, rest = rest.partition(".")
-    space, _, boot = rest.partition(".")
-    me = myself()
-    if not boot or not pid.isdigit():
-        return False  # not one of ours
-    if boot != me.boot:
-        return True  # no process and no mount outlives the machine
-    # One of another container cannot be asked, and may be alive.
-    return space == _digits(me.space) and alive(Owner(boot, me.space, int(pid), started)) is False
+def _is_wanted(path: str) -> bool:
+    """Whether it holds, or soon will, what `command_drop.rescue` saves."""
+    if is_busy(path):
+        return True
+    if not path.endswith(f".{myself().boot}") or not os.path.isdir(os.path.join(path, LAYER)):
+        return False
+    try:
+        return time.time() - os.stat(os.path.join(path, ABOUT)).st_mtime < _LONGEST
+    except OSError:
+        return False
 
 
 def remove_all(path: str) -> None:

@@ -20,6 +20,7 @@ class Order(NamedTuple):
     # It begins when the clock that stamps changes is past this moment, in nanoseconds: what others change from then on
     # carries a later time.
     after: int = 0
+    rescue: bool = False  # if the caller is gone, what was changed until then is left in the layer
     keep_empty: bool = True  # False: if nothing was changed there is no layer
 
 

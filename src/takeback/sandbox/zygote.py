@@ -1,6 +1,7 @@
 """A small process that starts commands for the caller, whose own may be too big to fork. One thread, few modules."""
 
 import _socket
+import fcntl
 import gc
 import importlib
 import json
@@ -48,6 +49,7 @@ class Child(NamedTuple):
     order: dict[str, Any]
     group: cgroups.Group | None
     foreground: tuple[int, int]  # a descriptor of the terminal and who was in front
+    held: int = -1  # the directory of its layer, locked: whoever finds it waits until the layer is there
 
 
 class Zygote:
@@ -136,6 +138,8 @@ class Zygote:
         for child in self.each_child():
             self.spares.dismiss(child.spare)
         self.spares.close()
+        for child in self.each_child():
+            self.rescue(child)
         if self.workshop:
             self.workshop.close()
 
@@ -203,10 +207,13 @@ class Zygote:
             if prepared is None:
                 prepared = run.prepare(plan, self.workshop)
                 undo.callback(self.workshop.clear, prepared.scratch)
+            held = _locked(os.path.dirname(order["layer"])) if order["rescue"] else -1
+            if held >= 0:
+                undo.callback(os.close, held)
             prepared = run.begun(prepared, order)
             hand_over(spare, order, prepared.scene, stdio)
             undo.pop_all()
-        child = Child(caller, spare, Told(), prepared, order, group, foreground)
+        child = Child(caller, spare, Told(), prepared, order, group, foreground, held)
         for fd in (caller.fileno(), spare.pidfd, spare.door.fileno()):
             self.children[fd] = child
             self.poll.register(fd, select.POLLIN)
@@ -216,8 +223,9 @@ class Zygote:
         for child in self.each_child():
             child.spare.door.close()
             child.caller.close()
-            if child.foreground[0] >= 0:
-                os.close(child.foreground[0])
+            for fd in (child.foreground[0], child.held):
+                if fd >= 0:
+                    os.close(fd)
         for fd in (*self.arriving, self.parent, self.spares.table):
             os.close(fd)
         self.control.close()
@@ -300,6 +308,7 @@ class Zygote:
         os.waitpid(child.spare.pid, 0)
         while not child.told.whole:
             if not self.listen(child):
+                self.rescue(child)
                 self.answer(child, _KILLED)
                 break
         assert self.workshop
@@ -311,13 +320,21 @@ class Zygote:
             self.deaf_to(fd)
         os.close(child.spare.pidfd)
         child.spare.door.close()
-        if child.foreground[0] >= 0:
-            os.close(child.foreground[0])
+        for fd in (child.foreground[0], child.held):
+            if fd >= 0:
+                os.close(fd)
         child.caller.close()
         if not child.group:
             above = [child.order["layer"]] if child.told.left else []
             self.last = child.order
             self.expected = child.order | {"layers": above + child.order["layers"]}
+
+    def rescue(self, child: Child) -> None:
+        """It was ended before it could tell, most likely because its caller is gone. All its processes are gone by now:
+        what they changed gets its place, and a caller that lives removes it."""
+        if child.order["rescue"] and not child.told.whole:
+            with suppress(OSError):  # that place is gone, too
+                run.finish(child.prepared, child.order["layer"], child.order["keep_empty"])
 
     def finish(self, child: Child, told: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -339,6 +356,16 @@ class Zygote:
                 os.tcsetpgrp(terminal, group)
         except OSError:
             return  # the terminal is gone
+
+
+def _locked(directory: str) -> int:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _mount_table() -> bytes:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from takeback.errors import Drifted, RecordInvalid
+from takeback.errors import Drifted, RecordInvalid, Superseded
+from takeback.model.change import DECIDED_AT
 from takeback.model.effect import State
 from takeback.model.record import GENESIS, Draft, Kind, canonical, chained
 from takeback.model.run import OnDeath, RunState
@@ -57,6 +58,19 @@ class JournalRunsSuite(JournalSuite):
             books.make(lease, "v", undoes="e")
         # The intent already is refused: the world was not touched.
         assert books.picture() == before
+
+    def test_an_undo_that_was_decided_before_the_newest_record_is_refused(self, books: Books) -> None:
+        lease = books.open("run")
+        books.make(lease, "e", ["file:///a", "file:///b"])
+        newest = books.journal.tally()["records"]
+        books.make(lease, "u", "file:///a", undoes="e", args={"partial": True, DECIDED_AT: newest})
+        before = books.picture()
+        with pytest.raises(Superseded):
+            books.make(lease, "v", "file:///b", undoes="e", args={"partial": True, DECIDED_AT: newest})
+        assert books.picture() == before
+        books.make(lease, "v", "file:///b", undoes="e", args={DECIDED_AT: newest + 2})
+        assert books.effect("e").state is State.UNDONE
+        assert not list(books.journal.check())
 
     # The chain.
 

@@ -13,18 +13,19 @@ from takeback.adapters.file.conflicts import plan_undo
 from takeback.adapters.file.custody import Custody
 from takeback.adapters.file.hold import release_held, release_returned
 from takeback.adapters.file.look import look
+from takeback.adapters.file.manifest import PATH, read_manifest
 from takeback.adapters.file.moving import Move, come_back, go, move_of
 from takeback.adapters.file.paths import Place, open_place
 from takeback.adapters.file.remove import remove_built, remove_file, remove_what_is_ours
 from takeback.adapters.file.scratch import scratch
-from takeback.adapters.file.sighting import manner_of, sight
+from takeback.adapters.file.sighting import look_again, manner_of, open_again, sight
 from takeback.adapters.file.staging import Ready, make_ready, wanted_files
 from takeback.adapters.file.states import State, linked_names, same
 from takeback.adapters.file.swap import bring
 from takeback.adapters.file.tree import Scope, Seen
 from takeback.adapters.file.trouble import CannotCapture, in_our_words, translated
 from takeback.adapters.protocol import Assessment, Receipt, Staged, Traits
-from takeback.errors import Drifted, Misuse, NoRemedy, Stuck, TakebackError
+from takeback.errors import Drifted, Misuse, NoRemedy, Stuck, TakebackError, VerifyFailed
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
 from takeback.model.plan import Bond, leeway_of
@@ -125,8 +126,16 @@ class FileAdapter:
             return ((Bond.MOVE, frozenset(one.resource for one in effect.targets)),)
         return linked_names(effect.targets)
 
+    def never_held(self, target: Target, resource: str) -> bool:
+        directories = [one for one in (target.before, target.after) if one["type"] == "dir"]
+        if any("manifest" not in one for one in directories):
+            return False
+        path = resource[len(target.resource) + 1 :]
+        listed = (row for one in directories for row in read_manifest(self._tools.blobs, one["manifest"]))
+        return all(row[PATH] != path for row in listed)
+
     def verify(self, effect: Effect) -> Sighting:
-        return sight(effect, clean=effect.id in self._clean)
+        return look_again(lambda: sight(effect, clean=effect.id in self._clean))
 
     def undo(self, effect: Effect) -> None:
         self._clean.discard(effect.id)
@@ -187,7 +196,8 @@ class FileAdapter:
     def _bring(self, effect: Effect, index: int, target: Target, forward: bool, first: bool = False) -> bool:
         start, goal = (target.before, target.after) if forward else (target.after, target.before)
         seen = self._seen.get(effect.id, {}).get(index) if forward else None
-        with translated(target.resource), place_of(target.resource) as place:
+        opened = place_of if forward else open_again
+        with translated(target.resource), opened(target.resource) as place:
             names = scratch(effect.id, index, place.name)
             ready = self._ready_fd(effect.id, index, forward)
             changed = bring(place, names, start, goal, self._tools, ready, seen, first)
@@ -227,8 +237,12 @@ class FileAdapter:
     def _sync(self, resources: set[str]) -> None:
         """Make the names durable: each directory once."""
         for resource in {resource.rpartition("/")[0]: resource for resource in resources}.values():
-            with translated(resource), open_place(resource) as place:
-                sync_directory(place)
+            try:
+                with translated(resource), open_again(resource) as place:
+                    sync_directory(place)
+            except Drifted as error:
+                # It was changed by now: nobody may take this for a change that was not begun.
+                raise VerifyFailed(str(error), hint="It was taken back.") from error
 
     def tidy(self, effect: Effect) -> None:
         self._drop(effect.id)

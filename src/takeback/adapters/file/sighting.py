@@ -1,5 +1,9 @@
 """Where the world stands with an effect: every target read again, scratch of a killed process taken into account."""
 
+import errno
+import time
+from collections.abc import Callable
+
 from takeback.adapters.file.look import look
 from takeback.adapters.file.mounts import Footing
 from takeback.adapters.file.moving import Move, halfway, move_of
@@ -12,6 +16,36 @@ from takeback.model.effect import Effect
 from takeback.model.remedy import Target
 from takeback.model.resource import display
 from takeback.model.standing import Sighting, Standing, TargetSighting, together
+
+# Seconds between looks. Someone who exchanges a directory for a moment has put it back within this, or means it.
+_PAUSES = (0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.03, 0.03)
+_CUT_OFF = (errno.ELOOP, errno.ENOENT, errno.ENOTDIR)
+_PATIENCE = 0.5  # seconds: no further look is begun after that
+
+
+def look_again(seen: Callable[[], Sighting]) -> Sighting:
+    """What is seen. While a directory on the way to a target is missing or a link, all of it is looked at again, a few
+    times; the last look counts."""
+    sighting = seen()
+    until = time.monotonic() + _PATIENCE
+    for pause in _PAUSES:
+        if time.monotonic() > until or not any(one.cut_off for one in sighting.targets):
+            break
+        time.sleep(pause)
+        sighting = seen()
+    return sighting
+
+
+def open_again(resource: str) -> Place:
+    """Like `open_place`, for taking back; tries again while a directory on the way is missing or a link."""
+    for pause in _PAUSES:
+        try:
+            return open_place(resource)
+        except OSError as error:
+            if error.errno not in _CUT_OFF:
+                raise
+        time.sleep(pause)
+    return open_place(resource)
 
 
 def sight(effect: Effect, clean: bool = False) -> Sighting:
@@ -65,9 +99,11 @@ def _sight_target(effect: str, index: int, target: Target, clean: bool) -> Targe
     try:
         place = open_place(target.resource)
     except (FileNotFoundError, NotADirectoryError):
-        return _judged(target, ABSENT, effect)
+        judged = _judged(target, ABSENT, effect)
+        return judged._replace(cut_off=judged.standing is Standing.FOREIGN)
     except OSError as error:
-        return _unknown(target, in_our_words(error, target.resource))
+        unknown = _unknown(target, in_our_words(error, target.resource))
+        return unknown._replace(cut_off=error.errno == errno.ELOOP)
     with place:
         try:
             judged = _judged(target, look(place, manner_of(target)), effect)

@@ -295,6 +295,9 @@ class PostgresAdapter:
         known = {id for (id,) in found}
         return [one for one in effects if one.id in known]
 
+    def close(self) -> None:
+        self._links.close()
+
 
 def database_of(effect: Effect) -> Database:
     """An undo is about the database of what it undoes."""

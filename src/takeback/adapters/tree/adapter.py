@@ -7,7 +7,7 @@ from takeback.adapters.file.build import Tools
 from takeback.adapters.file.hold import release_held, release_returned
 from takeback.adapters.file.in_use import refuse_in_use
 from takeback.adapters.file.scratch import scratch
-from takeback.adapters.file.sighting import off_its_ground
+from takeback.adapters.file.sighting import look_again, off_its_ground
 from takeback.adapters.file.trouble import translated
 from takeback.adapters.protocol import Assessment, Receipt, Traits
 from takeback.adapters.tree.capturing import (
@@ -181,8 +181,9 @@ class TreeAdapter:
             return moved
         found = effect.change.kind == WATCH and effect.state is State.PROPOSED
         beside: list[str] = effect.change.args.get("beside", [])
-        sighting = sight(
-            effect.id, effect.targets, grounds_of(effect), clean, found, beside, self._tools.progress
+        grounds, progress = grounds_of(effect), self._tools.progress
+        sighting = look_again(
+            lambda: sight(effect.id, effect.targets, grounds, clean, found, beside, progress)
         )
         if sighting.standing is Standing.AFTER and not clean and effect.state in _IN_FLIGHT:
             self._met.add(effect.id)

@@ -15,11 +15,11 @@ Group = tuple[Bond, frozenset[str]]
 
 
 def bonds_of(targets: Sequence[Target]) -> list[Group]:
-    found = [*linked_names(targets), *_moves(targets), *_databases(targets), *_refs(targets)]
+    found = [*linked_names(targets), *moves_of(targets), *_databases(targets), *_refs(targets)]
     return [(bond, names) for bond, names in found if len(names) > 1]
 
 
-def _moves(targets: Sequence[Target]) -> Iterator[Group]:
+def moves_of(targets: Sequence[Target]) -> Iterator[Group]:
     """What went and what came with the same content. Of several with that content nothing tells which became which."""
     went: dict[object, list[str]] = {}
     came: dict[object, list[str]] = {}

@@ -108,14 +108,14 @@ def _sight_target(
             if stranger := strangers(place, known, effect, places):
                 detail = f"{display(stranger[0])} is not of effect {effect[:8]}"
                 return judged._replace(standing=Standing.FOREIGN, detail=detail)
-        return judged
+        return judged._replace(cut_off=place is None and judged.standing is Standing.FOREIGN)
     except OSError as error:
         if found and error.errno == errno.ELOOP and target.after["type"] == "absent":
             return TargetSighting(target.resource, Standing.AFTER, ABSENT)
-        trouble = in_our_words(error, target.resource)
+        trouble, cut_off = in_our_words(error, target.resource), error.errno == errno.ELOOP
     except CannotCapture as reason:
-        trouble = reason
-    return TargetSighting(target.resource, Standing.UNKNOWN, {}, str(trouble))
+        trouble, cut_off = reason, False
+    return TargetSighting(target.resource, Standing.UNKNOWN, {}, str(trouble), cut_off)
 
 
 def manner_of(target: Target) -> State:

@@ -20,6 +20,7 @@ from takeback.adapters.file.paths import Place
 from takeback.adapters.file.states import ABSENT, State, lasting, same, words
 from takeback.adapters.file.tree import Scope
 from takeback.adapters.file.trouble import CannotCapture, protected, translated
+from takeback.adapters.tree.bonds import moves_of
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.sighting import manner_of, strangers
 from takeback.adapters.tree.states import (
@@ -35,10 +36,12 @@ from takeback.adapters.tree.twins import is_joined
 from takeback.adapters.tree.units import in_order
 from takeback.errors import TakebackError
 from takeback.model.effect import Effect
-from takeback.model.plan import Leeway, Obstacle, OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import Bond, Leeway, Obstacle, OnConflict, Outcome, TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import display
 from takeback.model.turns import only_forced
+
+_GOOD = (Outcome.UNDONE, Outcome.ALREADY)
 
 
 class Step(NamedTuple):
@@ -86,9 +89,12 @@ class Undoing:
                 self._steps[target.resource] = self._step(target, places)
                 progress.moved(items=1)
             self._leave_what_is_in_use()
-            self._keep_units_together()
-            self._need_directories(places)
-            self._empty_directories(places)
+            self._keep_together()
+            while True:
+                self._need_directories(places)
+                self._empty_directories(places)
+                if not self._keep_together():  # each time fewer paths change
+                    break
         return list(self._steps.values())
 
     def _leave_what_is_in_use(self) -> None:
@@ -168,7 +174,7 @@ class Undoing:
         if place and _is_then(target, now):
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
         if self._on_conflict is OnConflict.FORCE:
-            detail = f"{self._back(target)}; {words(now)} that was there is kept for redo"
+            detail = f"{self._back(target)}; {words(now)} that was there is saved"
             return _told(target, Outcome.UNDONE, detail, change)
         if (self._on_conflict.merges or explained) and place and "unit" not in before:
             step = merge_step(place, target, now, self._tools, self._scope)
@@ -187,7 +193,7 @@ class Undoing:
         if self._on_conflict is not OnConflict.FORCE or now["type"] not in ("file", "absent"):
             why = f"was not captured when the command ended ({target.after['excluded']})"
             return _told(target, Outcome.EXCLUDED, f"{why}; only force goes back to how it was before")
-        detail = f"{self._back(target)}; {words(now)} that was there is kept for redo"
+        detail = f"{self._back(target)}; {words(now)} that was there is saved"
         return _told(target, Outcome.UNDONE, detail, change)
 
     def _has_room(self, resource: str) -> bool:
@@ -209,19 +215,28 @@ class Undoing:
             return is_joined(target.resource, twin, places) == ("twin" in after)
         return before.get("mtime") != after.get("mtime") and now.get("mtime") == after.get("mtime")
 
-    def _keep_units_together(self) -> None:
-        """A database and its journal: if one of the files stays as it is, all do."""
-        odd: dict[str, TargetOutcome] = {}
+    def _keep_together(self) -> bool:
+        """A database and its journal: if one of the files stays as it is, all do. So do both names of a move, where
+        conflicts are skipped. Whether that changed anything."""
+        bad = {one for one, step in self._steps.items() if step.outcome.outcome not in _GOOD}
+        changed = False
+        for bond, names in self._groups() if bad else ():
+            culprits = [self._steps[one].outcome for one in names if one in bad]
+            for resource in names if culprits else ():
+                if resource not in bad:
+                    self._steps[resource] = _staying(resource, bond, culprits[0])
+                    bad.add(resource)
+                    changed = True
+        return changed
+
+    def _groups(self) -> Iterable[tuple[Bond, Iterable[str]]]:
+        units: dict[str, list[str]] = {}
         for target in self._of.targets:
-            outcome = self._steps[target.resource].outcome
-            if "unit" in target.after and outcome.outcome not in (Outcome.UNDONE, Outcome.ALREADY):
-                odd.setdefault(target.after["unit"], outcome)
-        for target in self._of.targets:
-            culprit = odd.get(target.after.get("unit", ""))
-            if culprit and self._steps[target.resource].outcome.outcome in (Outcome.UNDONE, Outcome.ALREADY):
-                why = f"stays as it is, because {display(culprit.resource)} {culprit.detail}"
-                told = TargetOutcome(target.resource, culprit.outcome, why, obstacle=Obstacle.OTHER)
-                self._steps[target.resource] = Step(told)
+            if "unit" in target.after:
+                units.setdefault(target.after["unit"], []).append(target.resource)
+        yield from ((Bond.DATABASE, names) for names in units.values())
+        if self._on_conflict.skips:
+            yield from moves_of(self._of.targets)
 
     def _need_directories(self, places: Places) -> None:
         """What comes back needs a directory to come back to."""
@@ -294,13 +309,21 @@ class Undoing:
                 if is_dir(now):
                     pending += strangers(place, self._known, self._of.id, places)
             target = Target(resource, now, ABSENT)
-            detail = f"removed; {words(now)} that someone else made is kept for redo"
+            detail = f"removed; {words(now)} that someone else made is saved"
             self._steps[resource] = _told(target, Outcome.UNDONE, detail, target)
 
 
 def by_a_link(resource: str) -> TargetOutcome:
     why = "cannot be reached: a directory on the way to it is now a symbolic link"
     return TargetOutcome(resource, Outcome.CONFLICT, why, obstacle=Obstacle.LINK)
+
+
+def _staying(resource: str, bond: Bond, culprit: TargetOutcome) -> Step:
+    name = display(culprit.resource)
+    why = f"stays as it is, because {name} {culprit.detail}"
+    if bond is Bond.MOVE:
+        why = f"stays as it is with {name}, its other name in a move"
+    return Step(TargetOutcome(resource, culprit.outcome, why, obstacle=Obstacle.OTHER))
 
 
 def _told(target: Target, outcome: Outcome, detail: str, change: Target | None = None) -> Step:

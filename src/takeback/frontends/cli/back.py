@@ -174,7 +174,8 @@ def _known(tb: "Takeback", options: Namespace) -> None:
     if options.paths:
         from takeback.runs.paths import effects_with_paths
 
-        effects_with_paths(tb.parts, options.ids[0], options.paths, tb.here(), more=False)
+        scope = tb.here() if options.ids[0].startswith("@") else None
+        effects_with_paths(tb.parts, options.ids[0], options.paths, scope, more=False)
     if options.to:
         from takeback.runs.checkpoints import find
 

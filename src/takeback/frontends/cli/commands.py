@@ -257,7 +257,9 @@ def _tell_interrupted(name: str, store: str, began: int, made: list[str], error:
     if at_stake == "world":
         from takeback.frontends.cli.interrupted import done_here
 
-        made, unfinished = done_here(store, began, made)
+        made, unfinished, waits = done_here(store, began, made)
+        if waits and not made:
+            error.add_note(waits)
     tell_interrupted(at_stake, made, error, unfinished)
 
 

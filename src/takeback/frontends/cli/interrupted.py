@@ -5,10 +5,10 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.frontends.cli.output import clean, counted
-from takeback.model.effect import PERSON, State
+from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, UndoResult
 from takeback.model.resource import display
@@ -68,25 +68,43 @@ def _in_front() -> bool:
         os.close(terminal)
 
 
-def done_here(store: str, began: int, known: list[str]) -> tuple[list[str], bool]:
-    """The effects that this process has made since it began, and whether it left something unfinished; asked of the
-    store. `known` if that cannot be asked."""
+class DoneHere(NamedTuple):
+    """What this process has done since it began."""
+
+    made: list[str]
+    unfinished: bool = False
+    waits: str = ""  # how to make what it held or dropped, in words
+
+
+def done_here(store: str, began: int, known: list[str]) -> DoneHere:
+    """Asked of the store. Only what is `known` if that cannot be asked."""
     import takeback.api
     from takeback.errors import TakebackError
-    from takeback.frontends.cli.opening import made_since
+    from takeback.frontends.cli.opening import made_since, ours_since
     from takeback.storage.store import default_path, exists
 
     path = store or default_path()
     if not exists(path):
-        return known, False
+        return DoneHere(known)
     try:
         with takeback.api.open(path, recover=False) as tb:
-            made = made_since(tb, began)
-            return made or known, any(
-                _left_by_us(tb, info) for info in tb.store.journal.runs(unfinished=True)
-            )
+            unfinished = any(_left_by_us(tb, info) for info in tb.store.journal.runs(unfinished=True))
+            left = ours_since(tb, began, State.PROPOSED, State.DROPPED)
+            return DoneHere(made_since(tb, began) or known, unfinished, _waiting(left))
     except TakebackError:
-        return known, False
+        return DoneHere(known)
+
+
+def _waiting(left: list[Effect]) -> str:
+    held = [one.id for one in left if one.state is State.PROPOSED and one.waits_for == PERSON]
+    if held:
+        return _held(held[-1])
+    drops = [one.id for one in left if one.state is State.DROPPED]
+    return f"nothing was changed; {_after_all(drops[-1])}" if drops else ""
+
+
+def _after_all(effect: str) -> str:
+    return f"`takeback apply {short(effect)}` makes what it had done so far"
 
 
 def _left_by_us(tb: "Takeback", info: RunInfo) -> bool:
@@ -144,7 +162,7 @@ def _in_words(tb: "Takeback", run: str, result: UndoResult | None, nothing: str)
         return _held(held[-1].id)
     drops = tuple(tb.store.journal.effects(Query(run=run, states=(State.DROPPED,))))
     if drops:
-        nothing = f"{nothing}; `takeback apply {short(drops[-1].id)}` makes what it had done so far"
+        nothing = f"{nothing}; {_after_all(drops[-1].id)}"
     if result is None:
         of_run = tb.store.journal.effects(Query(run=run, states=(State.DONE, State.STUCK)))
         left = [one for one in of_run if not one.is_undo]

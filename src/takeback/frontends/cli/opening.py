@@ -14,7 +14,7 @@ from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.ending import printable
 from takeback.frontends.cli.output import clean, counted, local_time, seconds_in_words, warn
 from takeback.frontends.cli.project import Standing
-from takeback.model.effect import COMMAND, State
+from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import SHORT, short
 from takeback.model.progress import SILENT, Progress
 from takeback.model.run import OnDeath, RunInfo
@@ -267,9 +267,14 @@ def session(asked: Asked, tb: Takeback) -> "Iterator[Run]":
 
 def made_since(tb: Takeback, started: int) -> list[str]:
     """The effects that this process has made since; for when a signal came before they could be told."""
+    return [one.id for one in ours_since(tb, started, State.DONE)]
+
+
+def ours_since(tb: Takeback, started: int, *states: State) -> list[Effect]:
+    """Of the effects that this process has begun since, those in one of these states."""
     me = myself()
-    found: list[str] = []
-    for effect in tb.store.journal.effects(Query(states=(State.DONE,), newest=True)):
+    found: list[Effect] = []
+    for effect in tb.store.journal.effects(Query(states=states, newest=True)):
         if effect.at < started:
             break
         lease = tb.store.leases.holder(effect.run)
@@ -279,7 +284,7 @@ def made_since(tb: Takeback, started: int) -> list[str]:
             me.space,
             me.started,
         ):
-            found.append(effect.id)
+            found.append(effect)
     return found[::-1]
 
 

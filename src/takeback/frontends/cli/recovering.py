@@ -128,14 +128,16 @@ def _tell_unsettled(asked: Asked, tb: takeback.api.Takeback) -> int:
 
     found = list(unsettled(tb.store, takeback.api.now()))
     concerned = {one.by or one.effect.run for one in found}
-    dead = [one for one in dead_runs(tb.store, takeback.api.now()) if one.info.id not in concerned]
+    died = dead_runs(tb.store, takeback.api.now())
+    dead = [one for one in died if one.info.id not in concerned or one.command]
     listed = [_unsettled_json(one) for one in found]
     asked.screen.give({"dry_run": True, "unsettled": listed, "dead": [dead_json(one) for one in dead]})
     _say_all(asked.screen, found)
     for one in dead:
-        asked.screen.say(
-            f"{_run(asked.screen, one)}: would be ended; its process is gone and left nothing to settle"
-        )
+        what = "would be ended; its process is gone and left nothing to settle"
+        if one.command:
+            what = f"what its killed command had changed would be saved as a drop ({clean(one.command)})"
+        asked.screen.say(f"{_run(asked.screen, one)}: {what}")
     if not found and not dead:
         asked.screen.say(_AT_REST)
     return 0

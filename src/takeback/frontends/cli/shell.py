@@ -310,7 +310,13 @@ def _say(outcome: "BoxOutcome") -> None:
     if outcome.untold and not outcome.dropped:
         warn(f"takeback: {outcome.untold}")
     if outcome.dropped:
-        way = f" `takeback apply {short(outcome.drop.id)}` makes it the next step." if outcome.drop else ""
+        name = short(outcome.drop.id) if outcome.drop else ""
+        way = f" `takeback apply {name}` makes it the next step." if name else ""
+        if outcome.held:
+            way = (
+                f" It had read from the terminal, so it is held: `takeback apply {name}` makes it the next step, "
+                f"`takeback discard {name}` drops it."
+            )
         final = f" This drop is final: {why_final(outcome.final)}." if outcome.final else ""
         warn(f"takeback: it failed (exit code {outcome.exit_code}), so nothing was changed.{way}{final}")
 
@@ -322,15 +328,17 @@ def _list_changes(changes: tuple[Changed, ...]) -> None:
 
 
 def outcome_json(tb: "Takeback", line: str, outcome: "BoxOutcome") -> dict[str, Any]:
+    effect = outcome.drop if outcome.held else outcome.effect
     return {
         "command": line,
         "exit_code": outcome.exit_code,
         "stopped": outcome.stopped,
         "stdout": outcome.stdout.decode("utf-8", "backslashreplace"),
         "stderr": outcome.stderr.decode("utf-8", "backslashreplace"),
-        "dropped": effect_json(tb.effect(outcome.drop.id)) if outcome.drop else None,
+        "dropped": effect_json(tb.effect(outcome.drop.id)) if outcome.drop and not outcome.held else None,
+        "held": outcome.held,
         "final": outcome.final.value if outcome.final else None,
-        "effect": effect_json(tb.effect(outcome.effect.id)) if outcome.effect else None,
+        "effect": effect_json(tb.effect(effect.id)) if effect else None,
         "changes": [
             {"kind": one.kind, "resource": one.resource, "size": one.size} for one in outcome.changes
         ],

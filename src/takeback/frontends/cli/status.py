@@ -37,6 +37,8 @@ _SETTLING = {
     Ending.STAYS: "settles what it left open, and its effects stay",
     Ending.FINISHED: "finishes the undo",
     Ending.STUCK: "looks once more at what is stuck; a person decides the rest",
+    Ending.DROPPED: "saves what its command had changed as a drop, which `takeback apply` makes",
+    Ending.APPLIED: "finishes what was being applied, or takes it back; then `takeback apply` can make it again",
     Ending.NOTHING: "ends it: none of its effects is in force",
 }
 
@@ -68,7 +70,12 @@ def _tell(screen: Screen, status: Status) -> None:
     )
     counts = [
         f"{states[State.DONE]:,} done" + (f" ({status.partly:,} partly undone)" if status.partly else ""),
-        f"{states[State.UNDONE]:,} undone",
+        f"{states[State.UNDONE]:,} undone"
+        + (
+            f" ({status.partly_back:,} partly undone: some of it was brought back)"
+            if status.partly_back
+            else ""
+        ),
         f"{states[State.ABORTED]:,} aborted",
     ]
     if status.open:
@@ -159,12 +166,18 @@ def _tell_dead(screen: Screen, status: Status) -> None:
             f"Dead     {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{by}: {process} is gone; last heard of "
             f"{ago(one.last_at, today)}; {counted(one.in_force, 'effect')} in force{doubt}"
         )
+        for effect in one.in_doubt[:_MOST_RUNS] if one.ending is Ending.APPLIED else ():
+            screen.say(f"         it was applying {screen.paint(short(effect.id), 'cyan')}")
+        if one.command and one.ending is not Ending.DROPPED:
+            screen.say(f"         its command was killed with it: {clean(one.command)}")
     if len(status.dead) > _MOST_RUNS:
         screen.say(f"         and {len(status.dead) - _MOST_RUNS:,} more")
     for ending in dict.fromkeys(one.ending for one in status.dead):
         calls = dict.fromkeys(name for one in status.dead if one.ending is ending for name in one.functions)
         told = f" and calls functions of {clean(', '.join(calls))}" if calls else ""
         screen.hint(f"`takeback recover` {_SETTLING[ending]}{told}.")
+    if any(one.command and one.ending is not Ending.DROPPED for one in status.dead):
+        screen.hint(f"`takeback recover` {_SETTLING[Ending.DROPPED]}.")
 
 
 def _of_workflow(info: RunInfo, today: int) -> str:

@@ -121,6 +121,10 @@ BEGIN
     EXCEPTION WHEN SQLSTATE 'TB002' THEN
       RAISE EXCEPTION 'overtaken' USING ERRCODE = 'TB006', DETAIL = json_build_object('effect', its_undoes)::text;
     END;
+    -- What an undo leaves was decided when the record before this one was the newest.
+    IF coalesce((fact->>'decided_at')::bigint, its_seq - 1) <> its_seq - 1 THEN
+      RAISE EXCEPTION 'superseded' USING ERRCODE = 'TB010', DETAIL = json_build_object('effect', its_undoes)::text;
+    END IF;
   END IF;
 
   IF after <> 'proposed' THEN
@@ -182,6 +186,7 @@ BEGIN
     UPDATE takeback_store.effects SET
       state = after,
       ended = CASE WHEN its_kind IN ('abort', 'stick', 'drop') THEN its_seq ELSE ended END,
+      told = CASE WHEN its_kind = 'drop' THEN seq ELSE told END,  -- again what was proposed
       accepted_by = CASE WHEN its_kind IN ('accept', 'keep') THEN 'person' ELSE accepted_by END,
       forgotten = CASE WHEN its_kind = 'forget' THEN 1 ELSE forgotten END,
       pinned = CASE its_kind WHEN 'pin' THEN 1 WHEN 'unpin' THEN 0 ELSE pinned END,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from takeback.model.change import UNDO
+from takeback.model.change import DECIDED_AT, UNDO
 from takeback.model.effect import waits
 from takeback.model.format_1 import word
 from takeback.model.life import BIRTHS, touched
@@ -55,6 +55,8 @@ def _of_birth(body: dict[str, Any]) -> dict[str, Any]:
         facts["undoes"] = undoes
         if args.get("partial") and body["kind"] == UNDO:
             facts["partial"] = 1
+        if DECIDED_AT in args:
+            facts[DECIDED_AT] = args[DECIDED_AT]
     if waiting := waits(args):
         facts["waits"] = waiting
     if needs := body.get("needs"):

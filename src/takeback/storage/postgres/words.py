@@ -17,7 +17,7 @@ from takeback.errors import (
     TakebackError,
 )
 from takeback.model.ids import short
-from takeback.model.life import overtaken
+from takeback.model.life import overtaken, superseded
 from takeback.model.resource import display
 from takeback.storage import retiring
 from takeback.storage.postgres.connecting import driver, first_line
@@ -104,6 +104,8 @@ def _ours(state: str, said: str, detail: dict[str, Any], run: str) -> TakebackEr
         )
     if state == "TB006":
         return overtaken(effect)
+    if state == "TB010":
+        return superseded(effect)
     if state == "TB007":
         return Refused(said, hint="Nothing was recorded.")
     if state == retiring.STATE:

@@ -1,0 +1,118 @@
+"""Undo of some paths, as a sceptical user found it; the numbers are those of that report."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import takeback as tb
+from tests.e2e.conftest import CommandLine
+from tests.world import World
+
+
+def _run(takeback: CommandLine, script: str, *options: str) -> str:
+    """The id of the effect of a command."""
+    takeback.done("run", "-q", *options, "--", "sh", "-c", script)
+    return takeback.effect()["id"][:8]
+
+
+def _files(root: Path) -> dict[str, str]:
+    found = (Path(directory) / name for directory, _, names in os.walk(root) for name in names)
+    return {os.fspath(one.relative_to(root)): one.read_text() for one in found}
+
+
+@pytest.mark.parametrize("paths", [(), ("--", "m1"), ("--", "d/m2")])
+def test_second_eyes_10_a_move_is_left_as_a_whole(
+    takeback: CommandLine, world: World, paths: tuple[str, ...]
+) -> None:
+    (world.root / "m1").write_text("moved\n")
+    (world.root / "d").mkdir()
+    made = _run(takeback, "mv m1 d/m2")
+    (world.root / "d/m2").write_text("moved\nedited\n")
+
+    said = takeback("undo", made, "--skip-conflicts", *paths)
+    assert said.code == 3
+    assert (world.root / "d/m2").read_text() == "moved\nedited\n"
+    assert not (world.root / "m1").exists()
+    assert "m1 stays as it is with d/m2" in said.err
+    assert "--force" in said.err
+
+    takeback.done("undo", made, "--force", *paths)
+    assert (world.root / "m1").read_text() == "moved\n"
+    assert not (world.root / "d/m2").exists()
+
+
+def test_second_eyes_10_a_move_out_of_a_directory_that_is_gone_leaves_the_file(
+    takeback: CommandLine, world: World
+) -> None:
+    (world.root / "d").mkdir()
+    (world.root / "d/m1").write_text("moved\n")
+    (world.root / "other").write_text("1")
+    made = _run(takeback, "mv d/m1 m2; echo 2 >other")
+    (world.root / "d").rmdir()
+
+    said = takeback("undo", made, "--skip-conflicts")
+    assert said.code == 1
+    assert _files(world.root) | {"m2": "moved\n", "other": "1"} == _files(world.root)
+
+
+def test_second_eyes_10_the_hint_is_about_the_paths_that_were_left(
+    takeback: CommandLine, world: World
+) -> None:
+    for name in ("a", "b", "c"):
+        (world.root / name).write_text("1\n")
+    made = _run(takeback, "for i in a b c; do echo 2 >$i; done")
+    (world.root / "b").write_text("3\n")
+
+    said = takeback("undo", made, "--skip-conflicts", "--", "a", "b")
+    assert said.code == 1
+    assert f"undo {made} --force -- b`" in said.err
+    assert "can help here" not in said.err
+
+
+def test_second_eyes_4_an_empty_path_names_nothing(takeback: CommandLine, world: World) -> None:
+    made = _run(takeback, "for i in a b c d; do echo 2 >$i; done")
+
+    said = takeback("undo", made, "--", "")
+    assert said.code == 2
+    assert "empty path" in said.err
+    assert (world.root / "a").exists()
+
+    store = tb.open()
+    for path in ("", b"", "a\0b", b"\0"):
+        with pytest.raises(tb.Misuse):
+            store.undo(made, paths=[path])
+        with store.run("an agent") as run, pytest.raises(tb.Misuse):
+            run.undo(made, paths=[path])
+
+
+def test_second_eyes_8_a_path_that_was_never_in_a_removed_directory_takes_nothing_back(
+    takeback: CommandLine, world: World
+) -> None:
+    (world.root / "d/e").mkdir(parents=True)
+    (world.root / "d/e/ü").write_text("1")
+    takeback.done("rm", "d")
+
+    for path in ("d/nope", "d/e/nope", "d/e/ü/nope"):
+        said = takeback("undo", "@", "--", path)
+        assert said.code == 2, said
+        assert "did not touch" in said.err
+        assert not (world.root / "d").exists()
+
+    said = takeback.done("undo", "@", "--", "d/e/ü")
+    assert "d: the effect changed it as one, with d/e/ü in it" in said.out
+    assert (world.root / "d/e/ü").read_text() == "1"
+
+
+def test_second_eyes_7_paths_of_a_named_effect_are_taken_back_from_anywhere(
+    takeback: CommandLine, world: World, tmp_path: Path
+) -> None:
+    made = _run(takeback, "for i in a b c; do echo 2 >$i; done")
+    home = tmp_path / "home"
+    home.mkdir()
+
+    CommandLine("/").done("undo", made, "--", world.root / "a")
+    CommandLine(os.fspath(home)).done("undo", made, "--", world.root / "b", HOME=os.fspath(home))
+    relative = os.path.relpath(world.root / "c", home)
+    CommandLine(os.fspath(home)).done("undo", made, "--", relative, HOME=os.fspath(home))
+    assert not any((world.root / name).exists() for name in ("a", "b", "c"))
