@@ -122,6 +122,18 @@ def test_the_rest_in_words(meter: Meter, clock: Clock, terminal: Terminal, secon
     assert terminal.lines[-1] == f"Copying 1 of 2 blobs, {told}"
 
 
+def test_second_eyes_15_there_is_no_guess_from_the_first_hundredth(
+    meter: Meter, clock: Clock, terminal: Terminal
+) -> None:
+    with meter.stage("Comparing"):
+        meter.expect(1000)
+        work(meter, clock, 1, 1)
+        assert "left" not in terminal.lines[-1]
+        work(meter, clock, 9, 1)
+
+    assert terminal.lines[-1] == "Comparing 10 of 1,000 paths, 16 min left, 1/s"
+
+
 def test_several_effects_are_counted_around_the_paths_of_each(
     meter: Meter, clock: Clock, terminal: Terminal
 ) -> None:

@@ -13,6 +13,7 @@ from takeback.model.sizes import bytes_in_words
 PATIENCE = 0.5  # seconds; what ends before is not worth a line
 BETWEEN = 0.1  # seconds from one line to the next
 _SOON = 0.4  # seconds; before that a guess at the rest is wild
+_FEW = 0.01  # of the work; so is one before that
 _ERASED = "\r\033[K"
 
 
@@ -186,7 +187,7 @@ def _rest(stage: _Stage, seconds: float) -> str:
         share = stage.bytes / stage.all_bytes
     else:
         share = stage.items / stage.all_items if stage.all_items else 0
-    left = round(seconds / share - seconds) if 0 < share < 1 and seconds >= _SOON else 0
+    left = round(seconds / share - seconds) if _FEW <= share < 1 and seconds >= _SOON else 0
     if not left:
         return ""
     if left < 60:
