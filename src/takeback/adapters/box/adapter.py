@@ -176,6 +176,6 @@ def _point(change: Change, name: str) -> Point:
 def _drifted(change: Change) -> Refused:
     box = box_of(change.resource)
     return Drifted(
-        f"Box {short(box)} was moved to another point at the same time.",
-        hint="Nothing was changed. Look at its history, then try again.",
+        f"Box {short(box)} is at another point than this change was made for.",
+        hint="Nothing was changed. `takeback log` shows later steps of the box: undo these first.",
     )
