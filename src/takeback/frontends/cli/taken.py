@@ -81,7 +81,8 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
     screen, words = asked.screen, _WORDS[wanted.verb]
     errors = _troubles(tb, wanted, result)
     passed = {"passed_over": [one.id for one in wanted.passed]} if wanted.passed else {}
-    undone = partly_undone(tb, result.effects) if result.undo else {}
+    made = result.effects if wanted.verb == "undo" else [tb.effect(one.undoes) for one in result.effects]
+    undone = partly_undone(tb, made) if result.undo else {}
     give(asked, tb, undo_json(result, undone) | passed | as_field(screen, errors))
     _say_passed(asked, wanted.passed)
     if not result.targets and result.outcome == "done":
@@ -115,7 +116,8 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
 
         screen.say(f"The agent's state at that point: {clean(json.dumps(result.state))}")
     if result.outcome == "done" and any(one.change.adapter != "call" for one in result.undo):
-        rest = "".join(f" `takeback undo {short(id)}` takes back the rest." for id in undone)
+        left = undone if wanted.verb == "undo" else ()
+        rest = "".join(f" `takeback undo {short(id)}` takes back the rest." for id in left)
         screen.hint(_way_on(result, wanted.verb) + rest)
     return told_trouble(screen, errors)
 
@@ -126,6 +128,7 @@ _BONDS = {
     Bond.DATABASE: "it belongs to the database of {}",
     Bond.REF: "it belongs to the ref of {}",
     Bond.DIRECTORY: "{} comes back into it",
+    Bond.INSIDE: "it is in {}, which goes",
     Bond.WHOLE: "the effect changed it as one, with {} in it",
 }
 
@@ -239,6 +242,8 @@ def _what_others_changed_too(result: UndoResult, bad: list[TargetOutcome]) -> st
 
 
 def _way_on(result: UndoResult, verb: str) -> str:
+    from takeback.engine.portion import takes
+
     several = len(result.undo) > 1
     if verb == "undo":
         return (
@@ -249,7 +254,11 @@ def _way_on(result: UndoResult, verb: str) -> str:
     # What was overwritten or merged when it was undone is there again, so that undo would be a conflict again.
     asked = {str(effect.change.args.get("on_conflict")) for effect in result.effects}
     how = {one.removesuffix("-or-skip") for one in asked} & {"force", "merge"}
-    names = " ".join(short(effect.undoes) for effect in result.effects[:_MOST_LISTED])
+    named = [effect.undoes for effect in result.effects]
+    if any(takes(effect) is not None for effect in result.effects):
+        # They took back some paths. The effects themselves have more, so what brought these back is named.
+        named, how = [effect.id for effect in result.undo], set[str]()
+    names = " ".join(map(short, named))
     if len(result.effects) > _MOST_LISTED:
         return "`takeback log` lists them; `takeback undo ID…` takes them back again."
     options = "".join(f" --{one}" for one in sorted(how)[:1])
