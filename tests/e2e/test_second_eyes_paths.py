@@ -205,3 +205,20 @@ def test_second_eyes_11_what_is_in_a_directory_that_goes_goes_along(
         assert (world.root / "f8").samefile(world.root / "f6")
         takeback.done("redo")
         assert (world.root / "f8/deep/er").read_text() == "x\n"
+
+
+def test_second_eyes_5_what_happened_in_place_in_a_project_is_not_of_the_directory_above(
+    world: World,
+) -> None:
+    above, inside = world.root / "q", world.root / "q/git"
+    (inside / ".git").mkdir(parents=True)
+    (inside / "a").write_text("a\n")
+    made = _run(CommandLine(os.fspath(inside)), "echo b >a", "--in-place")
+
+    said = CommandLine(os.fspath(above))("undo")
+    assert said.code == 3
+    assert f"`takeback undo {made}` means that one" in said.err
+    assert (inside / "a").read_text() == "b\n"
+    assert CommandLine(os.fspath(above)).done("log", "--json").json == []
+    CommandLine(os.fspath(inside)).done("undo")
+    assert (inside / "a").read_text() == "a\n"

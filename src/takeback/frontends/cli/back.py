@@ -201,7 +201,7 @@ def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> 
             code = tell_result(asked, tb, wanted._replace(passed=tuple(passed)), result, started)
             if not asked.options.dry_run:
                 hint_unrecorded(asked, tb, newest)
-                hint_elsewhere(asked, tb, "undo")
+                hint_elsewhere(asked, tb, "undo", whole)
             return code
         passed.append(newest)
     names = ", ".join(short(one.id) for one in passed[:_MOST_LISTED])
