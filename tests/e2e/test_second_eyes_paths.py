@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -222,3 +223,46 @@ def test_second_eyes_5_what_happened_in_place_in_a_project_is_not_of_the_directo
     assert CommandLine(os.fspath(above)).done("log", "--json").json == []
     CommandLine(os.fspath(inside)).done("undo")
     assert (inside / "a").read_text() == "a\n"
+
+
+def test_second_eyes_14_a_merge_that_a_later_effect_bars_names_cascade(
+    takeback: CommandLine, world: World
+) -> None:
+    (world.root / "f").write_text("1\n2\n3\n")
+    first = _run(takeback, "sed -i s/2/two/ f")
+    later = _run(takeback, "sed -i s/two/zwei/ f")
+
+    said = takeback("undo", first, "--merge", "--", "f")
+    assert f"First undo {later}, which changed the same later." in said.err
+    said = takeback("undo", first, "--merge")
+    assert said.code == 3
+    assert "can help here" not in said.err
+    _pasted(takeback, said.err, "undo")
+    assert (world.root / "f").read_text() == "1\n2\n3\n"
+
+
+def test_second_eyes_14_objects_of_git_that_stay_are_not_called_as_before(
+    takeback: CommandLine, world: World
+) -> None:
+    subprocess.run(["git", "init", "-q", world.root], check=True)
+    _run(takeback, "echo 1 >a; git add a; git -c user.name=n -c user.email=e commit -qm x")
+
+    said = takeback.done("undo", "@", "--", ".git/objects")
+    assert "already as it was before" not in said.out
+    assert "3 git objects, which git itself removes" in said.out
+
+
+def test_second_eyes_14_an_option_after_the_paths_is_pointed_at(takeback: CommandLine, world: World) -> None:
+    made = _run(takeback, "echo 1 >a")
+
+    said = takeback("undo", made, "--", "a", "--dry-run")
+    assert said.code == 2
+    assert "put an option such as --dry-run before it" in said.err
+    assert (world.root / "a").exists()
+
+
+def test_second_eyes_14_a_checkpoint_at_home_names_a_way_back_that_works(tmp_path: Path) -> None:
+    home = os.fspath(tmp_path)
+    said = CommandLine(home).done("checkpoint", "at-home", HOME=home)
+    (command,) = re.findall(r"`takeback (undo [^`]*)`", said.out)
+    CommandLine(home).done(*shlex.split(command), HOME=home)

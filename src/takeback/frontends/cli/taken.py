@@ -13,7 +13,14 @@ from takeback.frontends.cli.look import partly_undone
 from takeback.frontends.cli.nearby import folded, here, near, near_text, nearest_first
 from takeback.frontends.cli.opening import give
 from takeback.frontends.cli.output import clean, counted, took
-from takeback.frontends.cli.way_out import Wanted, by_hand, earlier, unsettled_error, ways_out
+from takeback.frontends.cli.way_out import (
+    Wanted,
+    by_hand,
+    earlier,
+    unsettled_error,
+    ways_out,
+    with_those_on_it,
+)
 from takeback.model.database import is_of_database
 from takeback.model.effect import OPEN_STATES, Effect, State
 from takeback.model.ids import short
@@ -88,7 +95,7 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
     if not result.targets and result.outcome == "done":
         screen.say("Nothing to take back: nothing has happened since.")
     elif nothing_to_do(result.targets):
-        screen.say(f"Nothing to {words.present}: {_named(result.targets)} {words.already}.")
+        screen.say(f"Nothing to {words.present}: {_named_already(result.targets, words)}.")
     elif result.outcome == "planned":
         if not wanted.listed:
             screen.say(f"Would {words.present} {counted(len(result.effects), 'effect')}:")
@@ -158,6 +165,14 @@ def _named(targets: Sequence[TargetOutcome]) -> str:
     return f"{first} is" if len(targets) == 1 else f"{first} and {len(targets) - 1:,} more are"
 
 
+def _named_already(targets: Sequence[TargetOutcome], words: Words) -> str:
+    """Why nothing is left to do. Of what stays the detail tells it."""
+    stays = next((one for one in targets if one.obstacle is Obstacle.OTHER), None)
+    if stays is None:
+        return f"{_named(targets)} {words.already}"
+    return f"{near(of_databases.named(stays), here())} {near_text(clean(stays.detail), here())}"
+
+
 def _troubles(tb: "Takeback", wanted: Wanted, result: UndoResult) -> list[TakebackError]:
     """Why not all that was asked for happened, worst first; empty if it did."""
     of = {effect.id for effect in result.effects}
@@ -204,7 +219,8 @@ def _what_now(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targ
         if Outcome.CONFLICT in found:
             known = {one.resource: one.obstacle for one in bad if one.outcome is Outcome.CONFLICT}
             ways = ways_out(tb, rest, {"on_conflict": "skip"})
-            hints.append(ways or out_of_the_way(known, f"{wanted.verb} again") or by_hand(wanted))
+            ways = ways or out_of_the_way(known, f"{wanted.verb} again")
+            hints.append(ways or with_those_on_it(tb, rest, {"on_conflict": "merge"}) or by_hand(wanted))
     failed = {one.resource: one.obstacle for one in bad if one.outcome is Outcome.FAILED}
     hints.append(out_of_the_way(failed, f"{wanted.verb} again"))
     if failed.keys() - _uncaptured(failed) and not result.postponed:
