@@ -50,7 +50,7 @@ class Acceptance(ABC):
         self, what: "Effect | str | Sequence[Effect | str]", *, force: bool = False, dry_run: bool = False
     ) -> tuple[Effect, ...]:
         """Make what is held, or was dropped and is not erased yet; with `force` also over what others changed since:
-        undo brings that back."""
+        undo brings that back. One of which all is there already stays held, or dropped."""
         from takeback.runs.held import make_held, refuse_unheld
 
         held = self._meant(what, dry_run)
@@ -64,11 +64,16 @@ class Acceptance(ABC):
             try:
                 make_held(self.parts, effect, force, self._leased)
             except TakebackError as error:
-                if made := held[:place]:
+                if made := self._made(held[:place]):
                     names = ", ".join(short(one.id) for one in self._say(Kind.ACCEPT, made))
                     error.hint = f"Before it {names} was made, and stays. Of this one: {error.hint}"
                 raise
-        return self._say(Kind.ACCEPT, held)
+        self._say(Kind.ACCEPT, self._made(held))
+        return tuple(self.effect(one.id) for one in held)
+
+    def _made(self, held: Sequence[Effect]) -> list[Effect]:
+        """Without those of which all was there already: they stay held, or dropped."""
+        return [one for one in held if self.effect(one.id).state is State.DONE]
 
     def discard(
         self, what: "Effect | str | Sequence[Effect | str]", *, now: bool = False, dry_run: bool = False

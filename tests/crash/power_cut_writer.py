@@ -10,7 +10,10 @@ from random import Random
 def main() -> None:
     how, root = sys.argv[1:]
     random = Random(7)
-    ways = {"takeback": with_takeback, "careless": carelessly, "some": some_taken_back, "merge": merged_out}
+    ways = {
+        "takeback": with_takeback, "careless": carelessly, "some": some_taken_back, "merge": merged_out,
+        "drop": dropped, "apply": applied,
+    }  # fmt: skip
     write = ways[how](root)
     for number in itertools.count():
         name = f"file {number % 7}"
@@ -68,6 +71,39 @@ def merged_out(root: str):
         assert later
         run.undo(effect, on_conflict="merge")
         return later.id
+
+    return write
+
+
+def dropped(root: str):
+    """By a command that fails."""
+    import takeback
+
+    tb = takeback.open(os.path.join(root, "store"))
+    source = os.path.join(root, "source")
+
+    def write(path: str, content: bytes) -> str:
+        with open(source, "wb") as file:
+            file.write(content)
+        copy = ["/bin/sh", "-c", 'cat "$0" > "$1"; exit 3', source, path]
+        with tb.run("fails") as run:
+            drop = run.command(copy, cwd=os.path.join(root, "world")).dropped
+        assert drop
+        return drop.id
+
+    return write
+
+
+def applied(root: str):
+    """A drop that is made after all."""
+    import takeback
+
+    drop, tb = dropped(root), takeback.open(os.path.join(root, "store"))
+
+    def write(path: str, content: bytes) -> str:
+        id = drop(path, content)
+        tb.apply(id)
+        return id
 
     return write
 

@@ -120,6 +120,36 @@ def test_an_undo_of_some_paths_and_one_by_merge_survive(disk: Disk, how: str, pr
         assert list((disk.place / "world").iterdir()) == []
 
 
+@pytest.mark.parametrize("promises", CUTS[:6])
+def test_a_drop_survives_and_can_be_applied(disk: Disk, promises: int) -> None:
+    given = cut_after(disk, "drop", promises)
+    world = disk.place / "world"
+    with open_settled(str(disk.place / "store")) as tb:
+        assert tb.verify(read_data=True).findings == ()
+        assert list(world.iterdir()) == []
+        for promise in given:
+            assert tb.effect(promise.effect).state == "dropped"
+        for promise in {one.name: one for one in given}.values():
+            tb.apply(promise.effect)
+        assert broken(disk, given) == []
+        for effect in tb.effects(state="done", newest=True):
+            tb.undo(effect)
+        assert list(world.iterdir()) == []
+
+
+@pytest.mark.parametrize("promises", CUTS[:6])
+def test_a_drop_that_was_applied_survives_and_can_be_taken_back(disk: Disk, promises: int) -> None:
+    given = cut_after(disk, "apply", promises)
+    with open_settled(str(disk.place / "store")) as tb:
+        assert tb.verify(read_data=True).findings == ()
+        assert broken(disk, given) == []
+        for promise in given:
+            assert tb.effect(promise.effect).state == "done"
+        for effect in tb.effects(state="done", newest=True):
+            tb.undo(effect)
+        assert list((disk.place / "world").iterdir()) == []
+
+
 def test_a_careless_writer_is_caught(tmp_path: Path) -> None:
     """The known-bad one: if it survived every cut, the cuts would be no cuts."""
     for promises in CUTS[:4]:

@@ -115,3 +115,38 @@ def test_finding_r7_a_full_store_says_how_full_it_is(takeback: CommandLine, smal
     assert said.code == 5
     assert "has no inodes left" in said.err, said
     assert "bytes free" not in said.err
+
+
+def test_second_eyes_3_a_command_in_place_that_the_store_has_no_room_for_leaves_no_torn_pack(
+    takeback: CommandLine, world: World, small: Path
+) -> None:
+    """Before, its own half-written pack filled the disk, and no command of takeback could free it."""
+    (world / "before").write_bytes(os.urandom(500_000))
+    ran = takeback("run", "--in-place", "--", "sh", "-c", "head -c 60000000 /dev/urandom > large; exit 1")
+    assert ran.code == 125 and "is full" in ran.err
+    free = os.statvfs(small)
+    assert free.f_bavail * free.f_frsize > 40 << 20
+
+    recovered = takeback("recover")
+    assert recovered.code == 5 and "1 effect is not recorded yet" in recovered.err
+    takeback.done("sweep")
+    (world / "large").unlink()
+    takeback.done("recover")
+    takeback.done("verify", "--read-data")
+
+
+def test_second_eyes_3_a_sweep_cuts_off_what_a_dead_writer_left(
+    takeback: CommandLine, world: World, small: Path
+) -> None:
+    (world / "large").write_bytes(LARGE)
+    takeback.done("rm", "large")
+    (pack,) = (small / "store" / "blobs" / "packs").iterdir()
+    whole = pack.read_bytes()
+    with pack.open("ab") as file:
+        file.write(os.urandom(len(LARGE)))
+    without_bytes(small)
+
+    takeback.done("sweep")
+    assert pack.read_bytes() == whole
+    takeback.done("undo")
+    assert (world / "large").read_bytes() == LARGE

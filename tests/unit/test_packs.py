@@ -202,3 +202,27 @@ def test_a_small_file_is_replaced_whole_or_not_at_all(
     disk.write_file(str(path), b"two")
     assert path.read_bytes() == b"two" and os.listdir(tmp_path) == ["FORMAT"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_second_eyes_3_a_full_disk_gets_back_what_no_commit_names(
+    packs: Packs, alarms: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (kept,) = packs.append([entry(b"committed")])
+    packs.sync()
+    packs.release()
+    before = file_of(packs, kept).read_bytes()
+    real = os.write
+
+    def half(handle: int, data: bytes) -> int:
+        if len(data) < 1000:
+            raise OSError(errno.ENOSPC, "no")
+        return real(handle, data[: len(data) // 2])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", half)
+        with pytest.raises(ResourceUnreachable):
+            packs.append([entry(os.urandom(50_000))])
+
+    assert file_of(packs, kept).read_bytes() == before
+    assert packs.read(kept, check=True).data == b"committed"
+    assert packs.append([entry(b"more")])[0].pack != kept.pack and alarms == []

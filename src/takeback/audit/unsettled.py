@@ -23,11 +23,13 @@ class Ending(Enum):
     FINISHED = "finished"  # an undo, or a redo
     STUCK = "stuck"  # it waits for a person
     DROPPED = "dropped"  # what its command had changed is saved as a drop; nothing else is left of it
+    APPLIED = "applied"  # what was held or dropped was being applied: that is finished, or taken back
     NOTHING = "nothing"  # none of its effects is in force
 
 
 class DeadRun(NamedTuple):
-    """A run whose process is gone, and that was not settled since."""
+    """A run whose process is gone, and that was not settled since. Or one that has ended, of which something held or
+    dropped was being applied."""
 
     info: RunInfo
     pid: int  # of the process that had it; 0 if that is not known
@@ -54,11 +56,17 @@ def _killed(store: Store) -> list[KilledCommand]:
 
 
 def _died(store: Store, now: int) -> Iterator[RunInfo]:
-    for info in store.journal.runs(unfinished=True):
+    unfinished = tuple(store.journal.runs(unfinished=True))
+    for info in unfinished:
         if info.on_death is OnDeath.RESUME or not store.leases_at_home.free(info.id, now):
             continue
         if (info.state is RunState.OPEN and info.on_death is not OnDeath.LEAVE) or _in_flight(store, info):
             yield info
+    # Of a run that has ended: what was held or dropped, and was being applied.
+    known = {info.id for info in unfinished}
+    applied = {one.run for one in store.journal.effects(Query(states=(State.INTENDED,)))} - known
+    left = tuple(run for run in sorted(applied) if store.leases_at_home.free(run, now))
+    yield from store.journal.runs(left) if left else ()
 
 
 def _in_flight(store: Store, info: RunInfo) -> tuple[Effect, ...]:
@@ -83,6 +91,8 @@ def _dead(store: Store, info: RunInfo, command: str) -> DeadRun:
 def _ending(store: Store, info: RunInfo, in_flight: tuple[Effect, ...]) -> Ending:
     if store.journal.count(Query(run=info.id, states=(State.STUCK,))):
         return Ending.STUCK
+    if info.state not in (RunState.OPEN, RunState.SUSPENDED):
+        return Ending.APPLIED
     if any(one.waits_for == COMMAND for one in in_flight):
         return Ending.RECORDED
     if info.on_death is OnDeath.FINISH:

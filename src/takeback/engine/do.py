@@ -358,8 +358,9 @@ def carry_out(
         with stage_of(parts, adapter, "Checking"):
             sighting = adapter.verify(effect)
         if sighting.standing is not Standing.AFTER:
+            seen = (sighting.detail or sighting.standing).removesuffix(".")
             raise VerifyFailed(
-                f"{display(effect.change.resource)} is not what was written: {sighting.detail or sighting.standing}.",
+                f"{display(effect.change.resource)} is not what was written: {seen}.",
                 effect=effect.id,
             )
         for one in staged:

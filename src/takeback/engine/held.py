@@ -5,9 +5,10 @@ from takeback.engine.do import Terms, announce, carry_out, prepared, refuse_own_
 from takeback.engine.drop import drop_held, ready, size_of
 from takeback.engine.parts import Parts, adapter_of, assessed, draft
 from takeback.engine.settle import abort
-from takeback.errors import Conflict, Failed, InDoubt, Refused, Unavailable
+from takeback.errors import Conflict, Drifted, Failed, InDoubt, Refused, Unavailable
 from takeback.model.change import Change
 from takeback.model.effect import (
+    FIRST_TARGETS,
     GATE,
     PERSON,
     REVIEWED,
@@ -24,6 +25,7 @@ from takeback.model.run import Lease
 from takeback.storage.protocols import Query
 
 _LISTED = 5
+_OVER = ", `takeback apply --force {}` also over what others changed"
 
 
 def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
@@ -36,14 +38,18 @@ def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | N
 
 
 def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms: Terms) -> Effect:
-    """Make it after all. `change` is the one that was held, or one that was brought up to date with the world."""
+    """Make it after all. `change` is the one that was held, or one that was brought up to date with the world. Where
+    all of it is there already nothing is recorded, and it stays as it was."""
     if REVIEWED in change.args and effect.waits_for == PERSON and not waits_for_approval(effect):
         from takeback.engine.review import apply
 
         return apply(parts, lease, effect, terms)
     parts.refuse_if_suspect()
     adapter = adapter_of(parts, effect.change.adapter)
+    as_it_was = effect
     effect, assessment = judged(parts, effect, change)
+    if assessment.changes_nothing:
+        return as_it_was
     # The key of one that was dropped is free, and may be another's by now.
     effect = effect._replace(key="" if effect.dropped else effect.key)
     parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
@@ -58,10 +64,10 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
             again = effect if effect.dropped else held_again(parts, effect)
             error.effect = again.id
             name, how = short(again.id), "can still be applied" if effect.dropped else "is held again"
-            error.hint = (
-                f"Nothing was changed, and it {how}: `takeback apply {name}` tries once more, "
-                f"`takeback apply --force {name}` also over what others changed."
-            )
+            forced = FIRST_TARGETS in change.args
+            once_more = f"`takeback apply {'--force ' if forced else ''}{name}` tries once more"
+            over = "" if forced or not isinstance(error, Drifted) else _OVER.format(name)
+            error.hint = f"Nothing was changed, and it {how}: {once_more}{over}."
             raise
 
 

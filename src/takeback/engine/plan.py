@@ -152,10 +152,26 @@ def _refuse_being_undone(parts: Parts, wanted: Sequence[Effect]) -> None:
 
 
 def _refuse_overtaken(parts: Parts, effect: Effect, outcomes: Sequence[Outcome]) -> None:
-    """The journal would refuse it; whoever only asks what would happen is told so too."""
-    whole_and_real = Outcome.UNDONE in outcomes and set(outcomes) <= {Outcome.UNDONE, Outcome.ALREADY}
-    if whole_and_real and not _stands(parts, effect):
-        raise overtaken(effect.id)
+    """The journal would refuse it, however much of it could be taken back; a dry run is refused too."""
+    if set(outcomes) == {Outcome.ALREADY} or _stands(parts, effect):
+        return
+    error = overtaken(effect.id)
+    of = _brought_back_by(parts, effect)
+    if of is not None and of.state is State.UNDONE:
+        error.args = (f"What redo {short(effect.id)} brought back was taken back in another way since.",)
+        error.hint = (
+            f"Nothing was changed. `takeback redo {short(of.id)}` brings that back first; then "
+            f"`takeback undo {short(effect.id)}` goes back to what was there before it."
+        )
+    raise error
+
+
+def _brought_back_by(parts: Parts, redo: Effect) -> Effect | None:
+    """What a redo brought back."""
+    if not redo.undoes:
+        return None
+    (undo,) = parts.journal.effects(Query(ids=(redo.undoes,)))
+    return next(parts.journal.effects(Query(ids=(undo.undoes,)))) if undo.undoes else None
 
 
 def _stands(parts: Parts, effect: Effect) -> bool:

@@ -237,6 +237,7 @@ def _settle_watched(parts: Parts, lease: Lease, effect: Effect) -> Settled:
         parts.refuse_without_room(0)
         found = settle(parts, lease, effect)
     except (Unavailable, Refused) as error:
+        parts.blobs.disown()  # else the next record, whoever's it is, would fail for what is lost of it
         return told._replace(outcome="left", detail=str(error))
     if found is None:
         return told._replace(outcome="aborted", detail=NOTHING)

@@ -3,9 +3,9 @@
 from typing import Any
 
 from takeback.adapters.protocol import Adapter, Doubting
-from takeback.engine.parts import Parts, draft
+from takeback.engine.parts import Parts
 from takeback.errors import InDoubt, LeaseLost, Refused, Stuck, TakebackError, Unavailable
-from takeback.model.effect import PERSON, WAS_HELD, Effect, State, drop_body
+from takeback.model.effect import WAS_HELD, Effect, State, drop_body
 from takeback.model.ids import new_id, short
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import display
@@ -40,9 +40,9 @@ def was_held(effect: Effect) -> bool:
 
 
 def _held_again(parts: Parts, effect: Effect) -> tuple[Draft, ...]:
-    change = effect.change._replace(args={**effect.change.args, "waits": PERSON})
-    again = effect._replace(id=new_id(), state=State.PROPOSED, change=change, seq=0, told=0)
-    return (draft(parts, Kind.PROPOSE, again),)
+    """As it was proposed: an attempt with force expected something else, and must not be what is expected later."""
+    (first, *_) = parts.journal.records(kinds=(Kind.PROPOSE,), effect=effect.id)
+    return (Draft(Kind.PROPOSE, effect.run, new_id(), first.body),)
 
 
 def stick(parts: Parts, lease: Lease, effect: Effect, why: str, hint: str = "") -> Stuck:

@@ -30,6 +30,7 @@ def state_named(name: str) -> State:
 WAS_HELD = "was_held"  # in the arguments of a change that waited for a person first
 REVIEWED = "reviewed"  # in those of a transaction that waits, or waited, for a person
 GATE = "gate"  # in those of one that a person must approve: the way back, or that there is none
+FIRST_TARGETS = "first_targets"  # in those of one that is applied with force: what it was before
 TAKEN_BACK_BY = "taken_back_by"  # in those of a drop that was made first: the undo that took it back
 PERSON = "person"
 COMMAND = "command"

@@ -48,7 +48,7 @@ class Life(NamedTuple):
     run: str
     state: State
     seq: int  # its first record
-    told: int  # the record that says what it is: its intent, or its proposal until then
+    told: int  # the record that says what it is: its intent, or its proposal until then and if it is dropped again
     ended: int = 0  # its newest outcome
     undoes: str = ""
     partial: bool = False  # an undo that left some targets out: what it undoes stays done
@@ -69,6 +69,8 @@ def consequences(record: Record, find: Find) -> tuple[Life, ...]:
     life = life._replace(state=moved(life.state, record.kind, where))
     if record.kind in OUTCOMES:
         life = life._replace(ended=record.seq)
+    if record.kind is Kind.DROP:  # also after an attempt to apply it: then it is again what was proposed
+        life = life._replace(told=life.seq)
     if record.kind in ACCEPTS:
         life = life._replace(accepted_by="person")
     if record.kind in (Kind.PIN, Kind.UNPIN):

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from takeback.adapters.protocol import Keeper
 from takeback.engine.parts import Parts
 from takeback.errors import RecordInvalid
-from takeback.model.effect import Effect, State
+from takeback.model.effect import FIRST_TARGETS, Effect, State
 from takeback.model.ids import short
 from takeback.storage import texts
 from takeback.storage.protocols import Query
 
 SECOND = 1_000_000  # microseconds
-_BLOBS = ("content", "baseline", "targets")
+_BLOBS = ("content", "baseline", "targets", FIRST_TARGETS)
 _NEEDED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK, State.DROPPED)
 
 

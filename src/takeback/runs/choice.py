@@ -4,15 +4,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from takeback.errors import Misuse, Refused
+from takeback.model.database import is_of_database
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.project import Scope
+from takeback.model.remedy import Target
 from takeback.model.run import OnDeath, RunInfo, RunState
 from takeback.runs.names import id_of, name_of
 from takeback.storage.protocols import Journal, Query
 
 if TYPE_CHECKING:
     from takeback.model.plan import UndoResult
+
+_CONTENT = ("type", "digest", "mode", "target", "value", "present")
 
 
 def effect_named(journal: Journal, name: str, scope: Scope | None = None) -> Effect:
@@ -107,6 +111,32 @@ def last_undone(journal: Journal, scope: Scope | None = None) -> tuple[Effect, .
         return tuple(one for one in found if one.change.args.get("together") == together) or (effect,)
     where = " in this project" if scope else ""
     raise Refused(f"There is nothing to redo{where}.", hint="`takeback log` shows what was undone.")
+
+
+def overwriting(journal: Journal, effect: Effect) -> tuple[Effect, ...]:
+    """Redos of it with force that still stand and overwrote something: undo of one brings that back."""
+    undos = list(journal.effects(Query(undoing=(effect.id,), states=(State.UNDONE,), newest=True)))
+    ids = tuple(one.undone_by for one in undos)
+    redos = {one.id: one for one in journal.effects(Query(ids=ids, states=(State.DONE,)))} if ids else {}
+    return tuple(
+        redos[one.undone_by]
+        for one in undos
+        if one.undone_by in redos and overwritten(redos[one.undone_by], one)
+    )
+
+
+def overwritten(redo: Effect, undo: Effect) -> tuple[Target, ...]:
+    """What a redo with force found that is not what the undo had left. Rows are told of by their database."""
+    from takeback.model.plan import OnConflict, leeway_of
+
+    if leeway_of(redo.change).on_conflict is not OnConflict.FORCE or is_of_database(redo.change.resource):
+        return ()
+    left = {one.resource: one.after for one in undo.targets}
+    return tuple(
+        one
+        for one in redo.targets
+        if any(one.before.get(name) != left.get(one.resource, {}).get(name) for name in _CONTENT)
+    )
 
 
 def _is_drop(undo: Effect, of: Effect) -> bool:

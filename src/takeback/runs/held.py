@@ -7,12 +7,21 @@ from typing import Any
 from takeback.engine.do import Terms
 from takeback.engine.held import apply_held, discard_held, judged
 from takeback.engine.parts import Parts
-from takeback.errors import Drifted, Refused
+from takeback.errors import Conflict, Drifted, Refused
 from takeback.model.change import Change
-from takeback.model.effect import PERSON, REVIEWED, TAKEN_BACK_BY, Effect, State, waits_for_approval
+from takeback.model.effect import (
+    FIRST_TARGETS,
+    PERSON,
+    REVIEWED,
+    TAKEN_BACK_BY,
+    Effect,
+    State,
+    waits_for_approval,
+)
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
 from takeback.model.remedy import Target
+from takeback.model.resource import display
 from takeback.model.run import Lease
 from takeback.storage.protocols import Query
 
@@ -28,40 +37,54 @@ def renewed(parts: Parts, change: Change) -> Change:
 
     targets = renewed(parts.blobs, read_targets(parts.blobs, change.args["targets"]))
     args = {name: value for name, value in change.args.items() if name != "conflicts"}
-    return change._replace(args={**args, "targets": put_targets(parts.blobs, targets)})
+    args |= {FIRST_TARGETS: change.args["targets"], "targets": put_targets(parts.blobs, targets)}
+    return change._replace(args=args)
 
 
 def make_held(parts: Parts, effect: Effect, force: bool, leased: Leased, dry_run: bool = False) -> None:
     try:
         with nullcontext() if dry_run else leased(effect.run) as lease:
             (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
-            paths = "targets" in fresh.change.args  # else there is nothing to be overwritten path by path
+            change = fresh.change
+            paths = "targets" in change.args  # else there is nothing to be overwritten path by path
+            if paths:
+                _refuse_hindered(parts, fresh, force)
+            if dry_run and REVIEWED not in change.args and not (force and paths):
+                judged(parts, fresh, change)
+            if force and paths and not dry_run:
+                change = renewed(parts, change)
             if lease is not None:
-                change = renewed(parts, fresh.change) if force and paths else fresh.change
                 apply_held(parts, lease, fresh, change, Terms(fresh.key))
-            elif REVIEWED not in fresh.change.args and not (force and paths):
-                judged(parts, fresh, fresh.change)
     except Drifted as error:
-        if error.effect not in (None, effect.id):  # it got further, and is held again
-            again = short(error.effect or "")
-            if force:
-                error.hint = (
-                    f"Nothing was changed, and it is held again. Force does not help here: move away what is in "
-                    f"the way, then `takeback apply {again}`; `takeback discard {again}` drops what is held."
-                )
-            raise
-        name = short(effect.id)
-        way_on = f"`takeback apply --force {name}` captures what is there now and overwrites it"
-        if not _can_be_forced(effect, error, force):
-            way_on = error.way_on.rstrip(".")
-        drops = "" if effect.dropped else f"; `takeback discard {name}` drops what is held"
-        error.hint = f"Nothing was changed. {way_on}{drops}."
+        if error.effect is None:  # else it got further, and that is told
+            error.hint = f"Nothing was changed. {_way_on(effect, error, force)}{_or_drop(effect)}."
         raise
 
 
-def _can_be_forced(effect: Effect, error: Drifted, forced: bool) -> bool:
+def _way_on(effect: Effect, error: Drifted, forced: bool) -> str:
     """Force overwrites paths; it changes nothing about the way to them, nor about where a box stands."""
-    return not forced and not isinstance(error.__cause__, OSError) and "targets" in effect.change.args
+    if forced or isinstance(error.__cause__, OSError) or "targets" not in effect.change.args:
+        return error.way_on.rstrip(".")
+    return f"`takeback apply --force {short(effect.id)}` captures what is there now and overwrites it"
+
+
+def _or_drop(effect: Effect) -> str:
+    return "" if effect.dropped else f"; `takeback discard {short(effect.id)}` drops what is held"
+
+
+def _refuse_hindered(parts: Parts, effect: Effect, force: bool) -> None:
+    """Where even force would not help, before anything is recorded."""
+    from takeback.adapters.tree.change import read_targets
+    from takeback.adapters.tree.renewing import hindrance
+
+    if found := hindrance(read_targets(parts.blobs, effect.change.args["targets"])):
+        again = f"`takeback apply {'--force ' if force else ''}{short(effect.id)}`"
+        raise Conflict(
+            f"{display(found.resource)} {found.why}.",
+            hint=f"Nothing was changed. {found.by_hand}, then {again}{_or_drop(effect)}.",
+            effect=effect.id,
+            resources=(found.resource,),
+        )
 
 
 def refuse_unmade(effect: Effect, verb: str) -> None:
@@ -108,6 +131,8 @@ def refuse_unheld(effect: Effect, dropped: bool = True) -> None:
         ways = f"`takeback apply {name}` makes it after all, `takeback discard {name} --now` erases it."
     elif effect.state is State.ABORTED and effect.dropped:
         ways = "It was dropped, and what it would have changed is erased by now."
+    elif effect.state is State.UNDONE:
+        ways = f"It was made and then taken back: `takeback redo {name}` brings it back."
     elif effect.state is State.DONE:
         ways = (
             f"It was made: `takeback accept {name}` says that it stays, `takeback undo {name}` takes it back."
@@ -118,7 +143,6 @@ def refuse_unheld(effect: Effect, dropped: bool = True) -> None:
 def made_again(parts: Parts, effect: Effect, undo: Effect) -> Change:
     """What an undo took back, as a change that makes it again. The undo has saved all of it."""
     from takeback.adapters.tree.change import command_change
-    from takeback.model.resource import display
 
     targets = [Target(one.resource, _plain(one.after), _plain(one.before)) for one in undo.targets]
     told = {name: effect.change.args[name] for name in _OF_COMMANDS if name in effect.change.args}

@@ -262,8 +262,8 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             if self._replay is not None and found.accepted_by == "person":
                 return  # when it was called before
             terms = Terms(found.key, agent=self.agent, held_back=self.uninterrupted)
-            apply_held(self._parts, self._lease, found, found.change, terms)
-            self._append(Draft(Kind.ACCEPT, self.id, found.id))
+            if apply_held(self._parts, self._lease, found, found.change, terms).state is State.DONE:
+                self._append(Draft(Kind.ACCEPT, self.id, found.id))
 
     def discard(self, effect: "Effect | str") -> UndoResult:
         """Drop a change that is held; for a day `apply` can make it after all."""
@@ -275,7 +275,11 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
             return discarded(self._parts, self._lease, (found,), dry_run=False)
 
     def drop_undone(
-        self, effect: Effect, result: UndoResult, hold: bool = False
+        self,
+        effect: Effect,
+        result: UndoResult,
+        hold: bool = False,
+        reason: DropReason = DropReason.FAILED,
     ) -> "tuple[Effect | None, Final | None]":
         """A command that was watched failed, and an undo took back what it had changed: for a while that can be
         applied after all, or until someone decides (`hold`). What comes of it, or why the store cannot hold it."""
@@ -291,7 +295,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         try:
             if hold:
                 return self._hold(made_again(self._parts, effect, undo), Options()), None
-            return self._drop(made_again(self._parts, effect, undo), DropReason.FAILED), None
+            return self._drop(made_again(self._parts, effect, undo), reason), None
         except (Refused, Failed, ResourceUnreachable):
             self._blobs.disown()
             return None, Final.UNREADABLE

@@ -1,7 +1,7 @@
 """Blobs put but not committed yet: the store's next transaction, whoever's it is, writes them first."""
 
 from _thread import get_ident
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import chain
 from typing import NamedTuple
 
@@ -126,9 +126,9 @@ class Holding:
         self._empty()
         self.settle()
 
-    def disown(self) -> None:
+    def disown(self, threads: Collection[int]) -> None:
         for digest, held in self.held.items():
-            if held.by == get_ident():
+            if held.by in threads:
                 self.held[digest] = held._replace(for_nothing=True)
 
     def _empty(self) -> None:
@@ -175,6 +175,8 @@ class Holding:
             self.held = {digest: held for digest, held in self.held.items() if not held.for_nothing}
             self.newest = {origin: one for origin, one in self.newest.items() if one in self.held}
             self._weighing = [digest for digest in self._weighing if digest in self.held]
+            if not self.held and not self.committing:
+                self._packs.release(for_nothing=True)
 
     def _write_row(self, connection: Connection, ask: Ask, held: Held, at: int) -> int:
         stored = held.stored

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from _thread import get_ident
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 
 from takeback.errors import BlobDamaged, Corrupt, ResourceUnreachable
@@ -203,10 +204,11 @@ class StoredBlobs:
         with self._lock:
             self._holding.sync()
 
-    def disown(self) -> None:
-        """What this thread has put, and no commit has written yet, was for nothing: sweep may take it at once."""
+    def disown(self, threads: Collection[int] = ()) -> None:
+        """What this thread, or these, have put, and no commit has written yet, was for nothing: sweep may take it at
+        once."""
         with self._lock:
-            self._holding.disown()
+            self._holding.disown(threads or (get_ident(),))
 
     def discard(self) -> None:
         """Give up what was put and is not durable; for a caller whose commit failed, and who names none."""

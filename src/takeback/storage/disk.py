@@ -124,6 +124,10 @@ def is_disk_error(error: BaseException) -> bool:
     return isinstance(cause, OSError) and cause.errno == errno.EIO
 
 
+def is_without_room(error: BaseException) -> bool:
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def make_private_directory(path: str) -> None:
     """With its missing parents; each 0700 whatever the umask, and durable. One that exists stays as it is."""
     missing: list[str] = []

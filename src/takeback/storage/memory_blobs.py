@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from takeback.model.flaw import Flaw
@@ -61,7 +61,7 @@ class MemoryBlobs:
     def sync(self) -> None:
         """Memory is as durable as it gets."""
 
-    def disown(self) -> None:
+    def disown(self, threads: Collection[int] = ()) -> None:
         """A sweep takes it when it is old."""
 
     def info(self, digests: Sequence[str] | None = None) -> Iterator[BlobInfo]:

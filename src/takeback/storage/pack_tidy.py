@@ -1,13 +1,15 @@
-"""Remove packs that nothing names, and copy what is needed out of packs that are mostly dead or very small.
+"""Remove packs that nothing names, cut off tails that nothing names, and copy what is needed out of packs that are
+mostly dead or very small.
 
 The order is what keeps it safe: new pack, fsync, one transaction that lets the rows point there, then the old
 file goes.
 """
 
 import os
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from takeback.errors import Refused
+from takeback.errors import Refused, ResourceUnreachable
 from takeback.storage import blob_rows as rows
 from takeback.storage import disk
 from takeback.storage.packs import CAP, HEADER, EntryDamaged, Packs, Place, pack_path, packs_in, read_entry
@@ -48,16 +50,44 @@ def tidy_packs(database: Tables, packs: Packs, in_use: set[int], oldest: int, co
         return
     if len(small) >= MANY:
         victims += small
+    try:
+        for group in _grouped(victims):
+            _rewrite(database, packs, group)
+    except ResourceUnreachable as error:
+        if not disk.is_without_room(error):
+            raise
+        # A later sweep may have more.
+        _cut_tails(database, packs.directory, needed)
+
+
+def _grouped(victims: list[Victim]) -> Iterator[list[int]]:
     group: list[int] = []
     weight = 0
     for victim in victims:
         if group and weight + victim.needed > TOGETHER:
-            _rewrite(database, packs, group)
+            yield group
             group, weight = [], 0
         group.append(victim.pack)
         weight += victim.needed
     if group:
-        _rewrite(database, packs, group)
+        yield group
+
+
+def _cut_tails(database: Tables, directory: str, needed: Iterable[int]) -> None:
+    """What a writer left that died, and what was deleted there. It needs no room, unlike copying the rest."""
+    for pack in needed:
+        handle = _locked(directory, pack, os.O_RDWR)
+        if handle is None:
+            continue
+        try:
+            ((end,),) = database.read(
+                "SELECT max(position + length) FROM blob_places WHERE pack = ?", (pack,)
+            )
+            if end is not None and os.fstat(handle).st_size > end + HEADER.size:
+                with disk.reachable(pack_path(directory, pack), "cut"):
+                    os.ftruncate(handle, end + HEADER.size)
+        finally:
+            os.close(handle)
 
 
 def _rewrite(database: Tables, packs: Packs, group: list[int]) -> None:
@@ -108,10 +138,10 @@ def _switch(
                 os.close(handle)
 
 
-def _locked(directory: str, pack: int) -> int | None:
+def _locked(directory: str, pack: int, flags: int = os.O_RDONLY) -> int | None:
     """A handle with the lock; None while its writer has something there that is not committed."""
     try:
-        handle = disk.open_private(pack_path(directory, pack))
+        handle = disk.open_private(pack_path(directory, pack), flags)
     except (OSError, Refused):
         return None
     if disk.try_lock(handle):

@@ -1,7 +1,8 @@
 """Files that hold many encoded blobs one after the other, each with a header that says what it is.
 
 A pack is written by one process, which holds a lock on it while some of its entries are not committed yet:
-whoever gets the lock may judge the pack by the rows that name it. Nothing inside a pack ever changes.
+whoever gets the lock may judge the pack by the rows that name it. Nothing inside a pack ever changes; only a tail
+that no row names is cut off.
 """
 
 import os
@@ -123,6 +124,7 @@ class _Open(NamedTuple):
     end: int
     synced: int  # how far it is durable
     begun: int = 0  # how far the kernel was told to write it out
+    named: int = 0  # how far rows may name what is in it
 
 
 class Packs:
@@ -230,9 +232,11 @@ class Packs:
         return disk.create_private(path)
 
     def sync(self) -> None:
-        """What was appended is durable when this returns, or the store is suspect: `ResourceUnreachable`."""
+        """What was appended is durable when this returns, or the store is suspect: `ResourceUnreachable`. A commit that
+        names it comes after."""
         for file in list(self._open.values()):
             self._sync(file)
+            self._open[file.pack] = self._open[file.pack]._replace(named=file.end)
         if self._new_names:
             try:
                 disk.sync_directory(self.directory)
@@ -258,18 +262,25 @@ class Packs:
         file = self._open.pop(pack)
         if suspect:
             self.on_io_error()
-        elif not file.synced:  # so no commit names anything in it, and a full disk needs the room
+        else:  # a full disk needs the room
             with suppress(OSError):
-                os.unlink(pack_path(self.directory, pack))
+                if file.named:
+                    os.ftruncate(file.handle, file.named)
+                else:
+                    os.unlink(pack_path(self.directory, pack))
         os.close(file.handle)
 
     def is_broken(self, pack: int) -> bool:
         return pack in self._broken
 
-    def release(self) -> None:
-        """All that was appended is committed or given up: others may judge these packs by their rows."""
+    def release(self, for_nothing: bool = False) -> None:
+        """All that was appended is committed or given up: others may judge these packs by their rows. `for_nothing`:
+        all of it is given up, and the disk gets its room back."""
         if not self._locked:
             return
+        if for_nothing:
+            for pack in list(self._open):
+                self._give_up(pack, suspect=False)
         self._locked = False
         for file in list(self._open.values()):
             if file.pack == self._current:

@@ -1,6 +1,6 @@
 """What a store must be able to do. Every implementation is held to the suites in `takeback.testing`."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from takeback.model.effect import Effect, State
@@ -154,8 +154,9 @@ class Blobs(Protocol):
         """Everything put so far is durable when this returns, and was read back and found right."""
         ...
 
-    def disown(self) -> None:
-        """What this thread has put, and no commit has written yet, was for nothing: no record will name it."""
+    def disown(self, threads: Collection[int] = ()) -> None:
+        """What this thread, or these, have put, and no commit has written yet, was for nothing: no record will name
+        it."""
         ...
 
     def info(self, digests: Sequence[str] | None = None) -> Iterator[BlobInfo]:

@@ -67,8 +67,8 @@ class Shelf(Protocol):
         """Whether what was appended there lately must not be trusted."""
         ...
 
-    def release(self) -> None:
-        """All that was appended is committed or given up."""
+    def release(self, for_nothing: bool = False) -> None:
+        """All that was appended is committed or given up; `for_nothing`: all of it is given up."""
         ...
 
     def read(self, place: "Place", check: bool = False) -> "Entry": ...

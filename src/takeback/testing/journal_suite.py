@@ -282,6 +282,17 @@ class JournalSuite:
         assert books.journal.tally().get("dropped", 0) == 0
         assert not list(books.journal.check())
 
+    def test_what_is_dropped_again_is_what_was_proposed(self, books: Books) -> None:
+        lease = books.open("run")
+        books.journal.append(lease, [_about("e", Kind.PROPOSE), _about("e", Kind.DROP)])
+        proposed = books.effect("e")
+        books.journal.append(lease, [intending("e", "run", args={"targets": "over what is there now"})])
+        assert books.effect("e").change.args
+        books.journal.append(lease, [_about("e", Kind.DROP)])
+        assert books.effect("e").change == proposed.change
+        assert books.effect("e").order == proposed.order
+        assert not list(books.journal.check())
+
     def test_a_dropped_effect_is_erased_without_a_lease_and_no_other_is(self, books: Books) -> None:
         lease = books.open("run")
         books.journal.append(lease, [_about("e", Kind.PROPOSE), _about("e", Kind.DROP)])

@@ -59,7 +59,7 @@ def _choice(of: Effect, target: Target, place: int, seen: View, leeway: Leeway, 
         outcome, detail = Outcome.ALREADY, "it is as it was before"
     elif leeway.on_conflict is OnConflict.FORCE:
         outcome = Outcome.UNDONE
-        detail = f"back to {words(target.before)}; {words(now)} that was there is kept for redo"
+        detail = f"back to {words(target.before)}; {words(now)} that was there is saved"
     elif not (leeway.on_conflict.merges or explained):
         outcome, detail = Outcome.CONFLICT, found
     elif merged := _merged(target, seen, format, pointer, blobs):

@@ -178,7 +178,7 @@ def _undo_at(place: Place, target: Target, of: str, leeway: Leeway, tools: Tools
     if same(now, target.before) and not is_explained(target, now, leeway):
         return _step(target, Outcome.ALREADY, "it is as it was before")
     if leeway.on_conflict is OnConflict.FORCE:
-        detail = f"{back_to(target.before, tools)}; {words(now)} that was there is kept for redo"
+        detail = f"{back_to(target.before, tools)}; {words(now)} that was there is saved"
         return _step(target, Outcome.UNDONE, detail, change, sight.seen)
     if leeway.on_conflict.merges or is_explained(target, now, leeway):
         merged = merge_step(place, target, now, tools, scope)

@@ -174,7 +174,7 @@ class Undoing:
         if place and _is_then(target, now):
             return _told(target, Outcome.UNDONE, self._back(target) + _ownerless(target, now), change)
         if self._on_conflict is OnConflict.FORCE:
-            detail = f"{self._back(target)}; {words(now)} that was there is kept for redo"
+            detail = f"{self._back(target)}; {words(now)} that was there is saved"
             return _told(target, Outcome.UNDONE, detail, change)
         if (self._on_conflict.merges or explained) and place and "unit" not in before:
             step = merge_step(place, target, now, self._tools, self._scope)
@@ -193,7 +193,7 @@ class Undoing:
         if self._on_conflict is not OnConflict.FORCE or now["type"] not in ("file", "absent"):
             why = f"was not captured when the command ended ({target.after['excluded']})"
             return _told(target, Outcome.EXCLUDED, f"{why}; only force goes back to how it was before")
-        detail = f"{self._back(target)}; {words(now)} that was there is kept for redo"
+        detail = f"{self._back(target)}; {words(now)} that was there is saved"
         return _told(target, Outcome.UNDONE, detail, change)
 
     def _has_room(self, resource: str) -> bool:
@@ -309,7 +309,7 @@ class Undoing:
                 if is_dir(now):
                     pending += strangers(place, self._known, self._of.id, places)
             target = Target(resource, now, ABSENT)
-            detail = f"removed; {words(now)} that someone else made is kept for redo"
+            detail = f"removed; {words(now)} that someone else made is saved"
             self._steps[resource] = _told(target, Outcome.UNDONE, detail, target)
 
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import time
+from _thread import get_ident
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from takeback.adapters.watch.mapped import mapped_below
 from takeback.adapters.watch.reading import in_threads, read_draft
 from takeback.adapters.watch.roots import Root, resource_in, rules_for
 from takeback.adapters.watch.scan import Bounds, Doubt, Hints, Rules, Scan
-from takeback.errors import Misuse, Refused, ResourceUnreachable, StoreBusy
+from takeback.errors import Misuse, Refused, ResourceUnreachable, StoreBusy, TakebackError
 from takeback.model.ids import new_id
 from takeback.model.progress import SILENT, Progress
 from takeback.model.resource import display, quote
@@ -341,15 +342,23 @@ class WatchedRoot:
                 except OSError:
                     continue  # it went away just now; the times of the directory around it tell next time
 
+        threads: set[int] = set()
+
         def read(path: str, fd: int) -> tuple[str, Listing]:
+            threads.add(get_ident())
             resource = resource_in(self.root.resource, path)
             names = mounted.get(path, ())
             return path, read_draft(fd, resource, scan.drafts[path], self._place.blobs, looked, names)
 
-        if several:
-            yield from in_threads(opened(), read)
-        else:
-            yield from (read(path, fd) for path, fd in opened())
+        try:
+            if several:
+                yield from in_threads(opened(), read)
+            else:
+                yield from (read(path, fd) for path, fd in opened())
+        except TakebackError:
+            if threads:
+                self._place.blobs.disown(threads)  # else the next record would fail for what is lost of it
+            raise
 
     def _mounted(self) -> dict[str, set[bytes]]:
         """Mount points below the root, by directory: what is done to a file mounted there, is done elsewhere."""

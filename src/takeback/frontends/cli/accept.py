@@ -84,15 +84,27 @@ def _carry_out(word: _Word, asked: Asked) -> int:
         give(asked, tb, [effect_json(effect) for effect in effects])
         said = f"Would {word.verb}" if options.dry_run else word.done
         for effect in effects[:_MOST_LISTED]:
+            if word is APPLY and not options.dry_run and effect.state in (State.PROPOSED, State.DROPPED):
+                _tell_there_already(asked, effect)
+                continue
             asked.screen.say(
                 f"{said} {asked.screen.paint(short(effect.id), 'cyan')}  {clean(effect.change.summary)}"
-                f"{_how(effect, now)}"
+                f"{_would(tb, effect, now) if word is DISCARD and options.dry_run else _how(effect, now)}"
             )
         if len(effects) > _MOST_LISTED:
             asked.screen.say(f"and {len(effects) - _MOST_LISTED:,} more")
         if not effects:
             asked.screen.say(f"There was nothing to {word.verb}.")
     return 0
+
+
+def _tell_there_already(asked: Asked, effect: Effect) -> None:
+    name, kept = short(effect.id), "dropped" if effect.dropped else "held"
+    asked.screen.say(
+        f"Nothing to apply of {asked.screen.paint(name, 'cyan')}  {clean(effect.change.summary)}: "
+        f"all of it is there already, so nothing was changed; it stays {kept}"
+    )
+    asked.screen.hint(f"`takeback discard {name} --now` erases it.")
 
 
 def _done(tb: "Takeback", asked: Asked, word: _Word, wanted: tuple[str, ...]) -> tuple[Effect, ...]:
@@ -105,6 +117,17 @@ def _done(tb: "Takeback", asked: Asked, word: _Word, wanted: tuple[str, ...]) ->
         with _told_if_interrupted(tb, wanted, asked.options.now):
             return tb.discard(wanted, now=asked.options.now, dry_run=dry_run)
     return tb.pin(wanted, dry_run=dry_run) if word is PIN else tb.unpin(wanted, dry_run=dry_run)
+
+
+def _would(tb: "Takeback", effect: Effect, now: bool) -> str:
+    """What a discard would leave of it."""
+    from takeback.engine.held import is_final
+
+    if now:
+        return ": it would be erased, with its bytes"
+    if is_final(tb.parts, effect):
+        return ": this drop would be final"
+    return f": `takeback apply {short(effect.id)}` could make it after all, for a while"
 
 
 @contextmanager

@@ -27,7 +27,9 @@ class Gate:
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], stdio: tuple[int, int, int]) -> None:
         self.leftover: tuple[int, ...] = ()
         self.timed_out = False
+        self.interrupted = False  # it ended because a signal to us was passed on
         self._ended = False
+        self._heard: set[int] = set()
         self._asked = False  # to end, with all that it started
         self._others = {one.pid for one in descendants()}  # started before, by someone else
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, its end would be lost
@@ -67,6 +69,7 @@ class Gate:
             self._wait_for_end(0)
             raise OSError(int(told), os.strerror(int(told)))
         code = self._wait_for_end(timeout)
+        self.interrupted = self._asked or code in {128 + number for number in self._heard}
         if self._asked:
             self._end_family()
         self.leftover = _children()
@@ -85,6 +88,7 @@ class Gate:
             if heard is None and until:
                 until = self._end_in_time()
             elif heard is not None and heard.si_signo != signal.SIGCHLD:
+                self._heard.add(heard.si_signo)
                 if heard.si_code != _BY_TERMINAL:
                     self._pass_on(heard.si_signo)
 

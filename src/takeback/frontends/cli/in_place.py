@@ -12,6 +12,7 @@ from takeback.frontends.cli.nearby import here
 from takeback.frontends.cli.nearby import shown as shown_path
 from takeback.frontends.cli.opening import agent_of, opened, own_directory, store_path
 from takeback.frontends.cli.output import clean, counted, warn
+from takeback.model.effect import DropReason
 from takeback.model.ids import new_id, short
 from takeback.model.plan import Outcome
 from takeback.model.remedy import surprises
@@ -110,7 +111,8 @@ def _carried_out(
         except BaseException as error:
             taken_back(tb, run, error, "nothing was changed")
             raise
-        return _settled(asked, tb, run, outcome, watch)
+        reason = DropReason.INTERRUPTED if gate.interrupted else DropReason.FAILED
+        return _settled(asked, tb, run, outcome, watch, reason)
 
 
 def _not_run(hint: str) -> str:
@@ -189,7 +191,7 @@ def _finished(asked: Asked, watch: "Watch", gate: Gate, exit_code: int, mark: st
 
 
 def _settled(
-    asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome, watch: "Watch"
+    asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome, watch: "Watch", reason: DropReason
 ) -> tuple[CommandOutcome, int]:
     failed = outcome.exit_code != 0
     code = outcome.exit_code
@@ -213,7 +215,7 @@ def _settled(
             with run.uninterrupted():
                 run.close(failed=f"exit code {outcome.exit_code}")
     elif failed and asked.options.on_failure == "undo":
-        outcome, code = _taken_back(asked, tb, run, outcome)
+        outcome, code = _taken_back(asked, tb, run, outcome, reason)
     else:
         asked.made.append(outcome.effect.id)
         _say_done(asked, outcome)
@@ -244,7 +246,7 @@ def _not_its_own(elsewhere: tuple[str, ...]) -> str:
 
 
 def _taken_back(
-    asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome
+    asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome, reason: DropReason
 ) -> tuple[CommandOutcome, int]:
     from takeback.frontends.cli.running import say_changes
 
@@ -262,7 +264,7 @@ def _taken_back(
             f"{way_on}"
         )
         return outcome, OURS
-    dropped, final = run.drop_undone(effect, result, hold=outcome.used_terminal)
+    dropped, final = run.drop_undone(effect, result, hold=outcome.used_terminal, reason=reason)
     # Told is what was seen to be back: what others changed after the command stays with them.
     stay = {one.resource: one.detail for one in result.targets if one.outcome not in _BACK}
     back = outcome._replace(changes=tuple(one for one in outcome.changes if one.resource not in stay))
@@ -305,7 +307,10 @@ def _say_way_back(outcome: CommandOutcome, undo: str) -> None:
             return
         warn(f"takeback: `takeback apply {name}` makes it again{until(outcome.dropped)}.")
         return
-    why = f" It is not listed as a drop: {why_final(outcome.final)}." if outcome.final else ""
+    why = ""
+    if outcome.final:  # the undo has saved it, whatever the settings of drops say
+        off = outcome.final.value == "off"
+        why = f" It is not listed as a drop: {'`dropped_seconds` is 0' if off else why_final(outcome.final)}."
     warn(f"takeback: `takeback redo {short(undo)}` brings it back.{why}")
 
 

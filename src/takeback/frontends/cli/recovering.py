@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import takeback.api
 from takeback.audit.views import settled_json
-from takeback.errors import InDoubt, Stuck, TakebackError
+from takeback.errors import InDoubt, Stuck, TakebackError, Unavailable
 from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.ending import as_field, told_trouble
 from takeback.frontends.cli.nearby import here, near_text
@@ -60,6 +60,7 @@ def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
     proposed = [one for one in now if one.state is State.PROPOSED]
     errors = [_still_stuck(tb, stuck)] if stuck else []
     errors += [_still_in_doubt(in_doubt)] if in_doubt else []
+    errors += [_still_open(proposed)] if proposed else []
     left = [one for one, effect in zip(settled, now, strict=True) if effect in (*in_doubt, *proposed)]
     told: dict[str, Any] = {
         "settled": [settled_json(one) for one in settled if one not in left],
@@ -103,6 +104,14 @@ def _still_in_doubt(in_doubt: Sequence[Effect]) -> TakebackError:
 
         hint = way_out(first)
     return InDoubt(f"{_count(in_doubt)} in doubt: {_names(in_doubt)}.", hint=hint, effect=first.id)
+
+
+def _still_open(proposed: Sequence[Effect]) -> TakebackError:
+    return Unavailable(
+        f"{_count(proposed)} not recorded yet: {_names(proposed)}.",
+        hint="The line about it says why. Mend that, then run `takeback recover` again.",
+        effect=proposed[0].id,
+    )
 
 
 def _count(effects: Sequence[Effect]) -> str:

@@ -19,6 +19,7 @@ from takeback.model.effect import COMMAND, PERSON, Effect, State, waits_for_appr
 from takeback.model.ids import short
 from takeback.model.record import Record
 from takeback.model.resource import path_of
+from takeback.runs.choice import overwriting
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -69,6 +70,7 @@ def _show(asked: Asked) -> int:
             ("Way back", _way_back(effect)),
             ("Leaves", clean(effect.remedy.residue) if effect.remedy else ""),
             ("Undoes", short(effect.undoes)),
+            ("Saved", _overwritten(tb, effect)),
             ("Needs", ", ".join(short(id) for id in effect.needs)),
             ("Key", clean(effect.key)),
             *facts_of_call(effect),
@@ -102,6 +104,16 @@ def _blockers(tb: "Takeback", effect: Effect) -> tuple[Effect, ...]:
         return ()
     found = {one.id: one for one in dependents(tb.parts, standing(tb.parts, effect))}
     return tuple(sorted(found.values(), key=lambda one: -one.order))
+
+
+def _overwritten(tb: "Takeback", effect: Effect) -> str:
+    """What a redo with force found there."""
+    redos = overwriting(tb.store.journal, effect)
+    first = "" if effect.state is State.DONE else f"`takeback redo {short(effect.id)}`, then "
+    return "; ".join(
+        f"what redo {short(one.id)} overwrote: {first}`takeback undo {short(one.id)}` brings it back"
+        for one in redos
+    )
 
 
 def _state(tb: "Takeback", screen: Screen, effect: Effect, undone: Sequence[str]) -> str:

@@ -38,6 +38,7 @@ _SETTLING = {
     Ending.FINISHED: "finishes the undo",
     Ending.STUCK: "looks once more at what is stuck; a person decides the rest",
     Ending.DROPPED: "saves what its command had changed as a drop, which `takeback apply` makes",
+    Ending.APPLIED: "finishes what was being applied, or takes it back; then `takeback apply` can make it again",
     Ending.NOTHING: "ends it: none of its effects is in force",
 }
 
@@ -165,6 +166,8 @@ def _tell_dead(screen: Screen, status: Status) -> None:
             f"Dead     {screen.paint(short(info.id), 'cyan')} {clean(info.name)}{by}: {process} is gone; last heard of "
             f"{ago(one.last_at, today)}; {counted(one.in_force, 'effect')} in force{doubt}"
         )
+        for effect in one.in_doubt[:_MOST_RUNS] if one.ending is Ending.APPLIED else ():
+            screen.say(f"         it was applying {screen.paint(short(effect.id), 'cyan')}")
         if one.command and one.ending is not Ending.DROPPED:
             screen.say(f"         its command was killed with it: {clean(one.command)}")
     if len(status.dead) > _MOST_RUNS:

@@ -36,6 +36,7 @@ from takeback.model.plan import (
 )
 from takeback.model.resource import display, path_of, shell_word
 from takeback.model.turns import way_to_both
+from takeback.runs.choice import overwriting, overwritten
 from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
     if result.outcome == "done" and any(one.change.adapter != "call" for one in result.undo):
         left = undone if wanted.verb == "undo" else ()
         rest = "".join(f" `takeback undo {short(id)}` takes back the rest." for id in left)
-        screen.hint(_way_on(result, wanted.verb) + rest)
+        screen.hint(_way_on(tb, result, wanted.verb) + rest)
     return told_trouble(screen, errors)
 
 
@@ -257,15 +258,26 @@ def _what_others_changed_too(result: UndoResult, bad: list[TargetOutcome]) -> st
     return next((way for effect in result.effects if (way := way_to_both(effect, left))), "")
 
 
-def _way_on(result: UndoResult, verb: str) -> str:
+def _way_on(tb: "Takeback", result: UndoResult, verb: str) -> str:
     from takeback.engine.portion import takes
 
     several = len(result.undo) > 1
     if verb == "undo":
-        return (
+        again = (
             "`takeback redo` brings them back."
             if several
             else f"`takeback redo {short(result.undo[0].id)}` brings it back."
+        )
+        return again + _still_saved(tb, result)
+    undos = {one.id: one for one in result.effects}
+    over = [one for one in result.undo if one.undoes in undos and overwritten(one, undos[one.undoes])]
+    if over and len(result.undo) <= _MOST_LISTED:
+        redos = " ".join(short(one.id) for one in result.undo)
+        names = " ".join(short(one.undoes) for one in result.effects)
+        return (
+            f"`takeback undo {redos}` takes {'them' if several else 'it'} back again and brings back what was "
+            f"overwritten. `takeback undo {names}` goes back to how it was before the "
+            f"{'effects' if several else 'effect'}."
         )
     # What was overwritten or merged when it was undone is there again, so that undo would be a conflict again.
     asked = {str(effect.change.args.get("on_conflict")) for effect in result.effects}
@@ -279,6 +291,16 @@ def _way_on(result: UndoResult, verb: str) -> str:
         return "`takeback log` lists them; `takeback undo ID…` takes them back again."
     options = "".join(f" --{one}" for one in sorted(how)[:1])
     return f"`takeback undo {names}{options}` takes {'them' if several else 'it'} back again."
+
+
+def _still_saved(tb: "Takeback", result: UndoResult) -> str:
+    """What an earlier redo with force had overwritten is not what this undo puts back."""
+    taken = [one for one in result.effects[:_MOST_LISTED] if not one.is_undo and one.state is State.UNDONE]
+    redos = [one for effect in taken for one in overwriting(tb.store.journal, effect)]
+    return "".join(
+        f" Redo {short(one.id)} had overwritten something: after that, `takeback undo {short(one.id)}` brings it back."
+        for one in redos[:_FIRST_LISTED]
+    )
 
 
 def _amount(result: UndoResult) -> str:

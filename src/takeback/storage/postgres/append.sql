@@ -186,6 +186,7 @@ BEGIN
     UPDATE takeback_store.effects SET
       state = after,
       ended = CASE WHEN its_kind IN ('abort', 'stick', 'drop') THEN its_seq ELSE ended END,
+      told = CASE WHEN its_kind = 'drop' THEN seq ELSE told END,  -- again what was proposed
       accepted_by = CASE WHEN its_kind IN ('accept', 'keep') THEN 'person' ELSE accepted_by END,
       forgotten = CASE WHEN its_kind = 'forget' THEN 1 ELSE forgotten END,
       pinned = CASE its_kind WHEN 'pin' THEN 1 WHEN 'unpin' THEN 0 ELSE pinned END,

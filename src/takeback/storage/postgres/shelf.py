@@ -71,7 +71,7 @@ class PostgresShelf:
     def is_broken(self, pack: int) -> bool:
         return False
 
-    def release(self) -> None:
+    def release(self, for_nothing: bool = False) -> None:
         if self._guard:
             self._guard.connection.close()
             self._guard = None
