@@ -201,3 +201,9 @@ def test_an_interrupted_undo_that_is_finished_is_told_with_near_paths(
 
     assert not (world.root / "a").exists()
     assert "write a (1 byte): what was interrupted is finished." in said.out
+
+
+def test_second_eyes_a_script_gets_no_sentence_for_a_line(takeback: CommandLine, world: World) -> None:
+    takeback.write("a", "1")
+    said = takeback.done("log", "--held", "--format", "{id}")
+    assert (said.out, said.err) == ("", "No effects match in this project.\n")

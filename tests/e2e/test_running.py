@@ -180,6 +180,19 @@ def test_a_dry_run_tells_and_changes_nothing(takeback: CommandLine, world: World
     assert not (world / "a").exists()
 
 
+def test_second_eyes_14_a_dry_run_of_a_command_that_fails_says_that_it_would_be_dropped(
+    takeback: CommandLine, world: World
+) -> None:
+    said = takeback("run", "--dry-run", *shell("echo x > a; exit 3"))
+    assert said.code == 3
+    assert (
+        "it failed (exit code 3), so its changes would be dropped: 1 added; nothing was changed." in said.err
+    )
+    assert "would change" not in said.err and not (world / "a").exists()
+    said = takeback("run", "--dry-run", "--on-failure", "leave", *shell("echo x > a; exit 3"))
+    assert "would change: 1 added" in said.err
+
+
 def test_the_answer_as_json(takeback: CommandLine, world: World) -> None:
     answer = takeback.done("run", "--json", *shell("echo out; echo err >&2; echo x > a")).json
     assert (answer["exit_code"], answer["stdout"], answer["stderr"]) == (0, "out\n", "err\n")

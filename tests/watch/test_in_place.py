@@ -336,7 +336,7 @@ def test_what_another_effect_wrote_meanwhile_stays_and_is_not_told_as_taken_back
     assert (desk.tree / "both").read_text() == "theirs\n"
     assert not (desk.tree / "ours").exists()
     assert "+ ours\n" in told
-    assert "both stays" in told and "~ both" not in told
+    assert "not taken back: both: was changed by effect" in told and "~ both" not in told, told
 
 
 @pytest.mark.parametrize("written", [True, False])

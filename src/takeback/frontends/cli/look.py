@@ -10,7 +10,7 @@ from takeback.frontends.cli.commands import Asked, Command, Does
 from takeback.frontends.cli.log_table import FIELDS, Told, formatted, is_folded, lines, stat_lines, width_of
 from takeback.frontends.cli.nearby import ago, here
 from takeback.frontends.cli.opening import agent_of, give, nothing_yet, opened, tell_nothing
-from takeback.frontends.cli.output import Screen, clean, counted
+from takeback.frontends.cli.output import Screen, clean, counted, warn
 from takeback.frontends.cli.project import effects_listed, hint_elsewhere, runs_listed
 from takeback.frontends.cli.usage import filled
 from takeback.model.effect import Effect, State
@@ -135,7 +135,8 @@ def _show_effects(asked: Asked, tb: Takeback, effects: tuple[Effect, ...]) -> No
     effects = effects[: options.number] if more else effects
     if not effects:
         place = "" if _everywhere(asked) else " in this project"
-        screen.say(f"No effects match{place}." if _narrowed(asked) else f"No effects yet{place}.")
+        said = f"No effects match{place}." if _narrowed(asked) else f"No effects yet{place}."
+        (warn if options.format else screen.say)(said)  # a script would take it for a line of that form
         _hint_elsewhere(asked, tb)
         return
     runs = {info.id: info for info in tb.store.journal.runs(tuple({effect.run for effect in effects}))}

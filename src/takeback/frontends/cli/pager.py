@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _USUAL = "less -FRX"
 _NONE = ("", "cat")
+_SHELL = frozenset("$`\"'\\~=(){}|&;<>")  # the shell makes another word of one with these
 
 
 def pager_wanted() -> str:
@@ -101,7 +102,13 @@ class Pages(io.TextIOBase):
                 continue
 
     def _start(self) -> None:
+        from shutil import which
         from subprocess import PIPE, Popen
+
+        program = self._command.split()[0]
+        if not _SHELL.intersection(program) and which(program) is None:
+            self._height = sys.maxsize  # there is none: it is printed as it is
+            return
 
         environment = {"LESS": "FRX", "LV": "-c"} | os.environ
         try:
@@ -113,7 +120,7 @@ class Pages(io.TextIOBase):
                 errors="backslashreplace",
             )
         except OSError:
-            self._height = sys.maxsize  # there is none: it is printed as it is
+            self._height = sys.maxsize
             return
         waiting, self._waiting = "".join(self._waiting), []
         self.write(waiting)

@@ -289,8 +289,7 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
     if outcome.conflicts:
         _say_conflicts(outcome.conflicts)
     if asked.options.dry_run:
-        warn(f"takeback: would change: {in_numbers(outcome.changes) or 'nothing'}; nothing was changed.")
-        say_changes(outcome.changes)
+        _say_what_if(asked, outcome, failed)
     elif outcome.held and outcome.effect:
         _say_held(outcome, failed)
     elif outcome.effect:
@@ -310,6 +309,15 @@ def _say(asked: Asked, outcome: CommandOutcome, rows: "tuple[Effect, ...]" = ())
         warn(f"takeback: discarded; nothing was changed.{way_to_apply(outcome)}")
     elif not rows:
         warn("takeback: No changes.")
+
+
+def _say_what_if(asked: Asked, outcome: CommandOutcome, failed: str) -> None:
+    what = in_numbers(outcome.changes) or "nothing"
+    if outcome.exit_code and asked.options.on_failure == "undo":
+        warn(f"takeback: it failed ({failed}), so its changes would be dropped: {what}; nothing was changed.")
+    else:
+        warn(f"takeback: would change: {what}; nothing was changed.")
+    say_changes(outcome.changes)
 
 
 def _say_failed(asked: Asked, outcome: CommandOutcome, failed: str) -> None:
