@@ -1,12 +1,15 @@
 """Undo of some paths, as a sceptical user found it; the numbers are those of that report."""
 
 import os
+import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import takeback as tb
-from tests.e2e.conftest import CommandLine
+from tests.e2e.conftest import CommandLine, Said
 from tests.world import World
 
 
@@ -116,3 +119,150 @@ def test_second_eyes_7_paths_of_a_named_effect_are_taken_back_from_anywhere(
     relative = os.path.relpath(world.root / "c", home)
     CommandLine(os.fspath(home)).done("undo", made, "--", relative, HOME=os.fspath(home))
     assert not any((world.root / name).exists() for name in ("a", "b", "c"))
+
+
+def _pasted(takeback: CommandLine, text: str, verb: str) -> Said:
+    """The command of a hint, as it is pasted."""
+    (command,) = re.findall(rf"`takeback ({verb} [^`]*)`", text)
+    return takeback.done(*shlex.split(command))
+
+
+def _four_changed(takeback: CommandLine, world: World) -> str:
+    for name in "abcd":
+        (world.root / name).write_text("1\n")
+    return _run(takeback, "for i in a b c d; do echo 2 >$i; done")
+
+
+def _changed(world: World) -> str:
+    return "".join(name for name in "abcd" if (world.root / name).read_text() == "2\n")
+
+
+def test_second_eyes_9a_the_hint_of_a_redo_of_some_paths_takes_back_only_these(
+    takeback: CommandLine, world: World
+) -> None:
+    made = _four_changed(takeback, world)
+    takeback.done("undo", made, "--", "a")
+    brought = takeback.done("redo")
+    assert _changed(world) == "abcd"
+
+    _pasted(takeback, brought.out, "undo")
+    assert _changed(world) == "bcd"
+
+
+def test_second_eyes_9b_an_effect_that_was_undone_path_by_path_says_what_redo_brings_back(
+    takeback: CommandLine, world: World
+) -> None:
+    made = _four_changed(takeback, world)
+    for name in "abcd":
+        takeback.done("undo", made, "--", name)
+
+    said = takeback("undo", made)
+    assert said.code == 3
+    assert "by 4 undos" in said.err
+    assert "brings back what the last one took" in said.err
+    brought = _pasted(takeback, said.err, "redo")
+    assert _changed(world) == "d"
+    assert "partly undone: 1 of 4 paths still stand" in brought.out
+
+
+def test_second_eyes_9c_a_second_redo_does_not_name_itself(takeback: CommandLine, world: World) -> None:
+    _four_changed(takeback, world)
+    undo = takeback.done("undo", "--json").json["undo"][0][:8]
+    takeback.done("redo", undo)
+
+    said = takeback("redo", undo)
+    assert said.code == 3
+    assert f"redo {undo}" not in said.err
+    _pasted(takeback, said.err, "undo")
+    assert _changed(world) == ""
+
+
+def test_second_eyes_9d_the_hint_of_a_redo_after_skipped_conflicts_works(
+    takeback: CommandLine, world: World
+) -> None:
+    made = _four_changed(takeback, world)
+    (world.root / "a").write_text("by hand")
+    takeback("undo", made, "--skip-conflicts")
+    brought = takeback.done("redo")
+    assert _changed(world) == "bcd"
+
+    _pasted(takeback, brought.out, "undo")
+    assert _changed(world) == ""
+    assert (world.root / "a").read_text() == "by hand"
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--yes", "--force"])
+def test_second_eyes_11_what_is_in_a_directory_that_goes_goes_along(
+    takeback: CommandLine, world: World, option: str
+) -> None:
+    (world.root / "f6").write_text("1\n")
+    (world.root / "f8").hardlink_to(world.root / "f6")
+    _run(takeback, "rm f6; rm f8; mkdir f8; echo in >f8/in; mkdir f8/deep; echo x >f8/deep/er")
+
+    said = takeback.done("undo", "@", option, "--", "f6")
+    assert "f8/in: it is in f8, which goes" in said.out
+    assert "someone else" not in said.out
+    if option != "--dry-run":
+        assert (world.root / "f8").samefile(world.root / "f6")
+        takeback.done("redo")
+        assert (world.root / "f8/deep/er").read_text() == "x\n"
+
+
+def test_second_eyes_5_what_happened_in_place_in_a_project_is_not_of_the_directory_above(
+    world: World,
+) -> None:
+    above, inside = world.root / "q", world.root / "q/git"
+    (inside / ".git").mkdir(parents=True)
+    (inside / "a").write_text("a\n")
+    made = _run(CommandLine(os.fspath(inside)), "echo b >a", "--in-place")
+
+    said = CommandLine(os.fspath(above))("undo")
+    assert said.code == 3
+    assert f"`takeback undo {made}` means that one" in said.err
+    assert (inside / "a").read_text() == "b\n"
+    assert CommandLine(os.fspath(above)).done("log", "--json").json == []
+    CommandLine(os.fspath(inside)).done("undo")
+    assert (inside / "a").read_text() == "a\n"
+
+
+def test_second_eyes_14_a_merge_that_a_later_effect_bars_names_cascade(
+    takeback: CommandLine, world: World
+) -> None:
+    (world.root / "f").write_text("1\n2\n3\n")
+    first = _run(takeback, "sed -i s/2/two/ f")
+    later = _run(takeback, "sed -i s/two/zwei/ f")
+
+    said = takeback("undo", first, "--merge", "--", "f")
+    assert f"First undo {later}, which changed the same later." in said.err
+    said = takeback("undo", first, "--merge")
+    assert said.code == 3
+    assert "can help here" not in said.err
+    _pasted(takeback, said.err, "undo")
+    assert (world.root / "f").read_text() == "1\n2\n3\n"
+
+
+def test_second_eyes_14_objects_of_git_that_stay_are_not_called_as_before(
+    takeback: CommandLine, world: World
+) -> None:
+    subprocess.run(["git", "init", "-q", world.root], check=True)
+    _run(takeback, "echo 1 >a; git add a; git -c user.name=n -c user.email=e commit -qm x")
+
+    said = takeback.done("undo", "@", "--", ".git/objects")
+    assert "already as it was before" not in said.out
+    assert "3 git objects, which git itself removes" in said.out
+
+
+def test_second_eyes_14_an_option_after_the_paths_is_pointed_at(takeback: CommandLine, world: World) -> None:
+    made = _run(takeback, "echo 1 >a")
+
+    said = takeback("undo", made, "--", "a", "--dry-run")
+    assert said.code == 2
+    assert "put an option such as --dry-run before it" in said.err
+    assert (world.root / "a").exists()
+
+
+def test_second_eyes_14_a_checkpoint_at_home_names_a_way_back_that_works(tmp_path: Path) -> None:
+    home = os.fspath(tmp_path)
+    said = CommandLine(home).done("checkpoint", "at-home", HOME=home)
+    (command,) = re.findall(r"`takeback (undo [^`]*)`", said.out)
+    CommandLine(home).done(*shlex.split(command), HOME=home)

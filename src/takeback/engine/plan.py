@@ -7,7 +7,7 @@ from takeback.adapters.protocol import Adapter, Assessment, Doubting, Relating
 from takeback.engine.dependents import dependents, needing, neighbours, related
 from takeback.engine.holding import holders_named
 from takeback.engine.parts import Parts, adapter_of, assessed, whole
-from takeback.engine.portion import already_undone, being_undone, meant, standing
+from takeback.engine.portion import already_undone, being_undone, meant, standing, undone_before
 from takeback.engine.settle import way_out
 from takeback.engine.trail import assess_undo, explained, undo_change
 from takeback.errors import (
@@ -29,7 +29,7 @@ from takeback.model.plan import Obstacle, OnConflict, Outcome, Plan, TargetOutco
 from takeback.model.remedy import BY_MEANING, Target
 from takeback.model.resource import overlaps
 from takeback.model.turns import in_turn, went_over
-from takeback.storage.protocols import Query
+from takeback.storage.protocols import Journal, Query
 
 
 class Wishes(NamedTuple):
@@ -48,7 +48,7 @@ def plan_undo(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
 
 def _planned(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> Plan:
     for effect in wanted:
-        refuse_impossible(effect)
+        refuse_impossible(parts.journal, effect)
     _refuse_being_undone(parts, wanted)
     chosen = {effect.id: meant(parts, effect, wishes.only) for effect in wanted}
     _leave_out_undone(chosen, wanted, wishes.only)
@@ -89,12 +89,12 @@ def _leave_out_undone(
             )
         raise Refused(
             f"Every path of effect {short(gone[0])} is already undone.",
-            hint=f"`takeback show {short(gone[0])}` lists the undos; `takeback redo ID` brings back what one took.",
+            hint="`takeback log --all` lists the undos; `takeback redo ID` brings back what one took.",
             effect=gone[0],
         )
 
 
-def refuse_impossible(effect: Effect) -> None:
+def refuse_impossible(journal: Journal, effect: Effect) -> None:
     """Undo needs an effect that happened, still holds, and whose way back is still there."""
     name = short(effect.id)
     if effect.change.kind == "damaged":
@@ -109,11 +109,7 @@ def refuse_impossible(effect: Effect) -> None:
             effect=effect.id,
         )
     if effect.state is State.UNDONE:
-        raise Refused(
-            f"Effect {name} is already undone (by {short(effect.undone_by)}).",
-            hint=f"`takeback redo {name}` brings it back.",
-            effect=effect.id,
-        )
+        raise undone_before(journal, effect)
     if effect.state is State.DROPPED:
         raise Refused(
             f"Effect {name} was dropped, so there is nothing to undo.",
@@ -203,7 +199,7 @@ def _add_needs(parts: Parts, chosen: dict[str, Effect]) -> None:
         seen |= missing
         found = [one for one in parts.journal.effects(Query(ids=tuple(missing))) if one.state is State.DONE]
         for effect in found:
-            refuse_impossible(effect)
+            refuse_impossible(parts.journal, effect)
             chosen[effect.id] = standing(parts, effect)
         missing = {need for effect in found for need in effect.needs} - seen
 
@@ -230,7 +226,7 @@ def _add_dependents(parts: Parts, chosen: dict[str, Effect], wishes: Wishes) -> 
             if not cascade:
                 blockers[dependent.id] = dependent
                 continue
-            refuse_impossible(dependent)
+            refuse_impossible(parts.journal, dependent)
             chosen[dependent.id] = standing(parts, dependent)
             unseen.append(chosen[dependent.id])
     return sorted(blockers.values(), key=lambda blocker: -blocker.order)

@@ -252,11 +252,16 @@ def _join(parts: Parts, effect: Effect, only: set[str], along: dict[str, Compani
     for bond, names in groups:
         for name in names:
             by_name.setdefault(name, []).append((bond, names))
+    inside: dict[str, list[str]] = {}
+    for one in known:
+        inside.setdefault(one.rpartition("/")[0], []).append(one)
     pending = [one for one in known if one in only]
     while pending:
         resource = pending.pop()
         found = [(name, bond) for bond, names in by_name.get(resource, ()) for name in names]
         found += [(one, Bond.DIRECTORY) for one in _missing_above(known, resource)]
+        if _came_as_directory(known[resource]):
+            found += [(one, Bond.INSIDE) for one in inside.get(resource, ())]
         for name, bond in found:
             if name in known and name not in only:
                 _add(name, resource, bond, only, along)
@@ -279,6 +284,11 @@ def _missing_above(known: dict[str, Target], resource: str) -> Iterable[str]:
             yield above
 
 
+def _came_as_directory(target: Target) -> bool:
+    """Its undo takes a directory away, so that all in it has to go."""
+    return target.after["type"] == "dir" and target.before["type"] != "dir"
+
+
 def _untouched(parts: Parts, effect: Effect, resources: Sequence[str]) -> Misuse | Refused:
     name, path = short(effect.id), display(resources[0])
     if any(_touched(parts, effect, resource) for resource in resources):
@@ -298,6 +308,27 @@ def already_undone(effect: Effect, resource: str) -> Refused:
         hint=f"Nothing was changed. `takeback show {name}` lists what still stands.",
         effect=effect.id,
     )
+
+
+def undone_before(journal: Journal, effect: Effect) -> Refused:
+    """Of an effect that is undone as a whole: by what, and what brings it back."""
+    name, by = short(effect.id), short(effect.undone_by)
+    hint = f"`takeback redo {name}` brings it back."
+    if effect.is_undo:
+        (of,) = journal.effects(Query(ids=(effect.undoes,)))
+        hint = f"`takeback show {name}` tells how it stands."
+        if not of.is_undo:
+            hint = f"What it took back stands again. `takeback undo {by}` takes that back again."
+    else:
+        undos = list(journal.effects(Query(undoing=(effect.id,), states=(State.DONE,), newest=True)))
+        if len(undos) > 1:
+            by = f"{len(undos):,} undos, the last is {by}"
+            others = ", ".join(short(one.id) for one in undos[1 : _NEAREST + 1])
+            more = f" and {len(undos) - _NEAREST - 1:,} more" if len(undos) > _NEAREST + 1 else ""
+            hint = (
+                f"`takeback redo {name}` brings back what the last one took. The others are {others}{more}."
+            )
+    return Refused(f"Effect {name} is already undone (by {by}).", hint=hint, effect=effect.id)
 
 
 def _nearest(path: str, touched: list[str]) -> list[str]:

@@ -163,6 +163,7 @@ class Bond(StrEnum):
     DATABASE = "database"  # a database and its side files
     REF = "ref"  # a ref of git, its reflog and the list of packed refs
     DIRECTORY = "directory"  # the directory that it comes back to
+    INSIDE = "inside"  # the directory that it is in goes
     WHOLE = "whole"  # the effect changed this directory, or this file, as one
 
 

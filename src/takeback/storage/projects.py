@@ -87,6 +87,9 @@ class Belonging:
             return effect._replace(roots=told[0], places=told[1])
         resources = [target.resource for target in effect.targets] or [effect.change.resource]
         paths = [path_of(one) for one in resources if one.startswith(SCHEME)]
+        if not effect.targets and effect.change.resource in effect.change.args.get("roots", ()):
+            # It is only watched yet: what will be found lies in it, not beside it.
+            paths = [os.path.join(one, b"") if os.path.isdir(one) else one for one in paths]
         roots, places = touched(paths, began.root if began.marked else "")
         if {*roots, *places} <= {began.root}:
             return effect._replace(roots=(), places=())

@@ -175,7 +175,14 @@ def _known(tb: "Takeback", options: Namespace) -> None:
         from takeback.runs.paths import effects_with_paths
 
         scope = tb.here() if options.ids[0].startswith("@") else None
-        effects_with_paths(tb.parts, options.ids[0], options.paths, scope, more=False)
+        try:
+            effects_with_paths(tb.parts, options.ids[0], options.paths, scope, more=False)
+        except Misuse as error:
+            if late := next((one for one in options.paths if one.startswith("-")), ""):
+                error.hint = (
+                    f"Nothing was changed. All after -- are paths: put an option such as {late} before it."
+                )
+            raise
     if options.to:
         from takeback.runs.checkpoints import find
 
@@ -201,7 +208,7 @@ def _newest_taken_back(asked: Asked, tb: "Takeback", wishes: dict[str, Any]) -> 
             code = tell_result(asked, tb, wanted._replace(passed=tuple(passed)), result, started)
             if not asked.options.dry_run:
                 hint_unrecorded(asked, tb, newest)
-                hint_elsewhere(asked, tb, "undo")
+                hint_elsewhere(asked, tb, "undo", whole)
             return code
         passed.append(newest)
     names = ", ".join(short(one.id) for one in passed[:_MOST_LISTED])

@@ -13,6 +13,7 @@ from takeback.frontends.cli.opening import give, nothing_yet, opened, session, t
 from takeback.frontends.cli.output import clean, quoted
 from takeback.model.ids import short
 from takeback.model.run import Checkpoint
+from takeback.runs.projects import opening
 
 
 def _checkpoint_arguments(parser: ArgumentParser) -> None:
@@ -41,7 +42,13 @@ def _checkpoint(asked: Asked) -> int:
             asked.screen.say(
                 f"An earlier one ({short(same.id)}, {when}) has this name; go back to it by its id."
             )
-        asked.screen.hint(f"`takeback undo --to{_typed(point)}` comes back to it.")
+        if opening(tb.store.journal):
+            asked.screen.hint(f"`takeback undo --to{_typed(point)}` comes back to it.")
+        else:
+            asked.screen.hint(
+                "This directory is no project. "
+                f"`takeback undo --to{_typed(point)} --all` takes back what happened after it in all projects."
+            )
     return 0
 
 

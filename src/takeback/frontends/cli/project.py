@@ -70,9 +70,9 @@ def runs_listed(asked: Asked, tb: "Takeback") -> tuple[RunInfo, ...]:
     return infos[: asked.options.number] if asked.options.number > 0 else infos
 
 
-def hint_elsewhere(asked: Asked, tb: "Takeback", verb: str = "") -> None:
-    """Where the newest effect of all is, if it is not here."""
-    if told := elsewhere(tb, verb):
+def hint_elsewhere(asked: Asked, tb: "Takeback", verb: str = "", taken: Sequence[Effect] = ()) -> None:
+    """Where the newest effect of all is, if it is not here, nor `taken` back just now."""
+    if told := elsewhere(tb, verb, taken):
         asked.screen.hint(told)
 
 
@@ -87,12 +87,12 @@ def hint_unrecorded(asked: Asked, tb: "Takeback", effect: Effect) -> None:
         asked.screen.hint(f"The run after it, {short(last.id)} ({clean(last.name)}), recorded nothing.")
 
 
-def elsewhere(tb: "Takeback", verb: str = "") -> str:
+def elsewhere(tb: "Takeback", verb: str = "", taken: Sequence[Effect] = ()) -> str:
     scope = tb.here()
     if scope is None:
         return ""
     found = newest_elsewhere(tb.store.journal, scope, undos=verb == "redo")
-    if found is None:
+    if found is None or any(one.id == found.effect.id for one in taken):
         return ""
     effect = found.effect
     who = f", by {clean(effect.agent)}" if effect.agent else ""

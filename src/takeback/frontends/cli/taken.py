@@ -13,7 +13,14 @@ from takeback.frontends.cli.look import partly_undone
 from takeback.frontends.cli.nearby import folded, here, near, near_text, nearest_first
 from takeback.frontends.cli.opening import give
 from takeback.frontends.cli.output import clean, counted, took
-from takeback.frontends.cli.way_out import Wanted, by_hand, earlier, unsettled_error, ways_out
+from takeback.frontends.cli.way_out import (
+    Wanted,
+    by_hand,
+    earlier,
+    unsettled_error,
+    ways_out,
+    with_those_on_it,
+)
 from takeback.model.database import is_of_database
 from takeback.model.effect import OPEN_STATES, Effect, State
 from takeback.model.ids import short
@@ -82,13 +89,14 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
     screen, words = asked.screen, _WORDS[wanted.verb]
     errors = _troubles(tb, wanted, result)
     passed = {"passed_over": [one.id for one in wanted.passed]} if wanted.passed else {}
-    undone = partly_undone(tb, result.effects) if result.undo else {}
+    made = result.effects if wanted.verb == "undo" else [tb.effect(one.undoes) for one in result.effects]
+    undone = partly_undone(tb, made) if result.undo else {}
     give(asked, tb, undo_json(result, undone) | passed | as_field(screen, errors))
     _say_passed(asked, wanted.passed)
     if not result.targets and result.outcome == "done":
         screen.say("Nothing to take back: nothing has happened since.")
     elif nothing_to_do(result.targets):
-        screen.say(f"Nothing to {words.present}: {_named(result.targets)} {words.already}.")
+        screen.say(f"Nothing to {words.present}: {_named_already(result.targets, words)}.")
     elif result.outcome == "planned":
         if not wanted.listed:
             screen.say(f"Would {words.present} {counted(len(result.effects), 'effect')}:")
@@ -116,7 +124,8 @@ def tell_result(asked: Asked, tb: "Takeback", wanted: Wanted, result: UndoResult
 
         screen.say(f"The agent's state at that point: {clean(json.dumps(result.state))}")
     if result.outcome == "done" and any(one.change.adapter != "call" for one in result.undo):
-        rest = "".join(f" `takeback undo {short(id)}` takes back the rest." for id in undone)
+        left = undone if wanted.verb == "undo" else ()
+        rest = "".join(f" `takeback undo {short(id)}` takes back the rest." for id in left)
         screen.hint(_way_on(tb, result, wanted.verb) + rest)
     return told_trouble(screen, errors)
 
@@ -127,6 +136,7 @@ _BONDS = {
     Bond.DATABASE: "it belongs to the database of {}",
     Bond.REF: "it belongs to the ref of {}",
     Bond.DIRECTORY: "{} comes back into it",
+    Bond.INSIDE: "it is in {}, which goes",
     Bond.WHOLE: "the effect changed it as one, with {} in it",
 }
 
@@ -154,6 +164,14 @@ def _say_passed(asked: Asked, passed: Sequence[Effect]) -> None:
 def _named(targets: Sequence[TargetOutcome]) -> str:
     first = near(of_databases.named(targets[0]), here())
     return f"{first} is" if len(targets) == 1 else f"{first} and {len(targets) - 1:,} more are"
+
+
+def _named_already(targets: Sequence[TargetOutcome], words: Words) -> str:
+    """Why nothing is left to do. Of what stays the detail tells it."""
+    stays = next((one for one in targets if one.obstacle is Obstacle.OTHER), None)
+    if stays is None:
+        return f"{_named(targets)} {words.already}"
+    return f"{near(of_databases.named(stays), here())} {near_text(clean(stays.detail), here())}"
 
 
 def _troubles(tb: "Takeback", wanted: Wanted, result: UndoResult) -> list[TakebackError]:
@@ -202,7 +220,8 @@ def _what_now(tb: "Takeback", wanted: Wanted, result: UndoResult, bad: list[Targ
         if Outcome.CONFLICT in found:
             known = {one.resource: one.obstacle for one in bad if one.outcome is Outcome.CONFLICT}
             ways = ways_out(tb, rest, {"on_conflict": "skip"})
-            hints.append(ways or out_of_the_way(known, f"{wanted.verb} again") or by_hand(wanted))
+            ways = ways or out_of_the_way(known, f"{wanted.verb} again")
+            hints.append(ways or with_those_on_it(tb, rest, {"on_conflict": "merge"}) or by_hand(wanted))
     failed = {one.resource: one.obstacle for one in bad if one.outcome is Outcome.FAILED}
     hints.append(out_of_the_way(failed, f"{wanted.verb} again"))
     if failed.keys() - _uncaptured(failed) and not result.postponed:
@@ -240,6 +259,8 @@ def _what_others_changed_too(result: UndoResult, bad: list[TargetOutcome]) -> st
 
 
 def _way_on(tb: "Takeback", result: UndoResult, verb: str) -> str:
+    from takeback.engine.portion import takes
+
     several = len(result.undo) > 1
     if verb == "undo":
         again = (
@@ -261,7 +282,11 @@ def _way_on(tb: "Takeback", result: UndoResult, verb: str) -> str:
     # What was overwritten or merged when it was undone is there again, so that undo would be a conflict again.
     asked = {str(effect.change.args.get("on_conflict")) for effect in result.effects}
     how = {one.removesuffix("-or-skip") for one in asked} & {"force", "merge"}
-    names = " ".join(short(effect.undoes) for effect in result.effects[:_MOST_LISTED])
+    named = [effect.undoes for effect in result.effects]
+    if any(takes(effect) is not None for effect in result.effects):
+        # They took back some paths. The effects themselves have more, so what brought these back is named.
+        named, how = [effect.id for effect in result.undo], set[str]()
+    names = " ".join(map(short, named))
     if len(result.effects) > _MOST_LISTED:
         return "`takeback log` lists them; `takeback undo ID…` takes them back again."
     options = "".join(f" --{one}" for one in sorted(how)[:1])

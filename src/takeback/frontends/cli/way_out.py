@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.api import now
-from takeback.errors import Conflict, Refused, StoreBusy, Stuck, TakebackError
+from takeback.errors import Blocked, Conflict, Refused, StoreBusy, Stuck, TakebackError
 from takeback.model.database import is_of_database
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
@@ -74,6 +74,7 @@ def with_a_way_out(
         both = _with_those_after(tb, wanted, wishes, error.effect)
         later = _with_later(tb, wanted, wishes, error)
         first = out_of_the_way(error.obstacles, f"{wanted.verb} again") or later
+        first = first or with_those_on_it(tb, wanted, wishes)
         found = both or " ".join(one for one in (first, ways) if one)
         error.hint = f"Nothing was touched. {found or by_hand(wanted)}"
     if wanted.newest and not ways:
@@ -106,6 +107,26 @@ def _with_later(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any], error: C
         f" and {len(later) - _MOST_NAMED} more" if later[_MOST_NAMED:] else ""
     )
     return f"`{wanted.with_option('--cascade')}` first takes back {names}, which changed the same rows or tables later."
+
+
+def with_those_on_it(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any]) -> str:
+    """Where it does not merge, because later effects stand on it."""
+    if wanted.verb != "undo" or wishes.get("cascade") or not OnConflict(wishes["on_conflict"]).merges:
+        return ""
+    plain = {**wishes, "on_conflict": "refuse"}
+    try:
+        wanted.carry_out(**{**plain, "dry_run": True})
+    except Blocked as error:
+        later = [short(one) for one in error.blockers]
+    except TakebackError:
+        return ""
+    else:
+        return ""
+    more = f" and {len(later) - _MOST_NAMED:,} more" if later[_MOST_NAMED:] else ""
+    names = f"{', '.join(later[:_MOST_NAMED])}{more}"
+    if not _works(tb, wanted.carry_out, {**plain, "cascade": True}):
+        return f"First undo {names}, which changed the same later."
+    return f"`{wanted.with_option('--cascade')}` first takes back {names}, which changed the same later."
 
 
 def ways_out(tb: "Takeback", wanted: Wanted, wishes: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import see
 from takeback.adapters.tree.undoing import Step
 from takeback.model.naming import name_of
-from takeback.model.plan import Outcome, TargetOutcome
+from takeback.model.plan import Obstacle, Outcome, TargetOutcome
 from takeback.model.remedy import Target
 from takeback.model.resource import path_of
 
@@ -92,7 +92,7 @@ class GitDesk:
         return step is not None and step.target is not None and step.target.after["type"] == "absent"
 
     def stay(self, resource: str, why: str) -> None:
-        self.steps[resource] = Step(TargetOutcome(resource, Outcome.ALREADY, why))
+        self.steps[resource] = Step(TargetOutcome(resource, Outcome.ALREADY, why, obstacle=Obstacle.OTHER))
 
     def refuse(self, resource: str, why: str) -> None:
         self.steps[resource] = Step(TargetOutcome(resource, Outcome.CONFLICT, why))
