@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.errors import Drifted, Misuse, ResourceUnreachable
+from takeback.errors import Misuse, ResourceUnreachable
 from takeback.sandbox.as_owner import _have_done
 from takeback.storage.layers import Layers
 from tests.crash.mounts import fill, tmpfs
@@ -66,9 +66,10 @@ def test_what_force_cannot_help_is_not_told_to_be_forced(tmp_path: Path, store: 
         os.rename(world / "sub", world / "real")
         os.symlink("real", world / "sub")
         for force in (False, True):
-            with pytest.raises(Drifted, match="is now a symbolic link") as told:
+            with pytest.raises(takeback.Conflict, match="sub is now a symbolic link") as told:
                 tb.apply(held, force=force)
-            assert "Put the directory back" in told.value.hint and "--force" not in told.value.hint
+            assert f"Put the directory {world / 'sub'} back" in told.value.hint
+            assert ("--force" in told.value.hint) == force  # what was asked for, once the directory is back
         os.unlink(world / "sub")
         os.rename(world / "real", world / "sub")
         tb.apply(held)
@@ -83,12 +84,12 @@ def test_what_is_in_the_way_of_a_forced_keep_is_to_be_moved_away(store: Path, wo
             held = run.command("rm -r d", cwd=world.root, hold=True).effect
         assert held
         (world / "d" / "mine").write_text("mine")
-        with pytest.raises(Drifted) as told:
+        with pytest.raises(takeback.Conflict, match=r"holds .*/d/mine") as told:
             tb.apply(held, force=True)
-        again = told.value.effect
-        assert again and "--force" not in told.value.hint and f"takeback apply {again[:8]}" in told.value.hint
+        assert told.value.effect == held.id
+        assert f"takeback apply --force {held.id[:8]}" in told.value.hint
         os.rename(world / "d" / "mine", world / "mine")
-        tb.apply(again)
+        tb.apply(held)
         assert os.listdir(world.root) == ["mine"]
 
 

@@ -1,5 +1,6 @@
 """A change that waited for a person meets a world that has moved on: what is at each path now is what it was before."""
 
+import os
 import stat
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from takeback.adapters.tree.states import is_dir, is_excluded, see
 from takeback.adapters.tree.twins import is_joined, is_unchanged
 from takeback.adapters.tree.units import in_order
 from takeback.model.remedy import Target
-from takeback.model.resource import ancestors, display, quote
+from takeback.model.resource import ancestors, display, path_of, quote
 from takeback.storage.protocols import Blobs
 
 
@@ -43,12 +44,19 @@ def _without_directory(target: Target, known: Mapping[str, Target], places: Plac
         return None
     if any(is_dir(known[one].after) for one in (above, *ancestors(above)) if one in known):
         return None  # it comes too
-    name = display(above)
-    return Hindrance(
-        target.resource,
-        f"cannot be written: {name} is gone or is no directory any more",
-        f"Make the directory {name} again",
-    )
+    name, found = _missing(above)
+    return Hindrance(target.resource, f"cannot be written: {name} {found}", f"Put the directory {name} back")
+
+
+def _missing(directory: str) -> tuple[str, str]:
+    """Of the directories on the way to it the first that is not there, and how it is found."""
+    for one in (*reversed(tuple(ancestors(directory))), directory):
+        path = path_of(one)
+        if os.path.islink(path):
+            return display(one), "is now a symbolic link"
+        if not os.path.isdir(path):
+            return display(one), "is no directory any more" if os.path.lexists(path) else "is gone"
+    return display(directory), "cannot be reached"
 
 
 def _occupied(target: Target, known: Mapping[str, Target], places: Places) -> Hindrance | None:
