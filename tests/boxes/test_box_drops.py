@@ -50,7 +50,7 @@ def test_it_is_refused_when_the_box_has_moved_on(tb: takeback.Takeback, world: W
         assert drop
         box.run("echo other > b")
         for force in (False, True):
-            with pytest.raises(takeback.Drifted, match="moved to another point") as refused:
+            with pytest.raises(takeback.Drifted, match="is at another point") as refused:
                 tb.apply(drop, force=force)
             assert "--force" not in refused.value.hint
         assert tb.effect(drop.id).state is takeback.State.DROPPED
