@@ -13,6 +13,7 @@ from tests.trees.stuck import THEIRS, WAYS, assert_out, get_stuck, left_over, wa
 Count = Callable[[str, object], None]
 
 PARTS = 6
+OTHER_NAME = {"moved": ("data.json",)}  # both names of a move stay where one of them is skipped
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def both_ways(murder: Murder, name: str, first: int, step: int) -> int:
         there = left_over(murder, known, path)
         if how == "skip":
             assert (murder.scene.world / path).read_bytes() == THEIRS, where
-            assert there <= {path}, f"{where}: {there}"
+            assert there <= {path, *OTHER_NAME.get(path, ())}, f"{where}: {there}"
         else:
             assert not there, f"{where}: {there}"
             with murder.scene.open() as tb:
