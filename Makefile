@@ -38,6 +38,10 @@ demo-runs: run-ready ## payments that happen once: killed, refused, rolled back,
 test: dev-ready ## every test but the long sweeps (under 15 minutes on 2 cores)
 	@$(PYTEST) $(ARGS)
 
+.PHONY: test-fast
+test-fast: dev-ready ## units, and the laws without a server (under a minute)
+	@$(PYTEST) -m 'not served and not slow and not long' tests/unit tests/conformance $(ARGS)
+
 .PHONY: test-again
 test-again: dev-ready ## only the tests that failed last time, one after the other
 	@$(BIN)/python -m pytest -n 0 -m '' --last-failed --last-failed-no-failures none $(ARGS)
