@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.forks import Forks
 from tests.servers import fixtures
 from tests.shares import Shares
 from tests.unsynced import Unsynced
@@ -103,6 +104,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Within(), "within")
     config.pluginmanager.register(Shares(), "shares")
     config.pluginmanager.register(Unsynced(), "unsynced")
+    config.pluginmanager.register(Forks(), "forks")
     config.pluginmanager.register(fixtures, "servers")
 
 

@@ -187,14 +187,15 @@ def _become(what: int, files: list[int]) -> None:
         os.environ.update(environment)
         time.tzset()
         sys.argv = [os.path.join(os.path.dirname(takeback.__file__), "__main__.py"), *words]
-        sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
-        sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
-        sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
-        sys.exit(main())
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else 1
+        sys.stdin = os.fdopen(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+        sys.stderr = os.fdopen(
+            2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+        )
+        main()  # ends the process
     except BaseException:
         traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    os._exit(code)
+        raise
+    finally:
+        sys.stdout.flush()
+        os._exit(1)
