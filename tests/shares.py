@@ -10,7 +10,7 @@ The turn is the number of commits, or `TAKEBACK_TESTS_TURN`.
 import os
 import subprocess
 import zlib
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +28,25 @@ class Shares:
         self.share = int(os.environ.get("TAKEBACK_TESTS_SHARE", "1"))
         self.counts: dict[str, Any] = {}
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Before pytest looks at markers."""
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> Generator[None, None, None]:
+        """Before pytest selects by markers, and after it has."""
+        self._mark(items)
+        yield
+        if self.share > 1:
+            self._take_a_share(config, items)
+
+    def _mark(self, items: list[pytest.Item]) -> None:
         tables: dict[str, list[pytest.Item]] = {}
         for item in items:
             marker = item.get_closest_marker("sampled")
-            whole = any(map(item.get_closest_marker, ("slow", "long")))
-            if (
-                marker
-                and not whole
-                and any(word in item.name.partition("[")[0] for word in marker.kwargs.get("only", ("",)))
-            ):
-                tables.setdefault(item.nodeid.partition("[")[0], []).append(item)
+            name = item.nodeid.partition("[")[0]
+            if not marker or any(map(item.get_closest_marker, ("slow", "long"))):
+                continue
+            if any(word in name.rpartition("::")[2] for word in marker.kwargs.get("only", ("",))):
+                tables.setdefault(name, []).append(item)
         chosen = 0
         for name, table in tables.items():
             kept = chosen_of(name, table, self.turn)
@@ -48,13 +54,9 @@ class Shares:
             for item in table:
                 if item not in kept:
                     item.add_marker("slow")
-        self.counts |= {"sampled": (chosen, sum(map(len, tables.values())))}
+        self.counts["sampled"] = chosen, sum(map(len, tables.values()))
 
-    @pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
-    def take_a_share(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """After it has."""
-        if self.share < 2:
-            return
+    def _take_a_share(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         self.counts["selected"] = len(items)
         kept = {item for item in items if (zlib.crc32(item.nodeid.encode()) + self.turn) % self.share == 0}
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
