@@ -1,10 +1,10 @@
 """Which cases run: some of a large table in `make test`, all of it in the sweeps.
 
 `@pytest.mark.sampled(6)`: one in six of the cases of a test runs in `make test`; the others count as `slow`. The share
-changes with each commit, so that six commits run each case once. `always="a scene"` is a case that runs each time, and
+changes with each commit, so that six commits run each case once. `always=("a scene",)` are cases that run each time, and
 `only=("killed",)` lets every test of a class run whole whose name holds none of these words.
 `TAKEBACK_TESTS_SHARE=6`: one in six of all that is selected; CI has time for such a share of the sweeps.
-The turn is the number of commits, or `TAKEBACK_TESTS_TURN`.
+The turn is the number of commits, or `TAKEBACK_TESTS_TURN`; -1 leaves what runs each time.
 """
 
 import os
@@ -92,9 +92,11 @@ def chosen_of(name: str, table: list[pytest.Item], turn: int) -> set[pytest.Item
     """Tests that share a table begin at different cases, so that each case meets some of them."""
     marker = table[0].get_closest_marker("sampled")
     assert marker, name
-    always = marker.kwargs.get("always", "")
-    first = {item for item in table if item.name.endswith(f"[{always}]")}
-    assert first or not always, f"{name} has no case {always!r}"
+    always: tuple[str, ...] = marker.kwargs.get("always", ())
+    first = {item for item in table if item.name.endswith(tuple(f"[{case}]" for case in always))}
+    assert len(first) == len(always), f"{name} has not all of {always}"
+    if turn < 0:
+        return first
     others = [item for item in table if item not in first]
     each = min(marker.args[0], len(others)) or 1
     return first | set(_each(each, others, turn + zlib.crc32(name.encode())))

@@ -194,7 +194,7 @@ def failures(scene: Scene, case: Case, sample: int) -> int:
     return len(chosen[::step])
 
 
-@pytest.mark.sampled(2, always="undo run")
+@pytest.mark.sampled(2, always=("undo run",))
 @pytest.mark.needs("strace")
 @pytest.mark.parametrize("name", ["write", "rm", "undo run"])
 def test_a_command_that_meets_an_error_ends_with_a_clean_message(scene: Scene, name: str) -> None:

@@ -56,7 +56,7 @@ def take(tb: takeback.Takeback, scene: Scene, step: str, on_conflict: str = "ref
         tb.redo(undos[0 if step == "redo some" else 2])
 
 
-@pytest.mark.sampled(5, always="written-some-False")
+@pytest.mark.sampled(5, always=("written-some-False",))
 @pytest.mark.parametrize("dying", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("how", ["written", "watched"])

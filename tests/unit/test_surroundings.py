@@ -114,7 +114,7 @@ def test_a_test_that_may_skip_fails_nothing(tmp_path: Path) -> None:
 
 
 TABLE = """
-@pytest.mark.sampled(3, always="0")
+@pytest.mark.sampled(3, always=("0",))
 @pytest.mark.parametrize("case", range(7))
 def test_case(case): pass
 
