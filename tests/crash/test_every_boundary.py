@@ -39,7 +39,7 @@ CHANGES: dict[str, Work] = {
 }
 
 
-@pytest.mark.sampled(7, always=("write over", "write all, one as it was"))
+@pytest.mark.sampled(9, always=("write over", "write all", "write all, one as it was"))
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_killed_at_any_boundary_is_whole_or_not_there(scene: Scene, name: str) -> None:
     def action(boundaries: Boundaries) -> None:
