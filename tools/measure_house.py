@@ -1,6 +1,6 @@
 """How large the house is, and how far one value walks in it. A report, not a gate: `python tools/measure_house.py`.
 
-Calls are counted with `sys.setprofile`, in this package only, without comprehensions, generator expressions and lambdas.
+Calls are counted with `sys.setprofile`, in this package only, without comprehensions, generators and lambdas.
 """
 
 import ast
