@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.servers import fixtures
+from tests.unsynced import Unsynced
 from tests.within import Within, over
 from tests.world import World
 
@@ -99,6 +100,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SkipList(), "skip-list")
     config.pluginmanager.register(Counts(), "counts")
     config.pluginmanager.register(Within(), "within")
+    config.pluginmanager.register(Unsynced(), "unsynced")
     config.pluginmanager.register(fixtures, "servers")
 
 

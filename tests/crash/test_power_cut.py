@@ -19,6 +19,7 @@ from tests.crash.tracing import environment
 pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
+    pytest.mark.durable,
     pytest.mark.timeout(900),
     pytest.mark.needs("mkfs.ext4", "mount"),
     pytest.mark.may_skip("a container may have no loop devices"),
