@@ -34,7 +34,7 @@ def transitions() -> str:
 
 def recovery() -> str:
     from takeback.engine.recover import RECOVERY
-    from takeback.model.standing import Standing
+    from takeback.model.plan import Standing
 
     def cell(row: str, standing: Standing) -> str:
         step = RECOVERY.get((row, standing))
@@ -216,24 +216,26 @@ def python_actions() -> str:
     return (
         _function(decorator)
         + _methods("adapters/call/action.py", "Action")
-        + _methods("runs/calling.py", "Calling")
+        + _methods("runs/call.py", "Calling")
         + _methods("deciding.py", "Deciding")
     )
 
 
 def python_workflows() -> str:
-    decorator = [node for node in _tree("runs/workflow.py").body if _named(node, "workflow")][-1]
+    decorator = [node for node in _tree("runs/workflows/function.py").body if _named(node, "workflow")][-1]
     return (
-        _function(decorator) + _methods("workflows.py", "Workflows") + _methods("runs/durable.py", "Durable")
+        _function(decorator)
+        + _methods("workflows.py", "Workflows")
+        + _methods("runs/workflows/durable.py", "Durable")
     )
 
 
 def python_commands() -> str:
-    return _methods("runs/commands.py", "Commands") + _methods("runs/watch.py", "Watching")
+    return _methods("runs/commands/execute.py", "Commands") + _methods("runs/watch.py", "Watching")
 
 
 def python_box() -> str:
-    return _methods("runs/box.py", "Box")
+    return _methods("runs/boxes/box.py", "Box")
 
 
 def regenerable() -> str:
@@ -244,7 +246,7 @@ def regenerable() -> str:
 
 
 def python_databases() -> str:
-    return _methods("runs/querying.py", "Querying")
+    return _methods("runs/verbs.py", "Querying")
 
 
 def python_sql() -> str:
@@ -252,11 +254,11 @@ def python_sql() -> str:
 
 
 def outcome_fields() -> str:
-    return _fields("runs/outcome.py", "CommandOutcome")
+    return _fields("runs/commands/outcome.py", "CommandOutcome")
 
 
 def box_outcome_fields() -> str:
-    return _fields("runs/box_outcome.py", "BoxOutcome")
+    return _fields("runs/boxes/command.py", "BoxOutcome")
 
 
 def _fields(file: str, name: str) -> str:
@@ -379,9 +381,9 @@ MANUAL = ROOT / "docs" / "man" / "share" / "man" / "man1"  # below docs/man as t
 
 def manual() -> dict[str, str]:
     """By name of the file: the manual pages."""
-    from takeback.frontends.cli import man
+    from takeback.frontends.cli import help
 
-    return {f"{'-'.join(['takeback', *name.split()])}.1": man.page(name) for name in man.names()}
+    return {f"{'-'.join(['takeback', *name.split()])}.1": help.page(name) for name in help.names()}
 
 
 def write_manual() -> None:

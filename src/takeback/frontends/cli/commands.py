@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from takeback.errors import Failed, Misuse, Renamed, TakebackError
-from takeback.frontends.cli.ending import (
+from takeback.frontends.cli.output.errors import (
     aimed,
     complained,
     in_our_words,
@@ -20,8 +20,7 @@ from takeback.frontends.cli.ending import (
     tell_interrupted,
     tell_unprintable,
 )
-from takeback.frontends.cli.nameless import refuse_nameless
-from takeback.frontends.cli.output import (
+from takeback.frontends.cli.output.screen import (
     Screen,
     Unprintable,
     aim,
@@ -31,12 +30,13 @@ from takeback.frontends.cli.output import (
     screen_for,
     warn,
 )
-from takeback.frontends.cli.usage import (
+from takeback.frontends.cli.parser import (
     Entry,
     Parser,
-    Part,
+    Subcommand,
     parser_for,
     parser_with_parts,
+    refuse_nameless,
     short_help,
     top_parser,
 )
@@ -76,7 +76,7 @@ class Command(NamedTuple):
     mixed: bool = False  # options may stand between its words
     does: Does = Does.CHANGES
     only_looks: Callable[[Namespace], bool] = _is_dry  # with these options
-    parts: Mapping[str, Part] = {}  # its subcommands
+    parts: Mapping[str, Subcommand] = {}  # its subcommands
     long: bool = False  # its answer may be longer than a screen
     paths: bool = False  # words after -- are paths
 
@@ -255,7 +255,7 @@ def _tell_interrupted(name: str, store: str, began: int, made: list[str], error:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     at_stake, unfinished = _at_stake(name), False
     if at_stake == "world":
-        from takeback.frontends.cli.interrupted import done_here
+        from takeback.frontends.cli.programs.interruption import done_here
 
         made, unfinished, waits = done_here(store, began, made)
         if waits and not made:
@@ -360,7 +360,7 @@ def _run(words: list[str], made: list[str]) -> int:
 def _help(words: list[str], made: list[str]) -> int:
     if "--man" not in words:
         return _run([*words, "--help"], made)
-    from takeback.frontends.cli.man import page
+    from takeback.frontends.cli.help import page
 
     words.remove("--man")
     put(page(" ".join(words)), end="")
@@ -384,7 +384,7 @@ def _options(name: str, command: Command, words: list[str]) -> Namespace:
         )
     action = words.pop(place)
     if action not in command.parts:
-        from takeback.model.resemblance import did_you_mean
+        from takeback.model.words import did_you_mean
 
         listed = f"There are {', '.join(command.parts)}."
         raise Misuse(
@@ -402,7 +402,7 @@ def _paged(command: Command, options: Namespace) -> Iterator[None]:
     if not (command.long and terminal) or options.json or options.quiet or options.no_pager:
         yield
         return
-    from takeback.frontends.cli.pager import paged
+    from takeback.frontends.cli.output.terminal import paged
 
     with paged(True):
         yield
@@ -411,7 +411,7 @@ def _paged(command: Command, options: Namespace) -> Iterator[None]:
 @contextmanager
 def _hearing() -> Iterator[None]:
     """A signal ends the command with a word, and whatever it started with it; in the middle of an effect it waits."""
-    from takeback.runs.signals import shared
+    from takeback.runs.lease import shared
 
     signals = shared()
     signals.watch()
@@ -462,7 +462,7 @@ def _without_command(words: list[str]) -> int:
 
 
 def _suggestion(name: str) -> str:
-    from takeback.frontends.cli.suggestions import command_meant
+    from takeback.frontends.cli.help import command_meant
 
     return command_meant(name, [known for known in COMMANDS if not known.startswith("_")])
 

@@ -1,4 +1,4 @@
--- Only a database without tables takes this; `takeback.storage.blobs.create` sees to it for one that has some already.
+-- Only a database without tables takes this; `takeback.storage.blobs.stored.create` sees to it for one that has some already.
 PRAGMA auto_vacuum = INCREMENTAL;
 
 -- blobs: immutable bytes, named by their SHA-256. Small ones are here and share the journal's commit; others are in packs.

@@ -105,5 +105,5 @@ CREATE TRIGGER generations_only_grow BEFORE UPDATE ON leases
   BEGIN SELECT RAISE(ABORT, 'generations only grow'); END;
 CREATE TRIGGER leases_stay BEFORE DELETE ON leases BEGIN SELECT RAISE(ABORT, 'leases stay'); END;
 
--- Of these tables: it changes with the number in FORMAT (takeback/storage/format_1.py).
+-- Of these tables: it changes with the number in FORMAT (takeback/storage/sqlite/format_1.py).
 PRAGMA user_version = 2;
