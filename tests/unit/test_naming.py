@@ -34,10 +34,10 @@ def _added(content: bytes) -> bytes:
 
 
 def test_every_content_has_one_name_of_its_own() -> None:
-    names = {body: name_of(content) for body, content in BODIES.items()}
+    names = {body: name_of(held) for body, held in BODIES.items()}
     assert len(set(names.values())) == len(BODIES)
-    for body, content in BODIES.items():
-        assert _added(content) == names[body], body
+    for body, held in BODIES.items():
+        assert _added(held) == names[body], body
 
 
 def test_without_empty_pieces_it_is_the_sha256() -> None:

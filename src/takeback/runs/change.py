@@ -76,7 +76,13 @@ class Changing(Durable, ABC):
 
     def _command_once(self, says: str, asked: str, make: "Callable[[], CommandOutcome]") -> "CommandOutcome":
         """In a workflow: what it changed is the effect of the same step."""
-        from takeback.runs.commands import outcome as command_step
+        from takeback.runs.commands.outcome import (
+            DROPPED,
+            kept_outcome,
+            outcome_from_effect,
+            outcome_from_json,
+            outcome_to_json,
+        )
 
         replay = self._replay
         assert replay is not None
@@ -86,19 +92,19 @@ class Changing(Durable, ABC):
 
         def run_it() -> "CommandOutcome":
             with self._in_step(replay, asked):
-                outcome = command_step.kept_outcome(make())
+                outcome = kept_outcome(make())
             return outcome._replace(dropped=recorded(outcome.dropped.id)) if outcome.dropped else outcome
 
         def again(step: WorkflowStep) -> "CommandOutcome":
             if "outcome" in step.body:
-                dropped = recorded(step.body.get(command_step.DROPPED, ""))
-                return command_step.outcome_from_json(step.body, step.effect, dropped)
+                dropped = recorded(step.body.get(DROPPED, ""))
+                return outcome_from_json(step.body, step.effect, dropped)
             assert step.effect
-            outcome = command_step.outcome_from_effect(step.effect)
-            self._append(replay.draft(COMMAND, says, asked, command_step.outcome_to_json(outcome)))
+            outcome = outcome_from_effect(step.effect)
+            self._append(replay.draft(COMMAND, says, asked, outcome_to_json(outcome)))
             return outcome
 
-        return self._once(COMMAND, says, asked, run_it, command_step.outcome_to_json, again)
+        return self._once(COMMAND, says, asked, run_it, outcome_to_json, again)
 
     @abstractmethod
     def _answered(self, change: Change) -> Effect | None:

@@ -1,4 +1,4 @@
-"""The first process inside: it makes the place ready, sets limits, starts the command, waits, and ends whatever is left."""
+"""The first process inside: it makes the place ready, sets limits, starts the command, waits, ends what is left."""
 
 import _socket
 import errno

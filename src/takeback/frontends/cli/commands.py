@@ -88,7 +88,7 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Entry] = {
     "run": Entry(
         "Run",
-        "running",
+        "run",
         "run a command as one effect that can be undone; a failing one changes nothing",
         "takeback run -- make install",
     ),
@@ -106,21 +106,21 @@ COMMANDS: dict[str, Entry] = {
     ),
     "write": Entry(
         "Change",
-        "files",
+        "write",
         "put what comes on standard input into a file",
         "takeback write app.conf --check 'nginx -t -c {staged}' < new.conf",
     ),
-    "rm": Entry("Change", "files", "remove files or whole directories", "takeback rm old.conf build/"),
-    "mv": Entry("Change", "files", "move or rename", "takeback mv app.conf app.conf.bak"),
+    "rm": Entry("Change", "write", "remove files or whole directories", "takeback rm old.conf build/"),
+    "mv": Entry("Change", "write", "move or rename", "takeback mv app.conf app.conf.bak"),
     "edit": Entry(
         "Change",
         "edit",
         "set or delete keys of a JSON, YAML or TOML file",
         "takeback edit config.yaml --set /tls/on=true --delete /legacy",
     ),
-    "mkdir": Entry("Change", "files", "make a directory", "takeback mkdir -p conf.d/sites"),
-    "ln": Entry("Change", "files", "make a symbolic link", "takeback ln releases/42 current"),
-    "chmod": Entry("Change", "files", "set the mode of a file", "takeback chmod 755 run.sh"),
+    "mkdir": Entry("Change", "write", "make a directory", "takeback mkdir -p conf.d/sites"),
+    "ln": Entry("Change", "write", "make a symbolic link", "takeback ln releases/42 current"),
+    "chmod": Entry("Change", "write", "set the mode of a file", "takeback chmod 755 run.sh"),
     "sql": Entry(
         "Change",
         "sql",
@@ -128,7 +128,7 @@ COMMANDS: dict[str, Entry] = {
         "takeback sql protect postgresql:///app",
     ),
     "log": Entry(
-        "Look", "look", "list effects, newest first: what took hold last", "takeback log -n 5 --path src/"
+        "Look", "log", "list effects, newest first: what took hold last", "takeback log -n 5 --path src/"
     ),
     "show": Entry("Look", "show", "everything that is known of one effect, or of a run", "takeback show @"),
     "diff": Entry("Look", "show", "what an effect changed, before to after", "takeback diff @~1"),
@@ -138,14 +138,14 @@ COMMANDS: dict[str, Entry] = {
         "what is open, done, accepted, undone or stuck; the size of the store",
         "takeback status",
     ),
-    "runs": Entry("Look", "look", "list runs, newest first", "takeback runs -n 5"),
+    "runs": Entry("Look", "log", "list runs, newest first", "takeback runs -n 5"),
     "undo": Entry(
         "Take back",
-        "back",
+        "undo",
         "take effects back (the newest, if none is named)",
         "takeback undo k3f9a2bq --cascade",
     ),
-    "redo": Entry("Take back", "back", "bring back what was undone", "takeback redo"),
+    "redo": Entry("Take back", "undo", "bring back what was undone", "takeback redo"),
     "accept": Entry(
         "Take back", "accept", "say that effects stay, even if their run fails", "takeback accept @ @~1"
     ),
@@ -155,21 +155,21 @@ COMMANDS: dict[str, Entry] = {
     "unpin": Entry(
         "Take back", "accept", "let a pinned effect be forgotten in time", "takeback unpin k3f9a2bq"
     ),
-    "pending": Entry("People", "approving", "what waits for someone to say yes", "takeback pending"),
+    "pending": Entry("People", "approve", "what waits for someone to say yes", "takeback pending"),
     "approve": Entry(
-        "People", "approving", "say yes to what was proposed, exactly as it was", "takeback approve k3f9a2bq"
+        "People", "approve", "say yes to what was proposed, exactly as it was", "takeback approve k3f9a2bq"
     ),
-    "deny": Entry("People", "approving", "say no", "takeback deny k3f9a2bq --why 'ask the customer first'"),
+    "deny": Entry("People", "approve", "say no", "takeback deny k3f9a2bq --why 'ask the customer first'"),
     "settle": Entry(
         "People",
-        "settling",
+        "settle",
         "say of a call that is in doubt whether it happened",
         """takeback settle k3f9a2bq --happened --receipt '{"id": 7}'""",
     ),
     "checkpoint": Entry(
-        "Points", "points", "name this point, to come back to it", "takeback checkpoint before-migrate"
+        "Points", "checkpoint", "name this point, to come back to it", "takeback checkpoint before-migrate"
     ),
-    "checkpoints": Entry("Points", "points", "list the named points", "takeback checkpoints"),
+    "checkpoints": Entry("Points", "checkpoint", "list the named points", "takeback checkpoints"),
     "worker": Entry(
         "Workflows",
         "worker",
@@ -195,17 +195,17 @@ COMMANDS: dict[str, Entry] = {
         "takeback resume k3f9a2bq --from-checkpoint before-migrate",
     ),
     "recover": Entry(
-        "Upkeep", "recovering", "settle what a crash left; look again at what is stuck", "takeback recover"
+        "Upkeep", "recover", "settle what a crash left; look again at what is stuck", "takeback recover"
     ),
-    "verify": Entry("Upkeep", "upkeep", "is the store sound?", "takeback verify --read-data"),
+    "verify": Entry("Upkeep", "verify", "is the store sound?", "takeback verify --read-data"),
     "doctor": Entry("Upkeep", "doctor", "is this machine able?", "takeback doctor"),
     "forget": Entry(
-        "Upkeep", "upkeep", "give up the power to undo, by policy or by name", "takeback forget --dry-run"
+        "Upkeep", "verify", "give up the power to undo, by policy or by name", "takeback forget --dry-run"
     ),
-    "sweep": Entry("Upkeep", "upkeep", "delete the bytes that nothing needs any more", "takeback sweep"),
+    "sweep": Entry("Upkeep", "verify", "delete the bytes that nothing needs any more", "takeback sweep"),
     "store": Entry(
         "Upkeep",
-        "stores",
+        "store",
         "make a store, copy one to another place, or use one again that was copied",
         "takeback store copy ~/.local/state/takeback postgresql://host/agents",
     ),

@@ -17,7 +17,6 @@ from takeback.model.ids import short
 from takeback.model.plan import UndoResult, on_conflict_named
 from takeback.model.run import Checkpoint
 from takeback.runs.boxes import history
-from takeback.runs.boxes import setting as box_upkeep
 from takeback.runs.boxes.command import (
     BoxDrop,
     BoxOutcome,
@@ -38,7 +37,15 @@ from takeback.runs.boxes.command import (
     variables,
 )
 from takeback.runs.boxes.history import BoxStep
-from takeback.runs.boxes.setting import BoxHand, BoxLimits, Setting, begin
+from takeback.runs.boxes.setting import (
+    BoxHand,
+    BoxLimits,
+    BoxUpkeep,
+    Setting,
+    begin,
+    clear_scratch,
+    remove_layer,
+)
 from takeback.runs.commands.outcome import Changed, CommandOutcome, of_sandbox
 from takeback.runs.commands.pipes import Pipes
 from takeback.runs.commands.request import CommandRequest, refuse_odd, refuse_unfit, shown, told, words_of
@@ -58,14 +65,14 @@ class Box:
         self._limits = limits
         self._run = run
         self._lock = threading.RLock()
-        self._upkeep = box_upkeep.BoxUpkeep()
+        self._upkeep = BoxUpkeep()
         self._held = ExitStack()
         self._closed = False
         self.discarded: Effect | None = None  # by the last `discard`: what `tb.apply` brings back
         self._unfinished = setting.reopened  # a commit may have ended between its two effects
         with hand.layers.alone(setting.id) as mine:
             if mine:
-                box_upkeep.clear_scratch(hand.layers, setting.id)
+                clear_scratch(hand.layers, setting.id)
         self._held.enter_context(hand.layers.opened(setting.id))
         if hand.layers.unsettled(setting.id):  # whoever should have seen to it was killed
             self._upkeep.settle(hand.layers, setting.id)
@@ -160,7 +167,7 @@ class Box:
 
         def cut(ran: Ran) -> None:
             if ran.ended.layer and not self._dropped(point, request, ran, env, DropReason.INTERRUPTED).effect:
-                box_upkeep.remove_layer(layers.place_of(ran.layer), self.base)
+                remove_layer(layers.place_of(ran.layer), self.base)
 
         if not capture and stdin is None:
             return run_in(sandbox, layers, self._setting, point, request, (0, 1, 2), None, cut), (b"", b"")
@@ -210,7 +217,7 @@ class Box:
             if changed and self._head() == point:  # no step came of it, and its room may be what is missing
                 ran.running.gone()
                 with suppress(OSError):
-                    box_upkeep.remove_layer(layers.place_of(ran.layer), self.base)
+                    remove_layer(layers.place_of(ran.layer), self.base)
             raise
         if changed:
             ran.running.gone()
@@ -248,7 +255,7 @@ class Box:
 
         def clear() -> None:
             ran.running.gone()
-            box_upkeep.remove_layer(path, self.base)
+            remove_layer(path, self.base)
 
         self._upkeep.later(clear)
 

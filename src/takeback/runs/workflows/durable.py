@@ -14,7 +14,6 @@ from takeback.model.functions import as_json
 from takeback.model.plan import UndoResult, outcome_from
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import NEVER, SETTLED
-from takeback.runs.workflows import replay as remembered
 from takeback.runs.workflows.function import digest_of
 from takeback.runs.workflows.replay import (
     CHECKPOINT,
@@ -27,6 +26,9 @@ from takeback.runs.workflows.replay import (
     Replay,
     Signal,
     WorkflowStep,
+    error_from_json,
+    error_to_json,
+    lasting_error,
     step_body,
 )
 from takeback.storage import bodies
@@ -240,8 +242,8 @@ class Durable(ABC):
                 except (Stuck, Unavailable):
                     raise
                 except Exception as error:
-                    self._append(replay.draft(kind, says, asked, {"failed": remembered.error_to_json(error)}))
-                    lasting = remembered.lasting_error(error)
+                    self._append(replay.draft(kind, says, asked, {"failed": error_to_json(error)}))
+                    lasting = lasting_error(error)
                     if lasting is error:
                         raise
                     raise lasting from error
@@ -276,11 +278,11 @@ def _keep_undo(result: UndoResult) -> dict[str, Any]:
 
 def raise_again(step: WorkflowStep) -> None:
     if "failed" in step.body:
-        raise remembered.error_from_json(step.body["failed"])
+        raise error_from_json(step.body["failed"])
 
 
 def as_failed(error: TakebackError) -> dict[str, Any]:
-    return {"failed": remembered.error_to_json(error)}
+    return {"failed": error_to_json(error)}
 
 
 def _refuse_nameless(name: object, what: str) -> None:

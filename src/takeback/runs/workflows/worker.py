@@ -32,9 +32,16 @@ from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
 from takeback.model.run import DECIDED, NEVER, SETTLED, Lease, RunInfo, RunState
 from takeback.runs.run import Run
-from takeback.runs.workflows import replay as remembered
 from takeback.runs.workflows.function import Workflow, call_with
-from takeback.runs.workflows.replay import FAILING, History, Leaving, Replay, history_of
+from takeback.runs.workflows.replay import (
+    FAILING,
+    History,
+    Leaving,
+    Replay,
+    error_in_words,
+    error_to_json,
+    history_of,
+)
 from takeback.runs.workflows.rewind import go_back, plan_back, point_of
 from takeback.storage.owners import myself
 from takeback.storage.protocols import Query
@@ -185,7 +192,7 @@ def _stopped(shift: Shift, run: Run, workflow: Workflow, replay: Replay, error: 
     if isinstance(error, (Spent, Stuck)):
         _refuse_stuck(shift, run)
         raise Leaving(f"{error} {error.hint}", NEVER)
-    failing = remembered.error_to_json(error)
+    failing = error_to_json(error)
     failing["message"] = failing["message"][:_MOST_WORDS]
     shift.parts.journal.append(run.lease, [Draft(Kind.REMEMBER, run.id, "", {FAILING: failing})])
     _fail(shift, run, workflow, failing)
@@ -194,7 +201,7 @@ def _stopped(shift: Shift, run: Run, workflow: Workflow, replay: Replay, error: 
 def _fail(shift: Shift, run: Run, workflow: Workflow, failing: dict[str, Any]) -> None:
     """It is recorded that the function has failed; whoever goes on with the run goes on with this."""
     told = {
-        "error": remembered.error_in_words(failing),
+        "error": error_in_words(failing),
         "error_type": failing["type"],
         "hint": failing.get("hint", ""),
     }

@@ -10,8 +10,7 @@ from takeback.model.content import Naming
 from takeback.model.progress import SILENT, Progress
 from takeback.model.record import Flaw
 from takeback.storage import disk
-from takeback.storage.blobs import codec
-from takeback.storage.blobs import rows as rows
+from takeback.storage.blobs import codec, rows
 from takeback.storage.blobs.codec import SEGMENT, Undecodable, names_in
 from takeback.storage.blobs.packs import EntryDamaged
 from takeback.storage.blobs.rows import LOST, Stored, is_recipe

@@ -11,8 +11,7 @@ from takeback.model.content import Naming, is_empty, zeros, zeros_name
 from takeback.model.progress import SILENT, Progress
 from takeback.model.record import Flaw
 from takeback.storage import disk
-from takeback.storage.blobs import codec
-from takeback.storage.blobs import rows as rows
+from takeback.storage.blobs import codec, rows
 from takeback.storage.blobs.codec import BlobForm
 from takeback.storage.blobs.packs import HEADER, Packs
 from takeback.storage.blobs.reader import BlobReader, check_blobs, damaged, missing, stream

@@ -7,8 +7,7 @@ from typing import NamedTuple
 from takeback.errors import Corrupt, Refused, ResourceUnreachable
 from takeback.model.progress import SILENT, Progress
 from takeback.storage import disk
-from takeback.storage.blobs import codec
-from takeback.storage.blobs import rows as rows
+from takeback.storage.blobs import codec, rows
 from takeback.storage.blobs.codec import BlobForm
 from takeback.storage.blobs.packs import (
     CAP,

@@ -6,8 +6,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from takeback.errors import ResourceUnreachable, StoreBusy
-from takeback.storage.blobs import codec
-from takeback.storage.blobs import rows as rows
+from takeback.storage.blobs import codec, rows
 from takeback.storage.blobs.packs import PackEntry
 from takeback.storage.blobs.reader import damaged
 from takeback.storage.blobs.rows import Ask, Stored

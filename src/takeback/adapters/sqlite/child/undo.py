@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import apsw
 
 from takeback.adapters.sqlite.child import conflicts, foreign_keys, put_back
-from takeback.adapters.sqlite.child import foreign_keys as loose_ends
 from takeback.adapters.sqlite.child.conflicts import Conflicts
 from takeback.adapters.sqlite.child.driver import said
 from takeback.adapters.sqlite.child.images_sql import ALREADY, FORCEABLE, MAKE_SKIP, SKIP, Images
@@ -288,9 +287,9 @@ class SqliteUndo:
     def _rebuilds(self) -> bool:
         return bool(self._restoring.objects or self._restoring.tables)
 
-    def _pointing_nowhere(self) -> loose_ends.Before:
+    def _pointing_nowhere(self) -> foreign_keys.Before:
         names = {*self._restoring.tables, *(one.shape.name.lower() for one in self._tables)}
-        return loose_ends.before(self._connection, self._restoring.shapes_now(), names)
+        return foreign_keys.before(self._connection, self._restoring.shapes_now(), names)
 
     def _look(self) -> None:
         spans = " UNION ALL ".join(
@@ -350,9 +349,9 @@ class SqliteUndo:
         about = {**written.about(), **self._restoring.about(later)}
         about["images"] = logged + written.last - last
         loose = (
-            loose_ends.of_tables(place, pointing_nowhere, no, written.last, written.numbers)
+            foreign_keys.of_tables(place, pointing_nowhere, no, written.last, written.numbers)
             if self._rebuilds
-            else loose_ends.of_rows(place, no, written.last, written.numbers)
+            else foreign_keys.of_rows(place, no, written.last, written.numbers)
         )
         if loose:
             about["loose"] = loose
@@ -377,7 +376,7 @@ class SqliteUndo:
             written.count(images.shape, images.number, dict(did))
 
     def _dangling(self) -> dict[int, tuple[str, str]]:
-        known = loose_ends.LooseEnds(self._op.about.get("loose", ()))
+        known = foreign_keys.LooseEnds(self._op.about.get("loose", ()))
         found = foreign_keys.broken(self._place, self._keys(), self._images(), known)
         return {no: (kind, other) for no, kind, other in found}
 

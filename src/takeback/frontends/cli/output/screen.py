@@ -1,4 +1,4 @@
-"""What a person or a script gets to see: text, colour, JSON, paths and times as they look from where the reader stands."""
+"""Output for a person or a script: text, colour, JSON, paths and times as seen from the reader's directory."""
 
 import json
 import os
