@@ -56,7 +56,7 @@ def recovery() -> str:
 
 
 def tables() -> str:
-    return _tables(SOURCE / "storage" / "schema")
+    return _tables(SOURCE / "storage" / "sqlite" / "schema")
 
 
 def postgres_tables() -> str:

@@ -39,18 +39,13 @@ def pack_layers(layers: Layers, grace: int) -> int:
             if not held.enter_context(layers.alone(box)):
                 return 0
             layers.reread(box)
-        used = {link.layer for box in boxes for link in _whole_chain(layers, layers.head(box).layer)}
+        used = {link.layer for box in boxes for link in _chain(layers, layers.head(box).layer)}
         for box in boxes:
             for link in layers.links(box):
                 if link.layer not in used and layers.is_whole(link):
                     with suppress(OSError, TakebackError, NotOurs):  # what cannot be packed stays as it is
                         freed += _packed(layers, link, layers.base_of(box), grace)
     return freed
-
-
-def _whole_chain(layers: Layers, layer: str) -> Iterator[Link]:
-    with suppress(TakebackError):
-        yield from layers.chain(layer)
 
 
 def _packed(layers: Layers, link: Link, base: str, grace: int) -> int:

@@ -18,7 +18,7 @@ from takeback.storage.blobs.reader import BlobReader, check_blobs, damaged, miss
 from takeback.storage.blobs.rows import Ask, Stored, is_recipe
 from takeback.storage.blobs.uncommitted import INLINE, Held, Holding
 from takeback.storage.protocols import BlobInfo
-from takeback.storage.sqlite.database import SqliteDatabase
+from takeback.storage.sqlite.database import SqliteDatabase, schema
 from takeback.storage.tables import Shelf, Tables
 
 PATIENCE = 8  # lookups in a row before we believe that more will follow
@@ -66,8 +66,7 @@ CHAIN_BYTES = 2 << 20  # bytes to decode before a blob is found, so long ones st
 def create(database: SqliteDatabase, directory: str) -> None:
     """Directories and tables for a new store."""
     disk.make_private_directory(os.path.join(directory, "packs"))
-    with open(os.path.join(os.path.dirname(__file__), "schema", "blobs.sql"), encoding="utf-8") as schema:
-        database.script(schema.read())
+    database.script(schema("blobs.sql"))
     if database.read("PRAGMA auto_vacuum")[0][0] == 0:
         database.script("PRAGMA auto_vacuum = INCREMENTAL; VACUUM;")
 
