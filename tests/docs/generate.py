@@ -182,7 +182,7 @@ def python_takeback() -> str:
     return (
         _methods("api.py", "Takeback")
         + _methods("undos.py", "Undos")
-        + _methods("acceptance.py", "Acceptance")
+        + _methods("decisions.py", "Acceptance")
         + _methods("upkeep.py", "Upkeep")
     )
 
@@ -217,7 +217,7 @@ def python_actions() -> str:
         _function(decorator)
         + _methods("adapters/call/action.py", "Action")
         + _methods("runs/call.py", "Calling")
-        + _methods("deciding.py", "Deciding")
+        + _methods("decisions.py", "Deciding")
     )
 
 
