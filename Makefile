@@ -67,8 +67,13 @@ test-long: long-ready ## hours of random operations, races and real packages (th
 docs-test: dev-ready ## only the tests of README and docs (part of make test)
 	@$(PYTEST) tests/docs $(ARGS)
 
+.PHONY: docs
+docs: docs-ready ## the documents as a site that can be searched, in docs-site
+	@.venv-docs/bin/zensical build --strict
+	@echo "python3 -m http.server --directory docs-site 8000"
+
 .PHONY: docs-generate
-docs-generate: dev-ready ## print anew the parts of docs that come from the code
+docs-generate: dev-ready ## print again the parts of docs that come from the code
 	@$(BIN)/python -m tests.docs.generate
 
 .PHONY: man
@@ -114,10 +119,10 @@ wheel-smoke: dev-ready ## build the wheel, install it alone in a fresh environme
 
 .PHONY: clean
 clean: ## remove what the other targets made
-	@rm -rf .venv .venv-peers .venv.lock dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .venv-docs .venv-peers .venv.lock dist build docs-site .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: run-ready sql-ready dev-ready bench-ready long-ready
+.PHONY: run-ready sql-ready dev-ready bench-ready long-ready docs-ready
 run-ready:
 	@tools/set-up run
 sql-ready:
@@ -128,3 +133,5 @@ bench-ready:
 	@tools/set-up bench
 long-ready:
 	@tools/set-up long
+docs-ready:
+	@tools/set-up docs

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from takeback.storage import witness
+from takeback.storage import notes
 from takeback.storage.bodies import shortened, whole
 
 Kept = str | bytes
@@ -73,7 +73,7 @@ def put_back_store(template: Path, store: Path) -> None:
 
 def known() -> Path:
     """Where this user remembers stores."""
-    return Path(os.environ["XDG_STATE_HOME"], witness.DIRECTORY)
+    return Path(os.environ["XDG_STATE_HOME"], notes.DIRECTORY)
 
 
 def _beside(template: Path) -> Path:

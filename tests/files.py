@@ -11,8 +11,8 @@ from takeback.adapters.file.adapter import FileAdapter
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict
-from takeback.storage.memory_blobs import MemoryBlobs
-from takeback.testing.adapter_desk import Desk, undo_of
+from takeback.storage.memory import MemoryBlobs
+from takeback.testing.adapter_suite import Desk, undo_of
 from tests.world import World
 
 SOURCE = str(Path(__file__).parents[1] / "src")
@@ -71,9 +71,9 @@ def as_an_ordinary_user(world: World, code: str, groups: tuple[int, ...] = ()) -
         sys.path.insert(0, {SOURCE!r})
         from takeback.adapters.file import changes, kernel
         from takeback.adapters.file.adapter import FileAdapter
-        from takeback.adapters.file.scratch import scratch
-        from takeback.storage.memory_blobs import MemoryBlobs
-        from takeback.testing.adapter_desk import Desk, settle, undo_of
+        from takeback.adapters.file.paths import scratch
+        from takeback.storage.memory import MemoryBlobs
+        from takeback.testing.adapter_suite import Desk, settle, undo_of
         from takeback.model.plan import OnConflict
         from takeback.errors import *
         blobs = MemoryBlobs(); desk = Desk(FileAdapter(blobs)); kernel.libc()

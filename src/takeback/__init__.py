@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from takeback.model.settings import Settings
     from takeback.policy import checks
     from takeback.runs.run import Run
-    from takeback.runs.workflow import Workflow, workflow
+    from takeback.runs.workflows.function import Workflow, workflow
 
 __version__ = "0.1.0"
 
@@ -71,7 +71,7 @@ _HOMES = {
     "takeback.model.run": ("Checkpoint", "RunInfo"),
     "takeback.model.settings": ("Settings",),
     "takeback.runs.run": ("Run",),
-    "takeback.runs.workflow": ("Workflow", "workflow"),
+    "takeback.runs.workflows.function": ("Workflow", "workflow"),
 }
 
 __all__ = [

@@ -8,25 +8,21 @@ from itertools import islice, takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
-from takeback.acceptance import Acceptance
-from takeback.deciding import Deciding
+from takeback.decisions import Acceptance, Deciding
 from takeback.errors import LeaseHeld, Misuse, Refused, Renamed
 from takeback.model.boot_clock import since_boot
 from takeback.model.effect import Effect, State, state_named
+from takeback.model.functions import refuse_while_looking
 from takeback.model.ids import new_id
-from takeback.model.looking import refuse_while_looking
 from takeback.model.progress import SILENT, CountedBlobs, Progress
-from takeback.model.project import Scope
 from takeback.model.record import Draft, Kind, canonical
-from takeback.model.resource import file_resource
+from takeback.model.resource import Scope, file_resource
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
-from takeback.runs.choice import effect_named
-from takeback.runs.names import latest_first, name_of, run_of
-from takeback.runs.paths import resource_of
-from takeback.runs.projects import opening, scope_of
-from takeback.storage.process import alive, myself
+from takeback.runs.scope import opening, resource_of, scope_of
+from takeback.runs.selection import effect_named, latest_first, name_of, run_of
+from takeback.storage.owners import alive, myself
 from takeback.storage.protocols import Blobs, Query
-from takeback.storage.store import Store, default_path, open_store
+from takeback.storage.sqlite.store import Store, default_path, open_store
 from takeback.undos import Undos
 from takeback.upkeep import now
 
@@ -36,7 +32,7 @@ if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.runs.run import Run
     from takeback.runs.verbs import Path
-    from takeback.storage.given_up import GivenUp
+    from takeback.storage.notes import GivenUp
 
 _ALL = 1 << 40
 
@@ -305,7 +301,7 @@ def _refuse_unnamed(name: object, agent: object) -> None:
 
 
 def _moment(since: "str | int") -> int:
-    from takeback.model.when import point_in_time
+    from takeback.model.words import point_in_time
 
     return point_in_time(since, now()) if isinstance(since, str) else since
 
@@ -317,9 +313,9 @@ def _wire(
     room: Callable[[int], None],
     progress: Progress,
 ) -> "Parts":
-    from takeback.adapters.call.processes import Processes
-    from takeback.adapters.database.keyring import Keyring
-    from takeback.adapters.database.waiting import Waiting
+    from takeback.adapters.call.ask import Processes
+    from takeback.adapters.database.protocol import Keyring
+    from takeback.adapters.database.statements import Waiting
     from takeback.adapters.registry import Registry
     from takeback.engine.parts import DropLimits, Parts
     from takeback.storage.projects import Belonging

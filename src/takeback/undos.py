@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 from takeback.errors import Misuse, Refused, StoreBusy
 from takeback.model.effect import Effect
 from takeback.model.ids import short
-from takeback.model.project import Scope
+from takeback.model.resource import Scope
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo
-from takeback.runs.choice import effects_of, last_undone, standing_again, stuck_in, undos_of
-from takeback.runs.names import id_of
-from takeback.runs.projects import as_those_of, scope_of, scope_of_run
-from takeback.storage.process import myself
+from takeback.runs.scope import as_those_of, scope_of, scope_of_run
+from takeback.runs.selection import effects_of, id_of, last_undone, standing_again, stuck_in, undos_of
+from takeback.storage.owners import myself
 from takeback.upkeep import now
 from takeback.workflows import Workflows
 
@@ -111,7 +110,7 @@ class Undos(Workflows):
         return result._replace(along=chosen.along)
 
     def _chosen(self, what: Any, paths: "Sequence[Path]", more: bool) -> "Chosen":
-        from takeback.runs.paths import effects_with_paths
+        from takeback.runs.scope import effects_with_paths
 
         return effects_with_paths(self.parts, what, paths, self._scope_for(what), more)
 
@@ -280,7 +279,7 @@ class Undos(Workflows):
         from takeback.engine.stuck import Taker, carry_out, to_settle
         from takeback.engine.undo import merge_hint, refuse_blocked, refuse_conflicts, refuse_untouched
         from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
-        from takeback.runs.signals import held_back
+        from takeback.runs.lease import held_back
 
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict), only)
         for run in tuple(self._open_here.values()):

@@ -8,29 +8,49 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from takeback.errors import Misuse, StoreFull, TakebackError, Unavailable
-from takeback.model.cover import TRY
-from takeback.model.effect import Effect, State
-from takeback.model.flaw import Flaw
+from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
+from takeback.model.mounts import SANDBOX_TRIAL
 from takeback.model.progress import Progress
-from takeback.model.project import Scope
-from takeback.runs.dead import something_left
-from takeback.runs.names import id_of, names_of
-from takeback.storage import texts
-from takeback.storage.command_layers import killed_commands
-from takeback.storage.process import myself
-from takeback.storage.protocols import Query
-from takeback.storage.store import Store, open_store
+from takeback.model.record import Flaw
+from takeback.model.resource import Scope
+from takeback.model.run import OnDeath, RunState
+from takeback.runs.selection import id_of, names_of
+from takeback.storage import bodies
+from takeback.storage.owners import killed_commands, myself
+from takeback.storage.protocols import Journal, Leases, Query
+from takeback.storage.sqlite.store import Store, open_store
 
 if TYPE_CHECKING:
     from takeback.adapters.database.protocol import Cover
-    from takeback.audit.unsettled import DeadRun
+    from takeback.audit.runs import DeadRun
     from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
-    from takeback.retention.tiers import Decision
-    from takeback.retention.upkeep import Space
-    from takeback.storage.copying import Copied
-    from takeback.storage.given_up import GivenUp
+    from takeback.retention.candidates import Verdict
+    from takeback.retention.space import Space
+    from takeback.storage.copy import Copied
+    from takeback.storage.notes import GivenUp
+
+
+# Runs whose process is gone.
+
+
+def something_left(journal: Journal, leases: Leases, now: int) -> bool:
+    """Whether a dead process left something to settle; what a workflow left is for the next worker."""
+    resumed: set[str] = set()
+    for info in journal.runs(unfinished=True):
+        if info.on_death is OnDeath.RESUME:
+            resumed.add(info.id)
+            continue
+        if info.state is RunState.SUSPENDED or not leases.free(info.id, now):
+            continue
+        if info.on_death is not OnDeath.LEAVE:
+            return True
+        in_flight = journal.effects(Query(run=info.id, states=(State.PROPOSED, State.INTENDED)))
+        if any(effect.waits_for != PERSON for effect in in_flight):
+            return True
+    in_the_making = journal.effects(Query(states=(State.INTENDED,)))
+    return any(effect.run not in resumed and leases.free(effect.run, now) for effect in in_the_making)
 
 
 class Verified(NamedTuple):
@@ -101,7 +121,7 @@ class Upkeep(ABC):
     def dead_runs(self) -> "tuple[DeadRun, ...]":
         """Runs whose process is gone and that are not settled: what is in force, what is in doubt, and which functions
         settling them would call."""
-        from takeback.audit.unsettled import dead_runs
+        from takeback.audit.runs import dead_runs
 
         return dead_runs(self.store, now())
 
@@ -122,7 +142,7 @@ class Upkeep(ABC):
 
     def _rescue(self, parts: "Parts") -> "list[Settled]":
         """What commands changed whose takeback was killed."""
-        from takeback.runs.command_drop import rescue
+        from takeback.runs.commands.drop import rescue
 
         return rescue(
             parts, os.path.realpath(self.store.path), myself(), now(), self._lease_lasts, self._tell
@@ -132,7 +152,7 @@ class Upkeep(ABC):
         """Whether a dead process left something; cheap, asked before the first change."""
         if self.store.read_only or self.store.suspect() or self.store.retired:
             return False
-        if os.path.lexists(os.path.join(self.store.path, TRY)):
+        if os.path.lexists(os.path.join(self.store.path, SANDBOX_TRIAL)):
             return True  # killed while it looked whether there can be a sandbox, before it began anything
         if something_left(self.store.journal, self.store.leases_at_home, now()):
             return True
@@ -141,7 +161,7 @@ class Upkeep(ABC):
 
     def verify(self, read_data: bool = False) -> Verified:
         """Everything that is wrong with the store; with `read_data` every blob is read again."""
-        from takeback.audit.boxes import lost_layers
+        from takeback.audit.diff import lost_layers
 
         self.store.read_anew()
         progress = self.progress
@@ -169,7 +189,7 @@ class Upkeep(ABC):
                     done = "applied" if effect.state is State.DROPPED else "undone"
                     text = f"Effect {short(effect.id)} cannot be {done}: blob {digest[:12]} is missing."
                     yield Flaw(text, blob=digest, effect=effect.id)
-        for digest in texts.needed(self.store.journal):
+        for digest in bodies.needed(self.store.journal):
             if not self.store.blobs.has(digest):
                 text = f"The state of a checkpoint, or what a run remembered, is missing: blob {digest[:12]}."
                 yield Flaw(text, blob=digest)
@@ -179,7 +199,7 @@ class Upkeep(ABC):
         what: "Sequence[Effect | str] | Effect | str | None" = None,
         *,
         dry_run: bool = False,
-    ) -> "tuple[Decision, ...]":
+    ) -> "tuple[Verdict, ...]":
         """Give up the power to undo: these effects, or by policy what was accepted long enough ago."""
         from takeback.retention.forget import by_policy, forget, named
 
@@ -201,13 +221,13 @@ class Upkeep(ABC):
 
     def unprotect(
         self, address: str, tables: "Sequence[str]" = (), *, dry_run: bool = False
-    ) -> "tuple[Cover, tuple[Decision, ...]]":
+    ) -> "tuple[Cover, tuple[Verdict, ...]]":
         """Remove the protection of a database, or of these tables of it. What is covered then, and the ways back that
         went with it: they are recorded as forgotten."""
         from takeback.adapters.database.protocol import Databases
         from takeback.engine.parts import adapter_of
         from takeback.retention.forget import record_forgotten, release, with_its_database
-        from takeback.runs.signals import held_back
+        from takeback.runs.lease import held_back
 
         database = self.parts.named(address)
         adapter = adapter_of(self.parts, database.engine)
@@ -269,19 +289,18 @@ class Upkeep(ABC):
 
     def _expire_drops(self) -> int:
         """Erase what was dropped too long ago, or is too much for its project; how many bytes were freed."""
-        from takeback.retention.drops import due, with_their_undos
+        from takeback.retention.candidates import due, with_their_undos
 
         decisions = due(self.parts, self.store.settings, now())
         return self._give_up(with_their_undos(self.parts, decisions)) if decisions else 0
 
     def _erase(self, effects: Sequence[Effect]) -> None:
         """What was dropped cannot be applied any more, and its bytes go."""
-        from takeback.retention.drops import with_their_undos
+        from takeback.retention.candidates import Verdict, with_their_undos
         from takeback.retention.forget import forget
-        from takeback.retention.tiers import Decision
 
         dropped = [one for one in effects if one.state is State.DROPPED]
-        decisions = [Decision(one, True, "goes: someone asked for it") for one in dropped]
+        decisions = [Verdict(one, True, "goes: someone asked for it") for one in dropped]
         going = with_their_undos(self.parts, decisions)
         forget(self.parts, going, self._held)
         # What was seen of a watched directory has the content too; the next watch reads that directory again.
@@ -293,7 +312,7 @@ class Upkeep(ABC):
 
     def _clear(self) -> None:
         """Layers of commands, and of boxes put together, whose takeback was killed."""
-        from takeback.runs.workshop import clear
+        from takeback.runs.commands.scratch import clear
         from takeback.sandbox import ability
 
         ability.clear(self.store.path)
@@ -303,15 +322,15 @@ class Upkeep(ABC):
 
     def _keep_up(self, run: str) -> None:
         """After a run ended well: give up what its time is over for, and bring the store under its limits."""
-        from takeback.retention.upkeep import crowding
+        from takeback.retention.space import crowding
 
         ended = tuple(self.store.journal.effects(Query(run=run, limit=50)))
         self._make_room(crowding(self.parts, self.store.settings, now(), ended))
         self._expire_drops()
 
-    def _make_room(self, also: "Sequence[Decision]" = (), more: int = 0) -> None:
+    def _make_room(self, also: "Sequence[Verdict]" = (), more: int = 0) -> None:
         """The oldest accepted effects go first, then the baselines of watched directories. `more`: for a capture."""
-        from takeback.retention.upkeep import due
+        from takeback.retention.space import due
         from takeback.runs.watch import any_unused, drop_unused
 
         settings, limits, space = self.store.settings, self.store.limits(), self._space(more)
@@ -331,15 +350,15 @@ class Upkeep(ABC):
             self._make_room()
 
     def _space(self, more: int = 0) -> "Space":
-        from takeback.retention.upkeep import Space, pinned_bytes
+        from takeback.retention.space import Space, pinned_bytes
 
         taken = self.store.bytes_kept()
         return Space(taken + more - pinned_bytes(self.parts), self.store.free_bytes() - more)
 
-    def _give_up(self, decisions: "Sequence[Decision]") -> int:
+    def _give_up(self, decisions: "Sequence[Verdict]") -> int:
         """Noted first: a kill in between must not lose the line that tells of it. How many bytes were freed."""
         from takeback.retention.forget import forget
-        from takeback.storage.given_up import Bound, GivenUp, note
+        from takeback.storage.notes import Bound, GivenUp, note
 
         going = [
             GivenUp(one.effect.id, Bound(one.bound), one.effect.at, one.limit)
@@ -366,7 +385,7 @@ class Upkeep(ABC):
         this one meanwhile; an interrupted copy is gone on with when the same is asked for again. Afterwards this store
         takes nothing new, because what is unfinished must not go on in two places; of a `backup` that holds for the
         copy."""
-        from takeback.storage.copying import copy_store
+        from takeback.storage.copy import copy_store
 
         target = open_store(path, now, blobs, copying=self.store.name)
         try:

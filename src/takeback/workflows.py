@@ -8,16 +8,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from takeback.errors import Failed, KeyReused, Misuse, Refused, Stuck, TakebackError, Unavailable
-from takeback.model.attention import SETTLED, needs_attention
 from takeback.model.effect import PERSON, State
 from takeback.model.format_1 import with_fields
+from takeback.model.functions import refuse_while_looking
 from takeback.model.ids import new_id, short
-from takeback.model.looking import refuse_while_looking
 from takeback.model.record import Draft, Kind, canonical
-from takeback.model.run import NEVER, Lease, OnDeath, RunInfo, RunState
-from takeback.runs.names import name_of, refuse_odd_key, run_of
-from takeback.runs.projects import opening
-from takeback.storage.process import myself
+from takeback.model.run import NEVER, SETTLED, Lease, OnDeath, RunInfo, RunState, needs_attention
+from takeback.runs.scope import opening
+from takeback.runs.selection import name_of, refuse_odd_key, run_of
+from takeback.storage.owners import myself
 from takeback.storage.protocols import Query
 from takeback.upkeep import Upkeep, now
 
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from takeback.model.plan import UndoResult
     from takeback.model.run import Checkpoint
     from takeback.runs.run import Run
-    from takeback.runs.worker import Worker
-    from takeback.runs.workflow import Workflow
+    from takeback.runs.workflows.function import Workflow
+    from takeback.runs.workflows.worker import Worker
 
 _ENDED = (RunState.ACCEPTED, RunState.UNDONE, RunState.PARTLY)
 _BEING_TAKEN_BACK = "is being taken back"
@@ -56,7 +55,7 @@ class Workflows(Upkeep):
     ) -> RunInfo:
         """A run of that workflow, which a worker (`takeback worker MODULE`) carries out; the arguments are JSON. With a
         key it is submitted once: again it is the run that is there, and with other arguments it is refused."""
-        from takeback.runs.workflow import arguments_of, refuse_unfindable
+        from takeback.runs.workflows.function import arguments_of, refuse_unfindable
 
         found = refuse_unfindable(workflow)
         return self.submit_named(
@@ -129,7 +128,7 @@ class Workflows(Upkeep):
             raise Misuse(
                 "A signal needs the name of an event.", hint='For example tb.signal(run, "approved").'
             )
-        from takeback.model.plain import as_json
+        from takeback.model.functions import as_json
 
         body = {"name": event, "data": as_json(data, "The data of a signal")}
         self._before_change()
@@ -167,13 +166,13 @@ class Workflows(Upkeep):
             pause = min(pause * 1.5, _LATEST)
 
     def _ended(self, info: RunInfo) -> Any:
-        from takeback.runs.remembered import from_json
+        from takeback.runs.workflows.replay import error_from_json
 
         *_, closed = self.store.journal.records(run=info.id, kinds=(Kind.CLOSE,))
         if "error" in closed.body:
             kind = closed.body.get("error_type", "Failed")
             hint: str = closed.body.get("hint", "")
-            error = from_json({"type": kind, "message": closed.body["error"], "hint": hint})
+            error = error_from_json({"type": kind, "message": closed.body["error"], "hint": hint})
             if not isinstance(error, TakebackError):
                 error = Failed(closed.body["error"], hint=hint)
             raise error
@@ -186,7 +185,7 @@ class Workflows(Upkeep):
     def work(self, *workflows: "Workflow", concurrency: int = 1, until_idle: bool = False) -> int:
         """Be a worker for these workflows, in this thread, until it is interrupted; with `until_idle` until nothing is
         due. How many times a run was gone on with. `takeback worker MODULE` does this in a process of its own."""
-        from takeback.runs.workflow import refuse_unfindable
+        from takeback.runs.workflows.function import refuse_unfindable
 
         known = {one.name: one for one in map(refuse_unfindable, workflows)}
         worker = self.worker(known, concurrency, self._tell)
@@ -204,7 +203,7 @@ class Workflows(Upkeep):
         concurrency: int = 1,
         tell: Callable[[str], None] = lambda words: None,
     ) -> "Worker":
-        from takeback.runs.worker import Place, Worker
+        from takeback.runs.workflows.worker import Worker, Workplace
 
         if not workflows:
             raise Misuse(
@@ -214,7 +213,7 @@ class Workflows(Upkeep):
             raise Misuse(f"{concurrency!r} runs at a time make no sense.", hint="Give 1 or more.")
         self.store.refuse_if_suspect()
         self._before_change(calls=True)
-        place = Place(self.parts, now, self._lease_lasts, self._run, self.store.wait_for_work)
+        place = Workplace(self.parts, now, self._lease_lasts, self._run, self.store.wait_for_work)
         return Worker(place, workflows, concurrency, tell)
 
     def _named(self, run: "str | RunInfo | Run") -> RunInfo:
@@ -279,13 +278,13 @@ class Workflows(Upkeep):
         unfinished goes on with it."""
         from takeback.engine.recover import settle_open
         from takeback.engine.stuck import Taker
-        from takeback.runs.going_back import go_back, plan_back, point_of
-        from takeback.runs.replay import steps_before
+        from takeback.runs.workflows.replay import steps_before
+        from takeback.runs.workflows.rewind import go_back, plan_back, point_of
 
         point = point_of(self.parts, info.id, checkpoint)
         settle_open(self.parts, lease)
         plan = plan_back(self.parts, point)
-        from takeback.runs.spent import BACK
+        from takeback.runs.workflows.rewind import BACK
 
         told: dict[str, Any] = {"resumed": True, "from": point.id, BACK: point.seq}
         if info.on_death is OnDeath.RESUME:
@@ -306,7 +305,7 @@ class Workflows(Upkeep):
 
     def _go_on_undoing(self, run: str) -> None:
         """What kept a run from being taken back is known now."""
-        from takeback.runs.choice import stuck_in
+        from takeback.runs.selection import stuck_in
 
         for info in self.store.journal.runs((run,)):
             going = self._unfinished_workflow(info) and self._is_being_taken_back(info)
@@ -335,7 +334,7 @@ class Workflows(Upkeep):
         from takeback.engine.ending import closing
         from takeback.engine.recover import open_in, settle_open
         from takeback.model.plan import UndoResult
-        from takeback.runs.choice import stuck_in
+        from takeback.runs.selection import stuck_in
 
         run = self._run(info, self._acquire(info.id, 0))
         try:
@@ -368,7 +367,7 @@ class Workflows(Upkeep):
             run.leave()
 
     def _waiting_as_before(self, info: RunInfo) -> dict[str, Any]:
-        from takeback.runs.replay import Leaving, history_of
+        from takeback.runs.workflows.replay import Leaving, history_of
 
         read = history_of(self.store.journal, info.id).read.get(info.awaits, 0)
         return Leaving(info.note, info.due_at, info.awaits, read).body

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.runs.workshop import clear, remove_all, workshop
+from takeback.runs.commands.scratch import clear, remove_all, workshop
 from tests.world import World
 
 
@@ -158,7 +158,7 @@ def test_several_threads_run_commands_of_one_run(tb: takeback.Takeback, world: W
 def test_what_a_dead_process_left_in_the_workshop_is_cleared(tmp_path: Path) -> None:
     place = tmp_path / "commands"
     code = (
-        "import os, sys\nfrom takeback.runs.workshop import workshop\n"
+        "import os, sys\nfrom takeback.runs.commands.scratch import workshop\n"
         "with workshop(sys.argv[1]) as mine:\n    os.mkdir(mine + '/closed', 0)\n    os._exit(0)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(place)], check=True, timeout=120)
@@ -211,7 +211,7 @@ def test_who_is_killed_while_he_makes_what_was_held_leaves_it_held(
     assert held
     code = (
         "import os, sys, takeback\n"
-        "from takeback.adapters.tree.swapping import Swap\n"
+        "from takeback.adapters.tree.swap import Swap\n"
         "swap, count = Swap.swap, [0]\n"
         "def dying(self):\n"
         "    count[0] += 1\n"

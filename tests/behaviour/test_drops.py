@@ -8,7 +8,7 @@ import pytest
 
 import takeback
 from takeback.model.effect import DropReason
-from takeback.storage.given_up import Bound, untold
+from takeback.storage.notes import Bound, untold
 from tests.world import Picture, World
 
 WORK = "echo more >> a; chmod 750 a; mkdir -p d/e; echo x > d/e/f; ln -s a link; rm gone; exit 3"
@@ -309,13 +309,13 @@ def test_a_sweep_erases_what_was_dropped_too_long_ago(
 def test_a_drop_that_another_process_decides_on_meanwhile_is_no_error(
     store: Path, world: World, meanwhile: str
 ) -> None:
+    from takeback.retention.candidates import Verdict
     from takeback.retention.forget import forget
-    from takeback.retention.tiers import Decision
 
     with takeback.open(store) as tb, takeback.open(store) as other:
         dropped = tb.effect(failed(tb, world, "echo x > a; exit 1").id)
         _ = other.apply(dropped) if meanwhile == "apply" else other.discard(dropped, now=True)
-        forget(tb.parts, [Decision(dropped, True, "goes")], str(store / "held"))
+        forget(tb.parts, [Verdict(dropped, True, "goes")], str(store / "held"))
         left = tb.effect(dropped.id)
         assert left.state.value == {"apply": "done", "erase": "aborted"}[meanwhile]
         assert not left.forgotten

@@ -10,7 +10,7 @@ from takeback.audit.status import look, status_json
 from takeback.model.ids import short
 from takeback.model.record import Kind
 from takeback.model.settings import Limits
-from takeback.storage.given_up import Bound, GivenUp, note, was_told
+from takeback.storage.notes import Bound, GivenUp, note, was_told
 from tests.behaviour.conftest import Scene
 
 HOUR = 3600

@@ -10,8 +10,8 @@ from typing import Any
 from takeback.model.ids import new_id
 from takeback.model.record import Draft, Kind, canonical
 from takeback.model.run import Lease
-from takeback.storage.process import myself
-from takeback.storage.store import open_store
+from takeback.storage.owners import myself
+from takeback.storage.sqlite.store import open_store
 from takeback.upkeep import now
 from tests.bench.measure import Line, Subject, Table, Wishes, in_turns, seconds_of
 

@@ -11,8 +11,8 @@ import psycopg
 
 from takeback.model.ids import new_id
 from takeback.model.record import Draft, Kind
+from takeback.storage.owners import myself
 from takeback.storage.postgres.store import PostgresStore, open_remote
-from takeback.storage.process import myself
 from takeback.testing.fakes import closing, submitting
 from takeback.upkeep import now
 from tests.bench.effects import HOUR, Effects, timed

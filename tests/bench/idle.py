@@ -92,7 +92,7 @@ def _in_turns(
 def _moments(bench: PgBench) -> list[Line]:
     """What it costs a run that the triggers come and go."""
     from takeback.adapters.postgres import attachment
-    from takeback.adapters.postgres.connecting import opened
+    from takeback.adapters.postgres.connection import opened
 
     bench.adapter().attach_when(bench.database, (), always=False)
     tables = bench.rows("select count(*) from takeback.captured")[0][0]

@@ -15,7 +15,7 @@ from takeback.adapters.watch.fanotify import Fanotify
 from takeback.adapters.watch.inotify import Inotify
 from takeback.adapters.watch.roots import root_of
 from takeback.adapters.watch.scan import Bounds
-from takeback.adapters.watch.watched import WatchedRoot
+from takeback.adapters.watch.watched_root import WatchedRoot
 from takeback.runs.watch import place_of
 
 EDITS = 10

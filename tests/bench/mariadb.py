@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from takeback.adapters.mariadb.session import MariaSession
-from takeback.testing.adapter_desk import Desk
+from takeback.testing.adapter_suite import Desk
 from tests.bench.measure import Line, Table, Wishes, in_turns, seconds_of
 from tests.servers import mariadb as servers
 from tests.servers.fixtures import running

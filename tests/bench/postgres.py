@@ -16,7 +16,7 @@ import psycopg
 from takeback.adapters.postgres.adapter import PostgresAdapter
 from takeback.adapters.postgres.session import PostgresSession
 from takeback.model.effect import Effect
-from takeback.model.standing import Standing
+from takeback.model.plan import Standing
 from tests.bench.measure import Line, Table, Wishes, in_turns
 from tests.servers import postgres as servers
 from tests.servers.fixtures import running

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import apsw
 
 import takeback
-from takeback.adapters.sqlite.child.room import Room
-from takeback.adapters.sqlite.session import Desk
+from takeback.adapters.sqlite.child.server import ChildServer
+from takeback.adapters.sqlite.session import SqliteDesk
 from tests.bench.measure import Line, Table, Wishes, in_turns, seconds_of
 
 _TABLE = "CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT, b INT, c REAL, d TEXT, e)"
@@ -58,7 +58,7 @@ def _file(wishes: Wishes, name: str, rows: int, mode: str = "wal") -> str:
 def _small(wishes: Wishes, mode: str) -> Line:
     plain = apsw.Connection(_file(wishes, f"plain-{mode}", 10_000, mode))
     plain.execute("PRAGMA synchronous = FULL")
-    room = Room(lambda: True)
+    room = ChildServer(lambda: True)
     room.open(_file(wishes, f"captured-{mode}", 10_000, mode))
     room.script("first", [("UPDATE t SET b = 0 WHERE id = 1", ())])
     numbers = iter(range(10**9))
@@ -114,7 +114,7 @@ def _whole_effect(wishes: Wishes) -> Line:
 
 
 def _undo(wishes: Wishes, rows: int, what: str, statement: str) -> Line:
-    desk = Desk(_file(wishes, f"undo-{what}", rows))
+    desk = SqliteDesk(_file(wishes, f"undo-{what}", rows))
     taken: list[float] = []
     for number in range(3):
         desk.ask("script", f"op-{number}", [(statement, ())])
@@ -128,7 +128,7 @@ def _undo(wishes: Wishes, rows: int, what: str, statement: str) -> Line:
 
 
 def _one_among_many(wishes: Wishes, rows: int) -> Line:
-    desk = Desk(_file(wishes, "one", rows))
+    desk = SqliteDesk(_file(wishes, "one", rows))
     desk.ask("script", "one", [("UPDATE t SET b = -1 WHERE id = 77", ())])
     desk.ask("script", "many", [("UPDATE t SET b = b + 1 WHERE id <> 77", ())])
     start = time.perf_counter()
@@ -140,7 +140,7 @@ def _one_among_many(wishes: Wishes, rows: int) -> Line:
 
 
 def _large(wishes: Wishes, rows: int) -> Iterator[Line]:
-    desk = Desk(_file(wishes, "large", rows))
+    desk = SqliteDesk(_file(wishes, "large", rows))
     desk.ask("script", "large", [(_EFFECTS["UPDATE"], ())])
     done = _peak(desk.pid)
     start = time.perf_counter()

@@ -5,7 +5,7 @@ import pytest
 
 import takeback
 from takeback.api import Takeback
-from takeback.runs.box import Box
+from takeback.runs.boxes.box import Box
 from takeback.runs.run import Run
 from tests.world import World
 

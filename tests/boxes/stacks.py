@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from takeback.sandbox.layer import is_whiteout
-from takeback.sandbox.squash import squash
+from takeback.sandbox.layer_owner import squash
 from tests.world import picture
 
 NAMES = ("a", "b", "c", "d")

@@ -11,7 +11,7 @@ import pytest
 import takeback
 from takeback.api import Takeback
 from takeback.errors import KeyReused, Misuse, Refused, StoreBusy
-from takeback.runs.box import Box
+from takeback.runs.boxes.box import Box
 from takeback.runs.run import Run
 from tests.boxes.rootfs import make_rootfs
 from tests.world import World

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from takeback.adapters.box.adapter import BoxAdapter, box_change
+from takeback.model.box import Link, Point, box_resource, point_from_json, point_to_json
 from takeback.model.change import Change
 from takeback.model.plan import OnConflict
-from takeback.model.point import Link, Point, box_resource, point_from_json, point_to_json
 from takeback.storage.layers import Layers
-from takeback.storage.memory_blobs import MemoryBlobs
+from takeback.storage.memory import MemoryBlobs
 from takeback.testing import AdapterSuite
-from takeback.testing.adapter_desk import Desk
+from takeback.testing.adapter_suite import Desk
 
 BOX = "b" * 20
 START = Point("start", "", "/srv")

@@ -10,7 +10,7 @@ import pytest
 
 from takeback.api import Takeback
 from takeback.errors import Conflict, Misuse, Refused, ResourceUnreachable
-from takeback.runs.box import Box
+from takeback.runs.boxes.box import Box
 from takeback.runs.run import Run
 from tests.boxes.rootfs import make_rootfs
 from tests.world import World

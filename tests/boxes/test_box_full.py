@@ -7,7 +7,7 @@ import pytest
 
 import takeback
 from takeback.errors import Misuse, ResourceUnreachable
-from takeback.sandbox.as_owner import _have_done
+from takeback.sandbox.layer_owner import _have_done
 from takeback.storage.layers import Layers
 from tests.crash.mounts import fill, tmpfs
 from tests.world import World

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.runs import box_commit
-from takeback.runs.box import Box
+from takeback.runs.boxes import commit
+from takeback.runs.boxes.box import Box
 from takeback.testing.crash import (
     Boundaries,
     die,
@@ -159,7 +159,7 @@ def dies_between(scene: Sweep) -> None:
     """Right after the files, before the box knows of it."""
 
     def action(boundaries: Boundaries) -> None:
-        box_commit._start_anew = lambda *_: die()
+        commit._start_anew = lambda *_: die()
         scene.action(boundaries)
 
     assert in_a_process(action, Boundaries()).killed

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from takeback.adapters.box.squashing import STEP, squash_below
+from takeback.adapters.box.adapter import STEP, squash_below
+from takeback.model.box import Link, Point
 from takeback.model.ids import new_id
-from takeback.model.point import Link, Point
-from takeback.runs.box import Box
-from takeback.sandbox.layer import Form, Mount, write_form
+from takeback.runs.boxes.box import Box
+from takeback.sandbox.layer import LayerForm, Mount, write_form
 from takeback.storage.layers import Layers
 from tests.world import World
 
@@ -32,7 +32,7 @@ def add(layers: Layers, parent: str, name: str) -> str:
     for file in (name, "all"):
         with open(os.path.join(upper, file), "w") as made:
             made.write(name)
-    write_form(layers.place_of(layer), Form((Mount("/", "0"),), True, False, 1))
+    write_form(layers.place_of(layer), LayerForm((Mount("/", "0"),), True, False, 1))
     layers.add(Link(layer, parent, layers.depth(parent) + 1, since=0 if parent else 7))
     return layer
 

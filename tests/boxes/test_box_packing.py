@@ -9,7 +9,7 @@ import pytest
 
 import takeback
 from takeback.errors import Corrupt
-from takeback.storage.packing import pack, pack_in_place, packed_name, unpack, unpack_in_place
+from takeback.storage.layer_archive import pack, pack_in_place, packed_name, unpack, unpack_in_place
 from takeback.testing.crash import Boundaries, in_a_process, wrap_system_calls
 from tests.world import World, picture
 

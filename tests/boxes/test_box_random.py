@@ -11,7 +11,7 @@ import pytest
 
 import takeback
 from takeback.api import Takeback
-from takeback.runs.box import Box
+from takeback.runs.boxes.box import Box
 from tests.world import World
 
 pytestmark = pytest.mark.root

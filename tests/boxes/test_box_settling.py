@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.runs.box import Box
+from takeback.runs.boxes.box import Box
 from takeback.storage import layers as layers_on_disk
-from takeback.storage.last_line import read_last, write_last
+from takeback.storage.layers import read_last, write_last
 from tests.world import World
 
 pytestmark = pytest.mark.root

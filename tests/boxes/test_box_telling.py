@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from takeback.runs.box import Box
+from takeback.runs.boxes.box import Box
 from takeback.runs.run import Run
 from tests.boxes.rootfs import make_rootfs
 from tests.world import World

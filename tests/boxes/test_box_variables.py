@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from takeback.runs.box import Box
-from takeback.sandbox.asking import _exports
+from takeback.runs.boxes.box import Box
+from takeback.sandbox.shell_state import _exports
 from tests.world import World
 
 pytestmark = pytest.mark.root

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from takeback.frontends.cli.shell_lines import commands, from_list, goes_on
+from takeback.frontends.cli.programs.shell_lines import commands, from_list, goes_on
 from tests.world import World
 
 LIMIT = 240

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from takeback.sandbox.squash import squash
+from takeback.sandbox.layer_owner import squash
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 240

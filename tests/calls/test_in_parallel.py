@@ -14,7 +14,7 @@ import pytest
 import takeback
 from examples.office import ROOT
 from takeback.model.effect import State
-from takeback.runs.own_lock import OwnLock
+from takeback.runs.lease import OwnLock
 from tests.calls.counter import ticking, ticks
 
 MANY = 4

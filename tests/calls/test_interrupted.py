@@ -11,7 +11,7 @@ import takeback
 from examples.office import ROOT
 from takeback.model.effect import State
 from takeback.model.run import RunState
-from takeback.runs.own_lock import OwnLock
+from takeback.runs.lease import OwnLock
 
 SIGNALS = [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "SystemExit 143")]
 each_signal = pytest.mark.parametrize(("number", "ended"), SIGNALS, ids=["SIGINT", "SIGTERM"])

@@ -10,7 +10,7 @@ import pytest
 
 import takeback
 from takeback.model.effect import State
-from takeback.runs.heartbeat import Heartbeat
+from takeback.runs.lease import Heartbeat
 from tests.calls.test_actions import command
 
 WORLD: list[str] = []

@@ -8,7 +8,7 @@ import pytest
 
 import takeback
 from examples.payments import pay_blindly
-from takeback.policy.sameness import sameness
+from takeback.policy.patterns import sameness
 from tests.calls import post
 from tests.calls.conftest import BankOffice
 from tests.calls.post import send_mail

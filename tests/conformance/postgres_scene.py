@@ -4,12 +4,11 @@ from collections.abc import Callable
 
 import psycopg
 
-from takeback.storage.postgres.connecting import Address, connect
+from takeback.storage.postgres.connection import Address, connect
 from takeback.storage.postgres.database import PostgresDatabase
-from takeback.storage.postgres.journal import PostgresJournal
-from takeback.storage.postgres.leases import PostgresLeases
-from takeback.storage.postgres.schema import bring_up_to_date
-from takeback.testing.fakes import Clock, Processes
+from takeback.storage.postgres.journal import PostgresJournal, PostgresLeases
+from takeback.storage.postgres.store import bring_up_to_date
+from takeback.testing.fakes import Clock, FakeProcesses
 from tests.servers.postgres import PgDatabase
 
 
@@ -26,11 +25,11 @@ class PostgresScene:
         self.opened.append(PostgresDatabase(self.address))
         return self.opened[-1]
 
-    def books(self, clock: Clock, processes: Processes) -> tuple[PostgresJournal, PostgresLeases]:
+    def books(self, clock: Clock, processes: FakeProcesses) -> tuple[PostgresJournal, PostgresLeases]:
         database = self.database()
         return PostgresJournal(database, clock), PostgresLeases(database, processes.alive)
 
-    def leases(self, processes: Processes) -> Callable[[], PostgresLeases]:
+    def leases(self, processes: FakeProcesses) -> Callable[[], PostgresLeases]:
         return lambda: PostgresLeases(self.database(), processes.alive)
 
     def behind_its_back(self, sql: str, values: tuple[object, ...] = ()) -> None:

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from takeback.errors import StoreBusy
-from takeback.storage.blobs import StoredBlobs, create
-from takeback.storage.database import Database
-from takeback.storage.memory_blobs import MemoryBlobs
+from takeback.storage.blobs.stored import StoredBlobs, create
+from takeback.storage.memory import MemoryBlobs
+from takeback.storage.postgres.blobs import BlobObjectStore, Objects, PostgresShelf, name_of
 from takeback.storage.postgres.database import PostgresDatabase
-from takeback.storage.postgres.objects import ObjectStore
-from takeback.storage.postgres.shelf import Objects, PostgresShelf, name_of
 from takeback.storage.protocols import Blobs
+from takeback.storage.sqlite.database import SqliteDatabase
 from takeback.testing.blobs_durable_suite import DurableBlobsSuite
 from takeback.testing.blobs_suite import BlobsSuite, name, noise, text, whole
 from tests.conformance.postgres_scene import PostgresScene
@@ -59,14 +58,14 @@ class StoredScene:
         self.directory = str(directory / "store")
         self.clock = Clock()
         os.mkdir(self.directory, 0o700)
-        database = Database(f"{self.directory}/journal.db")
+        database = SqliteDatabase(f"{self.directory}/journal.db")
         create(database, f"{self.directory}/blobs")
         database.close()
-        self.opened: list[tuple[Database, StoredBlobs]] = []
+        self.opened: list[tuple[SqliteDatabase, StoredBlobs]] = []
         self.database, self.blobs = self.open()
 
-    def open(self) -> tuple[Database, StoredBlobs]:
-        database = Database(f"{self.directory}/journal.db")
+    def open(self) -> tuple[SqliteDatabase, StoredBlobs]:
+        database = SqliteDatabase(f"{self.directory}/journal.db")
         blobs = StoredBlobs(database, f"{self.directory}/blobs", self.clock)
         self.opened.append((database, blobs))
         return database, blobs
@@ -218,8 +217,8 @@ class ObjectsScene(PostgresBlobsScene):
         self.bucket = bucket
         super().__init__(server)
 
-    def objects(self) -> ObjectStore:
-        return ObjectStore(self.bucket)
+    def objects(self) -> BlobObjectStore:
+        return BlobObjectStore(self.bucket)
 
     def damage_on_shelf(self, pack: int, position: int) -> None:
         name = name_of(pack, position)

@@ -9,17 +9,15 @@ from typing import NamedTuple
 import pytest
 
 from takeback.adapters.config import formats
-from takeback.adapters.config.adapter import ConfigAdapter
-from takeback.adapters.config.changes import edit_change
+from takeback.adapters.config.adapter import ConfigAdapter, edit_change
 from takeback.adapters.config.keys import same
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.errors import Conflict, Drifted, Misuse, Refused, ValidationFailed
 from takeback.model.change import Change
-from takeback.model.plan import OnConflict, Outcome
+from takeback.model.plan import OnConflict, Outcome, Standing
 from takeback.model.record import canonical
 from takeback.model.remedy import to_json
-from takeback.model.standing import Standing
-from takeback.storage.memory_blobs import MemoryBlobs
+from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import AdapterSuite, Desk, undo_of
 from tests.world import Picture, World
 

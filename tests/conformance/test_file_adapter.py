@@ -13,7 +13,7 @@ from takeback.adapters.file import changes
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.adapters.file.changes import NewFile
 from takeback.model.change import Change
-from takeback.storage.memory_blobs import MemoryBlobs
+from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import AdapterSuite
 from tests.world import Picture, World
 

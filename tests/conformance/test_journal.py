@@ -12,17 +12,17 @@ import pytest
 from takeback.model.effect import TRANSITIONS, State
 from takeback.model.record import Kind
 from takeback.model.run import NEVER
-from takeback.storage import store
 from takeback.storage.bodies import deflated
-from takeback.storage.database import Database
 from takeback.storage.leases import SqliteLeases
 from takeback.storage.memory import MemoryJournal, MemoryLeases
 from takeback.storage.protocols import Journal, Leases
-from takeback.storage.sqlite import SqliteJournal
-from takeback.testing.fakes import Clock, Processes, submitting
+from takeback.storage.sqlite import store
+from takeback.storage.sqlite.database import SqliteDatabase
+from takeback.storage.sqlite.journal import SqliteJournal
+from takeback.testing.fakes import Clock, FakeProcesses, submitting
 from takeback.testing.fakes import closing as ended
 from takeback.testing.journal_queries_suite import DurableJournalSuite, JournalQueriesSuite
-from takeback.testing.journal_suite import Books
+from takeback.testing.journal_suite import JournalBooks
 from tests.conformance.postgres_scene import PostgresScene
 from tests.damage import unguarded
 from tests.servers.postgres import PgDatabase
@@ -38,17 +38,17 @@ def new_database(path: Path) -> None:
 class TestSqliteJournal(DurableJournalSuite):
     @pytest.fixture(autouse=True)
     def closes_what_it_opened(self) -> Iterator[None]:
-        self.opened: list[Database] = []
+        self.opened: list[SqliteDatabase] = []
         yield
         for database in self.opened:
             database.close()
 
-    def make(self, directory: Path, clock: Clock, processes: Processes) -> tuple[Journal, Leases]:
+    def make(self, directory: Path, clock: Clock, processes: FakeProcesses) -> tuple[Journal, Leases]:
         new_database(directory / "journal.db")
         return self.again(directory, clock, processes)
 
-    def again(self, directory: Path, clock: Clock, processes: Processes) -> tuple[Journal, Leases]:
-        database = Database(str(directory / "journal.db"))
+    def again(self, directory: Path, clock: Clock, processes: FakeProcesses) -> tuple[Journal, Leases]:
+        database = SqliteDatabase(str(directory / "journal.db"))
         self.opened.append(database)
         return SqliteJournal(database, clock), SqliteLeases(database, processes.alive, clock)
 
@@ -67,8 +67,8 @@ class TestSqliteJournal(DurableJournalSuite):
             connection.execute(sql, values)
 
     def test_the_database_itself_refuses_to_change_or_remove_a_record(self, tmp_path: Path) -> None:
-        journal, leases = self.make(tmp_path, Clock(), Processes())
-        lease = leases.acquire("run", Processes().start(), 1, 1)
+        journal, leases = self.make(tmp_path, Clock(), FakeProcesses())
+        lease = leases.acquire("run", FakeProcesses().start(), 1, 1)
         from takeback.testing.fakes import opening
 
         journal.append(lease, [opening("run")])
@@ -91,7 +91,7 @@ class TestSqliteJournal(DurableJournalSuite):
     def test_a_run_that_is_listed_otherwise_than_its_records_say_is_found(
         self, tmp_path: Path, lie: str
     ) -> None:
-        journal, _ = self.make(tmp_path, Clock(), Processes())
+        journal, _ = self.make(tmp_path, Clock(), FakeProcesses())
         journal.append(None, [submitting("run", "deploy", key="k")])
         assert not list(journal.check())
         self._behind_its_back(tmp_path, f"UPDATE runs SET {lie}", ())
@@ -114,7 +114,7 @@ class TestSqliteJournal(DurableJournalSuite):
     def test_the_database_itself_holds_what_must_hold_for_runs_and_leases(
         self, tmp_path: Path, sql: str
     ) -> None:
-        clock, processes = Clock(), Processes()
+        clock, processes = Clock(), FakeProcesses()
         journal, leases = self.make(tmp_path, clock, processes)
         journal.append(None, [submitting("run", "deploy", key="k")])
         leases.release(leases.acquire("run", processes.start(), clock(), 1))
@@ -126,7 +126,7 @@ class TestSqliteJournal(DurableJournalSuite):
             connection.execute(sql)
 
     def test_what_is_said_of_a_run_is_read_without_the_rest_of_the_journal(self, tmp_path: Path) -> None:
-        journal, _ = self.make(tmp_path, Clock(), Processes())
+        journal, _ = self.make(tmp_path, Clock(), FakeProcesses())
         said: list[str] = []
         connection = self.opened[0]._connection  # pyright: ignore[reportPrivateUsage]
         connection.set_trace_callback(said.append)
@@ -137,7 +137,7 @@ class TestSqliteJournal(DurableJournalSuite):
 
     def test_a_claim_reads_neither_ended_runs_nor_those_that_are_not_due(self, tmp_path: Path) -> None:
         """Counted in steps of SQLite's machine, which no clock disturbs."""
-        clock, processes = Clock(), Processes()
+        clock, processes = Clock(), FakeProcesses()
         journal, leases = self.make(tmp_path, clock, processes)
 
         def steps() -> int:
@@ -181,13 +181,13 @@ class TestPostgresJournal(DurableJournalSuite):
         yield
         self.scene.close()
 
-    def make(self, directory: Path, clock: Clock, processes: Processes) -> tuple[Journal, Leases]:
+    def make(self, directory: Path, clock: Clock, processes: FakeProcesses) -> tuple[Journal, Leases]:
         return self.scene.books(clock, processes)
 
-    def again(self, directory: Path, clock: Clock, processes: Processes) -> tuple[Journal, Leases]:
+    def again(self, directory: Path, clock: Clock, processes: FakeProcesses) -> tuple[Journal, Leases]:
         return self.scene.books(clock, processes)
 
-    def pass_seconds(self, books: Books, seconds: int) -> None:
+    def pass_seconds(self, books: JournalBooks, seconds: int) -> None:
         books.clock.pass_seconds(seconds)
         self.scene.age_leases(seconds)
 
@@ -214,7 +214,7 @@ class TestPostgresJournal(DurableJournalSuite):
         ],
     )
     def test_a_run_that_is_listed_otherwise_than_its_records_say_is_found(
-        self, books: Books, lie: str
+        self, books: JournalBooks, lie: str
     ) -> None:
         books.journal.append(None, [submitting("run", "deploy", key="k")])
         assert not list(books.journal.check())
@@ -246,7 +246,7 @@ class TestPostgresJournal(DurableJournalSuite):
             " VALUES ('x', '', '', 'open', 'resume', 1, 'k')",
         ],
     )
-    def test_the_database_itself_holds_what_must_hold(self, books: Books, sql: str) -> None:
+    def test_the_database_itself_holds_what_must_hold(self, books: JournalBooks, sql: str) -> None:
         books.journal.append(None, [submitting("run", "deploy", key="k")])
         books.leases.release(books.lease("run"))
         lease = books.lease("run")
@@ -258,7 +258,7 @@ class TestPostgresJournal(DurableJournalSuite):
             self.scene.as_anyone(sql)
         assert books.picture() == before
 
-    def test_the_function_moves_states_exactly_as_the_model_does(self, books: Books) -> None:
+    def test_the_function_moves_states_exactly_as_the_model_does(self, books: JournalBooks) -> None:
         """One table in Python, one function there: they must not drift."""
         states = [None, *State]
         events = [*dict.fromkeys(event for _, event in TRANSITIONS)]
@@ -275,16 +275,16 @@ class TestPostgresJournal(DurableJournalSuite):
 
 
 class TestMemoryJournal(JournalQueriesSuite):
-    def make(self, directory: Path, clock: Clock, processes: Processes) -> tuple[Journal, Leases]:
+    def make(self, directory: Path, clock: Clock, processes: FakeProcesses) -> tuple[Journal, Leases]:
         leases = MemoryLeases(processes.alive)
         return MemoryJournal(leases, clock), leases
 
 
 def test_a_project_is_listed_without_reading_the_effects_of_others(tmp_path: Path) -> None:
     """The statement is answered by the index of the project, whatever else the store holds."""
-    from takeback.model.project import Scope
-    from takeback.storage.effects_sql import select_effects
+    from takeback.model.resource import Scope
     from takeback.storage.protocols import Query
+    from takeback.storage.sqlite.journal import select_effects
 
     new_database(tmp_path / "journal.db")
     late = {"before": 9, "told_after": 9}

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from takeback.storage.database import Database
 from takeback.storage.leases import SqliteLeases
 from takeback.storage.memory import MemoryLeases
 from takeback.storage.protocols import Leases
-from takeback.testing.fakes import Clock, Processes
-from takeback.testing.leases_suite import DurableLeasesSuite, LeasesSuite, Scene
+from takeback.storage.sqlite.database import SqliteDatabase
+from takeback.testing.fakes import Clock, FakeProcesses
+from takeback.testing.leases_suite import DurableLeasesSuite, LeasesScene, LeasesSuite
 from tests.conformance.postgres_scene import PostgresScene
 from tests.conformance.test_journal import new_database
 from tests.servers.postgres import PgDatabase
@@ -19,19 +19,19 @@ from tests.servers.postgres import PgDatabase
 class TestSqliteLeases(DurableLeasesSuite):
     @pytest.fixture(autouse=True)
     def closes_what_it_opened(self) -> Iterator[None]:
-        self.opened: list[Database] = []
+        self.opened: list[SqliteDatabase] = []
         yield
         for database in self.opened:
             database.close()
 
     def make(
-        self, directory: Path, processes: Processes, clock: Clock
+        self, directory: Path, processes: FakeProcesses, clock: Clock
     ) -> tuple[Leases, Callable[[], Leases]]:
         path = directory / "journal.db"
         new_database(path)
 
         def another() -> Leases:
-            self.opened.append(Database(str(path)))
+            self.opened.append(SqliteDatabase(str(path)))
             return SqliteLeases(self.opened[-1], processes.alive, clock)
 
         return another(), another
@@ -44,12 +44,12 @@ class TestPostgresLeases(DurableLeasesSuite):
         yield
         self.postgres.close()
 
-    def pass_seconds(self, scene: Scene, seconds: int) -> None:
+    def pass_seconds(self, scene: LeasesScene, seconds: int) -> None:
         scene.clock.pass_seconds(seconds)
         self.postgres.age_leases(seconds)
 
     def make(
-        self, directory: Path, processes: Processes, clock: Clock
+        self, directory: Path, processes: FakeProcesses, clock: Clock
     ) -> tuple[Leases, Callable[[], Leases]]:
         another = self.postgres.leases(processes)
         return another(), another
@@ -57,7 +57,7 @@ class TestPostgresLeases(DurableLeasesSuite):
 
 class TestMemoryLeases(LeasesSuite):
     def make(
-        self, directory: Path, processes: Processes, clock: Clock
+        self, directory: Path, processes: FakeProcesses, clock: Clock
     ) -> tuple[Leases, Callable[[], Leases]]:
         leases = MemoryLeases(processes.alive)
         return leases, lambda: leases

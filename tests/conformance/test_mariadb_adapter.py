@@ -6,11 +6,11 @@ from contextlib import closing
 
 import pytest
 
-from takeback.adapters.database.keyring import Keyring
+from takeback.adapters.database.protocol import Keyring
 from takeback.adapters.mariadb.adapter import MariaAdapter
 from takeback.model.change import Change
 from takeback.model.database import resource_of, to_json
-from takeback.storage.memory_blobs import MemoryBlobs
+from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import AdapterSuite
 
 TABLES = (

@@ -12,13 +12,12 @@ from takeback.errors import KeyReused, LeaseLost, RecordInvalid, StoreBusy, Take
 from takeback.model.effect import State
 from takeback.model.record import Draft, Kind, Record
 from takeback.model.run import Lease
-from takeback.storage.postgres.connecting import address_of
+from takeback.storage.postgres.connection import address_of
 from takeback.storage.postgres.database import PostgresDatabase
-from takeback.storage.postgres.journal import PostgresJournal
-from takeback.storage.postgres.leases import PostgresLeases
-from takeback.storage.postgres.plain import MANY, MOST
+from takeback.storage.postgres.fast_append import MANY, MOST
+from takeback.storage.postgres.journal import PostgresJournal, PostgresLeases
 from takeback.storage.protocols import Query
-from takeback.testing.fakes import SECOND, Clock, Processes, closing, ending, intending, opening
+from takeback.testing.fakes import SECOND, Clock, FakeProcesses, closing, ending, intending, opening
 from tests.conformance.postgres_scene import PostgresScene
 from tests.conformance.test_unlisted import some_drafts
 from tests.servers.postgres import PgDatabase
@@ -61,7 +60,7 @@ class Desk:
 class Office:
     def __init__(self, server: PgDatabase) -> None:
         self.scene = PostgresScene(server)
-        self.clock, self.processes = Clock(), Processes()
+        self.clock, self.processes = Clock(), FakeProcesses()
 
     def desk(self, now: Callable[[], int] | None = None) -> Desk:
         return Desk(self, now)

@@ -6,11 +6,11 @@ import sqlite3
 
 import pytest
 
-from takeback.adapters.database.keyring import Keyring
+from takeback.adapters.database.protocol import Keyring
 from takeback.adapters.sqlite.adapter import SqliteAdapter
 from takeback.model.change import Change
 from takeback.model.database import resource_of, to_json
-from takeback.storage.memory_blobs import MemoryBlobs
+from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import AdapterSuite
 
 SET_UP = """

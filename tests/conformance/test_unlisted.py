@@ -14,12 +14,12 @@ from takeback.errors import KeyReused, StoreBusy, TakebackError
 from takeback.model.effect import State
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Lease
-from takeback.storage.database import Database
 from takeback.storage.leases import SqliteLeases
 from takeback.storage.protocols import Query
-from takeback.storage.sqlite import SqliteJournal
-from takeback.storage.unlisted import MOST
-from takeback.testing.fakes import SECOND, Clock, Processes, ending, intending, opening
+from takeback.storage.sqlite.database import SqliteDatabase
+from takeback.storage.sqlite.journal import SqliteJournal
+from takeback.storage.sqlite.projection import MOST
+from takeback.testing.fakes import SECOND, Clock, FakeProcesses, ending, intending, opening
 from tests.conformance.test_journal import new_database
 
 TABLES = ("effects", "targets", "needs", "tally", "runs")
@@ -28,8 +28,10 @@ TABLES = ("effects", "targets", "needs", "tally", "runs")
 class Desk:
     """One process at a journal."""
 
-    def __init__(self, path: Path, clock: Clock, processes: Processes, *, read_only: bool = False) -> None:
-        self.database = Database(str(path), read_only=read_only)
+    def __init__(
+        self, path: Path, clock: Clock, processes: FakeProcesses, *, read_only: bool = False
+    ) -> None:
+        self.database = SqliteDatabase(str(path), read_only=read_only)
         self.journal = SqliteJournal(self.database, clock)
         self.leases = SqliteLeases(self.database, processes.alive, clock)
         self.clock = clock
@@ -54,7 +56,7 @@ class Desk:
 class Office:
     def __init__(self, directory: Path) -> None:
         self.path = directory / "journal.db"
-        self.clock, self.processes = Clock(), Processes()
+        self.clock, self.processes = Clock(), FakeProcesses()
         self.desks: list[Desk] = []
         new_database(self.path)
 

@@ -12,7 +12,7 @@ import pytest
 
 import takeback
 from takeback.model.effect import OPEN_STATES, PERSON
-from takeback.model.standing import Standing
+from takeback.model.plan import Standing
 from takeback.testing.crash import Boundaries, in_a_process, killed_everywhere, open_settled, open_wrapped
 from tests.damage import known, put_back_store, save_store
 from tests.world import Picture, picture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import takeback
-from takeback.adapters.tree.swapping import Swap
+from takeback.adapters.tree.swap import Swap
 from takeback.testing.crash import Boundaries, killed_everywhere, open_wrapped, wrap_system_calls
 from tests.crash.scenes import Known, Scene, assert_settled, settle, side
 from tests.damage import put_back_store, save_store

@@ -15,9 +15,9 @@ import pytest
 from takeback.errors import LeaseLost
 from takeback.model.boot_clock import since_boot
 from takeback.model.run import Lease, RunState
-from takeback.runs.heartbeat import Heartbeat
-from takeback.storage.process import myself
-from takeback.storage.store import Store, open_store
+from takeback.runs.lease import Heartbeat
+from takeback.storage.owners import myself
+from takeback.storage.sqlite.store import Store, open_store
 from takeback.testing.fakes import SECOND, ending, intending, submitting
 from takeback.upkeep import now
 

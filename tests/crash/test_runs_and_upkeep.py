@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import takeback
-from takeback.model.cover import PROBED, TRY
+from takeback.model.mounts import SANDBOX_NOTE, SANDBOX_TRIAL
 from takeback.testing.crash import Boundaries, killed_everywhere, open_wrapped, wrap_system_calls
 from tests.crash.scenes import Known, Scene, assert_settled, settle, sweep
 
@@ -293,7 +293,7 @@ def test_a_store_whose_maker_was_killed_is_told_as_such_and_left_so_by_looking(
     def there() -> list[str]:
         """Without what `doctor` remembers of the machine."""
         found = scene.store.rglob("*") if scene.store.exists() else ()
-        return sorted(path.name for path in found if path.name not in (PROBED, TRY))
+        return sorted(path.name for path in found if path.name not in (SANDBOX_NOTE, SANDBOX_TRIAL))
 
     def check(at: int) -> None:
         half = bool(there()) and not (scene.store / "journal.db").exists()

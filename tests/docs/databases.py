@@ -89,7 +89,7 @@ def redis_commands() -> str:
 
 
 def redis_refusals() -> str:
-    from takeback.adapters.redis.refusals import REFUSED
+    from takeback.adapters.redis.commands import REFUSED
 
     by_reason: dict[str, list[str]] = {}
     for name, refusal in REFUSED.items():

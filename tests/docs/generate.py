@@ -9,7 +9,7 @@ from argparse import SUPPRESS, Action, ArgumentParser
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.docs import databases
+from tests.docs import databases, picture, site
 from tests.docs.pages import ROOT, generated, name_of, pages, rows, with_generated
 
 SOURCE = ROOT / "src" / "takeback"
@@ -34,7 +34,7 @@ def transitions() -> str:
 
 def recovery() -> str:
     from takeback.engine.recover import RECOVERY
-    from takeback.model.standing import Standing
+    from takeback.model.plan import Standing
 
     def cell(row: str, standing: Standing) -> str:
         step = RECOVERY.get((row, standing))
@@ -56,7 +56,7 @@ def recovery() -> str:
 
 
 def tables() -> str:
-    return _tables(SOURCE / "storage" / "schema")
+    return _tables(SOURCE / "storage" / "sqlite" / "schema")
 
 
 def postgres_tables() -> str:
@@ -182,7 +182,7 @@ def python_takeback() -> str:
     return (
         _methods("api.py", "Takeback")
         + _methods("undos.py", "Undos")
-        + _methods("acceptance.py", "Acceptance")
+        + _methods("decisions.py", "Acceptance")
         + _methods("upkeep.py", "Upkeep")
     )
 
@@ -216,24 +216,26 @@ def python_actions() -> str:
     return (
         _function(decorator)
         + _methods("adapters/call/action.py", "Action")
-        + _methods("runs/calling.py", "Calling")
-        + _methods("deciding.py", "Deciding")
+        + _methods("runs/call.py", "Calling")
+        + _methods("decisions.py", "Deciding")
     )
 
 
 def python_workflows() -> str:
-    decorator = [node for node in _tree("runs/workflow.py").body if _named(node, "workflow")][-1]
+    decorator = [node for node in _tree("runs/workflows/function.py").body if _named(node, "workflow")][-1]
     return (
-        _function(decorator) + _methods("workflows.py", "Workflows") + _methods("runs/durable.py", "Durable")
+        _function(decorator)
+        + _methods("workflows.py", "Workflows")
+        + _methods("runs/workflows/durable.py", "Durable")
     )
 
 
 def python_commands() -> str:
-    return _methods("runs/commands.py", "Commands") + _methods("runs/watch.py", "Watching")
+    return _methods("runs/commands/execute.py", "Commands") + _methods("runs/watch.py", "Watching")
 
 
 def python_box() -> str:
-    return _methods("runs/box.py", "Box")
+    return _methods("runs/boxes/box.py", "Box")
 
 
 def regenerable() -> str:
@@ -244,7 +246,7 @@ def regenerable() -> str:
 
 
 def python_databases() -> str:
-    return _methods("runs/querying.py", "Querying")
+    return _methods("runs/verbs.py", "Querying")
 
 
 def python_sql() -> str:
@@ -252,11 +254,11 @@ def python_sql() -> str:
 
 
 def outcome_fields() -> str:
-    return _fields("runs/outcome.py", "CommandOutcome")
+    return _fields("runs/commands/outcome.py", "CommandOutcome")
 
 
 def box_outcome_fields() -> str:
-    return _fields("runs/box_outcome.py", "BoxOutcome")
+    return _fields("runs/boxes/command.py", "BoxOutcome")
 
 
 def _fields(file: str, name: str) -> str:
@@ -379,9 +381,9 @@ MANUAL = ROOT / "docs" / "man" / "share" / "man" / "man1"  # below docs/man as t
 
 def manual() -> dict[str, str]:
     """By name of the file: the manual pages."""
-    from takeback.frontends.cli import man
+    from takeback.frontends.cli import help
 
-    return {f"{'-'.join(['takeback', *name.split()])}.1": man.page(name) for name in man.names()}
+    return {f"{'-'.join(['takeback', *name.split()])}.1": help.page(name) for name in help.names()}
 
 
 def write_manual() -> None:
@@ -397,6 +399,7 @@ def write_manual() -> None:
 
 def main() -> None:
     write_manual()
+    site.write()
     for page in pages():
         wanted = [name for name, _ in generated(page)]
         if not wanted:
@@ -406,6 +409,7 @@ def main() -> None:
         if new != old:
             page.write_text(new)
             print(f"wrote {name_of(page)}")  # noqa: T201
+    picture.draw()  # last: it changes the directory and the environment of this process
 
 
 if __name__ == "__main__":

@@ -11,11 +11,10 @@ import pytest
 
 import takeback
 from takeback.audit.views import effect_json
-from takeback.model.plan import Outcome
+from takeback.model.plan import Outcome, Standing
 from takeback.model.record import Kind
 from takeback.model.run import OnDeath
 from takeback.model.settings import PRESETS, Settings, settings_from
-from takeback.model.standing import Standing
 from tests.docs.generate import MANUAL, PARTS, SOURCE, manual
 from tests.docs.pages import DOCS, ROOT, anchors, blocks, generated, links, name_of, pages, table
 

@@ -225,7 +225,7 @@ def test_finding_12_an_interrupt_before_a_drop_or_what_is_held_was_told_names_it
 APPENDED = """
 import os, signal
 from takeback.frontends.cli.main import main
-from takeback.storage.sqlite import SqliteJournal
+from takeback.storage.sqlite.journal import SqliteJournal
 
 append = SqliteJournal.append
 

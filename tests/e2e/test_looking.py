@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from takeback.errors import Misuse
-from takeback.storage.store import default_path
+from takeback.storage.sqlite.store import default_path
 from tests.e2e.conftest import CommandLine
 from tests.world import World
 

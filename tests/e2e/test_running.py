@@ -389,7 +389,7 @@ def test_explain_refuses_roots_that_would_not_be_watched(takeback: CommandLine, 
 # A signal comes when what the command changed is being put in place.
 SIGNALLED = """
 import os, sys
-from takeback.adapters.tree.carrying import Carrier
+from takeback.adapters.tree.apply import Carrier
 from takeback.frontends.cli.commands import answer
 clear = Carrier._clear
 def signalled(*given):
@@ -421,7 +421,7 @@ def test_a_signal_in_the_middle_of_a_merge_is_heard_when_it_is_whole_and_all_is_
 def test_a_signal_while_what_is_held_is_recorded_leaves_it_held_and_says_so(
     takeback: CommandLine, world: World
 ) -> None:
-    late = SIGNALLED.replace("takeback.adapters.tree.carrying import Carrier", "takeback.runs.run import Run")
+    late = SIGNALLED.replace("takeback.adapters.tree.apply import Carrier", "takeback.runs.run import Run")
     late = late.replace("Carrier._clear", "Run._hold").replace(
         "    os.kill(os.getpid(), int(sys.argv[1]))\n    return clear(*given)",
         "    held = clear(*given)\n    os.kill(os.getpid(), int(sys.argv[1]))\n    return held",

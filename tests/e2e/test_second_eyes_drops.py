@@ -10,7 +10,7 @@ from tests.e2e.test_killed_command import killed_at
 from tests.world import World
 
 IN_THE_MIDDLE = """
-from takeback.adapters.tree.swapping import Swap
+from takeback.adapters.tree.swap import Swap
 
 whole, begun = Swap.swap, []
 

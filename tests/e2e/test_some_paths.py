@@ -118,7 +118,7 @@ def test_killed_and_asked_for_again_it_is_finished_once(takeback: CommandLine, w
     effect = command(takeback, world)
     script = (
         "import os, signal, sys\n"
-        "from takeback.storage.sqlite import SqliteJournal\n"
+        "from takeback.storage.sqlite.journal import SqliteJournal\n"
         "append = SqliteJournal.append\n"
         "def dying(self, lease, drafts):\n"
         "    if drafts[0].body.get('undoes'):\n"

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.root
 # Dies when everything is in place and nothing of what it displaced is removed.
 DYING = """
 import os, signal, sys
-from takeback.adapters.tree.carrying import Carrier
+from takeback.adapters.tree.apply import Carrier
 from takeback.frontends.cli.commands import answer
 Carrier._clear = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 sys.exit(answer(sys.argv[1:]))

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from takeback.frontends.cli.commands import COMMANDS, command_named, parser_of
-from takeback.frontends.cli.man import names, page
-from takeback.frontends.cli.suggestions import ELSEWHERE
-from takeback.runs.terminal_use import TerminalUse
+from takeback.frontends.cli.help import ELSEWHERE, names, page
+from takeback.runs.commands.pipes import TerminalUse
 from tests.e2e.conftest import COMMAND, CommandLine, surroundings
 from tests.world import World
 

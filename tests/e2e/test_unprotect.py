@@ -136,7 +136,7 @@ def test_fresh_eyes_22_savepoints_are_fine_in_statements_on_sqlite(
 INTERRUPTED = """
 import os, signal, sys
 from takeback.frontends.cli.main import main
-from takeback.storage.sqlite import SqliteJournal
+from takeback.storage.sqlite.journal import SqliteJournal
 
 append = SqliteJournal.append
 

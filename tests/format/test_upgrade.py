@@ -12,7 +12,7 @@ import pytest
 
 import takeback
 from takeback.errors import FormatTooNew
-from takeback.storage.format_1 import FormatOne
+from takeback.storage.sqlite.format_1 import FormatOne
 from tests.format.make_golden_store import place, unpack
 
 HERE = place(1)

@@ -35,7 +35,7 @@ def test_undo_is_refused_while_git_runs(
 def test_git_cannot_write_while_an_undo_holds_its_locks(
     run: takeback.Run, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from takeback.adapters.tree.carrying import Carrier
+    from takeback.adapters.tree.apply import Carrier
 
     outcome = run.command(["sh", "-c", WHAT_AGENTS_DO["commit"]], cwd=str(repository.root), env=variables())
     assert outcome.effect is not None

@@ -7,22 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from takeback.adapters.tree.git.index import (
+from takeback.adapters.tree.git.formats import (
     cached_trees,
-    meaning_of,
-    parse_index,
-    without_changes,
-    written,
-)
-from takeback.adapters.tree.git.objects import ObjectStore, is_whole
-from takeback.adapters.tree.git.refs import (
     in_the_way,
     loose_value,
+    meaning_of,
     oids_in,
     packed_values,
     packed_without,
+    parse_index,
+    without_changes,
     without_lines,
+    written,
 )
+from takeback.adapters.tree.git.repository import GitObjects, is_whole
 from tests.git.repository import Repository, fresh
 
 pytestmark = pytest.mark.needs("git")
@@ -166,15 +164,15 @@ def test_objects_are_found_loose_packed_and_at_alternates(tmp_path: Path, kind: 
     first = fresh(tmp_path / "first", f"--object-format={kind}")
     oids = first.git("rev-list", "--all", "--objects", "--no-object-names").split()
     directory = bytes(first.root / ".git/objects")
-    assert all(ObjectStore(directory).has(oid) for oid in oids)
+    assert all(GitObjects(directory).has(oid) for oid in oids)
     loose = first.root / ".git/objects" / oids[0][:2] / oids[0][2:]
     assert is_whole(oids[0], loose.read_bytes())
     assert not is_whole(oids[1], loose.read_bytes())
     first.git("gc", "-q")
     assert not loose.exists()
-    assert all(ObjectStore(directory).has(oid) for oid in oids)
+    assert all(GitObjects(directory).has(oid) for oid in oids)
     subprocess.run(["git", "clone", "-q", "-s", first.root, tmp_path / "second"], check=True)
-    store = ObjectStore(bytes(tmp_path / "second/.git/objects"))
+    store = GitObjects(bytes(tmp_path / "second/.git/objects"))
     assert all(store.has(oid) for oid in oids)
     assert store.missing([oids[0], "ab" * (len(oids[0]) // 2)]) == "ab" * (len(oids[0]) // 2)
 

@@ -67,7 +67,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is displaced must be what was captured",
-        "adapters/file/custody.py",
+        "adapters/file/remove.py",
         (
             (
                 '    """Whether what was moved aside to this place is exactly what was captured."""\n',
@@ -78,7 +78,7 @@ MUTANTS = (
     ),
     Mutant(
         "undo compares before it swaps",
-        "adapters/file/conflicts.py",
+        "adapters/file/undo.py",
         (("    if same(now, target.after):\n", "    if True:\n"),),
         ("tests/behaviour/test_undo.py",),
     ),
@@ -90,37 +90,37 @@ MUTANTS = (
     ),
     Mutant(
         "a blob is durable before a record names it",
-        "storage/database.py",
+        "storage/sqlite/database.py",
         (("                    flush(connection)\n", "                    pass\n"),),
         (BOUNDARIES, "-k", "undo_killed_at_any_boundary"),
     ),
     Mutant(
         "only the newest lease may append",
-        "storage/appending.py",
+        "storage/sqlite/append.py",
         (("    if lease and stand.generation != lease.generation:\n", "    if False:\n"),),
         ("tests/conformance/test_journal.py",),
     ),
     Mutant(
         "one effect in flight per resource",
-        "storage/appending.py",
+        "storage/sqlite/append.py",
         (("        refuse_overlap(connection, record)\n", "        pass\n"),),
         ("tests/conformance/test_journal.py",),
     ),
     Mutant(
         "one effect in flight per resource, also of those that are not listed yet",
-        "storage/unlisted.py",
+        "storage/sqlite/projection.py",
         (("        if self._in_flight or self._flying:\n", "        if False:\n"),),
         ("tests/conformance/test_journal.py",),
     ),
     Mutant(
         "only the newest lease may append what is listed later",
-        "storage/unlisted.py",
+        "storage/sqlite/projection.py",
         (('AND pid <> 0) = ?9"\n', 'AND pid <> 0) <> -?9"\n'),),
         ("tests/conformance/test_journal.py",),
     ),
     Mutant(
         "what others have appended is listed before anything is added",
-        "storage/unlisted.py",
+        "storage/sqlite/projection.py",
         (
             (
                 "        return self._seq == seq and self._listed == listed\n",
@@ -186,7 +186,7 @@ MUTANTS = (
     ),
     Mutant(
         "a run does not end while an effect of it is in flight",
-        "model/life.py",
+        "model/lifecycle.py",
         (("    if record.kind is Kind.CLOSE and in_flight and ", "    if False and "),),
         ("tests/conformance/test_journal.py", "-k", "in_flight"),
     ),
@@ -209,19 +209,19 @@ MUTANTS = (
     ),
     Mutant(
         "a store whose maker was killed is made whole",
-        "storage/store.py",
+        "storage/sqlite/store.py",
         (("    if not there or _half_made(path):\n", "    if not there:\n"),),
         ("tests/crash/test_runs_and_upkeep.py", "-k", "maker"),
     ),
     Mutant(
         "a file that stays as it was stands where the others stand",
-        "adapters/file/sighting.py",
+        "adapters/file/verify.py",
         (("    return together(_with_the_others(effect.targets, seen))\n", "    return together(seen)\n"),),
         (BOUNDARIES, "-k", "boundary_is_whole and was"),
     ),
     Mutant(
         "a change asked for again is another change",
-        "runs/changing.py",
+        "runs/change.py",
         (
             (
                 "            self._position += 1\n            self._count()\n",
@@ -232,7 +232,7 @@ MUTANTS = (
     ),
     Mutant(
         "a run waits for its calls before it ends",
-        "runs/own_lock.py",
+        "runs/lease.py",
         (("        while self.others:\n", "        while False:\n"),),
         ("tests/calls/test_in_parallel.py", "-k", "waits_for_its_calls"),
     ),
@@ -244,7 +244,7 @@ MUTANTS = (
     ),
     Mutant(
         "undo of a redo takes back what the redo brought",
-        "model/life.py",
+        "model/lifecycle.py",
         (
             (
                 "    return (target, original, *_undone(original, find, where))\n",
@@ -261,13 +261,13 @@ MUTANTS = (
     ),
     Mutant(
         "a tree of which only a part is made is neither before nor after",
-        "adapters/tree/sighting.py",
+        "adapters/tree/verify.py",
         (("    if len(deciding) > 1:\n", "    if False:\n"),),
         ("tests/trees/test_killed.py", *SLOW, "-k", "any_boundary and merge"),
     ),
     Mutant(
         "what is in a directory that was made anew hides what was in the old one",
-        "sandbox/view.py",
+        "sandbox/differences.py",
         (("            if is_opaque(path, ground.userxattr):\n                break\n", ""),),
         ("tests/trees/test_random_operations.py", *SLOW),
     ),
@@ -285,19 +285,19 @@ MUTANTS = (
     ),
     Mutant(
         "work for which there is no room is held",
-        "runs/commands.py",
+        "runs/commands/execute.py",
         (("raise self._held_instead(found.change, options, trouble) from trouble", "raise"),),
         ("tests/trees/test_full_disk.py",),
     ),
     Mutant(
         "a change for which there is no room is withdrawn",
-        "adapters/tree/carrying.py",
+        "adapters/tree/apply.py",
         (("            self._withdraw(pending, swapped, adjusted, trouble)\n", ""),),
         ("tests/trees/test_full_disk.py", "tests/trees/unit/test_tree_faults.py"),
     ),
     Mutant(
         "the mark in PostgreSQL tells whether it happened",
-        "adapters/postgres/sighting.py",
+        "adapters/postgres/transactions.py",
         (
             (
                 "    return None if number is None or undone_by else told or {}\n",
@@ -314,7 +314,7 @@ MUTANTS = (
     ),
     Mutant(
         "an effect that made no difference passes its past on",
-        "adapters/postgres/rebasing.py",
+        "adapters/postgres/dependents.py",
         (('        f"and {_differs(net, log)} "\n', ""),),
         ("tests/sql/test_histories.py", "-k", "wrong_once and postgres"),
     ),
@@ -366,19 +366,19 @@ MUTANTS = (
     ),
     Mutant(
         "what is not there may only be late",
-        "adapters/call/asking.py",
+        "adapters/call/ask.py",
         (("seen.there is expected or waited >= left:", "seen.there is expected or True:"),),
         ("tests/calls/test_network.py", "-k", "late"),
     ),
     Mutant(
         "what is late is waited for by a clock that nobody sets",
-        "adapters/call/asking.py",
+        "adapters/call/ask.py",
         (("    if caller is None or not caller.ticks or", "    if True or"),),
         ("tests/calls/test_clock.py",),
     ),
     Mutant(
         "who is stopped in the middle of a call may still make it",
-        "adapters/call/asking.py",
+        "adapters/call/ask.py",
         (("        if not self.may_be_under_way(effect):\n            return\n", "        return\n"),),
         ("tests/calls/test_paused.py",),
     ),

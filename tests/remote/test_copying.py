@@ -10,7 +10,7 @@ import pytest
 import takeback
 from takeback.errors import Corrupt, Refused
 from takeback.model.run import OnDeath
-from takeback.storage import copying
+from takeback.storage import copy
 from takeback.testing.fakes import signalling, submitting, suspending
 from tests.servers.postgres import PgDatabase
 
@@ -47,7 +47,7 @@ def filled(path: str, world: Path) -> None:
 
 
 def _me() -> Any:
-    from takeback.storage.process import myself
+    from takeback.storage.owners import myself
 
     return myself()
 
@@ -119,7 +119,7 @@ def test_an_interrupted_copy_is_of_no_use_until_it_is_gone_on_with(
     with takeback.open(place / "first") as tb:
         for step in ("_copy_leases", "_copy_records", "_refuse_unsound"):
             with monkeypatch.context() as patched:
-                patched.setattr(copying, step, _killed)
+                patched.setattr(copy, step, _killed)
                 with pytest.raises(KeyboardInterrupt):
                     tb.copy_to(target)
             with pytest.raises(Corrupt, match="never finished") as refused:

@@ -212,7 +212,7 @@ def test_an_answer_that_alone_is_lost_is_not_waited_for_for_ever(
     postgres: Postgres, swift_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     """The server has heard all and says so: for the network nothing is wrong."""
-    monkeypatch.setattr("takeback.storage.postgres.answering.SILENCE", 2)
+    monkeypatch.setattr("takeback.storage.postgres.connection.SILENCE", 2)
 
     def story(town: Town) -> None:
         line = town.line(2)

@@ -13,8 +13,8 @@ import takeback
 from takeback.errors import InDoubt, LeaseLost, Unavailable
 from takeback.model.record import Kind
 from takeback.model.run import Lease
+from takeback.storage.owners import myself
 from takeback.storage.postgres.store import PostgresStore, open_remote
-from takeback.storage.process import myself
 from takeback.storage.protocols import Query
 from takeback.testing.fakes import closing as closing_run
 from takeback.testing.fakes import ending, intending, opening, submitting
@@ -215,7 +215,7 @@ def test_what_was_sent_and_cannot_be_asked_for_is_in_doubt(store: PostgresStore,
 
 @pytest.fixture
 def impatient(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> PostgresStore:
-    monkeypatch.setattr("takeback.storage.postgres.answering.SILENCE", 1)
+    monkeypatch.setattr("takeback.storage.postgres.connection.SILENCE", 1)
     return store
 
 
@@ -247,7 +247,7 @@ def _all_there(witness: Any, pids: list[int]) -> bool:
 def test_a_server_that_hears_and_says_nothing_is_not_waited_for_for_ever(
     pg_database: PgDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("takeback.storage.postgres.answering.SILENCE", 1)
+    monkeypatch.setattr("takeback.storage.postgres.connection.SILENCE", 1)
     store = open_remote(f"{pg_database.url}?connect_timeout=2", os.fspath(tmp_path / "beside"), "")
     lease = open_run(store)
     store.server.patience = 0.3

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from takeback.storage.postgres.connecting import SCHEMA, address_of, connect
-from takeback.storage.postgres.schema import appending, bring_up_to_date, steps
+from takeback.storage.postgres.connection import SCHEMA, address_of, connect
+from takeback.storage.postgres.store import appending, bring_up_to_date, steps
 
 _FUNCTIONS = """
 select p.proname, pg_get_functiondef(p.oid) from pg_proc p join pg_namespace n on n.oid = p.pronamespace

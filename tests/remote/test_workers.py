@@ -10,8 +10,8 @@ import pytest
 
 import takeback
 from takeback.model.run import RunState
+from takeback.storage.owners import myself
 from takeback.storage.postgres.store import PostgresStore, open_remote
-from takeback.storage.process import myself
 from takeback.testing.fakes import closing, ending, intending, signalling, submitting, suspending
 from tests.e2e.conftest import COMMAND, surroundings
 from tests.servers.postgres import PgDatabase

@@ -10,7 +10,7 @@ import scenes  # type: ignore[import-not-found]  # a copy that lies beside this 
 
 from takeback.errors import TakebackError
 from takeback.sandbox.ability import ability
-from takeback.sandbox.order import Stack
+from takeback.sandbox.protocol import Stack
 
 
 def main(directory: str) -> None:

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from takeback.sandbox.differences import Left, differences
-from takeback.sandbox.order import Ended, Order, Stack
+from takeback.sandbox.differences import LeftPath, differences
+from takeback.sandbox.protocol import Ended, Order, Stack
 from takeback.sandbox.sandbox import Running, Sandbox
 
 ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
@@ -30,7 +30,7 @@ class Scene(Protocol):
     layer: str
 
     def run(self, *argv: str, **more: Any) -> Ended: ...
-    def lefts(self) -> list[Left]: ...
+    def lefts(self) -> list[LeftPath]: ...
     def close(self) -> None: ...
     def said(self) -> str: ...
     def left(self) -> dict[str, tuple[str, bool]]: ...
@@ -41,7 +41,7 @@ class _Told:
     world: Path
     out: Path
 
-    def lefts(self) -> list[Left]:
+    def lefts(self) -> list[LeftPath]:
         raise NotImplementedError
 
     def said(self) -> str:
@@ -99,7 +99,7 @@ class RootScene(_Told):
             os.close(out)
             os.close(nothing)
 
-    def lefts(self) -> list[Left]:
+    def lefts(self) -> list[LeftPath]:
         return list(differences(self.layer, self.stack))
 
     def close(self) -> None:
@@ -142,9 +142,9 @@ class UserScene(_Told):
         self.layer = told.pop("layer")
         return Ended(**told)
 
-    def lefts(self) -> list[Left]:
+    def lefts(self) -> list[LeftPath]:
         return [
-            Left(os.fsencode(path), None if source is None else os.fsencode(source), below)
+            LeftPath(os.fsencode(path), None if source is None else os.fsencode(source), below)
             for path, source, below in self.ask(what="lefts")
         ]
 

@@ -69,7 +69,7 @@ import os, sys
 import takeback
 from takeback.sandbox.ability import ability, clear
 from takeback.sandbox.differences import differences
-from takeback.sandbox.order import Order, Stack
+from takeback.sandbox.protocol import Order, Stack
 from takeback.sandbox.sandbox import Sandbox
 able = ability("/root/store")
 print(able.engine, able.layers_at)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from takeback.sandbox import clock
-from takeback.sandbox.clock import wait_past
+from takeback.sandbox import init
+from takeback.sandbox.init import wait_past
 
 
 def told_apart(directory: Path) -> bool:
@@ -28,5 +28,5 @@ def test_changes_before_and_after_carry_other_times(tmp_path: Path) -> None:
 def test_so_they_do_where_the_kernel_stamps_by_ticks_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "_nudged", lambda moment: False)
+    monkeypatch.setattr(init, "_nudged", lambda moment: False)
     assert all(told_apart(tmp_path) for _ in range(20))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from takeback.errors import Misuse, ResourceUnreachable
-from takeback.sandbox.order import Stack
+from takeback.sandbox.protocol import Stack
 from tests.sandbox.scenes import ENV, RootScene, Scene, UserScene, give, picture
 
 pytestmark = pytest.mark.root

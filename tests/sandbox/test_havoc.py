@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from takeback.sandbox.order import Stack
+from takeback.sandbox.protocol import Stack
 from tests.sandbox.havoc import look, one_change, seen
 from tests.sandbox.scenes import Scene, give, picture
 

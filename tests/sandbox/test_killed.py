@@ -18,7 +18,7 @@ pytestmark = pytest.mark.root
 
 CALLER = """
 import os, sys
-from takeback.sandbox.order import Order, Stack
+from takeback.sandbox.protocol import Order, Stack
 from takeback.sandbox.sandbox import Sandbox
 place, layer, script = sys.argv[1:]
 with Sandbox(place) as sandbox:

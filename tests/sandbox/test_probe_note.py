@@ -12,7 +12,7 @@ import pytest
 import takeback
 from takeback.errors import ResourceUnreachable
 from takeback.sandbox import ability as room
-from takeback.sandbox import probe_note, wire
+from takeback.sandbox import probe_note, protocol
 from takeback.sandbox.ability import ability
 from tests.sandbox.scenes import UserScene
 
@@ -132,7 +132,7 @@ def test_a_start_that_fails_makes_it_forgotten(
 
         failing = {"problem": "setup", "text": "no user namespace"}
         with monkeypatch.context() as patch, pytest.raises(ResourceUnreachable), tb.run("fails") as run:
-            patch.setattr(wire, "read_message", lambda fd: failing)
+            patch.setattr(protocol, "read_message", lambda fd: failing)
             run.command(["true"])
         assert not note(store).exists()
         trials.clear()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from takeback.sandbox.order import Stack
+from takeback.sandbox.protocol import Stack
 from tests.boxes.rootfs import make_rootfs
 from tests.sandbox.scenes import RootScene
 from tests.sandbox.test_killed import wait_until

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from takeback.errors import Refused
-from takeback.sandbox.order import Stack
+from takeback.sandbox.protocol import Stack
 from tests.sandbox.scenes import Home, RootScene, Scene, UserScene, give, picture
 
 pytestmark = pytest.mark.root

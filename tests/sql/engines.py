@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from takeback.adapters.database.protocol import Databases, Session
+from takeback.adapters.database.protocol import Databases, DatabaseSession
 from takeback.adapters.protocol import Adapter
 from takeback.errors import StatementFailed
 from takeback.model.change import Change
@@ -12,7 +12,7 @@ from takeback.model.database import Database, resource_of, to_json
 from takeback.model.effect import Effect
 from takeback.model.effect import State as EffectState
 from takeback.model.plan import OnConflict
-from takeback.testing.adapter_desk import Desk
+from takeback.testing.adapter_suite import Desk
 from tests.sql.rows import State
 from tests.sql.statements import Dialect, Statement, schema, tables
 
@@ -52,7 +52,7 @@ class ThroughAdapter:
         self.dialect, self.database, self.plain = dialect, database, plain
         self._make, self._empty = make, empty
         self._adapter: DatabaseAdapter | None = None
-        self._session: Session | None = None
+        self._session: DatabaseSession | None = None
 
     @property
     def adapter(self) -> DatabaseAdapter:
@@ -60,7 +60,7 @@ class ThroughAdapter:
         return self._adapter
 
     @property
-    def session(self) -> Session:
+    def session(self) -> DatabaseSession:
         assert self._session, "begin first"
         return self._session
 

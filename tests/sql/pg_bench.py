@@ -8,15 +8,15 @@ from typing import Any
 
 import psycopg
 
-from takeback.adapters.database.keyring import Keyring
+from takeback.adapters.database.protocol import Keyring
 from takeback.adapters.postgres.adapter import PostgresAdapter
 from takeback.adapters.postgres.session import PostgresSession
 from takeback.model.change import Change
 from takeback.model.database import Database, resource_of, to_json
 from takeback.model.effect import Effect, State
 from takeback.model.plan import OnConflict, TargetOutcome
-from takeback.storage.memory_blobs import MemoryBlobs
-from takeback.testing.adapter_desk import Desk, undo_of
+from takeback.storage.memory import MemoryBlobs
+from takeback.testing.adapter_suite import Desk, undo_of
 from tests.sql.engines import intended
 
 _SYSTEM = Path("/usr/lib/postgresql/15/bin")

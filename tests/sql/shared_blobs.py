@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from takeback.errors import BlobMissing
-from takeback.model.naming import name_of
-from takeback.storage.codec import cut
+from takeback.model.content import name_of
+from takeback.storage.blobs.codec import cut
 from takeback.storage.protocols import BlobInfo
 
 

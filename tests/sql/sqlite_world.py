@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from takeback.adapters.database.keyring import Keyring
+from takeback.adapters.database.protocol import Keyring
 from takeback.adapters.sqlite.adapter import SqliteAdapter
 from takeback.adapters.sqlite.session import SqliteSession
 from takeback.model.database import Database
 from takeback.model.effect import Effect
 from takeback.model.effect import State as EffectState
-from takeback.storage.memory_blobs import MemoryBlobs
+from takeback.storage.memory import MemoryBlobs
 from tests.sql.engines import intended
 from tests.sql.sqlite_cases import T
 

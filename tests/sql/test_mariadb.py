@@ -5,8 +5,9 @@ from contextlib import closing
 
 import pytest
 
-from takeback.adapters.database.keyring import Keyring
-from takeback.adapters.mariadb import net, undoing, wire
+from takeback.adapters.database.protocol import Keyring
+from takeback.adapters.mariadb import net, wire
+from takeback.adapters.mariadb import undo as undoing
 from takeback.adapters.mariadb.logs import log_of
 from takeback.errors import (
     Conflict,
@@ -20,9 +21,8 @@ from takeback.errors import (
     TakebackError,
 )
 from takeback.model.effect import State
-from takeback.model.plan import OnConflict, Outcome
-from takeback.model.standing import Standing
-from takeback.testing.adapter_desk import Desk, undo_of
+from takeback.model.plan import OnConflict, Outcome, Standing
+from takeback.testing.adapter_suite import Desk, undo_of
 from tests.servers.process import PASSWORD, wait_until
 from tests.sql.engines import intended
 from tests.sql.test_mariadb_matrix import Bench

@@ -6,14 +6,14 @@ from contextlib import closing
 
 import pytest
 
-from takeback.adapters.database.keyring import Keyring
+from takeback.adapters.database.protocol import Keyring
 from takeback.adapters.mariadb.adapter import MariaAdapter
 from takeback.errors import Refused, TakebackError
 from takeback.model.change import Change
 from takeback.model.database import resource_of, to_json
 from takeback.model.plan import Outcome
-from takeback.storage.memory_blobs import MemoryBlobs
-from takeback.testing.adapter_desk import Desk, undo_of
+from takeback.storage.memory import MemoryBlobs
+from takeback.testing.adapter_suite import Desk, undo_of
 from tests.sql.mariadb_cases import CASES, REFUSED
 from tests.sql.mariadb_definition_cases import DEFINITIONS
 

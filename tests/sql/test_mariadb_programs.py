@@ -10,7 +10,7 @@ import pytest
 
 import takeback
 from takeback.errors import NoRemedy, StoreBusy
-from takeback.testing.adapter_desk import Desk
+from takeback.testing.adapter_suite import Desk
 from tests.servers.process import PASSWORD
 from tests.sql.engines import intended
 from tests.sql.mariadb_cases import SHOP

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from takeback.adapters.mariadb import placing
+from takeback.adapters.mariadb import put_back
 from takeback.errors import Conflict
 from takeback.model.plan import OnConflict, Outcome
-from takeback.testing.adapter_desk import Desk, undo_of
+from takeback.testing.adapter_suite import Desk, undo_of
 from tests.sql.test_mariadb import bench, do, names, undo
 from tests.sql.test_mariadb_matrix import Bench
 
@@ -87,7 +87,7 @@ def test_a_row_that_someone_makes_while_it_is_put_back_stays_theirs(
 ) -> None:
     """Between the look and the putting back: nothing was there that could have been locked."""
     effect = do(bench, "DELETE FROM users WHERE id > 1")
-    place, times = placing.place, iter(range(9))
+    place, times = put_back.place, iter(range(9))
 
     def late(*given: Any) -> None:
         if next(times) == 1:  # the first is the look
@@ -95,7 +95,7 @@ def test_a_row_that_someone_makes_while_it_is_put_back_stays_theirs(
         place(*given)
 
     change = undo_of(effect, on_conflict)
-    monkeypatch.setattr(placing, "place", late)
+    monkeypatch.setattr(put_back, "place", late)
     with pytest.raises(Conflict, match="id=3 was deleted, and there is another in its place"):
         Desk(bench.adapter()).do(change, of=effect)
     assert next(times) == 2

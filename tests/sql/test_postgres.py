@@ -4,12 +4,11 @@ from contextlib import closing
 
 import pytest
 
-from takeback.adapters.database.keyring import Keyring
+from takeback.adapters.database.protocol import Keyring
 from takeback.adapters.postgres.adapter import PostgresAdapter
 from takeback.errors import Conflict, Corrupt, Misuse, NoRemedy, Refused, ResourceUnreachable, StatementFailed
-from takeback.model.plan import OnConflict, Outcome
-from takeback.model.standing import Standing
-from takeback.storage.memory_blobs import MemoryBlobs
+from takeback.model.plan import OnConflict, Outcome, Standing
+from takeback.storage.memory import MemoryBlobs
 from tests.sql.engines import intended
 
 
@@ -252,7 +251,7 @@ def test_two_undos_one_wins(users):
 
 
 def test_a_script_twice_is_once(users):
-    from takeback.testing.adapter_desk import Desk
+    from takeback.testing.adapter_suite import Desk
 
     adapter = users.adapter()
     effect = Desk(adapter).intend(users.script("update users set age = age + 1"))

@@ -5,7 +5,7 @@ import pytest
 from takeback.adapters.database.protocol import OPEN, PREPARED
 from takeback.errors import Refused, StoreBusy
 from takeback.model.effect import REVIEWED, Effect, State
-from takeback.model.standing import Standing
+from takeback.model.plan import Standing
 from tests.servers.process import wait_until
 from tests.sql.engines import intended
 from tests.sql.pg_bench import PgBench

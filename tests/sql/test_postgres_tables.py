@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from takeback.errors import Conflict, NoRemedy, StatementFailed
-from takeback.model.standing import Standing
+from takeback.model.plan import Standing
 from tests.sql.engines import intended
 
 

@@ -10,14 +10,13 @@ import psycopg
 import pytest
 
 import takeback
-from takeback.adapters.postgres import definitions
 from takeback.adapters.postgres.adapter import PostgresAdapter
+from takeback.adapters.postgres.ddl import definitions
 from takeback.adapters.postgres.logs import MANY
-from takeback.adapters.postgres.patient import PatientConnection
+from takeback.adapters.postgres.patient_connection import PatientConnection
 from takeback.errors import Conflict
-from takeback.model.plan import Outcome
-from takeback.model.standing import Standing
-from takeback.testing.adapter_desk import Desk, undo_of
+from takeback.model.plan import Outcome, Standing
+from takeback.testing.adapter_suite import Desk, undo_of
 from tests.servers.process import wait_until
 from tests.sql.engines import intended
 from tests.sql.pg_bench import PgBench

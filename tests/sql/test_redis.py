@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.adapters.redis.choosing import choose
 from takeback.adapters.redis.images import Image
-from takeback.adapters.redis.known import Known
+from takeback.adapters.redis.keys import KnownKeys, choose
 from takeback.errors import Misuse, Refused, ResourceUnreachable, StatementFailed
 from takeback.model.plan import OnConflict, Outcome
-from takeback.testing.adapter_desk import Desk
+from takeback.testing.adapter_suite import Desk
 from tests.servers.process import PASSWORD, wait_until
 from tests.servers.redis import RedisDatabase
 from tests.sql.redis_shop import Shop, open_shop
@@ -186,7 +185,7 @@ def test_what_expires_is_nobodys_change(shop: Shop) -> None:
 def test_what_would_have_expired_without_the_effect_is_gone_after_undo() -> None:
     """It did PERSIST; by now the key would not be there."""
     found, left = Image(b"k", STRING, expires=1_000), Image(b"k", STRING)
-    past = Known(None, {b"k": found}, {b"k": left})
+    past = KnownKeys(None, {b"k": found}, {b"k": left})
     (early,) = choose(past, (left,), 999, OnConflict.REFUSE)
     (late,) = choose(past, (left,), 1_000, OnConflict.REFUSE)
     assert early.outcome is Outcome.UNDONE and early.target == found

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import redis
 
-from takeback.adapters.redis.content import content_of
+from takeback.adapters.redis.dump import Stream, content_of
 from takeback.adapters.redis.images import Image, packed, same, unpacked
-from takeback.adapters.redis.streams import Stream
 from takeback.errors import BlobDamaged
 from tests.servers.redis import RedisDatabase
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import redis
 
-from takeback.adapters.database.keyring import Keyring
+from takeback.adapters.database.protocol import Keyring
 from takeback.adapters.redis.adapter import RedisAdapter
 from takeback.errors import Conflict, StatementFailed
 from takeback.model.change import Change
 from takeback.model.database import resource_of, to_json
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict, Outcome
-from takeback.storage.memory_blobs import MemoryBlobs
-from takeback.testing.adapter_desk import Desk, undo_of
+from takeback.storage.memory import MemoryBlobs
+from takeback.testing.adapter_suite import Desk, undo_of
 from tests.servers.redis import RedisDatabase
 from tests.sql.redis_world import picture
 

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from takeback.adapters.redis.line import words
+from takeback.adapters.redis.commands import words_of
 from takeback.errors import Misuse
 from tests.servers.process import PASSWORD
 from tests.servers.redis import RedisDatabase
@@ -27,7 +27,7 @@ WRONG = ("ECHO 'open", 'ECHO "open', 'ECHO "x"y', r"ECHO 'x\'", r'ECHO "x\"')
 @pytest.mark.parametrize("line", LINES)
 def test_it_is_taken_apart_as_redis_cli_does(redis_database: RedisDatabase, line: str) -> None:
     with redis_database.connect() as client:
-        ours = client.execute_command(*words(line))
+        ours = client.execute_command(*words_of(line))
     assert ours == _said_by_redis_cli(redis_database, line).removesuffix(b"\n")
 
 
@@ -35,7 +35,7 @@ def test_it_is_taken_apart_as_redis_cli_does(redis_database: RedisDatabase, line
 def test_what_redis_cli_does_not_take_is_refused(redis_database: RedisDatabase, line: str) -> None:
     assert b"Invalid argument" in _said_by_redis_cli(redis_database, line)
     with pytest.raises(Misuse, match="quote"):
-        list(words(line))
+        list(words_of(line))
 
 
 def _said_by_redis_cli(database: RedisDatabase, line: str) -> bytes:

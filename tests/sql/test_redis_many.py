@@ -11,7 +11,7 @@ from takeback.adapters.redis import marks, session
 from takeback.errors import Refused
 from takeback.model.change import Change
 from takeback.model.database import resource_of, to_json
-from takeback.testing.adapter_desk import Desk
+from takeback.testing.adapter_suite import Desk
 from tests.servers.redis import RedisDatabase
 from tests.sql.redis_shop import Shop, open_shop
 

@@ -6,7 +6,7 @@ import pytest
 
 from takeback.errors import Conflict, Refused, StatementFailed
 from takeback.model.plan import OnConflict, Outcome
-from takeback.testing.adapter_desk import Desk, undo_of
+from takeback.testing.adapter_suite import Desk, undo_of
 from tests.servers.redis import RedisDatabase
 from tests.sql.redis_cases import CASES, EXACT, FAILS, NOTHING, READS, REFUSED
 from tests.sql.redis_world import RedisScene

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from takeback.frontends.cli.with_databases import _by_socket  # pyright: ignore[reportPrivateUsage]
+from takeback.frontends.cli.programs.databases import _by_socket  # pyright: ignore[reportPrivateUsage]
 from tests.e2e.conftest import CommandLine
 from tests.servers.postgres import PgDatabase
 from tests.world import World

@@ -14,8 +14,8 @@ from takeback.errors import (
     Refused,
     ResourceUnreachable,
 )
-from takeback.model.standing import Standing
-from takeback.testing.adapter_desk import Desk
+from takeback.model.plan import Standing
+from takeback.testing.adapter_suite import Desk
 from tests.sql.engines import intended
 from tests.sql.sqlite_world import World, done, session, world
 
@@ -93,7 +93,7 @@ def test_of_two_undos_at_once_one_wins(world: World) -> None:
 
     def undo() -> None:
         from takeback.adapters.sqlite.adapter import SqliteAdapter
-        from takeback.storage.memory_blobs import MemoryBlobs
+        from takeback.storage.memory import MemoryBlobs
 
         adapter = SqliteAdapter(MemoryBlobs(), world.keyring)
         try:

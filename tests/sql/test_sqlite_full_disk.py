@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from takeback.errors import ResourceUnreachable
-from takeback.testing.adapter_desk import Desk
+from takeback.testing.adapter_suite import Desk
 from tests.crash.mounts import tmpfs
 from tests.sql.sqlite_world import World, done
 from tests.sql.test_sqlite_programs import begun

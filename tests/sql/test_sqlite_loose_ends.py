@@ -4,7 +4,7 @@ import pytest
 
 from takeback.errors import Conflict
 from takeback.model.plan import Outcome
-from takeback.testing.adapter_desk import Desk, undo_of
+from takeback.testing.adapter_suite import Desk, undo_of
 from tests.sql.sqlite_world import World, done, world
 
 __all__ = ["world"]

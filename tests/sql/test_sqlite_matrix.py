@@ -9,7 +9,7 @@ import pytest
 
 from takeback.errors import Conflict, NoRemedy, Refused, StatementFailed
 from takeback.model.plan import Outcome
-from takeback.testing.adapter_desk import Desk, undo_of
+from takeback.testing.adapter_suite import Desk, undo_of
 from tests.sql.sqlite_cases import CASES, EXACT, FAILS, NOTHING, READS, Case
 from tests.sql.sqlite_world import World
 

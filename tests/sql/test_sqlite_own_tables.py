@@ -7,7 +7,7 @@ import pytest
 
 from takeback.errors import NoRemedy, Refused, StatementFailed
 from takeback.frontends.cli.main import main
-from takeback.testing.adapter_desk import Desk
+from takeback.testing.adapter_suite import Desk
 from tests.sql.sqlite_world import World, done, world
 from tests.sql.test_sqlite_programs import begun, ended
 

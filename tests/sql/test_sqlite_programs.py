@@ -13,8 +13,8 @@ import pytest
 from takeback.model.change import Change
 from takeback.model.database import resource_of, to_json
 from takeback.model.effect import Effect
-from takeback.model.standing import Standing
-from takeback.testing.adapter_desk import Desk
+from takeback.model.plan import Standing
+from takeback.testing.adapter_suite import Desk
 from tests.sql.sqlite_cases import AUDITED, FAMILY, FTS, KV, LOOSE, UNIQUE
 from tests.sql.test_sqlite_matrix import World, world
 

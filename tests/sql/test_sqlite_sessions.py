@@ -17,8 +17,8 @@ from takeback.errors import (
     StoreBusy,
     TakebackError,
 )
-from takeback.model.standing import Standing
-from takeback.testing.adapter_desk import Desk
+from takeback.model.plan import Standing
+from takeback.testing.adapter_suite import Desk
 from tests.sql.engines import intended
 from tests.sql.sqlite_cases import T
 from tests.sql.sqlite_world import World, done, session, world

@@ -7,8 +7,8 @@ import pytest
 
 from takeback.adapters.sqlite.session import SqliteSession
 from takeback.model.effect import Effect
-from takeback.model.standing import Standing
-from takeback.testing.adapter_desk import Desk
+from takeback.model.plan import Standing
+from takeback.testing.adapter_suite import Desk
 from tests.sql.engines import intended
 from tests.sql.sqlite_world import World, done, session, world
 
@@ -41,15 +41,15 @@ def test_the_table_of_recent_effects_does_not_grow_for_ever(
     import apsw
 
     from takeback.adapters.sqlite.child import log
-    from takeback.adapters.sqlite.child.room import Room
+    from takeback.adapters.sqlite.child.server import ChildServer
 
     monkeypatch.setattr(log, "_RECENT", 5)
-    room = Room(lambda: True)
+    room = ChildServer(lambda: True)
     room.open(str(world.file))
     for number in range(20):
         room.script(f"op {number}", [(f"UPDATE t SET b = {number + 1000} WHERE id = 1", ())])
         if number == 9:  # someone else's log is seen as well
-            other = Room(lambda: True)
+            other = ChildServer(lambda: True)
             other.open(str(world.file))
             other.script("other", [("UPDATE t SET b = -1 WHERE id = 2", ())])
             other.close()

@@ -10,9 +10,9 @@ import pytest
 import takeback
 from takeback.adapters.database.protocol import Databases
 from takeback.adapters.mariadb.wire import Wire
-from takeback.adapters.postgres.patient import PatientConnection
-from takeback.adapters.redis.link import Link
-from takeback.adapters.sqlite.process import Child
+from takeback.adapters.postgres.patient_connection import PatientConnection
+from takeback.adapters.redis.connection import RedisLink
+from takeback.adapters.sqlite.process import SqliteChild
 from takeback.testing.crash import (
     Boundaries,
     in_a_process,
@@ -24,7 +24,7 @@ from tests.sql.conftest import SET_UP, served, sqlite_shop
 
 # What asks something of a database: a boundary before it and one after it.
 QUESTIONS: tuple[tuple[Any, str], ...] = (
-    (PatientConnection, "execute"), (Wire, "run"), (Wire, "rows"), (Link, "ask"), (Child, "ask"),
+    (PatientConnection, "execute"), (Wire, "run"), (Wire, "rows"), (RedisLink, "ask"), (SqliteChild, "ask"),
 )  # fmt: skip
 CLEAR = ("DROP TABLE IF EXISTS orders", "DROP TABLE IF EXISTS users")
 READ = {"redis": ("GET a", "GET b")}

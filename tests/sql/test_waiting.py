@@ -15,11 +15,11 @@ import psycopg
 import pytest
 
 import takeback
-from takeback.adapters.postgres import patient
+from takeback.adapters.postgres import patient_connection
 from takeback.api import Takeback
 from takeback.errors import RowsHeld
+from takeback.model.database import Holder
 from takeback.model.effect import REVIEWED
-from takeback.model.holder import Holder
 from takeback.model.ids import short
 from tests.servers.process import wait_until
 from tests.sql.conftest import SET_UP, Shop, served
@@ -174,7 +174,7 @@ def test_a_statement_waits_for_an_application_as_any_client_does(
     long."""
     application = pg_database.connect()
     looks: list[Holder | None] = []
-    found = patient._holder  # pyright: ignore[reportPrivateUsage]
+    found = patient_connection._holder  # pyright: ignore[reportPrivateUsage]
 
     def look(*given: Any) -> Holder | None:
         looks.append(found(*given))
@@ -182,7 +182,7 @@ def test_a_statement_waits_for_an_application_as_any_client_does(
             application.execute("ROLLBACK")
         return looks[-1]
 
-    monkeypatch.setattr(patient, "_holder", look)
+    monkeypatch.setattr(patient_connection, "_holder", look)
     with tb.run("agent") as run:
         db = run.sql(protected.url)
         db.execute("UPDATE users SET name = name WHERE id = 2")

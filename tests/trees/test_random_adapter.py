@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from takeback.adapters.tree.adapter import TreeAdapter
-from takeback.adapters.tree.change import command_change
-from takeback.storage.memory_blobs import MemoryBlobs
-from takeback.testing.adapter_desk import Desk
+from takeback.adapters.tree.targets import command_change
+from takeback.storage.memory import MemoryBlobs
+from takeback.testing.adapter_suite import Desk
 from tests.crash.scenes import quick_directory
 from tests.trees import ways
 from tests.trees.scenes import differences, manifest, without_directory_times

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from takeback.errors import BlobMissing
-from takeback.storage.blobs import StoredBlobs, create
-from takeback.storage.database import Database
+from takeback.storage.blobs.stored import StoredBlobs, create
+from takeback.storage.sqlite.database import SqliteDatabase
 
 MANY = 600
 
 
-class Counting(Database):
+class Counting(SqliteDatabase):
     """Counts what is asked of it."""
 
     asked = 0

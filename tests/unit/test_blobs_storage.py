@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from takeback.errors import BlobDamaged, Corrupt, ResourceUnreachable, StoreBusy
-from takeback.storage.blobs import StoredBlobs, create
-from takeback.storage.codec import SEGMENT
-from takeback.storage.database import Database
-from takeback.storage.packs import HEADER, packs_in
+from takeback.storage.blobs.codec import SEGMENT
+from takeback.storage.blobs.packs import HEADER, packs_in
+from takeback.storage.blobs.stored import StoredBlobs, create
+from takeback.storage.sqlite.database import SqliteDatabase
 from takeback.testing.blobs_suite import edits, name, noise, raised, text, whole
 
 KILLED = 137
@@ -24,21 +24,21 @@ KILLED = 137
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
-    database = Database(str(tmp_path / "journal.db"))
+    database = SqliteDatabase(str(tmp_path / "journal.db"))
     create(database, str(tmp_path / "blobs"))
     database.close()
     return str(tmp_path)
 
 
-Open = Callable[[str], tuple[Database, StoredBlobs]]
+Open = Callable[[str], tuple[SqliteDatabase, StoredBlobs]]
 
 
 @pytest.fixture
 def opened() -> Iterator[Open]:
-    made: list[tuple[Database, StoredBlobs]] = []
+    made: list[tuple[SqliteDatabase, StoredBlobs]] = []
 
-    def open_store(store: str) -> tuple[Database, StoredBlobs]:
-        database = Database(f"{store}/journal.db")
+    def open_store(store: str) -> tuple[SqliteDatabase, StoredBlobs]:
+        database = SqliteDatabase(f"{store}/journal.db")
         made.append((database, StoredBlobs(database, f"{store}/blobs")))
         return made[-1]
 
@@ -358,7 +358,7 @@ def test_rows_that_stand_on_each_other_in_a_circle_are_damage_not_a_hang(
 def test_a_store_opened_for_reading_refuses_a_put(store: str, blobs: StoredBlobs) -> None:
     digest = blobs.put(b"x")
     blobs.sync()
-    reading = StoredBlobs(Database(f"{store}/journal.db", read_only=True), f"{store}/blobs")
+    reading = StoredBlobs(SqliteDatabase(f"{store}/journal.db", read_only=True), f"{store}/blobs")
     assert whole(reading, digest) == b"x"
     with pytest.raises(ResourceUnreachable):
         reading.put(b"y")

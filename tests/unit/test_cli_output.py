@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from takeback.errors import Corrupt, Failed, Misuse, Refused, Stuck
 from takeback.frontends.cli.commands import answer
-from takeback.frontends.cli.files import exit_code
-from takeback.frontends.cli.output import (
+from takeback.frontends.cli.output.screen import (
     Screen,
     clean,
     clean_line,
@@ -18,7 +17,8 @@ from takeback.frontends.cli.output import (
     local_time,
     seconds_in_words,
 )
-from takeback.model.sizes import bytes_in_words
+from takeback.frontends.cli.write import exit_code
+from takeback.model.settings import bytes_in_words
 
 DAY = 86_400_000_000
 
@@ -91,7 +91,7 @@ def test_an_unexpected_error_is_called_a_bug_without_a_traceback(
     def explode(*_: object) -> None:
         raise ZeroDivisionError("of all things")
 
-    monkeypatch.setattr("takeback.frontends.cli.look.nothing_yet", explode)
+    monkeypatch.setattr("takeback.frontends.cli.log.nothing_yet", explode)
 
     assert answer(["log"]) == 1
     assert "this is a bug in takeback" in capsys.readouterr().err
@@ -106,7 +106,7 @@ def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("takeback.frontends.cli.look.nothing_yet", interrupted)
+    monkeypatch.setattr("takeback.frontends.cli.log.nothing_yet", interrupted)
     monkeypatch.setattr("takeback.frontends.cli.commands.swallow_output", lambda: None)
 
     assert answer(["log"]) == 130

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from takeback.storage.codec import Form, Undecodable, cut, decode, encode, name, names_in, seal
+from takeback.storage.blobs.codec import BlobForm, Undecodable, cut, decode, encode, name, names_in, seal
 
 TEXT = b"".join(b"option_%d = %d\n" % (n, n * 7919 % 1000) for n in range(600))
 
@@ -36,31 +36,31 @@ def test_cutting_changes_no_byte_and_makes_all_pieces_but_the_last_equally_long(
 
 def test_a_changed_line_costs_a_few_dozen_bytes() -> None:
     form, data = encode(TEXT.replace(b"option_300 =", b"option_300 = 12 #"), TEXT)
-    assert form is Form.DELTA and len(data) < 60
+    assert form is BlobForm.DELTA and len(data) < 60
 
 
 def test_a_shift_inside_four_megabytes_of_noise_costs_what_was_inserted() -> None:
     base = noise(4 << 20)
     content = (base[:1234] + noise(4096, 1) + base[1234:])[: 4 << 20]
     form, data = encode(content, base)
-    assert form is Form.DELTA and len(data) < 6000
+    assert form is BlobForm.DELTA and len(data) < 6000
     assert decode(form, data, len(content), base) == content
 
 
 def test_noise_is_kept_as_it_is() -> None:
     for length in (10, 5000, 4 << 20):
-        assert encode(noise(length)) == (Form.RAW, noise(length))
+        assert encode(noise(length)) == (BlobForm.RAW, noise(length))
 
 
 def test_a_difference_to_something_unrelated_is_not_used() -> None:
-    assert encode(noise(5000, 1), noise(5000, 2)).form is Form.RAW
-    assert encode(TEXT, noise(5000)).form is Form.ZSTD
+    assert encode(noise(5000, 1), noise(5000, 2)).form is BlobForm.RAW
+    assert encode(TEXT, noise(5000)).form is BlobForm.ZSTD
 
 
 def test_text_after_an_incompressible_beginning_is_compressed_all_the_same() -> None:
     content = noise(300_000) + bytes(700_000)
     form, data = encode(content)
-    assert form is Form.ZSTD and len(data) < 310_000
+    assert form is BlobForm.ZSTD and len(data) < 310_000
 
 
 @given(st.data())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from takeback.runs.command_line import shown, told
+from takeback.runs.commands.request import shown, told
 
 COVERED = [
     ("psql postgresql://me:geheim7@h/db", "psql postgresql://me:xxxxx@h/db"),

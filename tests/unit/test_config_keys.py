@@ -5,6 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from takeback.adapters.config.keys import (
+    Add,
+    Drop,
+    Put,
+    RestoredKey,
     Tagged,
     find,
     from_fragment,
@@ -12,10 +16,12 @@ from takeback.adapters.config.keys import (
     pointer_of,
     same,
     spelled_float,
+    steps,
     to_fragment,
     tokens,
+    with_changes,
+    with_restored,
 )
-from takeback.adapters.config.steps import Add, Drop, Put, Restored, steps, with_changes, with_restored
 from takeback.errors import Misuse, Refused
 
 scalars = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3) | st.floats(allow_nan=False)
@@ -106,7 +112,7 @@ def test_a_document_that_is_a_list_can_grow_and_shrink_and_is_named_as_a_whole()
 
     assert (grown.wanted, grown.touched) == ([1, 2, 3], ("",))
     assert (shrunk.wanted, shrunk.touched) == ([2], ("",))
-    assert with_restored([1, 2, 3], [Restored("", True, [1, 2])]).wanted == [1, 2]
+    assert with_restored([1, 2, 3], [RestoredKey("", True, [1, 2])]).wanted == [1, 2]
 
 
 def test_an_item_that_only_changes_is_named_itself():
@@ -193,7 +199,8 @@ def carried_out(document, step):
 def test_restored_keys_come_back_in_their_old_order():
     before = {"a": 1, "b": 2, "c": 3, "d": 4}
     keys = [
-        Restored(f"/{name}", True, before[name], *neighbours(before, f"/{name}")) for name in ("c", "b", "a")
+        RestoredKey(f"/{name}", True, before[name], *neighbours(before, f"/{name}"))
+        for name in ("c", "b", "a")
     ]
 
     restored = with_restored({"d": 4, "e": 5}, keys).wanted
@@ -202,7 +209,7 @@ def test_restored_keys_come_back_in_their_old_order():
 
 
 def test_a_made_parent_goes_only_when_it_is_empty():
-    gone = [Restored("/a/b/c", False)]
+    gone = [RestoredKey("/a/b/c", False)]
 
     assert with_restored({"a": {"b": {"c": 1}}}, gone, ["/a", "/a/b"]).wanted == {}
     assert with_restored({"a": {"b": {"c": 1}, "x": 1}}, gone, ["/a", "/a/b"]).wanted == {"a": {"x": 1}}

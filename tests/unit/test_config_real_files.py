@@ -4,10 +4,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from takeback.adapters.config import yaml_round_trip
+from takeback.adapters.config import yaml_edit
 from takeback.adapters.config.formats import edit, format_of, read, rewritten
-from takeback.adapters.config.keys import find, neighbours, pointer_of, same, tokens
-from takeback.adapters.config.steps import Restored, with_restored
+from takeback.adapters.config.keys import (
+    RestoredKey,
+    find,
+    neighbours,
+    pointer_of,
+    same,
+    tokens,
+    with_restored,
+)
 
 SAMPLES = {
     "docker-compose.yml": """# Compose file for the shop
@@ -271,7 +278,7 @@ def no_round_trip(monkeypatch):
     def refuse(text, step):
         raise AssertionError(f"a round trip for {step}")
 
-    monkeypatch.setattr(yaml_round_trip, "change", refuse)
+    monkeypatch.setattr(yaml_edit, "change_by_round_trip", refuse)
 
 
 @pytest.mark.sampled(3)
@@ -343,9 +350,9 @@ def test_what_was_deleted_comes_back_by_key_with_its_type(name, pointer):
     without = edit(format, text.encode(), {}, [pointer])
     parent = pointer_of(tokens(pointer)[:-1])
     if isinstance(find(document, parent)[1], list):
-        key = Restored(parent, True, find(document, parent)[1])
+        key = RestoredKey(parent, True, find(document, parent)[1])
     else:
-        key = Restored(pointer, True, find(document, pointer)[1], *neighbours(document, pointer))
+        key = RestoredKey(pointer, True, find(document, pointer)[1], *neighbours(document, pointer))
 
     wanted = with_restored(read(format, without), [key]).wanted
     again = rewritten(format, without, wanted)

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from takeback.adapters.file import across, changes, swap
+from takeback.adapters.file import changes, swap
+from takeback.adapters.file import move as across
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.errors import Conflict, Drifted, NoRemedy, ResourceUnreachable, VerifyFailed
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict, Outcome
-from takeback.testing.adapter_desk import settle, undo_of
+from takeback.testing.adapter_suite import settle, undo_of
 from tests.files import OLD, Files, as_an_ordinary_user, leftovers
 from tests.world import World
 
@@ -185,7 +186,7 @@ def test_a_copy_is_not_taken_away_while_the_original_could_not_be_given_back(
 @pytest.mark.parametrize("died", ["copying", "copied", "aside", "removing", "removed"])
 def test_it_is_settled_wherever_it_died(files: Files, far: World, died: str) -> None:
     """The states between, made by hand; the sweeps of tests/crash make them by killing."""
-    from takeback.adapters.file.scratch import scratch
+    from takeback.adapters.file.paths import scratch
 
     (files / "tree").mkdir()
     files.make("tree/f")

@@ -16,7 +16,7 @@ import pytest
 from takeback.adapters.file import changes
 from takeback.model.record import canonical
 from takeback.model.remedy import to_json
-from takeback.testing.adapter_desk import Desk
+from takeback.testing.adapter_suite import Desk
 from tests.files import OLD, Files
 from tests.servers.process import wait_until
 from tests.world import World

@@ -14,9 +14,9 @@ from takeback.adapters.file.adapter import FileAdapter
 from takeback.adapters.protocol import Adapter
 from takeback.model.change import Change
 from takeback.model.effect import Effect
-from takeback.model.standing import Standing
-from takeback.testing.adapter_desk import Desk, undo_of
-from takeback.testing.killing import killed_at
+from takeback.model.plan import Standing
+from takeback.testing.adapter_suite import Desk, undo_of
+from takeback.testing.crash import killed_at
 from tests.files import Files
 from tests.world import Picture, World
 

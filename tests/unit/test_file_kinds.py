@@ -9,7 +9,7 @@ import pytest
 from takeback.adapters.file import changes
 from takeback.errors import Misuse
 from takeback.model.plan import Outcome
-from takeback.testing.adapter_desk import undo_of
+from takeback.testing.adapter_suite import undo_of
 from tests.files import Files
 from tests.world import World
 

@@ -9,8 +9,8 @@ from takeback.adapters.file import changes, paths
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.adapters.file.kernel import open_strictly
 from takeback.errors import ResourceUnreachable
-from takeback.storage.memory_blobs import MemoryBlobs
-from takeback.testing.adapter_desk import Desk
+from takeback.storage.memory import MemoryBlobs
+from takeback.testing.adapter_suite import Desk
 from tests.files import as_an_ordinary_user, leftovers
 from tests.world import World
 

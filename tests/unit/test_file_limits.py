@@ -12,8 +12,8 @@ from takeback.adapters.file.adapter import FileAdapter
 from takeback.adapters.file.kernel import libc
 from takeback.errors import NoRemedy, ResourceUnreachable
 from takeback.model.plan import Outcome
-from takeback.storage.memory_blobs import MemoryBlobs
-from takeback.testing.adapter_desk import Desk, undo_of
+from takeback.storage.memory import MemoryBlobs
+from takeback.testing.adapter_suite import Desk, undo_of
 from tests.files import write
 from tests.world import World
 
@@ -104,9 +104,9 @@ class TestFallbacks:
     def test_without_nameless_files(
         self, world: World, blobs: MemoryBlobs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from takeback.adapters.file import build, capturing, staging
+        from takeback.adapters.file import build, capture, stage
 
-        for module in (build, staging, capturing):
+        for module in (build, stage, capture):
             monkeypatch.setattr(module, "nameless_file", lambda place, mode=0o600: -1)
         self.there_and_back(world, blobs)
 

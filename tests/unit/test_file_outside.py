@@ -12,10 +12,9 @@ from takeback.adapters.file import changes, paths
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.adapters.file.kernel import libc
 from takeback.errors import Misuse, NoRemedy, Refused, TakebackError
-from takeback.model.plan import OnConflict
-from takeback.model.standing import Standing
-from takeback.storage.memory_blobs import MemoryBlobs
-from takeback.testing.adapter_desk import Desk
+from takeback.model.plan import OnConflict, Standing
+from takeback.storage.memory import MemoryBlobs
+from takeback.testing.adapter_suite import Desk
 from tests.files import leftovers, write
 from tests.world import World
 

@@ -9,8 +9,8 @@ from takeback.adapters.file import changes
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.errors import ResourceUnreachable
 from takeback.model.plan import Outcome
-from takeback.storage.memory_blobs import MemoryBlobs
-from takeback.testing.adapter_desk import Desk
+from takeback.storage.memory import MemoryBlobs
+from takeback.testing.adapter_suite import Desk
 from tests.files import as_an_ordinary_user, write
 from tests.world import World
 

@@ -8,15 +8,15 @@ import pytest
 
 from takeback.adapters.file import changes, swap
 from takeback.adapters.file.adapter import FileAdapter
-from takeback.adapters.file.assessing import survey
+from takeback.adapters.file.assess import survey
 from takeback.adapters.file.build import Tools
 from takeback.adapters.file.paths import open_place
 from takeback.errors import Drifted
+from takeback.model.plan import Standing
 from takeback.model.resource import file_resource
-from takeback.model.standing import Standing
-from takeback.storage.memory_blobs import MemoryBlobs
-from takeback.testing.adapter_desk import Desk, settle
-from takeback.testing.killing import killed_at
+from takeback.storage.memory import MemoryBlobs
+from takeback.testing.adapter_suite import Desk, settle
+from takeback.testing.crash import killed_at
 from tests.files import leftovers, write
 from tests.world import World
 

@@ -12,10 +12,9 @@ from takeback.adapters.file.changes import NewFile
 from takeback.errors import Conflict, Drifted
 from takeback.model.change import Change
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict, Outcome
-from takeback.model.standing import Standing
-from takeback.storage.memory_blobs import MemoryBlobs
-from takeback.testing.adapter_desk import Desk, undo_of
+from takeback.model.plan import OnConflict, Outcome, Standing
+from takeback.storage.memory import MemoryBlobs
+from takeback.testing.adapter_suite import Desk, undo_of
 from tests.world import World
 
 LINES = b"".join(b"line %d\n" % number for number in range(1, 21))

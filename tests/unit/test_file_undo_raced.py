@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.adapters.file import adapter, sighting
+from takeback.adapters.file import adapter, verify
 from takeback.adapters.file.adapter import FileAdapter
 from takeback.model.effect import Effect, State
-from takeback.model.standing import Sighting
+from takeback.model.plan import Sighting
 from tests.world import World
 
 
@@ -185,7 +185,7 @@ def away_when_looked_at(
 ) -> None:
     """After an undo was applied, its directory is away for so many looks, and then back."""
     left = 0
-    apply, seen = FileAdapter.apply, sighting.sight
+    apply, seen = FileAdapter.apply, verify.sight
 
     def raced_apply(self: FileAdapter, effect: Effect) -> object:
         nonlocal left

@@ -7,9 +7,9 @@ import pytest
 
 from takeback.errors import LeaseLost, StoreBusy
 from takeback.model.run import Lease
-from takeback.runs.heartbeat import Heartbeat
+from takeback.runs.lease import Heartbeat
 from takeback.storage.memory import MemoryLeases
-from takeback.testing.fakes import SECOND, Processes
+from takeback.testing.fakes import SECOND, FakeProcesses
 
 LASTS = 30_000  # microseconds: a beat each hundredth of a second
 TIMEOUT = 20
@@ -18,7 +18,7 @@ TIMEOUT = 20
 class Leases(MemoryLeases):
     """Tells how often each was renewed and for how long, and fails as it is told to."""
 
-    def __init__(self, processes: Processes) -> None:
+    def __init__(self, processes: FakeProcesses) -> None:
         super().__init__(processes.alive)
         self.asked: list[int] = []
         self.trouble: list[Exception] = []
@@ -61,7 +61,7 @@ class Clock:
 
 class Scene:
     def __init__(self) -> None:
-        self.processes = Processes()
+        self.processes = FakeProcesses()
         self.leases = Leases(self.processes)
         self.clock = Clock()
         self.started: list[Heartbeat] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.storage import database
+from takeback.storage.sqlite import database
 
 HOLDS = """
 import sqlite3, sys

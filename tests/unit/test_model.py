@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from takeback.errors import RecordInvalid
 from takeback.model import ids, remedy
 from takeback.model.effect import BROUGHT_BACK, OPEN_STATES, TAKEN_BACK, TRANSITIONS, State, moved
+from takeback.model.plan import Standing, TargetSighting, together
 from takeback.model.record import GENESIS, Kind, canonical, chained
 from takeback.model.remedy import Remedy, Strategy, Target
 from takeback.model.resource import ancestors, display, file_resource, overlaps, path_of, quote, unquote
-from takeback.model.standing import Standing, TargetSighting, together
 
 NAMES = st.binary(min_size=1, max_size=255).filter(lambda name: not {b"/"[0], 0} & set(name))
 PATHS = st.lists(NAMES, min_size=1, max_size=6).map(lambda names: b"/" + b"/".join(names))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.model import naming
-from takeback.model.naming import PIECE, Naming, name_of, read_pieces, zeros
+from takeback.model import content
+from takeback.model.content import PIECE, Naming, name_of, read_pieces, zeros
 
 BODIES = {
     "nothing": b"",
@@ -34,10 +34,10 @@ def _added(content: bytes) -> bytes:
 
 
 def test_every_content_has_one_name_of_its_own() -> None:
-    names = {body: name_of(content) for body, content in BODIES.items()}
+    names = {body: name_of(held) for body, held in BODIES.items()}
     assert len(set(names.values())) == len(BODIES)
-    for body, content in BODIES.items():
-        assert _added(content) == names[body], body
+    for body, held in BODIES.items():
+        assert _added(held) == names[body], body
 
 
 def test_without_empty_pieces_it_is_the_sha256() -> None:
@@ -71,7 +71,7 @@ def test_a_hole_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         file.write(b"data")
     read: list[int] = []
     pread = os.pread
-    monkeypatch.setattr(naming.os, "pread", lambda fd, count, at: read.append(at) or pread(fd, count, at))
+    monkeypatch.setattr(content.os, "pread", lambda fd, count, at: read.append(at) or pread(fd, count, at))
     with open(place, "rb") as file:
         empty = sum(piece is zeros() for piece in read_pieces(file.fileno()))
     assert empty >= 50_000_000_000 // PIECE - 2

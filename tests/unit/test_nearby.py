@@ -1,6 +1,6 @@
 """Paths and times from where the reader stands."""
 
-from takeback.frontends.cli.nearby import Here, ago, folded, near, near_text
+from takeback.frontends.cli.output.screen import Here, ago, folded, near, near_text
 
 PLACE = Here("/home/kim/shop", "/home/kim")
 SECOND = 1_000_000

@@ -9,12 +9,21 @@ import pytest
 
 from takeback.errors import Refused, ResourceUnreachable
 from takeback.storage import disk
-from takeback.storage.codec import Form, name
-from takeback.storage.packs import CAP, Entry, EntryDamaged, Packs, Place, pack_path, packs_in, scan
+from takeback.storage.blobs.codec import BlobForm, name
+from takeback.storage.blobs.packs import (
+    CAP,
+    EntryDamaged,
+    PackEntry,
+    PackPlace,
+    Packs,
+    pack_path,
+    packs_in,
+    scan,
+)
 
 
-def entry(content: bytes, base: bytes = b"") -> Entry:
-    return Entry(name(content), base, Form.RAW, len(content), content)
+def entry(content: bytes, base: bytes = b"") -> PackEntry:
+    return PackEntry(name(content), base, BlobForm.RAW, len(content), content)
 
 
 @pytest.fixture
@@ -27,7 +36,7 @@ def packs(tmp_path: Path, alarms: list[str]) -> Packs:
     return Packs(str(tmp_path / "packs"), lambda: alarms.append("suspect"))
 
 
-def file_of(packs: Packs, place: Place) -> Path:
+def file_of(packs: Packs, place: PackPlace) -> Path:
     return Path(pack_path(packs.directory, place.pack))
 
 

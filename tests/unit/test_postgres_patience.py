@@ -7,7 +7,7 @@ import pytest
 
 from takeback.errors import ServerUnreachable
 from takeback.storage.postgres import database
-from takeback.storage.postgres.connecting import Address
+from takeback.storage.postgres.connection import Address
 from takeback.storage.postgres.database import PATIENCE, PostgresDatabase
 
 

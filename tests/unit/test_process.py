@@ -9,7 +9,7 @@ import pytest
 
 from takeback.model.boot_clock import since_boot
 from takeback.model.run import Owner
-from takeback.storage.process import alive, alive_beside, myself
+from takeback.storage.owners import alive, alive_beside, myself
 
 
 def test_we_are_alive_and_a_child_is_someone_else() -> None:
@@ -47,7 +47,7 @@ def test_of_what_cannot_be_seen_nothing_is_known_but_that_an_earlier_boot_is_ove
 _IN_ANOTHER_TIME = """
 import sys
 from takeback.model.boot_clock import since_boot
-from takeback.storage.process import myself
+from takeback.storage.owners import myself
 print(*myself(), since_boot(), flush=True)
 sys.stdin.read()
 """

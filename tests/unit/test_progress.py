@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.frontends.cli.progress import BETWEEN, PATIENCE, Meter, line
+from takeback.frontends.cli.output.terminal import BETWEEN, PATIENCE, Meter, line
 from takeback.model.progress import SILENT, CountedBlobs, Progress
-from takeback.storage.memory_blobs import MemoryBlobs
+from takeback.storage.memory import MemoryBlobs
 
 
 class Terminal(io.StringIO):

@@ -8,7 +8,7 @@ import takeback
 from takeback.engine.settled import Cause, Settled
 from takeback.engine.silent import AskedOnce
 from takeback.errors import ResourceUnreachable, ServerUnreachable
-from takeback.frontends.cli.opening import tell_recovered
+from takeback.frontends.cli.session.store import tell_recovered
 from takeback.model.change import Change
 
 

@@ -6,7 +6,7 @@ from takeback.errors import Misuse
 from takeback.model.change import Change
 from takeback.model.effect import Effect, State
 from takeback.model.settings import DAY, GB, HOUR, PRESETS, Limits, Settings, limits, settings_from
-from takeback.retention.tiers import SECOND, Weighed, decide
+from takeback.retention.candidates import SECOND, Weighed, decide
 
 NOW = 1_000_000 * DAY * SECOND // 1_000
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from takeback.errors import Misuse
-from takeback.model.when import point_in_time
+from takeback.model.words import point_in_time
 
 SECOND = 1_000_000
 NOW = 1_795_000_000 * SECOND  # 2026-11-18 13:46:40 in UTC, which tests use

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from takeback.adapters.file.states import State
+from takeback.adapters.file.states import FileState
 from takeback.adapters.watch.roots import root_of
 from takeback.adapters.watch.scan import Bounds
-from takeback.adapters.watch.watched import Baseline, Place, WatchedRoot
-from takeback.storage.store import Store, open_store
+from takeback.adapters.watch.watched_root import Baseline, WatchedRoot, WatchPlace
+from takeback.storage.sqlite.store import Store, open_store
 
 
 class Scene:
@@ -19,7 +19,7 @@ class Scene:
         self.tree = directory / "tree"
         self.tree.mkdir()
         self.store: Store = open_store(str(directory / "store"), lambda: time.time_ns() // 1000)
-        self.place = Place(
+        self.place = WatchPlace(
             str(directory / "store" / "watch"), self.store.blobs, os.fsencode(directory / "store"), {}
         )
         self.watched = WatchedRoot(root_of(self.tree), self.place)
@@ -43,7 +43,7 @@ class Scene:
     def begin(self, bounds: Bounds = Bounds()) -> Baseline:  # noqa: B008
         return self.watched.begin({}, bounds)
 
-    def changes(self, baseline: Baseline) -> dict[str, tuple[State, State]]:
+    def changes(self, baseline: Baseline) -> dict[str, tuple[FileState, FileState]]:
         """By path from the tree; directories of which only the time moved are left out."""
         found = self.watched.changes(baseline).targets
         cut = len(self.watched.root.resource) + 1
@@ -55,7 +55,7 @@ class Scene:
             )
         }
 
-    def content(self, state: State) -> bytes:
+    def content(self, state: FileState) -> bytes:
         return b"".join(self.store.blobs.read(state["digest"]))
 
     def close(self) -> None:

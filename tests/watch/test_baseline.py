@@ -299,7 +299,7 @@ def test_what_changes_while_the_first_look_reads_is_known_as_it_is_at_the_beginn
             break
         return done
 
-    monkeypatch.setattr("takeback.adapters.watch.watched._BRIEF", 0.0)
+    monkeypatch.setattr("takeback.adapters.watch.watched_root._BRIEF", 0.0)
     monkeypatch.setattr(scene.watched, "_written", meanwhile)
     baseline = scene.begin()
     monkeypatch.undo()

@@ -11,11 +11,10 @@ from contextlib import contextmanager
 import pytest
 
 from takeback.adapters.watch.fanotify import Fanotify
-from takeback.adapters.watch.feeds import open_feed
-from takeback.adapters.watch.inotify import Inotify
+from takeback.adapters.watch.inotify import Inotify, open_feed
 from takeback.adapters.watch.roots import root_of
 from takeback.adapters.watch.scan import Bounds
-from takeback.adapters.watch.watched import WatchedRoot
+from takeback.adapters.watch.watched_root import WatchedRoot
 from takeback.errors import Refused
 
 FEEDS = [pytest.param(Fanotify, marks=pytest.mark.root), Inotify]

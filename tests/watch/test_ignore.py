@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.adapters.watch.ignore import Ignoring
-from takeback.adapters.watch.roots import REGENERABLE_NAMES
+from takeback.adapters.watch.roots import REGENERABLE_NAMES, Ignoring
 
 
 @pytest.fixture

@@ -297,7 +297,7 @@ def test_what_others_recorded_after_takeback_was_killed_is_not_recorded_again(de
 def test_killed_before_the_command_was_let_go_nothing_has_run(desk):
     """The process is there before the proposal; without a word it ends."""
     script = (
-        "import os, signal, sys; import takeback.frontends.cli.gate as gate; "
+        "import os, signal, sys; import takeback.frontends.cli.programs.process as gate; "
         "gate.Gate.run = lambda self, timeout=0: os.kill(os.getpid(), signal.SIGKILL); "
         "from takeback.frontends.cli.main import main; "
         "sys.argv = ['takeback', 'run', '--in-place', '--', 'touch', 'new']; main()"

@@ -8,12 +8,12 @@ import time
 import pytest
 
 import takeback
-from takeback.adapters.watch.authors import Authors, by_others
-from takeback.adapters.watch.lineage import open_lineage
+from takeback.adapters.watch.feed import Authors, by_others
+from takeback.adapters.watch.processes import open_lineage
 from takeback.model.change import Change
 from takeback.model.effect import Effect, State
 from takeback.model.remedy import Target
-from takeback.runs.others import Telling
+from takeback.runs.watch_authors import Telling
 from takeback.storage.protocols import Query
 
 LIMIT = 240

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import takeback
-from takeback.adapters.watch.apart import brought_back
-from takeback.adapters.watch.steps import steps_of
+from takeback.adapters.watch.other_effects import steps_of
+from takeback.adapters.watch.subtract import brought_back
 from takeback.errors import Refused
 
 

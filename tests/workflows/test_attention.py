@@ -9,7 +9,7 @@ import pytest
 
 import takeback
 from takeback.audit.status import look
-from takeback.model.attention import needs_attention
+from takeback.model.run import needs_attention
 from tests.e2e.conftest import CommandLine
 from tests.workflows.conftest import Bench, Workers
 from tests.workflows.test_replay import flow, waits_then
@@ -134,7 +134,7 @@ def test_an_error_of_ours_sets_the_run_aside_and_not_the_worker(
 
     run = bench.tb.submit(deploy)
     with monkeypatch.context() as patched:
-        patched.setattr("takeback.runs.working.history_of", broken)
+        patched.setattr("takeback.runs.workflows.worker.history_of", broken)
         bench.work(deploy)
     aside = bench.look(run)
     assert needs_attention(aside)

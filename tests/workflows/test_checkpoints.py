@@ -3,7 +3,7 @@
 import pytest
 
 import takeback
-from takeback.model.attention import needs_attention
+from takeback.model.run import needs_attention
 from tests.workflows.conftest import Bench
 from tests.workflows.test_replay import flow
 

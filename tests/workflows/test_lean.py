@@ -7,7 +7,7 @@ import pytest
 
 import takeback
 from takeback.storage.protocols import Query
-from takeback.storage.sqlite import SqlJournal
+from takeback.storage.sqlite.journal import SqlJournal
 from tests.workflows.conftest import Bench
 
 
@@ -78,11 +78,11 @@ def test_a_step_that_waited_for_its_approval_is_found_again(bench: Bench, asked:
 def test_the_history_of_a_run_with_nothing_in_doubt_is_read_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from takeback.runs import working
+    from takeback.runs.workflows import worker
 
     read: list[str] = []
-    known = working.history_of
-    monkeypatch.setattr(working, "history_of", lambda *given: read.append(given[1]) or known(*given))
+    known = worker.history_of
+    monkeypatch.setattr(worker, "history_of", lambda *given: read.append(given[1]) or known(*given))
 
     bench.done(counts)
 

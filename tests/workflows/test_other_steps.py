@@ -58,7 +58,7 @@ def test_a_command_whose_worker_died_before_its_answer_was_recorded(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its effect is there; what it printed is lost, and it does not run again."""
-    from takeback.runs import command_step
+    from takeback.runs.commands import outcome
 
     @flow
     def build(run: takeback.Run) -> list[object]:
@@ -70,7 +70,7 @@ def test_a_command_whose_worker_died_before_its_answer_was_recorded(
 
     run = bench.tb.submit(build)
     with monkeypatch.context() as patched:
-        patched.setattr(command_step, "to_json", dies)
+        patched.setattr(outcome, "outcome_to_json", dies)
         bench.work(build)
     assert bench.look(run).note == "could not go on: the store cannot be written"
     bench.ahead = 10

@@ -8,8 +8,7 @@ import pytest
 
 import takeback
 from takeback.errors import PreconditionFailed
-from takeback.model.attention import needs_attention
-from takeback.model.run import NEVER
+from takeback.model.run import NEVER, needs_attention
 from tests.workflows.conftest import Bench
 
 

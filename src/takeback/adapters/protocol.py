@@ -3,12 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from takeback.model.change import Change
+from takeback.model.change import Change, Staged
 from takeback.model.effect import Effect
-from takeback.model.plan import Bond, TargetOutcome
+from takeback.model.plan import Bond, Sighting, TargetOutcome
 from takeback.model.remedy import Offer, Remedy, Target
-from takeback.model.staged import Staged
-from takeback.model.standing import Sighting
 
 
 class Traits(NamedTuple):
@@ -49,7 +47,7 @@ class Receipt(NamedTuple):
     data: dict[str, Any] = {}
 
 
-class Holder(Protocol):
+class Releasing(Protocol):
     """An adapter that keeps more than blobs for undo, such as an inode with several names."""
 
     def release(self, effect: Effect) -> None:

@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from takeback.adapters.database.waiting import USUAL, Waiting
+from takeback.adapters.database.statements import USUAL, Waiting
 from takeback.adapters.protocol import Adapter
 from takeback.model.progress import SILENT, Progress
 from takeback.storage.protocols import Blobs
 
 if TYPE_CHECKING:
     from takeback.adapters.box.adapter import Heads
-    from takeback.adapters.call.processes import Processes
-    from takeback.adapters.database.keyring import Keyring
+    from takeback.adapters.call.ask import Processes
+    from takeback.adapters.database.protocol import Keyring
     from takeback.adapters.file.adapter import FileAdapter
 
 DATABASES = ("postgres", "sqlite", "mariadb", "redis")

@@ -6,11 +6,16 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from takeback.adapters.box.adapter import read_variables
 from takeback.adapters.file import states
-from takeback.errors import Corrupt, Misuse
+from takeback.errors import Corrupt, Misuse, TakebackError
+from takeback.model.box import Point, box_of, point_from_json
 from takeback.model.effect import Effect
+from takeback.model.ids import short
+from takeback.model.record import Flaw
 from takeback.model.remedy import Target, from_json
-from takeback.model.resource import SCHEME, display, overlaps, path_of, unquote
+from takeback.model.resource import SCHEME, display, file_resource, overlaps, path_of, unquote
+from takeback.storage.layers import Layers
 from takeback.storage.protocols import Blobs
 
 _LARGEST_TEXT = 32 << 20
@@ -18,11 +23,11 @@ _MANY_LINES = 20_000  # beyond this the changed middle is shown whole, not searc
 _CONTEXT = 3
 _MOST_ENTRIES = 30
 
-State = dict[str, Any]
+TargetState = dict[str, Any]
 Opcode = tuple[str, int, int, int, int]
 
 
-class Part(NamedTuple):
+class DiffPart(NamedTuple):
     """One target: what is different, in words, and the diff as lines of bytes."""
 
     resource: str
@@ -37,16 +42,16 @@ class Side(NamedTuple):
     why: str = ""
 
 
-def difference(blobs: Blobs, effect: Effect, only: str = "") -> tuple[Part, ...]:
+def difference(blobs: Blobs, effect: Effect, only: str = "") -> tuple[DiffPart, ...]:
     """Before to after, target by target; `only` is the resource of a path to narrow it to."""
-    parts: list[Part] = []
+    parts: list[DiffPart] = []
     if "arguments" in effect.change.args and not only:
         returned = effect.receipt.get("result")
         words = (
             f"called with {effect.change.args['arguments']}",
             *([f"returned {returned}"] if returned else []),
         )
-        parts.append(Part(effect.change.resource, words))
+        parts.append(DiffPart(effect.change.resource, words))
     if effect.change.adapter == "config":
         parts += [_key(target) for target in effect.targets if not only or overlaps(only, target.resource)]
     for target in file_targets(effect):
@@ -60,9 +65,9 @@ def difference(blobs: Blobs, effect: Effect, only: str = "") -> tuple[Part, ...]
     return tuple(parts)
 
 
-def difference_of_all(blobs: Blobs, effects: Sequence[Effect], only: str = "") -> tuple[Part, ...]:
+def difference_of_all(blobs: Blobs, effects: Sequence[Effect], only: str = "") -> tuple[DiffPart, ...]:
     """What several effects, oldest first, changed together: each path from before the first to after the last."""
-    parts: list[Part] = []
+    parts: list[DiffPart] = []
     net: dict[str, Target] = {}
     for effect in effects:
         if "arguments" in effect.change.args and not only:
@@ -87,44 +92,42 @@ def file_targets(effect: Effect) -> tuple[Target, ...]:
     return tuple(target for target in effect.targets if target.resource.startswith(SCHEME))
 
 
-def in_words(effect: Effect, state: State) -> str:
+def in_words(effect: Effect, state: TargetState) -> str:
     """A few words for one state of a target of this effect."""
     if effect.change.adapter == "config":
-        from takeback.adapters.config.states import words
+        from takeback.adapters.config.formats import words
 
         return words(state)
     if effect.change.adapter == "box":
-        from takeback.audit.boxes import point_words
-
         return point_words(state)
     if "identity" in state:
         return f"this {'directory' if state['type'] == 'dir' else state['type']}"
     return states.words(state)
 
 
-def _key(target: Target) -> Part:
-    from takeback.adapters.config.states import words
+def _key(target: Target) -> DiffPart:
+    from takeback.adapters.config.formats import words
 
-    return Part(target.resource, (f"{words(target.before)} → {words(target.after)}",))
+    return DiffPart(target.resource, (f"{words(target.before)} → {words(target.after)}",))
 
 
-def _file(blobs: Blobs, target: Target) -> Part:
+def _file(blobs: Blobs, target: Target) -> DiffPart:
     before, after = target.before, target.after
     if "identity" in before or "identity" in after:
         gone = "moved away from here" if after["type"] == "absent" else "moved here"
-        return Part(target.resource, (gone,))
+        return DiffPart(target.resource, (gone,))
     if "dir" in (before["type"], after["type"]):
-        return Part(target.resource, tuple(_directory(blobs, before, after)))
+        return DiffPart(target.resource, tuple(_directory(blobs, before, after)))
     words = _properties(before, after)
     kinds = {before["type"], after["type"]}
     if not kinds <= {"file", "absent"} or "meta" in before:
-        return Part(target.resource, tuple(words or [f"{states.words(before)} → {states.words(after)}"]))
+        return DiffPart(target.resource, tuple(words or [f"{states.words(before)} → {states.words(after)}"]))
     if before.get("digest") == after.get("digest"):
-        return Part(target.resource, tuple(words) or _times(before, after))
+        return DiffPart(target.resource, tuple(words) or _times(before, after))
     return _content(blobs, target.resource, before, after, words)
 
 
-def _properties(before: State, after: State) -> list[str]:
+def _properties(before: TargetState, after: TargetState) -> list[str]:
     told: list[str] = []
     if before["type"] != after["type"]:
         return told
@@ -138,7 +141,7 @@ def _properties(before: State, after: State) -> list[str]:
     return told
 
 
-def _times(before: State, after: State) -> tuple[str, ...]:
+def _times(before: TargetState, after: TargetState) -> tuple[str, ...]:
     """Where nothing else is different."""
     if "mtime" not in before or "mtime" not in after:
         return ()
@@ -151,30 +154,32 @@ def _times(before: State, after: State) -> tuple[str, ...]:
     )
 
 
-def _content(blobs: Blobs, resource: str, before: State, after: State, words: list[str]) -> Part:
+def _content(
+    blobs: Blobs, resource: str, before: TargetState, after: TargetState, words: list[str]
+) -> DiffPart:
     sizes = f"{_size(before)} → {_size(after)}"
     if max(before.get("size", 0), after.get("size", 0)) > _LARGEST_TEXT:
-        return Part(resource, (*words, f"{sizes}; too long to compare"))
+        return DiffPart(resource, (*words, f"{sizes}; too long to compare"))
     old, new = _side(blobs, resource, before), _side(blobs, resource, after)
     if old.data is None or new.data is None:
         why = "; ".join(one.why for one in (old, new) if one.why)
-        return Part(resource, (*words, f"{sizes}; {why}"))
+        return DiffPart(resource, (*words, f"{sizes}; {why}"))
     if b"\0" in old.data[:8000] or b"\0" in new.data[:8000]:
-        return Part(resource, (*words, f"binary, {sizes}"))
+        return DiffPart(resource, (*words, f"binary, {sizes}"))
     if old.data == new.data:  # an empty file that came or went has no lines to show
-        return Part(resource, (*words, sizes))
+        return DiffPart(resource, (*words, sizes))
     names = [
         b"/dev/null" if state["type"] == "absent" else quoted(prefix + path_of(resource))
         for prefix, state in ((b"a", before), (b"b", after))
     ]
-    return Part(resource, tuple(words), tuple(unified(old.data, new.data, names[0], names[1])))
+    return DiffPart(resource, tuple(words), tuple(unified(old.data, new.data, names[0], names[1])))
 
 
-def _size(state: State) -> str:
+def _size(state: TargetState) -> str:
     return "nothing" if state["type"] == "absent" else _bytes(state.get("size", 0))
 
 
-def _side(blobs: Blobs, resource: str, state: State) -> Side:
+def _side(blobs: Blobs, resource: str, state: TargetState) -> Side:
     if state["type"] == "absent":
         return Side(b"")
     digest: str = state.get("digest", "")
@@ -193,7 +198,7 @@ def _on_disk(resource: str, digest: str, size: int) -> bytes | None:
     """The file itself, if it is still what the effect left."""
     import stat
 
-    from takeback.model.naming import name_of
+    from takeback.model.content import name_of
 
     try:
         fd = os.open(path_of(resource), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -210,8 +215,8 @@ def _on_disk(resource: str, digest: str, size: int) -> bytes | None:
 # Directories.
 
 
-def _rows(blobs: Blobs, state: State) -> dict[str, list[Any]] | None:
-    from takeback.adapters.file.manifest import PATH, read_manifest
+def _rows(blobs: Blobs, state: TargetState) -> dict[str, list[Any]] | None:
+    from takeback.adapters.file.directory import PATH, read_manifest
 
     if state["type"] != "dir" or "manifest" not in state:
         return {}
@@ -221,7 +226,7 @@ def _rows(blobs: Blobs, state: State) -> dict[str, list[Any]] | None:
         return None
 
 
-def _directory(blobs: Blobs, before: State, after: State) -> Iterator[str]:
+def _directory(blobs: Blobs, before: TargetState, after: TargetState) -> Iterator[str]:
     yield f"{states.words(before)} → {states.words(after)}"
     yield from _properties(before, after)
     old, new = _rows(blobs, before), _rows(blobs, after)
@@ -243,7 +248,7 @@ def _differs(old: dict[str, list[Any]], new: dict[str, list[Any]], path: str) ->
 
 
 def _entry(row: list[Any]) -> str:
-    from takeback.adapters.file.manifest import TYPE, WHAT
+    from takeback.adapters.file.directory import TYPE, WHAT
 
     kind = row[TYPE]
     if kind == "dir":
@@ -255,14 +260,14 @@ def _shown(quoted: str) -> str:
     return display(f"{SCHEME}/{quoted}").replace("/", "", 1)
 
 
-def _inside(blobs: Blobs, target: Target, inside: str) -> Part:
+def _inside(blobs: Blobs, target: Target, inside: str) -> DiffPart:
     """One entry of a directory that came or went as a whole."""
     resource = f"{target.resource}/{inside}"
-    sides: list[State] = []
+    sides: list[TargetState] = []
     for state in (target.before, target.after):
         rows = _rows(blobs, state)
         if rows is None:
-            return Part(resource, ("what was inside is no longer in the store",))
+            return DiffPart(resource, ("what was inside is no longer in the store",))
         sides.append(_row_state(rows.get(inside)))
     if sides[0] == sides[1] == states.ABSENT:
         raise Misuse(
@@ -271,14 +276,14 @@ def _inside(blobs: Blobs, target: Target, inside: str) -> Part:
     return _file(blobs, Target(resource, sides[0], sides[1]))
 
 
-def _row_state(row: list[Any] | None) -> State:
-    from takeback.adapters.file.manifest import DIGEST, GID, MODE, TYPE, UID, WHAT
+def _row_state(row: list[Any] | None) -> TargetState:
+    from takeback.adapters.file.directory import DIGEST, GID, MODE, TYPE, UID, WHAT
 
     if row is None:
         return states.ABSENT
     if row[TYPE] == "link":
         return {"type": "hard link", "mode": 0}
-    state: State = {"type": row[TYPE], "mode": row[MODE], "uid": row[UID], "gid": row[GID]}
+    state: TargetState = {"type": row[TYPE], "mode": row[MODE], "uid": row[UID], "gid": row[GID]}
     if row[TYPE] == "file":
         state |= {"size": row[WHAT], "digest": row[DIGEST]}
     if row[TYPE] == "symlink":
@@ -388,3 +393,73 @@ def _marked(mark: bytes, lines: Sequence[bytes]) -> Iterator[bytes]:
 
 def _bytes(count: int) -> str:
     return f"{count:,} byte{'' if count == 1 else 's'}"
+
+
+def lost_layers(layers: Layers) -> Iterator[Flaw]:
+    """What is wrong, one sentence each."""
+    for box in layers.boxes():
+        try:
+            whole = layers.complete(layers.head(box))
+        except TakebackError:
+            whole = False
+        if not whole:
+            yield Flaw(f"Box {short(box)} has lost layers of the point where it stands.")
+
+
+def point_words(state: TargetState) -> str:
+    point = point_from_json(state)
+    files = f"layer {short(point.layer.partition('/')[2])}" if point.layer else "the base"
+    return f"{files} in {point.cwd}"
+
+
+def step_difference(layers: Layers, blobs: Blobs, effect: Effect) -> tuple[DiffPart, ...]:
+    parts: list[DiffPart] = []
+    for target in effect.targets:
+        before, after = point_from_json(target.before), point_from_json(target.after)
+        words = tuple(_around(blobs, before, after))
+        if words:
+            parts.append(DiffPart(target.resource, words))
+        if before.layer != after.layer:
+            parts += _files(layers, box_of(target.resource), before, after)
+    return tuple(parts)
+
+
+def _around(blobs: Blobs, before: Point, after: Point) -> Iterator[str]:
+    if before.cwd != after.cwd:
+        yield f"current directory {before.cwd} → {after.cwd}"
+    if before.env == after.env:
+        return
+    try:
+        old, new = (read_variables(blobs, point.env) for point in (before, after))
+    except TakebackError:
+        yield "variables, which are not there any more"
+        return
+    for name in sorted(old.keys() | new.keys()):
+        if (name in old, old.get(name)) != (name in new, new.get(name)):
+            # Names only: a value may be a secret.
+            yield f"variable {name} {'taken away' if new.get(name, '') is None else 'set'}"
+
+
+def _files(layers: Layers, box: str, before: Point, after: Point) -> list[DiffPart]:
+    """Of one step forth, or of one back; a commit or a jump has no layer of its own."""
+    try:
+        for top, below, gone, come in (
+            (after, before, "deleted", "added"),
+            (before, after, "added", "deleted"),
+        ):
+            if top.layer and layers.own_link(top.layer).parent == below.layer:
+                return list(_listed(layers, box, top.layer, below.layer, gone, come))
+    except (OSError, TakebackError):
+        return [DiffPart(f"box://{box}", ("its layer is not there any more",))]
+    return []
+
+
+def _listed(layers: Layers, box: str, layer: str, below: str, gone: str, come: str) -> Iterator[DiffPart]:
+    from takeback.sandbox.differences import differences
+    from takeback.sandbox.protocol import Stack
+
+    base = layers.base_of(box)
+    root = os.fsencode(base).rstrip(b"/")
+    for left in differences(layers.unpacked(layer), Stack(base, layers.stack(below))):
+        kind = gone if left.source is None else "modified" if left.below else come
+        yield DiffPart(file_resource((root + left.path).rstrip(b"/") or b"/"), (kind,))

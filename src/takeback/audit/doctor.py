@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from takeback.errors import TakebackError
-from takeback.model.extras import install_hint
 from takeback.model.ids import short
-from takeback.storage.store import Store, exists, is_remote, local_path
+from takeback.model.words import install_hint
+from takeback.storage.sqlite.store import Store, exists, is_remote, local_path
 
 GOOD, WEAK, BAD = "good", "weak", "bad"
 _OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
@@ -43,7 +43,7 @@ def examine(path: str, here: str) -> Iterator[Finding]:
 
 def at_work(store: Store) -> Iterator[Finding]:
     """Who holds a run now."""
-    from takeback.storage.process import alive
+    from takeback.storage.owners import alive
 
     for info in store.journal.runs(unfinished=True):
         lease = store.leases.holder(info.id)

@@ -5,27 +5,27 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from takeback.adapters.database.protocol import Databases, RowChange
-from takeback.audit.diff import Part
+from takeback.audit.diff import DiffPart
 from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.review import MOST_ROWS, shown_rows
 from takeback.errors import Forgotten, Misuse, Refused
 from takeback.model.database import from_json, resource_of
 from takeback.model.effect import REVIEWED, Effect, State
 from takeback.model.ids import short
-from takeback.model.standing import Standing
+from takeback.model.plan import Standing
 
 _WIDEST = 60
 _NULL = "NULL"
 
 
-class Changed(NamedTuple):
+class ChangedRows(NamedTuple):
     """The first rows of an effect, and whether there are more."""
 
     rows: tuple[RowChange, ...]
     more: bool
 
 
-def changed_rows(parts: Parts, effect: Effect, table: str = "", limit: int = MOST_ROWS) -> Changed:
+def changed_rows(parts: Parts, effect: Effect, table: str = "", limit: int = MOST_ROWS) -> ChangedRows:
     if type(limit) is not int or limit < 1:
         raise Misuse(f"{limit!r} is no number of rows.", hint="For example limit=100.")
     adapter = adapter_of(parts, effect.change.adapter)
@@ -46,7 +46,7 @@ def changed_rows(parts: Parts, effect: Effect, table: str = "", limit: int = MOS
             hint="It may have been restored from an older copy, or replaced by another one.",
             effect=effect.id,
         )
-    return Changed(first[:limit], len(first) > limit)
+    return ChangedRows(first[:limit], len(first) > limit)
 
 
 def _named(table: str, wanted: str) -> bool:
@@ -57,7 +57,7 @@ def row_json(row: RowChange) -> dict[str, Any]:
     return {"table": row.table, "key": row.key, "before": row.before, "after": row.after}
 
 
-def as_parts(effect: Effect, changed: Changed) -> tuple[Part, ...]:
+def as_parts(effect: Effect, changed: ChangedRows) -> tuple[DiffPart, ...]:
     """One for each table, with a line for each row, or for each column of a row that was updated."""
     database = from_json(effect.change.args["database"])
     told = dict(counts_of(effect)) if changed.more else {}
@@ -65,7 +65,7 @@ def as_parts(effect: Effect, changed: Changed) -> tuple[Part, ...]:
     for row in changed.rows:
         by_table.setdefault(row.table, []).append(row)
     found = [
-        Part(
+        DiffPart(
             resource_of(database, table),
             (told.get(table) or _counted(rows),),
             tuple(line.encode() for line in _table(rows)),
@@ -73,14 +73,16 @@ def as_parts(effect: Effect, changed: Changed) -> tuple[Part, ...]:
         for table, rows in by_table.items()
     ]
     if changed.more:
-        found.append(Part(resource_of(database), (f"only the first {len(changed.rows):,} rows are shown",)))
+        found.append(
+            DiffPart(resource_of(database), (f"only the first {len(changed.rows):,} rows are shown",))
+        )
     return (*found, *_schema(effect, resource_of(database)))
 
 
-def _schema(effect: Effect, resource: str) -> Iterator[Part]:
+def _schema(effect: Effect, resource: str) -> Iterator[DiffPart]:
     told: list[str] = receipt_of(effect).get("schema", [])
     for sentence in (*told, *no_way_back(effect)):
-        yield Part(resource, (sentence,))
+        yield DiffPart(resource, (sentence,))
 
 
 def no_way_back(effect: Effect) -> tuple[str, ...]:

@@ -1,14 +1,24 @@
-"""Runs as their effects stand now: what one did may have been taken back, or brought back, long after it ended.
+"""Runs as they stand now: what was taken back since, what is not at rest, what damage has hurt."""
 
-What it costs grows with the number of undos, and with the size of those runs that undos have touched.
-"""
+import os
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from takeback.engine.functions import functions_of, still_to_undo
+from takeback.errors import RecordInvalid
+from takeback.model.effect import COMMAND, OPEN_STATES, PERSON, Effect, State, waits_for_approval
+from takeback.model.record import Flaw
+from takeback.model.run import OnDeath, RunInfo, RunState
+from takeback.sandbox.probe_note import recall
+from takeback.storage.owners import KilledCommand, is_busy, killed_commands
+from takeback.storage.protocols import Query
+from takeback.storage.sqlite.store import Store
 
-from takeback.model.effect import State
-from takeback.model.run import RunInfo, RunState
-from takeback.storage.store import Store
+# Runs as their effects stand now: what one did may have been taken back, or brought back, long after it ended.
+#
+# What it costs grows with the number of undos, and with the size of those runs that undos have touched.
+
 
 # The plus keeps SQLite from reading all effects in the order of their runs: those of the undos alone are few.
 _UNDOS = """
@@ -65,3 +75,197 @@ def _state(recorded: RunState, counts: dict[str, int]) -> RunState:
     if not counts or undone == sum(counts.values()):
         return RunState.UNDONE if counts else recorded
     return RunState.PARTLY if undone or recorded is RunState.PARTLY else RunState.ACCEPTED
+
+
+class DamageReach(NamedTuple):
+    """Runs that did something, oldest first."""
+
+    damaged: tuple[RunInfo, ...]
+    usable: tuple[RunInfo, ...]
+
+
+def reach(store: Store, findings: Sequence[Flaw]) -> DamageReach:
+    """Raises from the `Corrupt` family when that cannot be told: some page of the journal cannot be read."""
+    if any(one.unreadable for one in findings):
+        raise RecordInvalid("Some page of the journal cannot be read.", hint="Restore it from a backup.")
+    digests = {one.blob for one in findings if one.blob}
+    hurt = {effect.run for effect in store.journal.effects(Query()) if _is_hurt(effect, digests)}
+    hurt |= {one.run for one in findings if one.run}
+    runs = [info for info in store.journal.runs() if info.effects or info.id in hurt]
+    return DamageReach(
+        tuple(info for info in runs if info.id in hurt), tuple(info for info in runs if info.id not in hurt)
+    )
+
+
+def _is_hurt(effect: Effect, digests: set[str]) -> bool:
+    if effect.change.kind == "damaged":
+        return True
+    if effect.forgotten or effect.remedy is None:
+        return False
+    return any(digest in digests for digest in effect.remedy.blobs)
+
+
+class Ending(Enum):
+    """What recovery makes of a dead run."""
+
+    TAKEN_BACK = "taken back"
+    RECORDED = "recorded"  # its command's changes are written down, and stay
+    STAYS = "stays"
+    FINISHED = "finished"  # an undo, or a redo
+    STUCK = "stuck"  # it waits for a person
+    DROPPED = "dropped"  # what its command had changed is saved as a drop; nothing else is left of it
+    APPLIED = "applied"  # what was held or dropped was being applied: that is finished, or taken back
+    NOTHING = "nothing"  # none of its effects is in force
+
+
+class DeadRun(NamedTuple):
+    """A run whose process is gone, and that was not settled since. Or one that has ended, of which something held or
+    dropped was being applied."""
+
+    info: RunInfo
+    pid: int  # of the process that had it; 0 if that is not known
+    last_at: int  # when it was last heard of
+    in_force: int  # effects of it that are done
+    in_doubt: tuple[Effect, ...]  # of which nobody has seen yet whether they happened
+    functions: tuple[str, ...]  # actions of which settling it calls functions
+    ending: Ending
+    command: str = ""  # one that was killed with it; what it had changed becomes a drop
+
+
+def dead_runs(store: Store, now: int) -> tuple[DeadRun, ...]:
+    """Found by looking; nothing is settled and nobody asked."""
+    died = list(_died(store, now))
+    killed = {one.run: one.change.summary for one in _killed(store)} if died else {}
+    return tuple(_dead(store, info, killed.get(info.id, "")) for info in died)
+
+
+def _killed(store: Store) -> list[KilledCommand]:
+    path = os.path.realpath(store.path)
+    trial = recall(path)
+    found = killed_commands(path, (path, trial.layers_at) if trial else (path,))
+    return [one for one in found if one.is_whole or is_busy(one.path)]
+
+
+def _died(store: Store, now: int) -> Iterator[RunInfo]:
+    unfinished = tuple(store.journal.runs(unfinished=True))
+    for info in unfinished:
+        if info.on_death is OnDeath.RESUME or not store.leases_at_home.free(info.id, now):
+            continue
+        if (info.state is RunState.OPEN and info.on_death is not OnDeath.LEAVE) or _in_flight(store, info):
+            yield info
+    # Of a run that has ended: what was held or dropped, and was being applied.
+    known = {info.id for info in unfinished}
+    applied = {one.run for one in store.journal.effects(Query(states=(State.INTENDED,)))} - known
+    left = tuple(run for run in sorted(applied) if store.leases_at_home.free(run, now))
+    yield from store.journal.runs(left) if left else ()
+
+
+def _in_flight(store: Store, info: RunInfo) -> tuple[Effect, ...]:
+    found = store.journal.effects(Query(run=info.id, states=(State.PROPOSED, State.INTENDED)))
+    return tuple(one for one in found if one.waits_for != PERSON)
+
+
+def _dead(store: Store, info: RunInfo, command: str) -> DeadRun:
+    holder = store.leases.holder(info.id)
+    newest = next(store.journal.effects(Query(run=info.id, newest=True, limit=1)), None)
+    done = store.journal.count(Query(run=info.id, states=(State.DONE,), made=True))
+    pid = holder.owner.pid if holder else 0
+    last = max(info.opened_at, newest.at if newest else 0)
+    in_flight = _in_flight(store, info)
+    functions = functions_of(store.journal, info)
+    ending = _ending(store, info, in_flight)
+    if command and ending in (Ending.NOTHING, Ending.STAYS) and not done:
+        ending = Ending.DROPPED
+    return DeadRun(info, pid, last, done, in_flight, functions, ending, command)
+
+
+def _ending(store: Store, info: RunInfo, in_flight: tuple[Effect, ...]) -> Ending:
+    if store.journal.count(Query(run=info.id, states=(State.STUCK,))):
+        return Ending.STUCK
+    if info.state not in (RunState.OPEN, RunState.SUSPENDED):
+        return Ending.APPLIED
+    if any(one.waits_for == COMMAND for one in in_flight):
+        return Ending.RECORDED
+    if info.on_death is OnDeath.FINISH:
+        return Ending.FINISHED
+    if info.on_death is not OnDeath.UNDO:
+        return Ending.STAYS
+    done = store.journal.effects(Query(run=info.id, states=(State.DONE,)))
+    going = any(not one.accepted and not one.is_undo for one in done)
+    return Ending.TAKEN_BACK if going or in_flight else Ending.NOTHING
+
+
+def dead_json(one: DeadRun) -> dict[str, Any]:
+    return {
+        "run": one.info.id,
+        "name": one.info.name,
+        "agent": one.info.agent,
+        "pid": one.pid,
+        "last_at": one.last_at,
+        "on_death": one.info.on_death.value,
+        "effects": one.in_force,
+        "in_doubt": [effect.id for effect in one.in_doubt],
+        "calls": list(one.functions),
+        "ending": one.ending.value,
+        "command": one.command,
+    }
+
+
+class Unsettled(NamedTuple):
+    effect: Effect
+    what: str  # recovery would do with it, or why it does nothing
+    left_alone: bool = False
+    by: str = ""  # the run whose settling does it, if that is not the effect's own
+
+
+def unsettled(store: Store, now: int) -> Iterator[Unsettled]:
+    """What dead processes left, what is stuck, and what recovery leaves to a living process or a worker."""
+    unfinished = {info.id: info for info in store.journal.runs(unfinished=True)}
+    dead = [
+        info
+        for info in unfinished.values()
+        if info.state is RunState.OPEN
+        and info.on_death not in (OnDeath.LEAVE, OnDeath.RESUME)
+        and store.leases_at_home.free(info.id, now)
+    ]
+    for effect in list(store.journal.effects(Query(states=OPEN_STATES))):
+        if effect.waits_for != PERSON:
+            yield _of(store, effect, unfinished.get(effect.run), now)
+        elif waits_for_approval(effect) and any(info.id == effect.run for info in dead):
+            yield Unsettled(effect, "waits for an approval, and would be given up with its run, which died")
+    for info in dead:
+        if info.on_death is OnDeath.UNDO:
+            for effect in store.journal.effects(Query(run=info.id, states=(State.DONE,), newest=True)):
+                if not effect.accepted and not effect.is_undo:
+                    yield Unsettled(effect, "would be taken back with its run, which died")
+        elif info.on_death is OnDeath.FINISH:
+            begun = {
+                one.undoes
+                for one in store.journal.effects(Query(run=info.id, states=OPEN_STATES, undos=True))
+            }
+            for effect in still_to_undo(store.journal, info):
+                if effect.id not in begun:
+                    verb = "redo" if effect.is_undo else "undo"
+                    what = f"its {verb} would be carried out; the process that was asked for it died"
+                    yield Unsettled(effect, what, by=info.id)
+
+
+def _of(store: Store, effect: Effect, run: RunInfo | None, now: int) -> Unsettled:
+    stuck = effect.state is State.STUCK
+    if not store.leases_at_home.free(effect.run, now):
+        what = (
+            "is stuck, and another process is at its run" if stuck else "is in the hands of another process"
+        )
+        return Unsettled(effect, what, left_alone=True)
+    if run and run.on_death is OnDeath.RESUME:
+        what = (
+            "is stuck; its workflow waits for a person" if stuck else "is for the next worker of its workflow"
+        )
+        return Unsettled(effect, what, left_alone=True)
+    if stuck:
+        return Unsettled(effect, "is stuck; its target would be looked at again")
+    if effect.waits_for == COMMAND:
+        return Unsettled(effect, "would be recorded as far as it got, if its command has ended")
+    if effect.is_undo:
+        return Unsettled(effect, "would be finished, if nothing else changed its target since")
+    return Unsettled(effect, "would be finished or taken back, by where its target stands")

@@ -4,18 +4,16 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from takeback.audit.runs import RunNow, as_they_stand
-from takeback.audit.unsettled import DeadRun, dead_json, dead_runs
+from takeback.audit.runs import DeadRun, RunNow, as_they_stand, dead_json, dead_runs
 from takeback.audit.views import dropped_json, iso
-from takeback.model.attention import is_due, needs_attention
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
-from takeback.model.life import ACCEPTS
-from takeback.model.run import RunInfo, RunState
+from takeback.model.lifecycle import ACCEPTS
+from takeback.model.run import RunInfo, RunState, is_due, needs_attention
 from takeback.model.settings import Limits, Settings
 from takeback.storage.disk import is_full
-from takeback.storage.given_up import GivenUp, untold
+from takeback.storage.notes import GivenUp, untold
 from takeback.storage.protocols import Query
-from takeback.storage.store import Store
+from takeback.storage.sqlite.store import Store
 
 if TYPE_CHECKING:
     from takeback.engine.approval import Proposal

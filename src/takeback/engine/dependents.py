@@ -7,10 +7,9 @@ from takeback.engine.parts import Parts
 from takeback.engine.portion import standing
 from takeback.errors import Unavailable
 from takeback.model.effect import Effect, State
-from takeback.model.ground import Ground
 from takeback.model.plan import OnConflict
 from takeback.model.remedy import APART, BY_MEANING, Target
-from takeback.model.resource import ancestors
+from takeback.model.resource import Ground, ancestors
 from takeback.storage.protocols import Query
 
 _FEW = 64  # targets that are asked for one by one

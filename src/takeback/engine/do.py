@@ -28,19 +28,16 @@ from takeback.errors import (
     UndoFailed,
     VerifyFailed,
 )
-from takeback.model.change import Change, intent
+from takeback.model.change import Change, Staged, intent
 from takeback.model.database import file_of
 from takeback.model.effect import Effect, State, waits_for_approval
 from takeback.model.ids import new_id, short
-from takeback.model.plan import ONLY, Outcome
+from takeback.model.plan import ONLY, Outcome, Standing
 from takeback.model.record import Draft, Kind
-from takeback.model.remedy import Offer, Remedy
+from takeback.model.remedy import Offer, Remedy, is_gated, ordered, reason
 from takeback.model.resource import display, overlaps
 from takeback.model.run import Lease
-from takeback.model.staged import Staged
-from takeback.model.standing import Standing
 from takeback.policy.checks import AFTER, Check, needs_name, run_checks
-from takeback.policy.strategy import is_gated, ordered, reason
 from takeback.storage.protocols import Query
 
 _DECISIONS = 50  # attempts, while others record something each time

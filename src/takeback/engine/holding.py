@@ -5,9 +5,8 @@ from contextlib import contextmanager
 
 from takeback.engine.parts import Parts
 from takeback.errors import RowsHeld
-from takeback.model.database import ENGINES
+from takeback.model.database import ENGINES, Holder, busy
 from takeback.model.effect import REVIEWED, Effect, State
-from takeback.model.holder import Holder, busy
 from takeback.storage.protocols import Query
 
 

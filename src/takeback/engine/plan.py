@@ -22,13 +22,11 @@ from takeback.errors import (
     TakebackError,
 )
 from takeback.model.effect import Effect, State
-from takeback.model.ground import Ground
 from takeback.model.ids import short
-from takeback.model.life import overtaken
-from takeback.model.plan import Obstacle, OnConflict, Outcome, Plan, TargetOutcome
+from takeback.model.lifecycle import overtaken
+from takeback.model.plan import Obstacle, OnConflict, Outcome, Plan, TargetOutcome, in_turn, went_over
 from takeback.model.remedy import BY_MEANING, Target
-from takeback.model.resource import overlaps
-from takeback.model.turns import in_turn, went_over
+from takeback.model.resource import Ground, overlaps
 from takeback.storage.protocols import Journal, Query
 
 

@@ -16,12 +16,10 @@ from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_accep
 from takeback.errors import Corrupt, Failed, LeaseHeld, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.effect import COMMAND, PERSON, REVIEWED, WAS_HELD, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import ONLY, OnConflict, Plan
+from takeback.model.plan import ONLY, OnConflict, Plan, Sighting, Standing, in_turn
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import function_in
 from takeback.model.run import Lease, OnDeath, Owner, RunInfo, RunState
-from takeback.model.standing import Sighting, Standing
-from takeback.model.turns import in_turn
 from takeback.storage.protocols import Query
 
 TIDY, APPLY, UNDO = "tidy", "apply", "undo"

@@ -12,9 +12,9 @@ from takeback.engine.settle import abort, finish
 from takeback.errors import InDoubt, Refused, ResourceUnreachable, Unavailable, VerifyFailed
 from takeback.model.effect import PERSON, REVIEWED, Effect, State
 from takeback.model.ids import short
+from takeback.model.plan import Standing
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Lease
-from takeback.model.standing import Standing
 from takeback.storage.protocols import Blobs, Query
 
 MOST_ROWS = 1_000

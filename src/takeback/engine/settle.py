@@ -7,10 +7,10 @@ from takeback.engine.parts import Parts
 from takeback.errors import InDoubt, LeaseLost, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.effect import WAS_HELD, Effect, State, drop_body
 from takeback.model.ids import new_id, short
+from takeback.model.plan import Standing
 from takeback.model.record import Draft, Kind
 from takeback.model.resource import display
 from takeback.model.run import Lease
-from takeback.model.standing import Standing
 
 BEGUN = "Taking it back was begun; whether that has happened is not known."
 

@@ -16,8 +16,8 @@ from takeback.engine.settle import abort, finish
 from takeback.errors import InDoubt, VerifyFailed
 from takeback.model.change import Change
 from takeback.model.effect import Effect, State
+from takeback.model.plan import Standing
 from takeback.model.run import Lease
-from takeback.model.standing import Standing
 
 NOTHING = "Nothing was changed."
 

@@ -9,11 +9,10 @@ from takeback.engine import undo
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes
 from takeback.model.effect import Effect, State
-from takeback.model.plan import Outcome, Plan, UndoResult
+from takeback.model.plan import Outcome, Plan, Standing, UndoResult
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Remedy, Target
 from takeback.model.run import Lease, Owner
-from takeback.model.standing import Standing
 from takeback.storage.protocols import Query
 
 GIVEN_UP = "It was stuck, and given up for another way back that a person chose."

@@ -19,14 +19,16 @@ from takeback.model.plan import (
     Plan,
     TargetOutcome,
     UndoResult,
+    in_turn,
+    only_forced,
     out_of_the_way,
     refused,
+    way_to_both,
 )
 from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Remedy
 from takeback.model.resource import display
 from takeback.model.run import Lease
-from takeback.model.turns import in_turn, only_forced, way_to_both
 from takeback.storage.protocols import Query
 
 # In an undo's run: it could not be done whole, so what was taken back is brought back.

@@ -11,9 +11,9 @@ from takeback.errors import Corrupt, StoreBusy
 from takeback.model.change import Change
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
+from takeback.model.plan import Standing
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Lease
-from takeback.model.standing import Standing
 from takeback.storage.protocols import Query
 
 _LOOKS = 5

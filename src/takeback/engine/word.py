@@ -6,8 +6,8 @@ from typing import Any
 from takeback.engine.parts import Parts
 from takeback.errors import Misuse, Refused
 from takeback.model.effect import Effect, State
+from takeback.model.functions import as_json
 from takeback.model.ids import short
-from takeback.model.plain import as_json
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Lease
 from takeback.storage.protocols import Query

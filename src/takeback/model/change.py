@@ -1,4 +1,4 @@
-"""What someone asks for, as plain data."""
+"""What someone asks for, as plain data; and as it is prepared for checks to look at."""
 
 from typing import Any, NamedTuple
 
@@ -27,3 +27,10 @@ def intent(change: Change) -> dict[str, Any]:
         "resource": change.resource,
         "args": {name: value for name, value in change.args.items() if name not in _TERMS},
     }
+
+
+class Staged(NamedTuple):
+    resource: str
+    path: str  # where the staged content can be read; a name beside the target when one was asked for
+    content: bytes | None  # when it is small enough to hold
+    mode: int

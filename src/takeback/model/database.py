@@ -1,8 +1,9 @@
-"""Which database, as plain data: everything but the password."""
+"""Which database, as plain data: everything but the password; and who has its rows."""
 
 from typing import Any, NamedTuple
 
-from takeback.errors import Misuse
+from takeback.errors import Misuse, RowsHeld
+from takeback.model.ids import short
 from takeback.model.resource import SCHEME, quote
 
 ENGINES = {
@@ -132,3 +133,41 @@ def file_of(resource: str) -> str:
     if ENGINES.get(scheme) != "sqlite":
         return resource
     return SCHEME + path.partition("/effect:")[0]  # quoted in the same way
+
+
+class Holder(NamedTuple):
+    """Who has it."""
+
+    effect: str = ""  # which is held for a decision; empty: an ordinary session
+    lasting: bool = False  # held by the database; else by a session, which alone can decide
+    session: str = ""  # in words
+
+    @property
+    def words(self) -> str:
+        return f"effect {short(self.effect)}, which is held for a decision" if self.effect else self.session
+
+
+def busy(holder: Holder, about: str = "") -> RowsHeld:
+    """The error, with the way out."""
+    before = f"{about}: " if about else ""
+    if not holder.effect:
+        return RowsHeld(
+            f"{before}others are at work on the same rows, and did not end in time: {holder.session}.",
+            hint="Nothing was changed. Try again when they have ended; lock_seconds in settings.json is how long an "
+            "undo waits for others.",
+        )
+    return RowsHeld(
+        f"{before}effect {short(holder.effect)} is held for a decision, and has what this would change.",
+        hint=f"Nothing was changed. {way_out(holder)}",
+        effect=holder.effect,
+    )
+
+
+def way_out(holder: Holder) -> str:
+    name = short(holder.effect)
+    if holder.lasting:
+        return (
+            f"`takeback apply {name}` commits it, `takeback discard {name}` drops it, once its run has ended; until "
+            "then that run decides. Then try again."
+        )
+    return "Its session applies or discards it; else it is dropped when its time is over."

@@ -1,9 +1,14 @@
-"""The table of mounts as plain data: which filesystem a path lies on, and which other paths lead to the same place."""
+"""The table of mounts as plain data, and what lies over a store while a sandboxed command runs."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-TABLE = "/proc/self/mountinfo"
+COVER = "takeback-cover"  # as /proc/self/mountinfo tells it inside
+SANDBOX_TRIAL = ".takeback-try"  # in a store, while it is tried whether there can be a sandbox
+SANDBOX_NOTE = "sandbox.json"  # in a store: what such a trial showed
+
+
+MOUNT_TABLE = "/proc/self/mountinfo"
 
 
 class Mounted(NamedTuple):

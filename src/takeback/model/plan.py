@@ -1,12 +1,14 @@
-"""What an undo would do, and what it did."""
+"""What an undo would do, and what it did: where the world stands, in which order, what is in the way."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from takeback.errors import Conflict, Misuse, TakebackError
 from takeback.model.change import Change
 from takeback.model.effect import Effect
+from takeback.model.ids import short
+from takeback.model.remedy import Target
 from takeback.model.resource import display, shell_word
 
 # In the arguments of an undo: by file, the state to which journaled merges led it since the effect was made.
@@ -196,3 +198,87 @@ class UndoResult(NamedTuple):
     settled: tuple[str, ...] = ()  # effects that were stuck, and are not any more
     because: TakebackError | None = None  # why nothing was changed, when nothing was
     along: tuple[Companion, ...] = ()  # of an undo of some paths: others that went with them
+
+
+class Standing(StrEnum):
+    BEFORE = "before"  # as if the effect had never been
+    BETWEEN = "between"  # some of its targets are before, the others after, none anywhere else
+    AFTER = "after"  # exactly what the effect leaves
+    FOREIGN = "foreign"  # someone else's doing
+    UNKNOWN = "unknown"  # the world could not be asked
+
+
+class TargetSighting(NamedTuple):
+    resource: str
+    standing: Standing
+    now: dict[str, Any]  # the state seen, as plain data
+    detail: str = ""  # for a person: how it differs from what was expected
+    cut_off: bool = False  # a directory on the way was missing or a link, perhaps only for a moment
+
+
+class Sighting(NamedTuple):
+    standing: Standing
+    detail: str = ""
+    targets: tuple[TargetSighting, ...] = ()
+    receipt: dict[
+        str, Any
+    ] = {}  # when AFTER: what apply learned, found again, where the world still knows it
+    again: bool = False  # when UNKNOWN: applying it a second time is once, so that is how to find out
+
+
+def together(targets: tuple[TargetSighting, ...]) -> Sighting:
+    """The standing of an effect, from those of its targets."""
+    seen = {target.standing for target in targets}
+    detail = "; ".join(target.detail for target in targets if target.detail)
+    for odd in (Standing.UNKNOWN, Standing.FOREIGN):
+        if odd in seen:
+            return Sighting(odd, detail, targets)
+    if len(seen) == 1:
+        return Sighting(seen.pop(), detail, targets)
+    return Sighting(Standing.BETWEEN if seen else Standing.UNKNOWN, detail, targets)
+
+
+# Effects that changed the same in turns: a command that is watched is recorded when it has ended, after
+# those that
+# changed its paths meanwhile; so what it changed before them goes back after them.
+
+
+def went_over(effect: Effect) -> set[str]:
+    """Effects that changed the same after this one did, though it was recorded after them."""
+    states = (state for target in effect.targets for state in (target.before, target.after))
+    return {id for state in states for id in state.get("over", ())}
+
+
+def in_turn(effects: Iterable[Effect]) -> list[Effect]:
+    """Newest first; but after those that went over it."""
+    ordered = sorted(effects, key=lambda effect: -effect.order)
+    for effect in list(ordered):
+        if over := went_over(effect):
+            ordered.remove(effect)
+            at = [index for index, one in enumerate(ordered) if one.id in over]
+            place = max(at) + 1 if at else sum(one.order > effect.order for one in ordered)
+            ordered.insert(place, effect)
+    return ordered
+
+
+def only_forced(target: Target) -> bool:
+    """A file that was captured before the effect and could not be captured after it: its old content can come back,
+    but nothing tells whether what is there now is what the effect left."""
+    return "excluded" in target.after and "excluded" not in target.before and "digest" in target.before
+
+
+def way_to_both(effect: Effect, resources: Collection[str]) -> str:
+    """How to take back what others had a part in too; empty if they had none in these."""
+    states = [
+        state
+        for target in effect.targets
+        if target.resource in resources
+        for state in (target.before, target.after)
+    ]
+    if any("mixed" in state and "over" not in state for state in states):
+        return f'`takeback undo {short(effect.id)} --force` (on_conflict="force") goes back to how it was before both.'
+    if any("over" in state for state in states):
+        return f"`takeback undo {short(effect.id)} --cascade` (cascade=True) takes back both."
+    if any(only_forced(target) for target in effect.targets if target.resource in resources):
+        return f'`takeback undo {short(effect.id)} --force` (on_conflict="force") goes back to how it was before.'
+    return ""

@@ -1,12 +1,47 @@
-"""Journal records, and the hash chain that ties each to all before it."""
+"""Journal records, the hash chain that ties each to all before it, and what a check of them finds."""
 
 import json
+import sys
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from takeback.errors import Misuse
-from takeback.model.digest import sha256_of
+
+_sha256: Callable[[bytes], Any]
+try:  # as `random` does it
+    _sha256 = __import__("_sha2" if sys.version_info >= (3, 12) else "_sha256").sha256
+except ImportError:
+    from hashlib import sha256 as _sha256
+
+_MUCH = 1 << 16  # bytes; OpenSSL is faster
+
+
+def sha256_of(data: bytes) -> bytes:
+    if len(data) < _MUCH:
+        return _sha256(data).digest()
+    import hashlib
+
+    return hashlib.sha256(data).digest()
+
+
+class Flaw(str):
+    """One thing that is wrong. Decisions use its fields; the text may say it in any words."""
+
+    __slots__ = ("blob", "effect", "run", "unreadable")
+
+    blob: str  # digest of the blob that is damaged or missing
+    effect: str  # the effect whose records or rows are wrong
+    run: str  # the run whose records or rows are wrong
+    unreadable: bool  # a part of the journal cannot be read, so that no one can say what else is damaged
+
+    def __new__(
+        cls, text: str, *, blob: str = "", effect: str = "", run: str = "", unreadable: bool = False
+    ) -> "Flaw":
+        self = super().__new__(cls, text)
+        self.blob, self.effect, self.run, self.unreadable = blob, effect, run, unreadable
+        return self
+
 
 GENESIS = bytes(32)
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)

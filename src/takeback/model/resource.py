@@ -1,6 +1,21 @@
-"""What is touched, as a URI. Paths are bytes, so every byte that is not plain ASCII is percent-encoded."""
+"""What is touched, as a URI with percent-encoded bytes; what overlaps; and the projects it belongs to."""
 
 import os
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+
+def home() -> str:
+    """Empty if nobody knows: in containers often neither HOME nor an account is there. An empty HOME names nothing."""
+    if given := os.environ.get("HOME"):
+        return given
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return ""
+
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/@+,=:")
 _QUOTED = tuple(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in range(256))
@@ -103,3 +118,89 @@ def function_in(resource: str) -> str:
     """The function that a call is made of; empty for a resource of another kind."""
     scheme, _, rest = resource.partition("://")
     return rest if scheme == CALL else ""
+
+
+class Ground:
+    def __init__(self) -> None:
+        self._at: dict[str, str] = {}
+        self._inside: dict[str, str] = {}
+
+    def add(self, resources: Iterable[str], name: str) -> None:
+        for resource in resources:
+            if resource not in self._at:
+                self._at[resource] = name
+                for outer in ancestors(resource):
+                    if outer in self._inside:
+                        break  # what contains that one is known as well
+                    self._inside[outer] = name
+
+    def touched_by(self, resources: Iterable[str]) -> str:
+        """The name of one that overlaps; empty if none does."""
+        for resource in resources:
+            if found := self.overlapping(resource):
+                return found
+        return ""
+
+    def overlapping(self, resource: str) -> str:
+        if found := self._at.get(resource) or self._inside.get(resource):
+            return found
+        return next((self._at[outer] for outer in ancestors(resource) if outer in self._at), "")
+
+    def is_around(self, resource: str) -> bool:
+        """Whether something that is touched lies in it."""
+        return resource in self._inside
+
+
+MARKERS = (".git", ".jj", ".hg", ".takeback")
+
+
+class Project(NamedTuple):
+    """What a journal knows of a directory; every field but the first can only become true."""
+
+    root: str
+    marked: bool = False  # it held a marker when something was recorded
+    began: bool = False  # a run began there
+    made: bool = False  # a recorded effect made its marker
+
+
+class Scope(NamedTuple):
+    """Effects of these projects; with `below` also those of directories without a marker inside that one."""
+
+    roots: tuple[str, ...]
+    below: str = ""
+
+
+def inside(resource: str, root: str) -> bool:
+    """Whether it is that directory, or lies in it."""
+    return resource == root or resource.startswith(root if root.endswith("/") else f"{root}/")
+
+
+def outside(roots: tuple[str, ...], scope: Scope) -> tuple[str, ...]:
+    """Those that do not lie in a project of this scope."""
+    return tuple(one for one in roots if not any(inside(one, root) for root in scope.roots))
+
+
+def in_scope(project: Project, scope: Scope) -> bool:
+    if project.root in scope.roots:
+        return True
+    return bool(scope.below) and not project.marked and inside(project.root, scope.below)
+
+
+def touched_projects(body: dict[str, Any]) -> tuple[Project, ...]:
+    """Those that the record of an effect names beside the one its run began in."""
+    return (
+        *(Project(one, marked=True) for one in body.get("roots", ())),
+        *(Project(one) for one in body.get("places", ())),
+    )
+
+
+def made_markers(body: dict[str, Any]) -> tuple[Project, ...]:
+    """Directories that become projects by this effect: it makes their marker. What brings one back made nothing."""
+    if body.get("undoes"):
+        return ()
+    found: list[Project] = []
+    for resource, before, _ in body.get("remedy", {}).get("targets", ()):
+        directory, _, name = resource.rpartition("/")
+        if name in MARKERS and resource.startswith(SCHEME) and before.get("type") == "absent":
+            found.append(Project(directory if len(directory) > len(SCHEME) else f"{SCHEME}/", made=True))
+    return tuple(found)

@@ -1,4 +1,4 @@
-"""What can be set, with what holds when nothing is said. Read from `settings.json` in the store."""
+"""What can be set, with what holds when nothing is said (`settings.json` in the store); sizes in words."""
 
 from typing import Any, NamedTuple
 
@@ -91,3 +91,22 @@ def settings_from(data: Any, where: str) -> Settings:
         if value > most:
             raise Misuse(f"{where}: {name} is more than {most:,}.", hint="Give a smaller number.")
     return Settings(**{**PRESETS.get(preset or "", {}), **given})
+
+
+def bytes_in_words(count: int) -> str:
+    if count < 1024:
+        return f"{count} bytes" if count != 1 else "1 byte"
+    value = float(count)
+    for unit in ("KB", "MB", "GB", "TB"):
+        value /= 1024
+        if value < 1024 or unit == "TB":
+            break
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
+
+
+def span_in_words(seconds: int) -> str:
+    """In the largest unit that fits, rounded down."""
+    units = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+    size, word = next((one for one in units if seconds >= one[0]), units[-1])
+    count = seconds // size
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

@@ -6,18 +6,17 @@ from contextlib import suppress
 from typing import cast
 
 from takeback.adapters.database.protocol import Databases
-from takeback.adapters.protocol import Holder
+from takeback.adapters.protocol import Releasing
 from takeback.engine.parts import Parts, adapter_of
 from takeback.errors import RecordInvalid, Refused, Unavailable
 from takeback.model.database import Database, is_of_database
 from takeback.model.effect import COMMAND, PERSON, Effect, State
 from takeback.model.ids import LENGTH, short
-from takeback.model.life import ACCEPTS
+from takeback.model.lifecycle import ACCEPTS
 from takeback.model.record import Draft, Kind
 from takeback.model.run import UNFINISHED, OnDeath
 from takeback.model.settings import Settings
-from takeback.retention.leaning import barred_without, earlier_standing, spare
-from takeback.retention.tiers import Decision, Weighed, decide
+from takeback.retention.candidates import Verdict, Weighed, barred_without, decide, earlier_standing, spare
 from takeback.storage.protocols import Query
 
 BATCH = 500
@@ -28,12 +27,12 @@ _WAITING = {
 }
 
 
-def by_policy(parts: Parts, settings: Settings, now: int) -> tuple[Decision, ...]:
+def by_policy(parts: Parts, settings: Settings, now: int) -> tuple[Verdict, ...]:
     """A decision, with its reason, for every effect there is."""
     return spare(decide(weighed(parts, parts.journal.effects(Query())), settings, now))
 
 
-def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Decision, ...]:
+def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Verdict, ...]:
     """Someone asks for these, accepted or not."""
     for effect in effects:
         if effect.forgotten:
@@ -60,10 +59,10 @@ def named(parts: Parts, effects: Sequence[Effect]) -> tuple[Decision, ...]:
     going = {effect.id for effect in effects}
     for effect in effects:
         _refuse_pinned(parts, effect, going)
-    return tuple(Decision(effect, True, _by_name(parts, effect, going)) for effect in effects)
+    return tuple(Verdict(effect, True, _by_name(parts, effect, going)) for effect in effects)
 
 
-def with_its_database(parts: Parts, database: Database, tables: Sequence[str]) -> tuple[Decision, ...]:
+def with_its_database(parts: Parts, database: Database, tables: Sequence[str]) -> tuple[Verdict, ...]:
     """The ways back that go when a database, or these tables of it, are no longer protected. Refused as `named` is."""
     adapter = adapter_of(parts, database.engine)
     assert isinstance(adapter, Databases)
@@ -111,7 +110,7 @@ def _by_name(parts: Parts, effect: Effect, going: set[str]) -> str:
     return "goes: someone asked for it by name" + (f"; {barred}" if barred else "")
 
 
-def forget(parts: Parts, decisions: Sequence[Decision], held: str) -> None:
+def forget(parts: Parts, decisions: Sequence[Verdict], held: str) -> None:
     for one in decisions:
         if one.forget and one.effect.state is State.DROPPED:
             _erase(parts, one, held)
@@ -120,7 +119,7 @@ def forget(parts: Parts, decisions: Sequence[Decision], held: str) -> None:
         release(parts, [one.effect for one in batch], held)
 
 
-def record_forgotten(parts: Parts, going: Sequence[Decision], held: str) -> Iterator[Sequence[Decision]]:
+def record_forgotten(parts: Parts, going: Sequence[Verdict], held: str) -> Iterator[Sequence[Verdict]]:
     """Each batch, once it is recorded: what was held for it can be let go of then."""
     for start in range(0, len(going), BATCH):
         batch = going[start : start + BATCH]
@@ -132,7 +131,7 @@ def record_forgotten(parts: Parts, going: Sequence[Decision], held: str) -> Iter
         yield batch
 
 
-def _erase(parts: Parts, decision: Decision, held: str) -> None:
+def _erase(parts: Parts, decision: Verdict, held: str) -> None:
     """Each by itself: another process may have applied or erased one of them meanwhile."""
     effect = decision.effect
     try:
@@ -145,7 +144,7 @@ def _erase(parts: Parts, decision: Decision, held: str) -> None:
     release(parts, [effect], held)
 
 
-def _said(decision: Decision) -> dict[str, str]:
+def _said(decision: Verdict) -> dict[str, str]:
     return {"why": decision.why} | ({"bound": decision.bound} if decision.bound else {})
 
 
@@ -159,7 +158,7 @@ def release(parts: Parts, effects: Iterable[Effect], held: str) -> None:
         if not adapter.traits.holds or resource in silent:
             continue
         try:
-            cast(Holder, adapter).release(effect)
+            cast(Releasing, adapter).release(effect)
         except (Unavailable, Refused):  # or another database answers there
             if not is_of_database(resource):
                 raise

@@ -7,7 +7,7 @@ from takeback.engine.parts import Parts
 from takeback.errors import RecordInvalid
 from takeback.model.effect import FIRST_TARGETS, Effect, State
 from takeback.model.ids import short
-from takeback.storage import texts
+from takeback.storage import bodies
 from takeback.storage.protocols import Query
 
 SECOND = 1_000_000  # microseconds
@@ -31,7 +31,7 @@ def live(parts: Parts) -> Iterator[str]:
         # or dropped again.
         if effect.state in (State.PROPOSED, State.INTENDED, State.DROPPED):
             yield from _named(effect)
-    yield from texts.needed(parts.journal)
+    yield from bodies.needed(parts.journal)
     yield from _kept_by_adapters(parts)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from takeback.errors import Misuse
 from takeback.model.ids import new_id, short
-from takeback.model.project import Scope, in_scope
 from takeback.model.record import Draft, Kind, Record
+from takeback.model.resource import Scope, in_scope
 from takeback.model.run import Checkpoint
-from takeback.storage import texts
+from takeback.storage import bodies
 from takeback.storage.protocols import Blobs, Journal
 
 
@@ -37,7 +37,7 @@ def draft(
 
 def kept_state(blobs: Blobs, run: str, state: Any) -> dict[str, Any]:
     """The agent's own state, as `draft` takes it."""
-    return texts.kept(blobs, "state", _as_text(state), f"state of {run}") if state is not None else {}
+    return bodies.kept(blobs, "state", _as_text(state), f"state of {run}") if state is not None else {}
 
 
 def state_of(blobs: Blobs, point: Checkpoint | None) -> Any:
@@ -50,7 +50,7 @@ def with_state(blobs: Blobs, point: Checkpoint) -> Checkpoint:
     """Read, if it is in a blob."""
     if not point.state_blob:
         return point
-    return point._replace(state=texts.text_of(blobs, {"blob": point.state_blob}))
+    return point._replace(state=bodies.text_of(blobs, {"blob": point.state_blob}))
 
 
 def _as_text(state: Any) -> str:
@@ -132,7 +132,7 @@ def find(journal: Journal, name: "str | Checkpoint", run: str = "", scope: Scope
             f"There is no checkpoint {name!r}{where}.",
             hint=f"Another project has one: `takeback undo --to {short(found[-1].id)}` goes back to it there.",
         )
-    from takeback.model.resemblance import closest
+    from takeback.model.words import closest
 
     there = of_run(journal, run)
     labels = {one.label for one in (of_projects(journal, there, scope) if scope else there) if one.label}

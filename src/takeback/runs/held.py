@@ -32,8 +32,8 @@ Leased = Callable[[str], AbstractContextManager[Lease]]
 
 def renewed(parts: Parts, change: Change) -> Change:
     """The same over what is there now, whoever put it there; that is captured, so undo brings it back."""
-    from takeback.adapters.tree.change import put_targets, read_targets
-    from takeback.adapters.tree.renewing import renewed
+    from takeback.adapters.tree.rebase import renewed
+    from takeback.adapters.tree.targets import put_targets, read_targets
 
     targets = renewed(parts.blobs, read_targets(parts.blobs, change.args["targets"]))
     args = {name: value for name, value in change.args.items() if name != "conflicts"}
@@ -74,8 +74,8 @@ def _or_drop(effect: Effect) -> str:
 
 def _refuse_hindered(parts: Parts, effect: Effect, force: bool) -> None:
     """Where even force would not help, before anything is recorded."""
-    from takeback.adapters.tree.change import read_targets
-    from takeback.adapters.tree.renewing import hindrance
+    from takeback.adapters.tree.rebase import hindrance
+    from takeback.adapters.tree.targets import read_targets
 
     if found := hindrance(read_targets(parts.blobs, effect.change.args["targets"])):
         again = f"`takeback apply {'--force ' if force else ''}{short(effect.id)}`"
@@ -142,7 +142,7 @@ def refuse_unheld(effect: Effect, dropped: bool = True) -> None:
 
 def made_again(parts: Parts, effect: Effect, undo: Effect) -> Change:
     """What an undo took back, as a change that makes it again. The undo has saved all of it."""
-    from takeback.adapters.tree.change import command_change
+    from takeback.adapters.tree.targets import command_change
 
     targets = [Target(one.resource, _plain(one.after), _plain(one.before)) for one in undo.targets]
     told = {name: effect.change.args[name] for name in _OF_COMMANDS if name in effect.change.args}

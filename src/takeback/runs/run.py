@@ -37,21 +37,17 @@ from takeback.model.record import Draft, Kind
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
 from takeback.runs import checkpoints
-from takeback.runs.boxing import Boxing
-from takeback.runs.calling import Calling, awaiting
-from takeback.runs.choice import standing_again
-from takeback.runs.commands import Commands
-from takeback.runs.heartbeat import Heartbeat
+from takeback.runs.boxes.open import Boxing
+from takeback.runs.call import Calling, awaiting
+from takeback.runs.commands.execute import Commands
 from takeback.runs.held import discarded, held_error, refuse_unmade
-from takeback.runs.names import name_of
-from takeback.runs.own_lock import OwnLock
-from takeback.runs.querying import Querying
-from takeback.runs.replay import Leaving, Replay
-from takeback.runs.signals import Interruptions, shared
-from takeback.runs.spent import Past
-from takeback.runs.verbs import Options, Path, Verbs
+from takeback.runs.lease import Heartbeat, Interruptions, OwnLock, shared
+from takeback.runs.selection import name_of, standing_again
+from takeback.runs.verbs import Options, Path, Querying, Verbs
 from takeback.runs.watch import Watching
-from takeback.storage.process import myself
+from takeback.runs.workflows.replay import Leaving, Replay
+from takeback.runs.workflows.rewind import Past
+from takeback.storage.owners import myself
 from takeback.storage.protocols import Blobs, Query
 
 if TYPE_CHECKING:
@@ -184,7 +180,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     def _undo_paths(
         self, effect: "Effect | str", paths: "Sequence[Path]", wishes: Wishes, dry_run: bool
     ) -> UndoResult:
-        from takeback.runs.paths import effects_with_paths, resources_named
+        from takeback.runs.scope import effects_with_paths, resources_named
 
         def now() -> UndoResult:
             with self._lock:
@@ -478,7 +474,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     def _fail(self, error: BaseException) -> None:
         result, dropped = self._taken_back()
         if result.targets or dropped:
-            from takeback.runs.failing import note
+            from takeback.runs.failure import note
 
             error.add_note(note(self.name, result, dropped))
 

@@ -8,10 +8,10 @@ from takeback.errors import StoreBusy
 from takeback.model.effect import COMMAND, OPEN_STATES, PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome
-from takeback.model.project import Scope
+from takeback.model.resource import Scope
 from takeback.model.run import OnDeath, RunInfo
-from takeback.runs.box_history import with_commits
-from takeback.runs.names import latest_first
+from takeback.runs.boxes.history import with_commits
+from takeback.runs.selection import latest_first
 from takeback.storage.protocols import Journal, Leases, Query
 
 

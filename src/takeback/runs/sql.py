@@ -1,25 +1,29 @@
-"""A database as a run sees it: what is read is read, and what is changed is an effect."""
+"""A database as a run sees it: what is read is read, what is changed is an effect, perhaps held."""
 
 import hashlib
+import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
-from takeback.adapters.database.limit import MOST
-from takeback.adapters.database.protocol import Databases, Rows, Session
-from takeback.adapters.database.summary import first_words
-from takeback.engine import stretch
+from takeback.adapters.database.protocol import OPEN, Databases, DatabaseSession, Reviewing, Rows
+from takeback.adapters.database.statements import MOST, first_words
+from takeback.engine import review, stretch
 from takeback.engine.do import Terms
+from takeback.engine.held import discard_held
 from takeback.engine.holding import named
 from takeback.engine.parts import Parts, adapter_of
 from takeback.errors import InDoubt, Misuse, RowsHeld, StatementFailed, TakebackError
 from takeback.model.change import Change
 from takeback.model.database import Database, resource_of, to_json
 from takeback.model.effect import Effect, State
+from takeback.model.ids import short
 from takeback.model.run import Lease
-from takeback.runs.own_lock import OwnLock
-from takeback.runs.workflow import digest_of
+from takeback.runs.lease import OwnLock
+from takeback.runs.workflows.function import digest_of
+from takeback.storage.protocols import Query
 
 STATEMENTS = "sql"
 _LEADS_BACK = ("ROLLBACK TO", "ROLLBACK WORK")
@@ -37,7 +41,7 @@ class SqlResult(NamedTuple):
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-class Hand(NamedTuple):
+class SqlHand(NamedTuple):
     """What a database needs of its run."""
 
     parts: Parts
@@ -57,7 +61,7 @@ class Hand(NamedTuple):
 class Sql:
     """Each statement that changes something, or each `transaction()`, is one effect."""
 
-    def __init__(self, hand: Hand, session: Session) -> None:
+    def __init__(self, hand: SqlHand, session: DatabaseSession) -> None:
         self._hand = hand
         self._session = session
         self._effect: Effect | None = None  # of the transaction that is open
@@ -150,7 +154,9 @@ class Sql:
         return _result(rows, effect)
 
     @contextmanager
-    def transaction(self, says: str = "", *, key: str = "", needs: Sequence[str] = ()) -> "Iterator[Made]":
+    def transaction(
+        self, says: str = "", *, key: str = "", needs: Sequence[str] = ()
+    ) -> "Iterator[MadeTransaction]":
         """Several statements as one effect, all of them or none, also after an error that was swallowed. What
         it yields has `.effect`: done at the end, or aborted if nothing was changed."""
         with self._hand.lock:
@@ -183,7 +189,7 @@ class Sql:
                     self._effect = None
 
     @contextmanager
-    def _stretch(self, says: str, key: str, needs: Sequence[str], digest: str) -> "Iterator[Made]":
+    def _stretch(self, says: str, key: str, needs: Sequence[str], digest: str) -> "Iterator[MadeTransaction]":
         """From the intent to the outcome. Until the commit a signal may stop it: then it is rolled back."""
         hand = self._hand
         args: dict[str, Any] = {"database": to_json(self.database)} | ({"digest": digest} if digest else {})
@@ -196,9 +202,9 @@ class Sql:
             yield made
 
     @contextmanager
-    def _made(self, change: Change, terms: Terms) -> "Iterator[Made]":
+    def _made(self, change: Change, terms: Terms) -> "Iterator[MadeTransaction]":
         hand = self._hand
-        made = Made(stretch.begin(hand.parts, hand.lease, change, terms))
+        made = MadeTransaction(stretch.begin(hand.parts, hand.lease, change, terms))
         if made.before:
             yield made
             return
@@ -239,7 +245,7 @@ class Sql:
         self.close()
 
 
-class Made:
+class MadeTransaction:
     """What a transaction became; its effect is intended until it has ended."""
 
     def __init__(self, effect: Effect) -> None:
@@ -248,7 +254,7 @@ class Made:
         self.before = effect.state is State.DONE  # under this key it was made before
 
 
-def connected(hand: Hand, address: str) -> Session:
+def connected(hand: SqlHand, address: str) -> DatabaseSession:
     if not isinstance(address, str) or not address:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise Misuse("A database is given by its address.", hint='For example run.sql("postgresql:///app").')
     database = hand.parts.named(address)
@@ -280,3 +286,115 @@ def _digest(key: str, statement: str, parameters: Any) -> str:
 def _sentence(error: BaseException) -> str:
     """Not what the database said: that may quote somebody's row."""
     return f"It was rolled back ({type(error).__name__})."
+
+
+LIMIT = 300.0  # seconds
+
+
+class ReviewedSql(Sql):
+    """Each statement that changes something, or each `transaction()`, is an effect that is held: `run.apply` commits
+    it, `run.discard` drops it. It holds the locks of its rows until then."""
+
+    def __init__(self, hand: SqlHand, session: DatabaseSession, limit: float) -> None:
+        super().__init__(hand, session)
+        if not isinstance(session, Reviewing):
+            session.close()
+            raise Misuse(
+                "Changes of this kind of database cannot be shown before they are made.",
+                hint="Nothing was changed. Made at once (without --dry-run or --review), it can be taken back.",
+            )
+        if not limit > 0:
+            session.close()
+            raise Misuse("The limit is a number of seconds.", hint="For example limit=60.")
+        self._reviewing = session
+        self._limit = limit
+        self._open = ""  # the effect whose transaction this session holds
+
+    def _refuse_undecided(self) -> None:
+        if self._open and self._held(self._open):
+            name = short(self._open)
+            raise Misuse(
+                f"Effect {name} is held in this session and waits for a decision.",
+                hint=f'run.apply("{name}") commits it, run.discard("{name}") drops it.',
+                effect=self._open,
+            )
+        self._open = ""
+
+    def _held(self, id: str) -> Effect | None:
+        (effect,) = self._hand.parts.journal.effects(Query(ids=(id,)))
+        return effect if effect.waits_for else None
+
+    @contextmanager
+    def _made(self, change: Change, terms: Terms) -> Iterator[MadeTransaction]:
+        hand = self._hand
+        made = MadeTransaction(stretch.ready(hand.parts, hand.lease, change, terms))
+        if made.before:
+            yield made
+            return
+        try:
+            self._session.begin(made.effect)
+            yield made
+            with hand.uninterrupted():
+                made.effect = self._proposed(made.effect)
+        except BaseException as error:
+            with hand.uninterrupted():
+                self._session.rollback()
+            if isinstance(error, RowsHeld):
+                raise named(hand.parts, change.resource, error) from error
+            if isinstance(error, TakebackError):
+                error.effect = None  # there is none
+            raise
+        if made.effect.state is State.PROPOSED:
+            hand.took_hold(made.effect)
+
+    def _proposed(self, effect: Effect) -> Effect:
+        hand = self._hand
+        shown = self._reviewing.review()
+        if shown.receipt is None:
+            return effect._replace(state=State.ABORTED)
+        until = time.time_ns() + int(self._limit * 1e9) if shown.how == OPEN else 0
+        effect = review.propose(hand.parts, hand.lease, effect, shown, until)
+        try:
+            self._reviewing.hold(effect, self._limit)
+        except BaseException:
+            self._session.rollback()
+            discard_held(hand.parts, hand.lease, effect)
+            raise
+        if shown.how == OPEN:
+            self._open = effect.id
+        return effect
+
+    def close(self) -> None:
+        """What only this session holds is dropped with it."""
+        with self._hand.lock:
+            held = self._held(self._open) if self._open else None
+            if held:
+                discard_held(self._hand.parts, self._hand.lease, held)
+            self._open = ""
+            super().close()
+
+
+def kept_result(result: SqlResult) -> SqlResult:
+    """As JSON has it, what it has no word for as text: the first time it is answered as it will be the next time."""
+    rows: list[list[Any]] = json.loads(json.dumps([list(row) for row in result.rows], default=str))
+    return result._replace(rows=tuple(tuple(row) for row in rows), columns=tuple(result.columns))
+
+
+def result_to_json(result: SqlResult) -> dict[str, Any]:
+    told = {
+        "rows": [list(row) for row in result.rows],
+        "columns": list(result.columns),
+        "count": result.rowcount,
+    }
+    effect = {"effect": result.effect.id} if result.effect else {}
+    return {"answer": json.dumps(told), **effect}
+
+
+def result_from_json(body: dict[str, Any], effect: Effect | None) -> SqlResult:
+    told = json.loads(body["answer"])
+    return SqlResult(tuple(tuple(row) for row in told["rows"]), tuple(told["columns"]), told["count"], effect)
+
+
+def lost_result(effect: Effect | None) -> SqlResult:
+    """It was made, and nobody knows what it answered."""
+    return SqlResult((), (), -1, effect)

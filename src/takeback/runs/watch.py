@@ -14,16 +14,15 @@ from takeback.model.effect import Effect
 from takeback.model.resource import display
 from takeback.model.run import Lease
 from takeback.model.settings import DAY, Settings
-from takeback.runs.coverage import of_roots
-from takeback.runs.outcome import Changed, changed
+from takeback.runs.commands.outcome import Changed, changed, of_roots
 
 if TYPE_CHECKING:
-    from takeback.adapters.tree.change import Target
+    from takeback.adapters.tree.targets import Target
     from takeback.adapters.watch.index import Hole
-    from takeback.adapters.watch.watched import Baseline, Place, WatchedRoot
+    from takeback.adapters.watch.watched_root import Baseline, WatchedRoot, WatchPlace
     from takeback.engine.parts import Parts
-    from takeback.runs.others import Telling
-    from takeback.runs.sql import Hand
+    from takeback.runs.sql import SqlHand
+    from takeback.runs.watch_authors import Telling
 
 ADAPTER, KIND = "tree", "watch"
 _LISTED = 20
@@ -50,7 +49,7 @@ class Watching(ABC):
     def uninterrupted(self) -> Any: ...
 
     @abstractmethod
-    def _hand(self) -> "Hand": ...
+    def _hand(self) -> "SqlHand": ...
 
     @abstractmethod
     def _next_key(self, change: Change) -> str: ...
@@ -74,9 +73,9 @@ class Watching(ABC):
         self._refuse_in_workflow("Watching", "Use run.command, or run.call with an action.")
         return Watch(self, roots, force, dict(about or {}), summary)
 
-    def _tree(self, root: "Any", place: "Place") -> "WatchedRoot":
-        from takeback.adapters.watch.feeds import open_feed
-        from takeback.adapters.watch.watched import WatchedRoot
+    def _tree(self, root: "Any", place: "WatchPlace") -> "WatchedRoot":
+        from takeback.adapters.watch.inotify import open_feed
+        from takeback.adapters.watch.watched_root import WatchedRoot
 
         self._trees = self._trees or {}
         watched = self._trees.get(root.resource)
@@ -182,9 +181,8 @@ class Watch:
         pid = self._about.get("process", {}).get("pid")
         if not pid or not authors:
             return None
-        from takeback.adapters.watch.lineage import open_lineage
-        from takeback.runs.apart import beside
-        from takeback.runs.others import Telling
+        from takeback.adapters.watch.processes import open_lineage
+        from takeback.runs.watch_authors import Telling, beside
 
         lineage = open_lineage()
         if lineage is None:
@@ -193,7 +191,7 @@ class Watch:
         return Telling(pid, lineage, authors, beside(journal, [one.root for _, one in self._roots]))
 
     def _propose(self) -> None:
-        from takeback.adapters.watch.holes import refuse_destroyable
+        from takeback.adapters.watch.roots import refuse_destroyable
         from takeback.engine.watch import begin
 
         run, parts = self._run, self._run._parts  # pyright: ignore[reportPrivateUsage]
@@ -235,9 +233,9 @@ class Watch:
         return self.effect
 
     def _found(self, proposal: Effect) -> Change | None:
-        from takeback.adapters.watch.found import change_found, compared
-        from takeback.adapters.watch.steps import is_around
-        from takeback.runs.apart import apart, open_beside
+        from takeback.adapters.watch.adapter import change_found, compared
+        from takeback.adapters.watch.other_effects import is_around
+        from takeback.runs.watch_authors import apart, open_beside
 
         parts = self._run._parts  # pyright: ignore[reportPrivateUsage]
 
@@ -267,14 +265,14 @@ class Watch:
 
     def _without_databases(self, proposal: Effect, targets: "tuple[Target, ...]") -> "tuple[Target, ...]":
         """Once: what is asked for again has the same databases in it, with what was written there to record them."""
-        from takeback.adapters.file.in_use import in_use, may_be_database
+        from takeback.adapters.file.sqlite_files import in_use, may_be_database
 
         rest = tuple(one for one in targets if one.resource not in self._as_databases)
         maybe = (one for one in rest if one.after["type"] == "file" and "size" in one.after)
         used = in_use(one.resource for one in maybe if may_be_database(one.resource, one.after["size"]))
         if not used:
             return rest
-        from takeback.runs.open_databases import record
+        from takeback.runs.watch_databases import record
 
         found = record(self._run._hand(), proposal.change.summary, rest, used)  # pyright: ignore[reportPrivateUsage]
         self._as_databases |= found.resources
@@ -287,9 +285,8 @@ class Watch:
         is left to theirs, if takeback watches them too."""
         if self._telling is None:
             return targets
-        from takeback.adapters.watch.steps import is_mixed
-        from takeback.runs.apart import beside
-        from takeback.runs.others import NOT_TOLD, left_to, record, sentence
+        from takeback.adapters.watch.other_effects import is_mixed
+        from takeback.runs.watch_authors import NOT_TOLD, beside, left_to, record, sentence
 
         run, parts = self._run, self._run._parts  # pyright: ignore[reportPrivateUsage]
         books = {one.root: watched.authors(one.token) for watched, one in self._roots}
@@ -331,7 +328,7 @@ class Watch:
     @property
     def not_covered(self) -> str:
         """A sentence that names what the command changed beyond the roots; empty where nothing is known of that."""
-        from takeback.runs.others import not_covered
+        from takeback.runs.watch_authors import not_covered
 
         return not_covered(self.outside, self.roots)
 
@@ -362,20 +359,20 @@ def _only_time(target: "Target") -> bool:
     )
 
 
-def place_of(parts: "Parts") -> "Place":
-    from takeback.adapters.watch.watched import Place
+def place_of(parts: "Parts") -> "WatchPlace":
+    from takeback.adapters.watch.watched_root import WatchPlace
     from takeback.engine.parts import adapter_of
 
     place = getattr(adapter_of(parts, ADAPTER), "place", None)
-    if not isinstance(place, Place):
+    if not isinstance(place, WatchPlace):
         raise Misuse("This store cannot watch directories.", hint="Use a store on disk.")
     return place._replace(room=parts.refuse_without_room, blobs=parts.blobs)
 
 
-def release_dead(parts: "Parts", place: "Place", roots: "Sequence[str] | None" = None) -> None:
+def release_dead(parts: "Parts", place: "WatchPlace", roots: "Sequence[str] | None" = None) -> None:
     """Watches that were registered by processes which died before they could propose anything; of these roots only, if
     some are named."""
-    from takeback.adapters.watch.found import baselines_of
+    from takeback.adapters.watch.adapter import baselines_of
     from takeback.adapters.watch.index import Index, index_name, indexes_in
     from takeback.adapters.watch.processes import lives
     from takeback.model.effect import OPEN_STATES

@@ -6,12 +6,11 @@ from functools import cache
 from typing import NamedTuple
 
 from takeback.errors import TakebackError
-from takeback.model.cover import TRY
-from takeback.model.mounts import mounted
+from takeback.model.mounts import SANDBOX_TRIAL, mounted
 from takeback.sandbox import probe_note
 from takeback.sandbox.mounts import OVERLAY, points_for_root, visible
-from takeback.sandbox.order import ROOT, USER, Order, Stack
 from takeback.sandbox.probe_note import Trial
+from takeback.sandbox.protocol import ROOT, USER, Order, Stack
 from takeback.sandbox.unmapped import WHOSE, WHY
 
 _LAYER = "layer-"
@@ -46,7 +45,7 @@ def forget(place: str) -> None:
 
 @cache
 def _ability(place: str, uid: int) -> Ability:
-    from takeback.sandbox.guard import is_privileged
+    from takeback.sandbox.privileges import is_privileged
 
     engine = ROOT if is_privileged() else USER
     trial = probe_note.recall(place)
@@ -62,7 +61,7 @@ def _ability(place: str, uid: int) -> Ability:
 def _tried(place: str, uid: int) -> Trial | Ability:
     """What a trial showed, or why there is no sandbox."""
     from takeback.sandbox.cgroups import usable
-    from takeback.sandbox.landlock import version
+    from takeback.sandbox.privileges import version
 
     if os.uname().sysname != "Linux":
         return Ability("", "Only Linux has one.", "", (), 0, False)
@@ -117,10 +116,10 @@ def _candidates(uid: int) -> list[str]:
 
 def _try(directory: str) -> tuple[bool, str]:
     """Whether a command can write into a layer there; what could not be covered, or why it cannot."""
-    from takeback.sandbox.removal import remove
+    from takeback.sandbox.layer import remove
     from takeback.sandbox.sandbox import Sandbox
 
-    here = os.path.join(directory, TRY)
+    here = os.path.join(directory, SANDBOX_TRIAL)
     try:
         before = os.stat(directory)
         lock = _locked(here)
@@ -167,10 +166,10 @@ def clear(directory: str) -> bool:
     """What a killed process that tried left there. Nothing, while someone still tries."""
     import fcntl
 
-    from takeback.sandbox.removal import remove
-    from takeback.sandbox.workshop import sweep
+    from takeback.sandbox.layer import remove
+    from takeback.sandbox.scratch import sweep
 
-    here = os.path.join(directory, TRY)
+    here = os.path.join(directory, SANDBOX_TRIAL)
     try:
         lock = os.open(here, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

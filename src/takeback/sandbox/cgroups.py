@@ -6,7 +6,7 @@ from typing import NamedTuple
 _NAME = "takeback-{}"
 
 
-class Group(NamedTuple):
+class ControlGroup(NamedTuple):
     """Directories of one command's group: the second version has one for all, the first one for each kind."""
 
     memory: str
@@ -14,7 +14,7 @@ class Group(NamedTuple):
     version: int
 
 
-def usable() -> Group | None:
+def usable() -> ControlGroup | None:
     """Where groups can be made for us: the directories above them."""
     one = _second_version() or _first_version()
     if one is None:
@@ -57,7 +57,7 @@ def _mounted(kind: str, option: str) -> str | None:
     return None
 
 
-def _second_version() -> Group | None:
+def _second_version() -> ControlGroup | None:
     """Below our own group, or beside it: a group with processes of its own can have no limited groups inside."""
     point, path = _mounted("cgroup2", ""), _own("")
     if not point or path is None:
@@ -70,11 +70,11 @@ def _second_version() -> Group | None:
         except OSError:
             continue
         if {"memory", "pids"} <= set(given) and os.access(directory, os.W_OK) and directory.startswith(point):
-            return Group(directory, directory, 2)
+            return ControlGroup(directory, directory, 2)
     return None
 
 
-def _first_version() -> Group | None:
+def _first_version() -> ControlGroup | None:
     found: list[str] = []
     for controller in ("memory", "pids"):
         point, path = _mounted("cgroup", controller), _own(controller)
@@ -84,17 +84,17 @@ def _first_version() -> Group | None:
         if not os.access(directory, os.W_OK):
             return None
         found.append(directory)
-    return Group(found[0], found[1], 1)
+    return ControlGroup(found[0], found[1], 1)
 
 
-def make(memory: int, processes: int) -> Group | None:
+def make(memory: int, processes: int) -> ControlGroup | None:
     """A group with these limits; None where there can be none."""
     above = usable()
     if above is None:
         return None
     _sweep(above)
     name = _NAME.format(f"{os.getpid()}-{os.urandom(4).hex()}")
-    group = Group(os.path.join(above.memory, name), os.path.join(above.processes, name), above.version)
+    group = ControlGroup(os.path.join(above.memory, name), os.path.join(above.processes, name), above.version)
     files = ("memory.max", "pids.max") if above.version == 2 else ("memory.limit_in_bytes", "pids.max")
     try:
         for directory in {group.memory, group.processes}:
@@ -110,7 +110,7 @@ def make(memory: int, processes: int) -> Group | None:
     return group
 
 
-def _sweep(above: Group) -> None:
+def _sweep(above: ControlGroup) -> None:
     """Groups whose maker was killed."""
     for directory in {above.memory, above.processes}:
         for name in os.listdir(directory):
@@ -130,7 +130,7 @@ class Doors(NamedTuple):
     outer: tuple[int, ...]
 
 
-def open_doors(group: Group) -> Doors:
+def open_doors(group: ControlGroup) -> Doors:
     inner: list[int] = []
     outer: list[int] = []
     try:
@@ -158,7 +158,7 @@ def go(doors: tuple[int, ...]) -> None:
         os.write(fd, b"0")
 
 
-def ran_out_of_memory(group: Group) -> bool:
+def ran_out_of_memory(group: ControlGroup) -> bool:
     name = "memory.events" if group.version == 2 else "memory.oom_control"
     try:
         with open(os.path.join(group.memory, name), encoding="ascii") as file:
@@ -168,7 +168,7 @@ def ran_out_of_memory(group: Group) -> bool:
     return int(counts.get("oom_kill", "0")) > 0
 
 
-def remove(group: Group) -> None:
+def remove(group: ControlGroup) -> None:
     for directory in {group.memory, group.processes}:
         try:
             os.rmdir(directory)

@@ -1,22 +1,125 @@
-"""What a layer means for the world below it, path by path."""
+"""What a layer means for the world below it, path by path; overlayfs in our own words."""
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import zip_longest
 from typing import NamedTuple
 
-from takeback.sandbox.layer import Form, Mount, attributes, mark, read_form
+from takeback.sandbox.layer import LayerForm, Mount, attributes, is_opaque, is_whiteout, mark, read_form
 from takeback.sandbox.mounts import mount_points
-from takeback.sandbox.order import Stack
-from takeback.sandbox.view import Ground, Node, View
+from takeback.sandbox.protocol import Stack
+
+
+class ViewGround(NamedTuple):
+    """One directory of the stack. The lowest is the world itself: nothing in it is a mark of overlayfs."""
+
+    root: bytes
+    plain: bool = False
+    userxattr: bool = False
+
+
+class ViewNode(NamedTuple):
+    """What one name shows: a directory may be put together from several, newest first."""
+
+    parts: tuple[tuple[int, bytes], ...]  # which ground, and the path there
+    status: os.stat_result
+
+    @property
+    def top(self) -> bytes:
+        return self.parts[0][1]
+
+    @property
+    def is_dir(self) -> bool:
+        return stat.S_ISDIR(self.status.st_mode)
+
+
+class LayerView:
+    def __init__(self, grounds: Iterable[ViewGround], mount_points: frozenset[bytes] = frozenset()) -> None:
+        self.grounds = tuple(grounds)
+        self.mount_points = mount_points  # of the world: what is mounted there does not shine through
+
+    def root(self, first: int = 0) -> ViewNode | None:
+        """What is shown when the grounds above `first` are taken away."""
+        parts = tuple(
+            (number, ground.root)
+            for number, ground in enumerate(self.grounds)
+            if number >= first and os.path.isdir(ground.root)
+        )
+        return ViewNode(parts, os.lstat(parts[0][1])) if parts else None
+
+    def find(self, node: ViewNode | None, path: bytes) -> ViewNode | None:
+        for name in path.split(b"/"):
+            if node and name:
+                node = self.child(node, name)
+        return node
+
+    def child(self, node: ViewNode, name: bytes) -> ViewNode | None:
+        found: list[tuple[int, bytes]] = []
+        seen: os.stat_result | None = None
+        for number, directory in node.parts:
+            path = directory + b"/" + name
+            status = self._look(number, directory, path)
+            if status is None:
+                continue
+            ground = self.grounds[number]
+            if not ground.plain and is_whiteout(status):
+                break
+            if not stat.S_ISDIR(status.st_mode):
+                return ViewNode(tuple(found), seen) if seen else ViewNode(((number, path),), status)
+            found.append((number, path))
+            seen = seen or status
+            if ground.plain:
+                continue
+            if is_opaque(path, ground.userxattr):
+                break
+            elsewhere = mark(path, "redirect", ground.userxattr)
+            if elsewhere is not None and elsewhere.startswith(b"/"):
+                moved = self.find(self.root(number + 1), elsewhere)
+                found += moved.parts if moved and moved.is_dir else ()
+                break
+            name = elsewhere or name
+        return ViewNode(tuple(found), seen) if seen else None
+
+    def _look(self, number: int, directory: bytes, path: bytes) -> os.stat_result | None:
+        if (
+            self.grounds[number].plain
+            and directory in self.mount_points
+            and directory != self.grounds[number].root
+        ):
+            return None
+        try:
+            return os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def names(self, node: ViewNode) -> set[bytes]:
+        """Every name that may be in a directory; `child` says whether it is."""
+        found: set[bytes] = set()
+        for number, directory in node.parts:
+            found |= self.names_of_part(number, directory)
+        return found
+
+    def names_of_part(self, number: int, directory: bytes) -> set[bytes]:
+        ground = self.grounds[number]
+        if ground.plain and directory in self.mount_points and directory != ground.root:
+            return set()
+        try:
+            return set(os.listdir(directory))
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+        except PermissionError:
+            if not ground.plain:
+                raise
+            return set()  # what we may not read of the world, the command could not change
+
 
 HANDLE = 21  # where a file handle begins in overlayfs's note about the origin
 
 
-class Left(NamedTuple):
+class LeftPath(NamedTuple):
     """What the command left behind at one path."""
 
     path: bytes  # absolute; seen from the root inside
@@ -27,7 +130,7 @@ class Left(NamedTuple):
     )
 
 
-def differences(layer: str, stack: Stack) -> Iterator[Left]:
+def differences(layer: str, stack: Stack) -> Iterator[LeftPath]:
     """Parents before what is in them. The layer and the layers below must be at rest; the world need not."""
     form = read_form(layer)
     points = _mount_points()
@@ -40,22 +143,22 @@ def is_empty(layer: str, stack: Stack | None = None) -> bool:
     return next(differences(layer, stack or Stack()), None) is None
 
 
-def grounds_below(stack: Stack, point: str) -> list[Ground]:
+def grounds_below(stack: Stack, point: str) -> list[ViewGround]:
     """Newest first; the world is the last."""
-    found: list[Ground] = []
+    found: list[ViewGround] = []
     for layer in stack.layers:
         form = read_form(layer)
         for one in form.mounts:
             upper = os.path.join(layer, one.upper)
             if one.point == point:
-                found.append(Ground(os.fsencode(upper), userxattr=form.userxattr))
+                found.append(ViewGround(os.fsencode(upper), userxattr=form.userxattr))
             elif form.userxattr and point.startswith(one.point.rstrip("/") + "/"):
                 # What others mounted has moved the line between two overlays of an ordinary user.
                 part = upper + point[len(one.point.rstrip("/")) :]
                 if os.path.isdir(part):
-                    found.append(Ground(os.fsencode(part), userxattr=True))
+                    found.append(ViewGround(os.fsencode(part), userxattr=True))
     root = os.fsencode(stack.root).rstrip(b"/")
-    return [*found, Ground((root + os.fsencode(point)).rstrip(b"/") or b"/", plain=True)]
+    return [*found, ViewGround((root + os.fsencode(point)).rstrip(b"/") or b"/", plain=True)]
 
 
 def _mount_points() -> frozenset[bytes]:
@@ -63,32 +166,34 @@ def _mount_points() -> frozenset[bytes]:
         return mount_points(file.read())
 
 
-_Pair = tuple[bytes, Node | None, Node | None]
+_Pair = tuple[bytes, ViewNode | None, ViewNode | None]
 
 
 class _Comparison:
     """Of what one overlay showed at the end with what lies below it."""
 
-    def __init__(self, layer: str, form: Form, mount: Mount, stack: Stack, points: frozenset[bytes]) -> None:
+    def __init__(
+        self, layer: str, form: LayerForm, mount: Mount, stack: Stack, points: frozenset[bytes]
+    ) -> None:
         self.form = form
         self.mount = mount
-        upper = Ground(os.fsencode(os.path.join(layer, mount.upper)), userxattr=form.userxattr)
-        self.view = View((upper, *grounds_below(stack, mount.point)), points)
+        upper = ViewGround(os.fsencode(os.path.join(layer, mount.upper)), userxattr=form.userxattr)
+        self.view = LayerView((upper, *grounds_below(stack, mount.point)), points)
 
-    def lefts(self) -> Iterator[Left]:
+    def lefts(self) -> Iterator[LeftPath]:
         after, before = self.view.root(), self.view.root(1)
         if after is None:
             return
         point = os.fsencode(self.mount.point)
         if self._top_changed(after, before):
-            yield Left(point, after.top, before is not None)
+            yield LeftPath(point, after.top, before is not None)
         for path, one, other in self._inside(point.rstrip(b"/"), after, before):
             if not (
                 one and other and (self._same(one, other) or self._only_another_changed(path, one, other))
             ):
-                yield Left(path, one.top if one else None, self._below(one, other), self._lost(path, one))
+                yield LeftPath(path, one.top if one else None, self._below(one, other), self._lost(path, one))
 
-    def _top_changed(self, after: Node, before: Node | None) -> bool:
+    def _top_changed(self, after: ViewNode, before: ViewNode | None) -> bool:
         status = after.status
         mode, uid, gid, mtime = self.mount.first
         if stat.S_IMODE(status.st_mode) != mode or self._set_by_hand(status.st_mtime_ns, mtime):
@@ -98,7 +203,7 @@ class _Comparison:
             return True
         return before is not None and self._marks(after) != self._marks(before)
 
-    def _marks(self, node: Node) -> dict[str, bytes]:
+    def _marks(self, node: ViewNode) -> dict[str, bytes]:
         found = self._attributes(node)
         return {name: found[name] for name in found if name.startswith("user.") or not self.form.userxattr}
 
@@ -107,7 +212,7 @@ class _Comparison:
         # If the one below moved since, by another's doing, the copy has the time of before.
         return now != before and now < self.form.started_ns > before
 
-    def _inside(self, path: bytes, after: Node, before: Node | None) -> Iterator[_Pair]:
+    def _inside(self, path: bytes, after: ViewNode, before: ViewNode | None) -> Iterator[_Pair]:
         """Each path that was touched: what is there now, what lay there."""
         if before and not before.is_dir:
             before = None
@@ -115,7 +220,7 @@ class _Comparison:
             for name in sorted(self._names(after, before)):
                 yield from self._at(path + b"/" + name, name, after, before)
 
-    def _at(self, path: bytes, name: bytes, after: Node, before: Node | None) -> Iterator[_Pair]:
+    def _at(self, path: bytes, name: bytes, after: ViewNode, before: ViewNode | None) -> Iterator[_Pair]:
         one = self.view.child(after, name)
         other = self.view.child(before, name) if before else None
         if one is None:
@@ -131,7 +236,7 @@ class _Comparison:
             yield from self._gone(path, other)
 
     @contextmanager
-    def _open(self, node: Node) -> Iterator[None]:
+    def _open(self, node: ViewNode) -> Iterator[None]:
         """A directory that the command closed to its own user is open while we, who are no more, look into it."""
         number, top = node.parts[0]
         mode = stat.S_IMODE(node.status.st_mode)
@@ -144,13 +249,13 @@ class _Comparison:
             if closed:
                 os.chmod(top, mode)
 
-    def _names(self, after: Node, before: Node | None) -> set[bytes]:
+    def _names(self, after: ViewNode, before: ViewNode | None) -> set[bytes]:
         number, top = after.parts[0]
         if number == 0 and before and after.parts[1:] == before.parts:
             return self.view.names_of_part(0, top)
         return self.view.names(after) | (self.view.names(before) if before else set())
 
-    def _gone(self, path: bytes, before: Node) -> Iterator[tuple[bytes, None, Node]]:
+    def _gone(self, path: bytes, before: ViewNode) -> Iterator[tuple[bytes, None, ViewNode]]:
         for name in sorted(self.view.names(before)):
             other = self.view.child(before, name)
             if other:
@@ -158,12 +263,12 @@ class _Comparison:
                 if other.is_dir:
                     yield from self._gone(path + b"/" + name, other)
 
-    def _hidden_by(self, after: Node, before: Node, name: bytes) -> bool:
+    def _hidden_by(self, after: ViewNode, before: ViewNode, name: bytes) -> bool:
         """The command removed it, and another did so below. (In a moved directory it was removed elsewhere.)"""
         number, top = after.parts[0]
         return number == 0 and after.parts[1:] == before.parts and os.path.lexists(top + b"/" + name)
 
-    def _same(self, one: Node, other: Node) -> bool:
+    def _same(self, one: ViewNode, other: ViewNode) -> bool:
         """Copied up, and not changed."""
         now, was = one.status, other.status
         if one.parts[0][0] == 0 and not one.is_dir and now.st_nlink > 1:
@@ -181,7 +286,7 @@ class _Comparison:
             return _same_bytes(one.top, other.top)
         return not stat.S_ISLNK(now.st_mode) or os.readlink(one.top) == os.readlink(other.top)
 
-    def _only_another_changed(self, path: bytes, one: Node, other: Node) -> bool:
+    def _only_another_changed(self, path: bytes, one: ViewNode, other: ViewNode) -> bool:
         """Of a directory on the way to where the command began: the copy is what was there then."""
         first = self.form.way.get(os.fsdecode(path))
         if first is None or not (one.is_dir and other.is_dir):
@@ -194,13 +299,13 @@ class _Comparison:
             other
         )
 
-    def _attributes(self, node: Node) -> dict[str, bytes]:
+    def _attributes(self, node: ViewNode) -> dict[str, bytes]:
         ground = self.view.grounds[node.parts[0][0]]
         if ground.plain:
             return {name: os.getxattr(node.top, name, follow_symlinks=False) for name in _listed(node.top)}
         return attributes(node.top, ground.userxattr)
 
-    def _lost(self, path: bytes, one: Node | None) -> bytes:
+    def _lost(self, path: bytes, one: ViewNode | None) -> bytes:
         """Overlay notes where a moved directory goes on below; if another took that away, it only seems to be empty."""
         if not one or not one.is_dir or [number for number, _ in one.parts] != [0]:
             return b""
@@ -211,7 +316,7 @@ class _Comparison:
             return os.fsencode(self.mount.point).rstrip(b"/") + elsewhere
         return os.path.dirname(path).rstrip(b"/") + b"/" + elsewhere
 
-    def _below(self, one: Node | None, other: Node | None) -> bool:
+    def _below(self, one: ViewNode | None, other: ViewNode | None) -> bool:
         if other or one is None:
             return True
         if one.parts[0][0] != 0:
@@ -226,7 +331,7 @@ class _Comparison:
         # A copy of something that is not below this name: moved here by the command, or taken away below by another.
         return not self._is_moved(one, origin)
 
-    def _is_moved(self, one: Node, origin: bytes) -> bool:
+    def _is_moved(self, one: ViewNode, origin: bytes) -> bool:
         sources = self._sources
         if origin:
             return origin[HANDLE:] in sources.handles
@@ -268,7 +373,7 @@ def _listed(path: bytes) -> list[str]:
 
 def _same_bytes(one: bytes, other: bytes) -> bool:
     """What cannot be read is told: whoever has to keep it says so."""
-    from takeback.model.naming import read_pieces
+    from takeback.model.content import read_pieces
 
     try:
         with open(one, "rb", buffering=0) as first, open(other, "rb", buffering=0) as second:

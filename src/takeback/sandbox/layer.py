@@ -1,4 +1,4 @@
-"""The form of a layer on disk: `layer.json`, and one directory of overlayfs for each filesystem that was changed."""
+"""The form of a layer on disk, and removing a tree that a command filled."""
 
 import json
 import os
@@ -18,7 +18,7 @@ class Mount(NamedTuple):
     first: tuple[int, int, int, int] = (0, 0, 0, 0)  # mode, uid, gid, mtime in nanoseconds
 
 
-class Form(NamedTuple):
+class LayerForm(NamedTuple):
     mounts: tuple[Mount, ...]
     userxattr: bool
     redirect: bool
@@ -32,24 +32,24 @@ def mounts_of(layer: str) -> tuple[Mount, ...]:
     return read_form(layer).mounts
 
 
-def read_form(layer: str) -> Form:
+def read_form(layer: str) -> LayerForm:
     path = os.path.join(layer, _FORM)
     status = os.stat(path)
     return _read_form(path, status.st_ino, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=320)  # as many as can lie under one command, and a few
-def _read_form(path: str, inode: int, mtime: int) -> Form:
+def _read_form(path: str, inode: int, mtime: int) -> LayerForm:
     with open(path, encoding="utf-8") as file:
         told: dict[str, Any] = json.load(file)
     mounts = tuple(
         Mount(one["point"], one["upper"], tuple(one.get("first", (0, 0, 0, 0)))) for one in told["mounts"]
     )
     way = {path: tuple(first) for path, first in told.get("way", {}).items()}
-    return Form(mounts, told["userxattr"], told["redirect"], told.get("started_ns", 0), way)
+    return LayerForm(mounts, told["userxattr"], told["redirect"], told.get("started_ns", 0), way)
 
 
-def write_form(layer: str, form: Form) -> None:
+def write_form(layer: str, form: LayerForm) -> None:
     told = form._asdict() | {"mounts": [one._asdict() for one in form.mounts]}
     with open(os.path.join(layer, _FORM), "wb", buffering=0) as file:
         file.write(json.dumps(told).encode())
@@ -102,3 +102,69 @@ def is_opaque(path: bytes, userxattr: bool) -> bool:
 
 def first_look(status: os.stat_result) -> tuple[int, int, int, int]:
     return stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, status.st_mtime_ns
+
+
+def remove(path: str | bytes) -> None:
+    """Nothing of it is there afterwards; links are not followed, and it does not matter when it was gone before."""
+    raw = os.fsencode(path)
+    try:
+        status = os.lstat(raw)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        os.unlink(raw)
+        return
+    parent = os.open(os.path.dirname(raw) or b".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _remove_directory(parent, os.path.basename(raw))
+    finally:
+        os.close(parent)
+
+
+def _remove_directory(parent: int, name: bytes) -> None:
+    """By handles: a path may be longer than the kernel takes."""
+    stack: list[tuple[int, bytes, list[bytes]]] = [_entered(parent, name)]
+    try:
+        while stack:
+            fd, own, inner = stack[-1]
+            if inner:
+                stack.append(_entered(fd, inner.pop()))
+                continue
+            os.close(fd)
+            stack.pop()
+            above = stack[-1][0] if stack else parent
+            try:
+                os.rmdir(own, dir_fd=above)
+            except FileNotFoundError:
+                continue
+    finally:
+        for fd, _, _ in stack:
+            os.close(fd)
+
+
+def _entered(parent: int, name: bytes) -> tuple[int, bytes, list[bytes]]:
+    """The directory opened and emptied of all but directories."""
+    fd = _open(parent, name)
+    inner: list[bytes] = []
+    try:
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                one = os.fsencode(entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    inner.append(one)
+                else:
+                    os.unlink(one, dir_fd=fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd, name, inner
+
+
+def _open(parent: int, name: bytes) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    if os.geteuid() != 0:
+        # Work directories of overlayfs have mode 000. chmod of a handle needs no right to read.
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if stat.S_ISDIR(status.st_mode) and status.st_mode & 0o700 != 0o700:
+            os.chmod(name, 0o700, dir_fd=parent)
+    return os.open(name, flags, dir_fd=parent)

@@ -24,7 +24,7 @@ _NO_FILES = frozenset(
 MOST = 1000  # names that are mounted one by one
 
 
-class Point(NamedTuple):
+class MountPoint(NamedTuple):
     """Where something is mounted inside, seen from the root inside."""
 
     point: bytes
@@ -54,16 +54,16 @@ def _on_top(one: Mounted) -> bool:
         os.close(fd)
 
 
-def points_for_root(mounts: list[Mounted], root: bytes) -> list[Point]:
+def points_for_root(mounts: list[Mounted], root: bytes) -> list[MountPoint]:
     """One overlay for the root, one for each writable filesystem below it."""
-    points = [Point(b"/", OVERLAY)]
+    points = [MountPoint(b"/", OVERLAY)]
     for one in mounts:
         if one.point == root or not inside(one.point, root):
             continue
         point = b"/" + one.point[len(root.rstrip(b"/")) :].lstrip(b"/")
         if any(inside(point, own) for own in OWN):
             continue
-        points.append(Point(point, _how(one), one.kind))
+        points.append(MountPoint(point, _how(one), one.kind))
     return points
 
 
@@ -73,13 +73,13 @@ def _how(one: Mounted) -> str:
     return OVERLAY if able else READ_ONLY
 
 
-def points_for_user(mounts: list[Mounted], root: bytes, near: tuple[bytes, ...]) -> list[Point]:
+def points_for_user(mounts: list[Mounted], root: bytes, near: tuple[bytes, ...]) -> list[MountPoint]:
     """In a user namespace a directory with mounts below it cannot be a lower: go down until there are none.
 
     Everything lies there read-only; these overlays are laid over it. `near`: where the command is likely to write.
     """
     if root != b"/":
-        return [Point(b"/", OVERLAY)]
+        return [MountPoint(b"/", OVERLAY)]
     busy = [one.point for one in mounts if one.point != b"/"]
     dead = {one.point for one in mounts if not one.writable or one.kind in _NO_FILES}
     found: dict[bytes, str] = {}
@@ -89,7 +89,7 @@ def points_for_user(mounts: list[Mounted], root: bytes, near: tuple[bytes, ...])
         if path not in found and any(inside(path, point) for point in found):
             if not any(inside(point, path) for point in busy):
                 found[path] = OVERLAY
-    return [Point(point, found[point]) for point in sorted(found)]
+    return [MountPoint(point, found[point]) for point in sorted(found)]
 
 
 def _descend(directory: bytes, busy: list[bytes], dead: set[bytes], found: dict[bytes, str]) -> None:

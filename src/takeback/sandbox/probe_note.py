@@ -7,7 +7,7 @@ import stat
 import sys
 from typing import Any, NamedTuple, cast
 
-from takeback.model.cover import PROBED  # in the store, where no sandboxed command can reach it
+from takeback.model.mounts import SANDBOX_NOTE  # in the store, where no sandboxed command can reach it
 
 _FORM = 1
 _LARGEST = 1 << 20
@@ -38,7 +38,7 @@ class Trial(NamedTuple):
 def recall(place: str) -> Trial | None:
     """The trial of an earlier process on this machine as it is now."""
     try:
-        fd = os.open(os.path.join(place, PROBED), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(os.path.join(place, SANDBOX_NOTE), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
     with open(fd, "rb") as file:
@@ -54,7 +54,7 @@ def remember(place: str, trial: Trial) -> None:
     if not _is_private(place):
         return
     told = {"form": _FORM, "machine": _machine(place)} | trial._asdict()
-    name = os.path.join(place, PROBED)
+    name = os.path.join(place, SANDBOX_NOTE)
     new = f"{name}.{os.getpid()}"
     try:
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -70,7 +70,7 @@ def remember(place: str, trial: Trial) -> None:
 def forget(place: str) -> None:
     """A sandbox could not be started, so the machine is not what it was."""
     try:
-        os.unlink(os.path.join(place, PROBED))
+        os.unlink(os.path.join(place, SANDBOX_NOTE))
     except OSError:
         return
 

@@ -1,12 +1,12 @@
-"""The root that a command sees: overlays, and /proc, /sys and /dev of its own. Runs as the first process inside."""
+"""The root that a command sees, and the job that says what to mount and run. Runs as the first process inside."""
 
 import os
 import stat
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from takeback.model.cover import NAME
-from takeback.sandbox import landlock
+from takeback.model.mounts import COVER
+from takeback.sandbox import privileges
 from takeback.sandbox.calls import (
     ATTR_NODEV,
     ATTR_NOEXEC,
@@ -25,8 +25,81 @@ from takeback.sandbox.calls import (
     MS_UNBINDABLE,
     kernel,
 )
-from takeback.sandbox.names import put_names
+from takeback.sandbox.mounts import MOST
 from takeback.sandbox.overlay import Overlay, have_aside, mount_overlay
+
+# A directory that cannot be below an overlay because something is mounted in it, and its owner is not root.
+#
+# The overlay is laid over a directory with the same names, and on each name what is there is mounted again:
+# read-only,
+# unless it gets an overlay of its own. So new things can be made in it, as in a /tmp where another has
+# mounted something.
+
+
+def put_names(at: bytes, overlay: Overlay, aside: bytes, overlaid: set[bytes]) -> None:
+    """`at`: the new root. Afterwards everything is there, or nothing was done."""
+    names = _opened(overlay.point)
+    target = at + overlay.point
+    try:
+        below = _mirrored(overlay, aside, names)
+        shown = overlay._replace(lowers=(*overlay.lowers[:-1], below), names=False)
+        mount_overlay(shown, target, aside, userxattr=True)
+        try:
+            for name, fd in names.items():
+                if overlay.point + b"/" + name not in overlaid:
+                    _mount_again(fd, target + b"/" + name)
+        except OSError:
+            kernel().umount(target, MNT_DETACH)
+            raise
+    finally:
+        for fd in names.values():
+            os.close(fd)
+
+
+def _opened(directory: bytes) -> dict[bytes, int]:
+    """Held, because in a directory like /tmp they come and go."""
+    found: dict[bytes, int] = {}
+    try:
+        for name in os.listdir(directory):
+            if len(found) > MOST:
+                raise OSError(f"more than {MOST} names")
+            try:
+                found[name] = os.open(directory + b"/" + name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+    except OSError:
+        for fd in found.values():
+            os.close(fd)
+        raise
+    return found
+
+
+def _mirrored(overlay: Overlay, aside: bytes, names: dict[bytes, int]) -> bytes:
+    made = b"%s/names-%s" % (aside, os.path.basename(overlay.upper))
+    os.mkdir(made, 0o700)
+    for name, fd in names.items():
+        kind = os.fstat(fd).st_mode
+        if stat.S_ISLNK(kind):
+            os.symlink(os.readlink(b"", dir_fd=fd), made + b"/" + name)
+        elif stat.S_ISDIR(kind):
+            os.mkdir(made + b"/" + name, 0o755)
+        else:
+            os.close(os.open(made + b"/" + name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    return made
+
+
+def _mount_again(fd: int, target: bytes) -> None:
+    try:
+        status = os.lstat(target)
+    except FileNotFoundError:
+        return  # an earlier layer removed it
+    if stat.S_ISLNK(status.st_mode):
+        return
+    if stat.S_ISDIR(status.st_mode) is not stat.S_ISDIR(os.fstat(fd).st_mode):
+        return  # an earlier layer put something else there
+    kernel().mount(b"/proc/self/fd/%d" % fd, target, b"", MS_BIND | MS_REC)
+    kernel().set_attributes(target, ATTR_RDONLY, recursive=True)
+
 
 _GONE = "/".join(["gone"] * 32)  # more than anyone goes up
 ASKED = "/dev/.takeback"  # where the wrapper shell tells what it left behind
@@ -36,7 +109,7 @@ _KERNEL_KNOBS = (b"/proc/sys", b"/proc/sysrq-trigger", b"/proc/irq", b"/proc/bus
 _SECRETS = (b"/proc/kcore", b"/proc/keys")
 
 
-class Scene(NamedTuple):
+class RootScene(NamedTuple):
     """All that has to be mounted."""
 
     root: bytes  # of the world: "/" or a directory with a root filesystem
@@ -60,7 +133,7 @@ def park(aside: bytes, userxattr: bool) -> None:
     _dev(aside + b"/dev")
 
 
-def build(scene: Scene) -> list[bytes]:
+def build(scene: RootScene) -> list[bytes]:
     """After `park`. Then the root is the new one and nothing of the old is in reach. Points that could get no
     overlay."""
     calls = kernel()
@@ -113,7 +186,7 @@ def enter_nothing() -> None:
         os.close(fd)
 
 
-def _put(scene: Scene, point: bytes, overlay: Overlay) -> None:
+def _put(scene: RootScene, point: bytes, overlay: Overlay) -> None:
     if point == b"/":
         mount_overlay(overlay, scene.at, scene.aside, scene.userxattr)
         return
@@ -127,7 +200,7 @@ def _put(scene: Scene, point: bytes, overlay: Overlay) -> None:
         os.close(fd)
 
 
-def _open(scene: Scene, point: bytes) -> int:
+def _open(scene: RootScene, point: bytes) -> int:
     """A point in the new root. No link is followed: an earlier layer may have put one there."""
     root = os.open(scene.at, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -136,7 +209,7 @@ def _open(scene: Scene, point: bytes) -> int:
         os.close(root)
 
 
-def _bind_read_only(scene: Scene, point: bytes) -> None:
+def _bind_read_only(scene: RootScene, point: bytes) -> None:
     if scene.userxattr and scene.root == b"/":
         return  # it lies there already
     source = scene.root.rstrip(b"/") + point
@@ -153,7 +226,7 @@ def _bind_read_only(scene: Scene, point: bytes) -> None:
         os.close(fd)
 
 
-def _own_directories(scene: Scene) -> None:
+def _own_directories(scene: RootScene) -> None:
     if _is_dir(scene, b"/proc"):
         kernel().mount(scene.aside + b"/proc", scene.at + b"/proc", b"", MS_MOVE)
     if _is_dir(scene, b"/sys") and not (scene.userxattr and scene.root == b"/"):
@@ -166,7 +239,7 @@ def _own_directories(scene: Scene) -> None:
             _bind_device(scene.terminal, scene.at + b"/dev/console")
 
 
-def _is_dir(scene: Scene, point: bytes) -> bool:
+def _is_dir(scene: RootScene, point: bytes) -> bool:
     try:
         return stat.S_ISDIR(os.lstat(scene.at + point).st_mode)
     except OSError:
@@ -194,7 +267,7 @@ def knobs(names: tuple[bytes, ...]) -> tuple[bytes, ...]:
 
 def get_ready() -> None:
     """What is the same for every command is found out once, before any of them is forked."""
-    landlock.version()
+    privileges.version()
     devices()
     knobs(_KERNEL_KNOBS)
     knobs(_SECRETS)
@@ -233,11 +306,11 @@ def _bind_device(source: bytes, target: bytes) -> None:
     kernel().set_attributes(target, ATTR_RDONLY)
 
 
-def _cover(scene: Scene, mask: bytes) -> None:
+def _cover(scene: RootScene, mask: bytes) -> None:
     fd = _open(scene, mask)
     try:
         kernel().mount(
-            NAME.encode(),
+            COVER.encode(),
             b"/proc/self/fd/%d" % fd,
             b"tmpfs",
             MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
@@ -245,3 +318,26 @@ def _cover(scene: Scene, mask: bytes) -> None:
         )
     finally:
         os.close(fd)
+
+
+class Job(NamedTuple):
+    order: (
+        dict[str, Any] | None
+    )  # as the caller asked, with what the small process found out; None: it will follow
+    scene: RootScene | None  # None: it was told, and is built
+
+
+def packed(job: Job) -> tuple[Any, ...]:
+    """Of plain tuples only."""
+    if job.scene is None:
+        return job.order, None
+    scene = job.scene._replace(overlays=tuple(map(tuple, job.scene.overlays)))  # type: ignore[arg-type]
+    return job.order, tuple(scene)
+
+
+def unpacked(told: tuple[Any, ...]) -> Job:
+    order, scene = told
+    if scene is None:
+        return Job(order, None)
+    made = RootScene(*scene)
+    return Job(order, made._replace(overlays=tuple(Overlay(*one) for one in made.overlays)))

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from takeback.errors import Misuse, Refused, ResourceUnreachable
-from takeback.sandbox import wire
-from takeback.sandbox.order import MAPPED, ROOT, USER, Ended, Order, Stack
+from takeback.sandbox import protocol
+from takeback.sandbox.protocol import MAPPED, ROOT, USER, Ended, Order, Stack
 
 _PATIENCE = 60  # seconds; removing what a command left may take a while
 # Nothing becomes garbage while modules load.
@@ -23,7 +23,7 @@ _START = (
 )
 
 
-class Reading(Protocol):
+class OutputReader(Protocol):
     def until(self, fd: int) -> None:
         """Read what the command prints until this descriptor has something to say."""
         ...
@@ -32,7 +32,7 @@ class Reading(Protocol):
 class Running:
     """A command that was started."""
 
-    def __init__(self, talk: wire.Talk, ask: bool, on_unable: Callable[[], None]) -> None:
+    def __init__(self, talk: protocol.Talk, ask: bool, on_unable: Callable[[], None]) -> None:
         self._talk = talk
         self._ask = ask
         self._on_unable = on_unable
@@ -53,7 +53,7 @@ class Running:
         except OSError:
             return
 
-    def wait(self, reading: "Reading | None" = None) -> Ended:
+    def wait(self, reading: "OutputReader | None" = None) -> Ended:
         """When this returns no process of it is alive, and its layer, if there is one, is there and mounted nowhere.
         `reading` takes what it prints."""
         try:
@@ -64,13 +64,13 @@ class Running:
         finally:
             self.gone()
 
-    def ended(self, reading: "Reading | None" = None) -> Ended:
+    def ended(self, reading: "OutputReader | None" = None) -> Ended:
         """When this returns no process of the command is alive and its layer is there. Its mounts, which nobody can
         reach any more, go meanwhile: until `gone` the layer is not to be mounted."""
         try:
             if reading:
                 reading.until(self._talk.fileno())
-            told = wire.read_message(self._talk.fileno())
+            told = protocol.read_message(self._talk.fileno())
         except ConnectionResetError:
             told = None
         except BaseException as error:
@@ -88,7 +88,7 @@ class Running:
         """End the command now; what it has changed so far is in its layer."""
         self.signal(signal.SIGKILL)
         try:
-            told = wire.read_message(self._talk.fileno())
+            told = protocol.read_message(self._talk.fileno())
         except ConnectionResetError:
             return None
         return None if told is None or "problem" in told else self._told(told)
@@ -147,7 +147,7 @@ class Sandbox:
         self._place = os.path.realpath(place)
         self._on_unable = on_unable
         self._servants: dict[
-            str, tuple[wire.Talk, int]
+            str, tuple[protocol.Talk, int]
         ] = {}  # by engine: how to talk to it, and its process id
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -160,7 +160,7 @@ class Sandbox:
     ) -> None:
         self.close()
 
-    def run(self, order: Order, stack: Stack, layer: str, reading: Reading | None = None) -> Ended:
+    def run(self, order: Order, stack: Stack, layer: str, reading: OutputReader | None = None) -> Ended:
         """`layer` does not exist yet; afterwards it holds all that the command changed."""
         return self.start(order, stack, layer).wait(reading)
 
@@ -179,13 +179,13 @@ class Sandbox:
             "umask": _umask(),
         }
         del request["stdio"]
-        ours, theirs = wire.pair()
+        ours, theirs = protocol.pair()
         try:
             with theirs, self._lock:
                 engine = engine_for(stack)
                 control, _ = self._servants.get(engine) or self._begin(engine)
-                wire.send_fds(control, b"r", [theirs.fileno(), *order.stdio])
-            wire.write_all(ours.fileno(), wire.frame(request))
+                protocol.send_fds(control, b"r", [theirs.fileno(), *order.stdio])
+            protocol.write_all(ours.fileno(), protocol.frame(request))
         except (BrokenPipeError, ConnectionResetError):
             ours.close()
             self.close()
@@ -202,7 +202,7 @@ class Sandbox:
         told = json.dumps({"layers": [os.path.realpath(one) for one in stack.layers]}).encode()
         with self._lock:
             servant = self._servants.get(engine_for(stack))
-            if servant and len(told) <= wire.LARGEST:
+            if servant and len(told) <= protocol.LARGEST:
                 with suppress(OSError):  # busy, or gone
                     servant[0].send(told, _socket.MSG_DONTWAIT)
 
@@ -218,7 +218,7 @@ class Sandbox:
         for _, pid in servants.values() if mine else ():
             _wait_for(pid)
 
-    def _begin(self, engine: str) -> tuple[wire.Talk, int]:
+    def _begin(self, engine: str) -> tuple[protocol.Talk, int]:
         os.makedirs(self._place, 0o700, exist_ok=True)
         source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         settings = {
@@ -226,7 +226,7 @@ class Sandbox:
             "parent": os.getpid(),
             "engine": engine,
         }
-        ours, theirs = wire.pair(_socket.SOCK_SEQPACKET)
+        ours, theirs = protocol.pair(_socket.SOCK_SEQPACKET)
         nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         try:
             pid = _spawn(source, theirs.fileno(), nothing)
@@ -242,7 +242,7 @@ class Sandbox:
 
 
 def engine_for(stack: Stack) -> str:
-    from takeback.sandbox.guard import is_privileged
+    from takeback.sandbox.privileges import is_privileged
 
     if is_privileged():
         return ROOT

@@ -1,15 +1,104 @@
-"""The place that waits for the next command, and those that nobody needs any more."""
+"""First processes made before there is a command for them, and those that nobody needs any more."""
 
+import marshal
 import os
 import select
+import signal
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from takeback.sandbox import run
-from takeback.sandbox.run import Plan, Unfit
-from takeback.sandbox.spare import PATIENCE, Spare, build_ahead, dismiss, is_alive, is_built, wait_for
-from takeback.sandbox.workshop import Workshop
+from takeback.sandbox import command, protocol
+from takeback.sandbox.calls import NEWIPC, NEWNET, NEWNS, NEWPID, NEWUTS, kernel
+from takeback.sandbox.command import PreparedCommand, SandboxPlan, UnfitLayers
+from takeback.sandbox.init import READY, Home, live
+from takeback.sandbox.rootfs import Job, RootScene, packed
+from takeback.sandbox.scratch import Workshop
+
+# A first process inside, made before there is a command for it: forking it and all the mounts take much
+# longer than
+# most commands. While one runs, the next one's process and those mounts that are always the same are made;
+# when it has
+# ended, the rest for one that would go on from there.
+
+
+# It holds on to every filesystem that was mounted when it was made, so it does not wait for long.
+PATIENCE = 10  # seconds
+_SLOW = 5  # seconds: one that is not built by then hangs in some mount
+
+
+class Spare(NamedTuple):
+    pid: int
+    pidfd: int
+    door: protocol.Talk  # see `live`
+    network: bool
+    mounts: bytes  # all that was mounted in the world when it was made
+    made: float
+    plan: SandboxPlan | None = None  # what it was built for ahead
+    prepared: PreparedCommand | None = None
+
+
+def make_spare(network: bool, mounts: bytes, home: Home, forget: Callable[[], None]) -> Spare:
+    """`forget` closes in the child what is open by accident."""
+    flags = NEWNS | NEWPID | NEWIPC | NEWUTS | (0 if network else NEWNET)
+    ours, theirs = protocol.pair()
+    try:
+        pid = kernel().fork_into(flags)
+        if pid == 0:
+            live(theirs, home, (ours.close, forget))
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return Spare(pid, os.pidfd_open(pid), ours, network, mounts, time.monotonic())
+
+
+def is_alive(spare: Spare) -> bool:
+    poll = select.poll()
+    poll.register(spare.pidfd, select.POLLIN)
+    return not poll.poll(0)
+
+
+def build_ahead(spare: Spare, plan: SandboxPlan, prepared: PreparedCommand) -> Spare:
+    _tell(spare, Job(None, prepared.scene), ())
+    return spare._replace(plan=plan, prepared=prepared, made=time.monotonic())
+
+
+def is_built(spare: Spare) -> bool:
+    """Waits for it, as the command has to anyway."""
+    poll = select.poll()
+    poll.register(spare.door, select.POLLIN)
+    try:
+        return bool(poll.poll(_SLOW * 1000)) and spare.door.recv(1) == READY
+    except ConnectionResetError:
+        return False
+
+
+def hand_over(spare: Spare, order: dict[str, Any], scene: RootScene, stdio: tuple[int, int, int]) -> None:
+    _tell(spare, Job(order, None if spare.plan else scene), stdio)
+
+
+def _tell(spare: Spare, job: Job, stdio: tuple[int, ...]) -> None:
+    """If it was killed meanwhile nothing is said here: its end will tell."""
+    raw = marshal.dumps(packed(job))
+    try:
+        protocol.send_fds(spare.door, len(raw).to_bytes(8, "little"), list(stdio))
+        spare.door.sendall(raw)
+    except (BrokenPipeError, ConnectionResetError):
+        return
+
+
+def dismiss(spare: Spare) -> None:
+    """It ends by itself, and with it its mounts."""
+    os.kill(spare.pid, signal.SIGKILL)
+    spare.door.close()
+
+
+def wait_for(spare: Spare) -> None:
+    os.waitpid(spare.pid, 0)
+    os.close(spare.pidfd)
+
 
 _ENOUGH = 2  # misses, one after the other: then nothing is built ahead until one would have been a hit
 
@@ -19,19 +108,19 @@ class Spares:
         self,
         poll: select.poll,
         make: Callable[[bool, bytes], Spare],
-        plan: Callable[[dict[str, Any], bytes], Plan],
+        plan: Callable[[dict[str, Any], bytes], SandboxPlan],
     ) -> None:
         self._poll = poll
         self._make = make
         self._plan = plan
         self._leaving: dict[int, Spare] = {}  # by their descriptor
-        self._predicted: Plan | None = None
+        self._predicted: SandboxPlan | None = None
         self._misses = 0
         self.waiting: Spare | None = None
         self.table = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         poll.register(self.table, select.POLLPRI)
 
-    def take(self, network: bool, mounts: bytes, plan: Plan | None) -> Spare:
+    def take(self, network: bool, mounts: bytes, plan: SandboxPlan | None) -> Spare:
         """The one that was made ready, if the world has not changed since. Without a plan: not one that is built."""
         spare, predicted, self._predicted = self.waiting, self._predicted, None
         if predicted:
@@ -59,8 +148,8 @@ class Spares:
             if spare.plan:  # it went back meanwhile
                 self.dismiss(spare)
                 spare = self.waiting = self._make(spare.network, mounts)
-            self.waiting = build_ahead(spare, plan, run.prepare(plan, workshop))
-        except (OSError, Unfit):
+            self.waiting = build_ahead(spare, plan, command.prepare(plan, workshop))
+        except (OSError, UnfitLayers):
             return  # the next command will try, and tell
 
     def hear(self, fd: int, workshop: Workshop | None) -> None:

@@ -13,15 +13,14 @@ from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
 from takeback.model.mounts import mounted
-from takeback.sandbox import cgroups, guard, run, userns, wire
-from takeback.sandbox.first import Home
-from takeback.sandbox.mounts import Point, points_for_root, points_for_user, visible
-from takeback.sandbox.order import MAPPED, ROOT, USER
+from takeback.sandbox import cgroups, command, privileges, protocol
+from takeback.sandbox.command import PreparedCommand, SandboxPlan, UnfitLayers
+from takeback.sandbox.init import Home
+from takeback.sandbox.mounts import MountPoint, points_for_root, points_for_user, visible
+from takeback.sandbox.protocol import MAPPED, ROOT, USER
 from takeback.sandbox.rootfs import get_ready
-from takeback.sandbox.run import Plan, Prepared, Unfit
-from takeback.sandbox.spare import Spare, hand_over, make_spare
-from takeback.sandbox.spares import Spares
-from takeback.sandbox.workshop import Workshop
+from takeback.sandbox.scratch import Workshop
+from takeback.sandbox.spares import Spare, Spares, hand_over, make_spare
 
 # What a terminal sends to a whole group is for the command, not for us; it lives and dies with the caller.
 _FOR_THE_COMMAND = (
@@ -32,7 +31,7 @@ _FOR_THE_COMMAND = (
 _KILLED = {"problem": "killed", "text": "Its first process was killed from outside."}
 
 
-class Told:
+class ChildReport:
     """What came out of the door so far."""
 
     def __init__(self) -> None:
@@ -42,18 +41,18 @@ class Told:
 
 
 class Child(NamedTuple):
-    caller: wire.Talk
+    caller: protocol.Talk
     spare: Spare
-    told: Told
-    prepared: Prepared
+    told: ChildReport
+    prepared: PreparedCommand
     order: dict[str, Any]
-    group: cgroups.Group | None
+    group: cgroups.ControlGroup | None
     foreground: tuple[int, int]  # a descriptor of the terminal and who was in front
     held: int = -1  # the directory of its layer, locked: whoever finds it waits until the layer is there
 
 
 class Zygote:
-    def __init__(self, control: wire.Talk, parent: int, settings: dict[str, Any]) -> None:
+    def __init__(self, control: protocol.Talk, parent: int, settings: dict[str, Any]) -> None:
         self.control = control
         self.place: str = settings["place"]
         self.user: bool = settings["engine"] != ROOT
@@ -68,7 +67,7 @@ class Zygote:
         self.poll = select.poll()
         self.parent = parent
         self._mounts: tuple[bytes, list[Any]] = (b"", [])
-        self._points: tuple[bytes, bytes, list[Point]] = (b"", b"", [])
+        self._points: tuple[bytes, bytes, list[MountPoint]] = (b"", b"", [])
         self.spares = Spares(self.poll, self.make_spare, self.plan)
         self.last: dict[str, Any] | None = None  # an order
         self.expected: dict[str, Any] | None = None  # the next one, if it goes on where the last one ended
@@ -80,14 +79,14 @@ class Zygote:
         """Where it cannot be done each command is told so."""
         try:
             if engine == USER:
-                userns.enter_as_oneself()
+                privileges.enter_as_oneself()
             elif engine == MAPPED:
-                userns.enter_as_root()
+                privileges.enter_as_root()
         except OSError as error:
             self.unable = f"no user namespace: {os.strerror(error.errno or 0)}"
             return
         try:
-            guard.give_up_for_children()
+            privileges.give_up_for_children()
             self.workshop = Workshop(self.place)
         except OSError as error:
             self.unable = f"{self.place}: {os.strerror(error.errno or 0)}"
@@ -129,9 +128,9 @@ class Zygote:
         home = Home(self.workshop.aside, self.user, self.ignored)
         return make_spare(network, mounts, home, self.forget_others)
 
-    def plan(self, order: dict[str, Any], mounts: bytes) -> Plan:
+    def plan(self, order: dict[str, Any], mounts: bytes) -> SandboxPlan:
         assert self.workshop
-        return run.planned(order, self.points(order, mounts), self.workshop, order["terminal"], self.user)
+        return command.planned(order, self.points(order, mounts), self.workshop, order["terminal"], self.user)
 
     def leave(self) -> None:
         """The caller is gone: so is everything that ran for it."""
@@ -147,7 +146,7 @@ class Zygote:
         return {one.spare.pid: one for one in self.children.values()}.values()
 
     def accept(self) -> bool:
-        raw, fds = wire.recv_fds(self.control, wire.LARGEST, 4)
+        raw, fds = protocol.recv_fds(self.control, protocol.LARGEST, 4)
         for fd in fds:
             os.set_inheritable(fd, False)
         if raw.startswith(b"{"):
@@ -156,17 +155,17 @@ class Zygote:
         if not raw or len(fds) != 4:
             return False
         self.arriving = fds
-        caller = wire.talk_on(fds[0])
+        caller = protocol.talk_on(fds[0])
         stdio = (fds[1], fds[2], fds[3])
         try:
-            order = wire.read_message(caller.fileno())
+            order = protocol.read_message(caller.fileno())
             if order is not None and self.unable:
                 self.refuse(caller, {"problem": "setup", "text": self.unable})
             elif order is not None:
                 self.start(caller, order, stdio)
             else:
                 caller.close()
-        except Unfit as error:
+        except UnfitLayers as error:
             self.refuse(caller, {"problem": "unfit", "text": str(error)})
         except Exception as error:  # noqa: BLE001 the other commands are to go on
             self.refuse(caller, {"problem": "setup", "text": str(error) or repr(error)})
@@ -176,19 +175,19 @@ class Zygote:
                 os.close(fd)
         return True
 
-    def refuse(self, caller: wire.Talk, told: dict[str, Any]) -> None:
+    def refuse(self, caller: protocol.Talk, told: dict[str, Any]) -> None:
         try:
-            wire.write_all(caller.fileno(), wire.frame(told))
+            protocol.write_all(caller.fileno(), protocol.frame(told))
         except OSError:
             pass  # it does not want to know any more
         caller.close()
 
-    def start(self, caller: wire.Talk, order: dict[str, Any], stdio: tuple[int, int, int]) -> None:
+    def start(self, caller: protocol.Talk, order: dict[str, Any], stdio: tuple[int, int, int]) -> None:
         assert self.workshop
         self.started += 1
         self.network = order["network"]
         if order["ask"] or self.started > 1:
-            importlib.import_module("takeback.sandbox.asking")  # before there is a child that needs it
+            importlib.import_module("takeback.sandbox.shell_state")  # before there is a child that needs it
         with ExitStack() as undo:
             foreground = _foreground(stdio)
             if foreground[0] >= 0:
@@ -205,15 +204,15 @@ class Zygote:
             undo.callback(self.spares.dismiss, spare)
             prepared = spare.prepared
             if prepared is None:
-                prepared = run.prepare(plan, self.workshop)
+                prepared = command.prepare(plan, self.workshop)
                 undo.callback(self.workshop.clear, prepared.scratch)
             held = _locked(os.path.dirname(order["layer"])) if order["rescue"] else -1
             if held >= 0:
                 undo.callback(os.close, held)
-            prepared = run.begun(prepared, order)
+            prepared = command.begun(prepared, order)
             hand_over(spare, order, prepared.scene, stdio)
             undo.pop_all()
-        child = Child(caller, spare, Told(), prepared, order, group, foreground, held)
+        child = Child(caller, spare, ChildReport(), prepared, order, group, foreground, held)
         for fd in (caller.fileno(), spare.pidfd, spare.door.fileno()):
             self.children[fd] = child
             self.poll.register(fd, select.POLLIN)
@@ -230,7 +229,7 @@ class Zygote:
             os.close(fd)
         self.control.close()
 
-    def points(self, order: dict[str, Any], mounts: bytes) -> list[Point]:
+    def points(self, order: dict[str, Any], mounts: bytes) -> list[MountPoint]:
         if mounts != self._mounts[0]:
             self._mounts = mounts, visible(mounted(mounts))
         root = os.fsencode(order["root"])
@@ -257,7 +256,7 @@ class Zygote:
         except ConnectionResetError:
             piece = b""
         child.told.raw += piece
-        told, _ = wire.unframed(child.told.raw)
+        told, _ = protocol.unframed(child.told.raw)
         if told or not piece:
             self.deaf_to(child.spare.door.fileno())
         if told:
@@ -296,7 +295,7 @@ class Zygote:
         if told.get("layer"):
             self.let_end(child)  # someone waits for that
         with suppress(OSError):  # it does not want to know any more
-            wire.write_all(child.caller.fileno(), wire.frame(told))
+            protocol.write_all(child.caller.fileno(), protocol.frame(told))
         self.let_end(child)
 
     def let_end(self, child: Child) -> None:
@@ -334,11 +333,11 @@ class Zygote:
         what they changed gets its place, and a caller that lives removes it."""
         if child.order["rescue"] and not child.told.whole:
             with suppress(OSError):  # that place is gone, too
-                run.finish(child.prepared, child.order["layer"], child.order["keep_empty"])
+                command.finish(child.prepared, child.order["layer"], child.order["keep_empty"])
 
     def finish(self, child: Child, told: dict[str, Any]) -> dict[str, Any]:
         try:
-            finished = run.finish(child.prepared, child.order["layer"], child.order["keep_empty"])
+            finished = command.finish(child.prepared, child.order["layer"], child.order["keep_empty"])
         except OSError as error:
             return {"problem": "layer", "text": str(error)}
         if finished.problem:
@@ -373,7 +372,7 @@ def _mount_table() -> bytes:
         return file.read()
 
 
-def _group(order: dict[str, Any]) -> cgroups.Group | None:
+def _group(order: dict[str, Any]) -> cgroups.ControlGroup | None:
     limited = order["memory"] or order["processes"]
     group = cgroups.make(order["memory"], order["processes"]) if limited else None
     order["group"] = list(group) if group else None
@@ -393,7 +392,7 @@ def _foreground(stdio: tuple[int, int, int]) -> tuple[int, int]:
 
 def main() -> None:
     os.closerange(4, 1 << 16)
-    control = wire.talk_on(3)
+    control = protocol.talk_on(3)
     # Not among our arguments: they are to be seen from inside, and name the place.
     settings = json.loads(control.recv(1 << 16) or b"{}")
     if not settings:

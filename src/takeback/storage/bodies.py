@@ -1,11 +1,14 @@
-"""The body of a record as it is kept: short ones as text, longer ones deflated against what records usually say."""
+"""How long values are kept: the body of a record deflated, a long text in a blob."""
 
 import json
 import zlib
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 from takeback.errors import Refused
+from takeback.model.record import Kind
+from takeback.storage.protocols import Blobs, Journal
 
 LONG = 64  # shorter bodies gain nothing
 MOST = 128 << 20  # bytes of a body: nothing longer is written, and nothing longer is inflated
@@ -89,3 +92,32 @@ def parsed(kept: str | bytes) -> dict[str, Any]:
     if not isinstance(said, dict):
         raise ValueError("it is not an object")
     return said  # pyright: ignore[reportUnknownVariableType]
+
+
+# What an agent keeps in the journal, as text: short ones in the record, long ones in a blob, so that the
+# same state
+# again costs next to nothing.
+
+
+LONG_TEXT = 1024  # characters; longer ones are blobs
+_NAMED = ("state", "value")
+
+
+def kept(blobs: Blobs, name: str, text: str, like: str) -> dict[str, Any]:
+    """The part of a record's body that has it. `like` is what it is a version of."""
+    if len(text) <= LONG_TEXT:
+        return {name: text}
+    return {name: {"blob": blobs.put(text.encode(), like=like)}}
+
+
+def text_of(blobs: Blobs, said: "str | dict[str, str]") -> str:
+    return said if isinstance(said, str) else b"".join(blobs.read(said["blob"])).decode()
+
+
+def needed(journal: Journal) -> Iterator[str]:
+    """The blobs of all that was kept so."""
+    for record in journal.records(kinds=(Kind.CHECKPOINT, Kind.REMEMBER)):
+        for name in _NAMED:
+            said = record.body.get(name)
+            if isinstance(said, dict) and "blob" in said:
+                yield said["blob"]

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
 from takeback.errors import Refused, ResourceUnreachable, StoreFull
-from takeback.model.sizes import bytes_in_words
+from takeback.model.settings import bytes_in_words
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600

@@ -1,18 +1,4 @@
-"""The layers of boxes on disk, and where each box stands.
-
-    layers/BOX/box.json    what the box is over; written once
-    layers/BOX/HEAD        where it stands: the last line; moved by compare and swap
-    layers/BOX/chain       one line for each layer: on which one it lies; a line is added before the layer counts
-    layers/BOX/LAYER/      what one command left, or a squash: a layer that stands for several
-    layers/BOX/LAYER.packed  the same in one file, while it is only kept for undo
-    layers/BOX/open, work  locks: someone has the box open; a command runs in it
-
-A layer counts when the journal or HEAD names it. By then it is durable if it is small; a larger one is told of together
-with the boot of the machine, and a second line says when it is on the disk. If the machine stops between the two it is
-lost, and with it what stands on it. What nobody names and no line tells of is scratch. A squash stands for the layer of
-its `top` and those below it down to `parent`; the layers themselves stay as long as an undo could come back to one of
-them, so every point of a long chain is reached over a short stack.
-"""
+"""The layers of boxes on disk, and where each box stands."""
 
 import json
 import os
@@ -22,12 +8,102 @@ from contextlib import contextmanager
 from typing import Any
 
 from takeback.errors import Corrupt, Misuse, StoreBusy
-from takeback.model.point import Link, Point, point_from_json, point_to_json
+from takeback.model.box import Link, Point, point_from_json, point_to_json
 from takeback.storage import disk
-from takeback.storage.last_line import read_last, write_last
-from takeback.storage.packing import is_packed, packed_name, unpack_in_place
-from takeback.storage.process import boot_id
-from takeback.storage.settling import sync_filesystem, sync_if_small
+from takeback.storage.layer_archive import (
+    is_packed,
+    packed_name,
+    sync_filesystem,
+    sync_if_small,
+    unpack_in_place,
+)
+from takeback.storage.owners import boot_id
+
+# A file whose last whole line is what holds: one write and one sync to replace it, where a renamed file
+# needs three.
+#
+# The file has its full length from the start, and lines are written over the zeros after the last one. So
+# the sync writes
+# this one page: where a file grows, a filesystem with a journal may have to write first what others have
+# written to it.
+# A line that was cut off by a kill or a full disk is as if it had never been written.
+
+
+_LENGTH = 1 << 15  # bytes; when it is full it starts anew with its last line
+
+
+def read_last(path: str) -> dict[str, Any]:
+    """FileNotFoundError if there is none, ValueError if no line of it is whole."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = disk.read_exactly(handle, os.fstat(handle).st_size, 0)
+    finally:
+        os.close(handle)
+    end = data.rfind(b"\n")  # what comes after it was cut off
+    while end >= 0:
+        start = data.rfind(b"\n", 0, end)
+        try:
+            told = json.loads(data[start + 1 : end])
+            if isinstance(told, dict):
+                return told  # pyright: ignore[reportUnknownVariableType]
+        except ValueError:
+            pass
+        end = start
+    raise ValueError("no line of it is whole")
+
+
+def write_last(path: str, told: dict[str, Any]) -> None:
+    """Durable when this returns. One writer at a time."""
+    line = json.dumps(told, separators=(",", ":")).encode() + b"\n"
+    try:
+        with disk.reachable(path, "written"):
+            handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except disk.ResourceUnreachable as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        disk.write_file(path, _padded(line))
+        return
+    try:
+        with disk.reachable(path, "read"):
+            data = disk.read_exactly(handle, os.fstat(handle).st_size, 0)
+        used = len(data.rstrip(b"\0"))
+        if used and data[used - 1 : used] != b"\n":
+            line = b"\n" + line
+        if used + len(line) <= len(data):
+            with disk.reachable(path, "written"):
+                os.lseek(handle, used, os.SEEK_SET)
+            disk.write_fully(handle, line, path)
+            with disk.reachable(path, "synced"):
+                os.fdatasync(handle)
+            return
+    finally:
+        os.close(handle)
+    disk.write_file(path, _padded(line.lstrip(b"\n")))
+
+
+def _padded(line: bytes) -> bytes:
+    return line.ljust(_LENGTH, b"\0")
+
+
+# The layers of boxes on disk, and where each box stands.
+#
+#     layers/BOX/box.json    what the box is over; written once
+#     layers/BOX/HEAD        where it stands: the last line; moved by compare and swap
+#     layers/BOX/chain       one line for each layer: on which one it lies; a line is added before the layer
+# counts
+#     layers/BOX/LAYER/      what one command left, or a squash: a layer that stands for several
+#     layers/BOX/LAYER.packed  the same in one file, while it is only kept for undo
+#     layers/BOX/open, work  locks: someone has the box open; a command runs in it
+#
+# A layer counts when the journal or HEAD names it. By then it is durable if it is small; a larger one is
+# told of together
+# with the boot of the machine, and a second line says when it is on the disk. If the machine stops between
+# the two it is
+# lost, and with it what stands on it. What nobody names and no line tells of is scratch. A squash stands
+# for the layer of
+# its `top` and those below it down to `parent`; the layers themselves stay as long as an undo could come
+# back to one of
+# them, so every point of a long chain is reached over a short stack.
 
 
 class _Chain:

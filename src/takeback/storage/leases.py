@@ -7,7 +7,7 @@ from takeback.model.boot_clock import since_boot
 from takeback.model.ids import short
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Lease, OnDeath, Owner
-from takeback.storage.database import Database
+from takeback.storage.sqlite.database import SqliteDatabase
 
 Alive = Callable[[Owner], "bool | None"]
 
@@ -62,7 +62,7 @@ def held(lease: Lease) -> LeaseHeld:
 
 
 class SqliteLeases:
-    def __init__(self, database: Database, alive: Alive, clock: Callable[[], int] = since_boot) -> None:
+    def __init__(self, database: SqliteDatabase, alive: Alive, clock: Callable[[], int] = since_boot) -> None:
         self._database = database
         self._alive = alive
         self._clock = clock

@@ -1,14 +1,16 @@
-"""A journal and leases in memory: for tests, and to keep the protocols honest."""
+"""A journal, leases and blobs in memory: for tests, and to keep the protocols honest."""
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from threading import RLock
-from typing import Any
+from typing import Any, NamedTuple
 
 from takeback.errors import Blocked, KeyReused, LeaseLost, StoreBusy
+from takeback.model.content import name_of
 from takeback.model.effect import OPEN_STATES, Effect, State
-from takeback.model.flaw import Flaw
 from takeback.model.ids import short
-from takeback.model.life import (
+from takeback.model.lifecycle import (
     BIRTHS,
     KEYLESS,
     OF_EFFECTS,
@@ -21,12 +23,23 @@ from takeback.model.life import (
     touched,
     waits_for_a_person,
 )
-from takeback.model.project import Project, Scope, in_scope, made_markers, touched_projects
-from takeback.model.record import GENESIS, Draft, Kind, Record, canonical, chained
-from takeback.model.resource import display, overlaps, without_fragment
+from takeback.model.progress import SILENT, Progress
+from takeback.model.record import GENESIS, Draft, Flaw, Kind, Record, canonical, chained
+from takeback.model.resource import (
+    Project,
+    Scope,
+    display,
+    in_scope,
+    made_markers,
+    overlaps,
+    touched_projects,
+    without_fragment,
+)
 from takeback.model.run import OF_RUNS, UNFINISHED, Lease, OnDeath, Owner, RunInfo, RunState, run_after
+from takeback.storage.blobs.codec import cut
+from takeback.storage.blobs.reader import damaged, missing
 from takeback.storage.leases import Alive, held, may_take, refuse_unheld, refuse_unheld_opening
-from takeback.storage.protocols import Query
+from takeback.storage.protocols import BlobInfo, Query
 
 
 class MemoryLeases:
@@ -289,3 +302,101 @@ class MemoryJournal:
     def _agent(self, life: Life) -> str:
         info = self._runs.get(life.run)
         return info.agent if info else ""
+
+
+class MemoryBlob(NamedTuple):
+    content: bytes
+    refs: tuple[str, ...]
+    created_at: int
+
+
+class MemoryBlobs:
+    def __init__(self, now: Callable[[], int] | None = None) -> None:
+        """`now` is in microseconds since 1970."""
+        self._now = now or (lambda: time.time_ns() // 1000)
+        self._lock = threading.RLock()
+        self.kept: dict[str, MemoryBlob] = {}
+
+    def put(self, content: bytes | Iterable[bytes], like: str = "", refs: Sequence[str] = ()) -> str:
+        whole = b"".join(cut(content))
+        digest = name_of(whole).hex()
+        with self._lock:
+            for ref in refs:
+                if ref not in self.kept:
+                    raise missing(ref)
+            before = self.kept.get(digest)
+            union = tuple(dict.fromkeys((*(before.refs if before else ()), *refs)))
+            self.kept[digest] = MemoryBlob(whole, union, self._now() // 1_000_000)
+        return digest
+
+    def read(self, digest: str) -> Iterator[bytes]:
+        with self._lock:
+            kept = self._get(digest)
+        if name_of(kept.content).hex() != digest:
+            raise damaged(bytes.fromhex(digest), "its bytes do not have its hash")
+        return cut(kept.content)
+
+    def _get(self, digest: str) -> MemoryBlob:
+        kept = self.kept.get(digest)
+        if kept is None:
+            raise missing(digest)
+        return kept
+
+    def has(self, digest: str) -> bool:
+        return digest in self.kept
+
+    def refs(self, digest: str) -> tuple[str, ...]:
+        with self._lock:
+            return self._get(digest).refs
+
+    def sync(self) -> None:
+        """Memory is as durable as it gets."""
+
+    def disown(self, threads: Collection[int] = ()) -> None:
+        """A sweep takes it when it is old."""
+
+    def info(self, digests: Sequence[str] | None = None) -> Iterator[BlobInfo]:
+        with self._lock:
+            names = list(self.kept) if digests is None else [one for one in digests if one in self.kept]
+            found = [BlobInfo(one, len(self.kept[one].content), len(self.kept[one].content)) for one in names]
+        yield from found
+
+    def check(self, read_data: bool, progress: Progress = SILENT) -> Iterator[Flaw]:
+        with self._lock:
+            kept = dict(self.kept)
+        for digest, one in kept.items():
+            progress.moved(len(one.content), 1)
+            if read_data and name_of(one.content).hex() != digest:
+                error = damaged(bytes.fromhex(digest), "its bytes do not have its hash")
+                yield Flaw(str(error), blob=digest)
+            for ref in one.refs:
+                if ref not in kept:
+                    text = f"Blob {digest} refers to blob {ref}, which is not in the store."
+                    yield Flaw(text, blob=digest)
+
+    def sweep(
+        self,
+        live: Callable[[], Iterable[str]],
+        grace: int,
+        erase: Sequence[str] = (),
+        put_until: int = 0,
+        progress: Progress = SILENT,
+    ) -> int:
+        with self._lock:
+            now = self._now() // 1_000_000
+            young = [
+                digest
+                for digest, kept in self.kept.items()
+                if grace
+                and now - kept.created_at <= grace
+                and (digest not in erase or kept.created_at > put_until)
+            ]
+            waiting = [digest for digest in live() if digest in self.kept] + young
+            needed: set[str] = set()
+            while waiting:
+                digest = waiting.pop()
+                if digest not in needed:
+                    needed.add(digest)
+                    waiting += self._get(digest).refs
+            dead = [digest for digest in self.kept if digest not in needed]
+            return sum(len(self.kept.pop(digest).content) for digest in dead)

@@ -4,10 +4,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from takeback.model.effect import Effect, State
-from takeback.model.flaw import Flaw
 from takeback.model.progress import SILENT, Progress
-from takeback.model.project import Project, Scope
-from takeback.model.record import Draft, Kind, Record
+from takeback.model.record import Draft, Flaw, Kind, Record
+from takeback.model.resource import Project, Scope
 from takeback.model.run import Lease, Owner, RunInfo
 
 
@@ -136,7 +135,7 @@ class BlobInfo(NamedTuple):
 
 
 class Blobs(Protocol):
-    """Immutable bytes, named by their hash in hex (`takeback.model.naming`)."""
+    """Immutable bytes, named by their hash in hex (`takeback.model.content`)."""
 
     def put(self, content: bytes | Iterable[bytes], like: str = "", refs: Sequence[str] = ()) -> str:
         """Keep these bytes. `like` names what they are a version of (a resource), so that only the difference to

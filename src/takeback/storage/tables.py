@@ -1,12 +1,61 @@
-"""What the parts of a store need of the database that its tables are in: SQLite's own, or a server."""
+"""What the parts of a store need of its database, and the triggers of a store that was moved."""
 
 from _thread import RLock
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from takeback.errors import Refused
+
 if TYPE_CHECKING:
-    from takeback.storage.packs import Entry, Place
+    from takeback.storage.blobs.packs import PackEntry, PackPlace
+
+
+# A store that was moved takes nothing new: what is unfinished in it would go on in two places.
+#
+# Triggers see to that, also for processes that have had it open all the time; they are made when it is
+# retired, so that
+# a store in use pays nothing for them.
+
+
+SAID = "retired"  # by the trigger; nothing else says that
+_SQLITE_REFUSES = f"BEGIN SELECT RAISE(ABORT, '{SAID}'); END"
+SQLITE = (
+    "CREATE TABLE retired (words TEXT NOT NULL) STRICT",
+    f"CREATE TRIGGER retired_takes_no_record BEFORE INSERT ON records {_SQLITE_REFUSES}",
+    f"CREATE TRIGGER retired_gives_no_lease BEFORE INSERT ON leases {_SQLITE_REFUSES}",
+    f"CREATE TRIGGER retired_gives_no_lease_again BEFORE UPDATE OF generation ON leases {_SQLITE_REFUSES}",
+)
+SQLITE_AGAIN = (
+    "DROP TRIGGER retired_takes_no_record",
+    "DROP TRIGGER retired_gives_no_lease",
+    "DROP TRIGGER retired_gives_no_lease_again",
+    "DROP TABLE retired",
+)
+STATE = "TB009"
+POSTGRES = (
+    "CREATE TABLE retired (words text NOT NULL)",
+    "CREATE FUNCTION retired_refuses() RETURNS trigger LANGUAGE plpgsql AS"
+    f" 'BEGIN RAISE EXCEPTION ''{SAID}'' USING errcode = ''{STATE}''; END'",
+    "CREATE TRIGGER retired_takes_no_record BEFORE INSERT ON records EXECUTE FUNCTION retired_refuses()",
+    "CREATE TRIGGER retired_gives_no_lease BEFORE INSERT OR UPDATE OF generation ON leases"
+    " EXECUTE FUNCTION retired_refuses()",
+)
+POSTGRES_AGAIN = (
+    "DROP TRIGGER retired_takes_no_record ON records",
+    "DROP TRIGGER retired_gives_no_lease ON leases",
+    "DROP FUNCTION retired_refuses()",
+    "DROP TABLE retired",
+)
+
+
+def refused(name: str = "", words: str = "") -> Refused:
+    """`words`: what became of it."""
+    return Refused(
+        f"The store{f' at {name}' if name else ''} takes nothing new any more: {words or 'it was moved'}.",
+        hint="Use the other one; this one can be looked at. `takeback store reopen PLACE` uses it again: then what is "
+        "unfinished must not go on in both.",
+    )
 
 
 class Reading(Protocol):
@@ -57,7 +106,7 @@ class Shelf(Protocol):
 
     directory: str  # what it is called
 
-    def append(self, entries: "Sequence[Entry]") -> "list[Place]":
+    def append(self, entries: "Sequence[PackEntry]") -> "list[PackPlace]":
         """Written and read back, but not durable before `sync`. No sweep takes it before `release`."""
         ...
 
@@ -71,9 +120,9 @@ class Shelf(Protocol):
         """All that was appended is committed or given up; `for_nothing`: all of it is given up."""
         ...
 
-    def read(self, place: "Place", check: bool = False) -> "Entry": ...
+    def read(self, place: "PackPlace", check: bool = False) -> "PackEntry": ...
 
-    def peek(self, place: "Place") -> "Entry":
+    def peek(self, place: "PackPlace") -> "PackEntry":
         """Without its data."""
         ...
 

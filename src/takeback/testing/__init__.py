@@ -16,7 +16,7 @@ _HOMES = {
         "killed_everywhere",
         "wrap",
     ),
-    "takeback.testing.fakes": ("Clock", "Processes"),
+    "takeback.testing.fakes": ("Clock", "FakeProcesses"),
     "takeback.testing.journal_queries_suite": ("DurableJournalSuite", "JournalQueriesSuite"),
     "takeback.testing.leases_suite": ("DurableLeasesSuite", "LeasesSuite"),
 }

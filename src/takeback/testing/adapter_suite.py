@@ -1,19 +1,248 @@
-"""The laws every `Adapter` keeps. Inherit the suite in a test module and give it a `scene`:
+"""The laws every `Adapter` keeps, also when it dies at any point. Inherit `AdapterSuite` and give it a `scene`."""
 
-    class TestMine(AdapterSuite):
-        @pytest.fixture(params=[...])
-        def scene(self, request, tmp_path): return MyScene(tmp_path, request.param)
-
-A scene is one small world and one change of it; parametrise the fixture over every kind of change.
-"""
-
+import gc
+import json
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
 
+from takeback.adapters.protocol import Adapter
 from takeback.errors import Conflict, Drifted, Refused, TakebackError
-from takeback.model.plan import Outcome
-from takeback.model.standing import Standing
-from takeback.testing.adapter_desk import AdapterScene, Desk, keep_only, raises, undo_of
-from takeback.testing.adapter_killed_suite import AdapterKilledSuite
+from takeback.model.change import UNDO, Change
+from takeback.model.effect import Effect, State
+from takeback.model.ids import new_id
+from takeback.model.plan import OnConflict, Outcome, Standing
+from takeback.model.record import canonical
+from takeback.model.remedy import from_json, to_json
+from takeback.storage.protocols import Blobs
+from takeback.testing.crash import ENOUGH, killed_at
+
+
+class AdapterScene(Protocol):
+    """One world and one change of it."""
+
+    @property
+    def blobs(self) -> Blobs: ...
+
+    def adapter(self) -> Adapter:
+        """A new one each time, as a fresh process would have it, over the same world and blobs."""
+        ...
+
+    def change(self) -> Change:
+        """What is asked for; the same each time while the world is the same. It changes something."""
+        ...
+
+    def world(self) -> Any:
+        """Everything the adapter promises to bring back, to be compared with `==`; scratch of any kind included."""
+        ...
+
+    def reset(self) -> None:
+        """The world as it was at first, equal in `world()`."""
+        ...
+
+    def disturb(self) -> None:
+        """Someone else changes what the change is about, so that it is neither as before nor as after."""
+        ...
+
+
+class Desk:
+    """Carries changes out as the engine does, without a journal; every step with the adapter it is given."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self.adapter = adapter
+
+    def propose(self, change: Change, of: Effect | None = None) -> Effect:
+        return Effect(
+            id=new_id(), run="run", agent="agent", seq=1, state=State.PROPOSED, change=change,
+            undoes=of.id if of else "", of=of,
+        )  # fmt: skip
+
+    def intend(self, change: Change, of: Effect | None = None, named: bool = False) -> Effect:
+        """Up to the intent: assessed, staged, captured; the remedy has been through JSON, as in the journal."""
+        effect = self.propose(change, of)
+        assessment = self.adapter.assess(change, of)
+        if self.adapter.traits.stages:
+            self.adapter.stage(effect, named)
+        remedy = self.adapter.capture(effect, assessment.offers[0])
+        return effect._replace(state=State.INTENDED, remedy=from_json(json.loads(canonical(to_json(remedy)))))
+
+    def do(self, change: Change, of: Effect | None = None, named: bool = False) -> Effect:
+        effect = self.intend(change, of, named)
+        receipt = self.adapter.apply(effect)
+        assert self.adapter.verify(effect).standing is Standing.AFTER, self.adapter.verify(effect)
+        self.adapter.tidy(effect)
+        return effect._replace(state=State.DONE, receipt=receipt.data)
+
+    def undo(self, effect: Effect, on_conflict: OnConflict = OnConflict.REFUSE) -> Effect:
+        """Take a done effect back; what comes back is the effect that did it, and taking that back is redo."""
+        change = undo_of(effect, on_conflict)
+        if self.adapter.traits.marks and on_conflict.skips:
+            outcomes = self.adapter.assess(change, effect).outcomes
+            if any(one.outcome not in (Outcome.UNDONE, Outcome.ALREADY) for one in outcomes):
+                change = change._replace(args=change.args | {"partial": True})
+        return self.do(change, of=effect)
+
+
+def undo_of(effect: Effect, on_conflict: OnConflict = OnConflict.REFUSE) -> Change:
+    args = {"on_conflict": on_conflict.value}
+    return Change(effect.change.adapter, UNDO, effect.change.resource, f"undo: {effect.change.summary}", args)
+
+
+@contextmanager
+def raises(*kinds: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except kinds:
+        return
+    raise AssertionError(f"nothing of {', '.join(kind.__name__ for kind in kinds)} was raised")
+
+
+def settle(adapter: Adapter, effect: Effect) -> Standing:
+    """As recovery does for an effect that has an intent and no outcome; where it ended."""
+    standing = adapter.verify(effect).standing
+    if standing is Standing.BETWEEN:
+        adapter.undo(effect)
+    adapter.tidy(effect)
+    return adapter.verify(effect).standing
+
+
+def keep_only(blobs: Blobs, listed: tuple[str, ...]) -> None:
+    """Forget whatever these blobs do not need."""
+    blobs.sync()
+    blobs.sweep(lambda: listed, 0)
+
+
+class AdapterKilledSuite:
+    stride = 1  # between kill points; a slow adapter may take larger steps, with all points in a nightly run
+
+    def test_killed_anywhere_in_apply_it_settles(self, scene: AdapterScene) -> None:
+        seen = self._sweep(scene, lambda adapter, effect: adapter.apply(effect))
+        assert seen == {Standing.BEFORE, Standing.AFTER}
+
+    def test_let_go_of_in_the_middle_it_leaves_no_file_open(self, scene: AdapterScene) -> None:
+        scene.reset()
+        Desk(scene.adapter()).intend(scene.change())
+        gc.collect()  # so that nothing which other tests have left to the collector goes in the middle of this one
+        gc.disable()
+        try:
+            left = os.listdir("/proc/self/fd")
+            scene.reset()
+            Desk(scene.adapter()).intend(scene.change())
+            assert len(os.listdir("/proc/self/fd")) == len(left)
+        finally:
+            gc.enable()
+
+    def test_killed_anywhere_in_apply_it_can_be_finished(self, scene: AdapterScene) -> None:
+        before = scene.world()
+        for point in range(1, ENOUGH, self.stride):
+            scene.reset()
+            adapter = scene.adapter()
+            effect = Desk(adapter).intend(scene.change())
+            dead = killed_at(point, lambda adapter=adapter, effect=effect: adapter.apply(effect))
+            adapter.tidy(effect) if not dead else None
+            again = scene.adapter()
+            again.apply(effect)
+            again.tidy(effect)
+            assert again.verify(effect).standing is Standing.AFTER, point
+            again.undo(effect)
+            again.tidy(effect)
+            assert scene.world() == before, point
+            if not dead:
+                return
+        raise AssertionError("the sweep did not end")
+
+    def test_killed_anywhere_in_undo_it_settles(self, scene: AdapterScene) -> None:
+        """An undo is carried out by apply of an undo effect; recovery carries it on."""
+        before = scene.world()
+        for point in range(1, ENOUGH, self.stride):
+            scene.reset()
+            done = Desk(scene.adapter()).do(scene.change())
+            adapter = scene.adapter()
+            effect = Desk(adapter).intend(undo_of(done), of=done)
+            dead = killed_at(point, lambda adapter=adapter, effect=effect: adapter.apply(effect))
+            again = scene.adapter()
+            assert again.verify(effect).standing in (Standing.BEFORE, Standing.BETWEEN, Standing.AFTER), point
+            again.apply(effect)
+            again.tidy(effect)
+            assert scene.world() == before, point
+            if not dead:
+                return
+        raise AssertionError("the sweep did not end")
+
+    def test_killed_in_recovery_too_it_settles(self, scene: AdapterScene) -> None:
+        """Apply dies in the middle; taking it back dies at every point; the next one ends it."""
+        before = scene.world()
+        middle = max(1, self._points(scene) * 3 // 4)
+        for point in range(1, ENOUGH, self.stride):
+            scene.reset()
+            adapter = scene.adapter()
+            effect = Desk(adapter).intend(scene.change())
+            killed_at(middle, lambda adapter=adapter, effect=effect: adapter.apply(effect))
+            second = scene.adapter()
+            dead = killed_at(
+                point, lambda second=second, effect=effect: (second.undo(effect), second.tidy(effect))
+            )
+            third = scene.adapter()
+            third.undo(effect)
+            third.tidy(effect)
+            assert third.verify(effect).standing is Standing.BEFORE, point
+            assert scene.world() == before, point
+            if not dead:
+                return
+        raise AssertionError("the sweep did not end")
+
+    def _points(self, scene: AdapterScene) -> int:
+        """How many points a whole apply has, to the nearest hundred or so."""
+        low, high = 1, 2
+        while self._dies(scene, high):
+            low, high = high, high * 2
+        while high - low > 4:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._dies(scene, middle) else (low, middle)
+        return low
+
+    def _dies(self, scene: AdapterScene, point: int) -> bool:
+        scene.reset()
+        adapter = scene.adapter()
+        effect = Desk(adapter).intend(scene.change())
+        return killed_at(point, lambda: adapter.apply(effect))
+
+    def _sweep(self, scene: AdapterScene, work: Callable[[Adapter, Effect], object]) -> set[Standing]:
+        """Kill at every point; whatever is found must be exactly before or exactly after, with nothing left over."""
+        before = scene.world()
+        scene.reset()
+        Desk(scene.adapter()).do(scene.change())
+        after = scene.world()
+        ends: set[Standing] = set()
+        for point in range(1, ENOUGH, self.stride):
+            scene.reset()
+            adapter = scene.adapter()
+            effect = Desk(adapter).intend(scene.change())
+            dead = killed_at(point, lambda adapter=adapter, effect=effect: work(adapter, effect))
+            standing = settle(scene.adapter(), effect)
+            ends.add(standing)
+            expected = {Standing.BEFORE: before, Standing.AFTER: after}[standing]
+            assert without_times(scene.world()) == without_times(expected), (point, standing)
+            if not dead:
+                return ends
+        raise AssertionError("the sweep did not end")
+
+
+def without_times(world: Any) -> Any:
+    """Two runs of one change differ in when they happened."""
+    if isinstance(world, dict):
+        return {key: without_times(value) for key, value in world.items() if key != "mtime"}  # pyright: ignore
+    return world
+
+
+# The laws every `Adapter` keeps. Inherit the suite in a test module and give it a `scene`:
+#
+#     class TestMine(AdapterSuite):
+#         @pytest.fixture(params=[...])
+#         def scene(self, request, tmp_path): return MyScene(tmp_path, request.param)
+#
+# A scene is one small world and one change of it; parametrise the fixture over every kind of change.
 
 
 class AdapterSuite(AdapterKilledSuite):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from takeback.errors import BlobDamaged, BlobMissing, TakebackError
-from takeback.model.naming import name_of
+from takeback.model.content import name_of
 from takeback.storage.protocols import Blobs
 
 MEGABYTE = 1 << 20

@@ -1,12 +1,8 @@
-"""Die, or fail, at the n-th touch of the world: a process of its own that ends exactly as SIGKILL ends it.
-
-Nothing in production code knows of this. The storage protocols and the adapters are wrapped, and so are the system
-calls that Python makes; the process that was told to die at the n-th of them kills itself there. An exception would
-not do: `except` and `finally` would run, which they do not when a process is killed.
-"""
+"""Die, or fail, at the n-th touch of the world: a process of its own that ends exactly as SIGKILL ends it."""
 
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +11,16 @@ from takeback.adapters.protocol import Adapter
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
+
+
+# Die, or fail, at the n-th touch of the world: a process of its own that ends exactly as SIGKILL ends it.
+#
+# Nothing in production code knows of this. The storage protocols and the adapters are wrapped, and so are
+# the system
+# calls that Python makes; the process that was told to die at the n-th of them kills itself there. An
+# exception would
+# not do: `except` and `finally` would run, which they do not when a process is killed.
+
 
 # What counts as a boundary: whatever changes something, and `verify`, whose answer decides what is recorded.
 JOURNAL = ("append",)
@@ -214,3 +220,42 @@ def killed_again_and_again(action: Callable[[Boundaries], None], limit: int = 10
         if not end.killed:
             return at - 1
     raise RuntimeError(f"Not through after {limit} deaths.")
+
+
+_COUNTED = ("c_call", "call")
+_OUTWARD = ("posix", "_io", "io", "_sqlite3", "_socket", "_posixsubprocess")
+ENOUGH = 100_000  # more points than any sweep has: a sweep that does not end is broken
+
+
+def killed_at(point: int, work: Callable[[], object]) -> bool:
+    """Do the work in a child that dies by SIGKILL at its n-th call; False if it ended before that.
+
+    Calls of the system and of Python functions count, so there is a point before and after every system call, also
+    of those made through ctypes.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            _die_at(point)
+            work()
+        finally:
+            sys.setprofile(None)
+            os._exit(0)  # also after an exception: what counts is what the world looks like
+    status = os.waitpid(child, 0)[1]
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def _die_at(point: int) -> None:
+    left = point
+
+    def step(frame: object, event: str, argument: object) -> None:
+        nonlocal left
+        if (
+            event == "c_call" and getattr(argument, "__module__", None) not in _OUTWARD
+        ) or event not in _COUNTED:
+            return
+        left -= 1
+        if left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(step)

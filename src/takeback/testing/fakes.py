@@ -27,7 +27,7 @@ class Clock:
         self.now += seconds * SECOND
 
 
-class Processes:
+class FakeProcesses:
     """Processes of this machine, which are known to live or to be dead, and of others, of which nothing is known."""
 
     def __init__(self) -> None:

@@ -9,14 +9,16 @@ from takeback.model.effect import State
 from takeback.model.record import Draft, Kind
 from takeback.model.run import OnDeath
 from takeback.storage.protocols import Journal, Leases, Query
-from takeback.testing.fakes import Clock, Processes, closing, ending, intending, submitting
-from takeback.testing.journal_projects_suite import JournalProjectsSuite
-from takeback.testing.journal_suite import LASTS, Books
+from takeback.testing.fakes import Clock, FakeProcesses, closing, ending, intending, submitting
+from takeback.testing.journal_suite import LASTS, JournalBooks
+from takeback.testing.journal_workflows_suite import JournalProjectsSuite
 from takeback.testing.leases_suite import racing
 
 
 class JournalQueriesSuite(JournalProjectsSuite):
-    def test_effects_come_oldest_first_or_newest_first_and_no_more_than_asked(self, books: Books) -> None:
+    def test_effects_come_oldest_first_or_newest_first_and_no_more_than_asked(
+        self, books: JournalBooks
+    ) -> None:
         lease = books.open("run")
         for number in range(5):
             books.make(lease, f"e{number}")
@@ -25,7 +27,7 @@ class JournalQueriesSuite(JournalProjectsSuite):
         assert books.ids(limit=2) == ["e0", "e1"]
         assert books.ids(limit=2, newest=True) == ["e4", "e3"]
 
-    def test_effects_after_a_point(self, books: Books) -> None:
+    def test_effects_after_a_point(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "e")
         point = books.effect("e").seq
@@ -33,7 +35,7 @@ class JournalQueriesSuite(JournalProjectsSuite):
         assert books.ids(after=point) == ["f"]
         assert books.ids(after=point - 1) == ["e", "f"]
 
-    def test_effects_by_run_agent_state_and_need(self, books: Books) -> None:
+    def test_effects_by_run_agent_state_and_need(self, books: JournalBooks) -> None:
         one, other = books.open("one", agent="ann"), books.open("other", agent="bob")
         books.make(one, "e", "file:///a")
         books.make(other, "f", "file:///b", needs=["e"])
@@ -47,7 +49,7 @@ class JournalQueriesSuite(JournalProjectsSuite):
         assert books.ids(ids=("g", "e")) == ["e", "g"]
         assert books.ids(run="nobody") == []
 
-    def test_undos_are_found_by_what_they_take_back(self, books: Books) -> None:
+    def test_undos_are_found_by_what_they_take_back(self, books: JournalBooks) -> None:
         lease = books.open("r")
         for id in "ef":
             books.make(lease, id)
@@ -76,7 +78,7 @@ class JournalQueriesSuite(JournalProjectsSuite):
         ],
     )
     def test_effects_by_resource_are_those_that_touch_it_or_around_or_inside(
-        self, books: Books, asked: str, found: list[str]
+        self, books: JournalBooks, asked: str, found: list[str]
     ) -> None:
         lease = books.open("run")
         books.make(lease, "tree", "file:///d")
@@ -87,12 +89,12 @@ class JournalQueriesSuite(JournalProjectsSuite):
         books.make(lease, "odd", "file:///%FF%0A")
         assert books.ids(resource=asked) == found
 
-    def test_an_effect_with_many_targets_is_found_once(self, books: Books) -> None:
+    def test_an_effect_with_many_targets_is_found_once(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "e", [f"file:///d/{number}" for number in range(20)])
         assert books.ids(resource="file:///d") == ["e"]
 
-    def test_an_undo_is_found_where_it_touches(self, books: Books) -> None:
+    def test_an_undo_is_found_where_it_touches(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "e", "file:///d/f")
         books.make(lease, "u", "file:///d/f", undoes="e")
@@ -100,7 +102,7 @@ class JournalQueriesSuite(JournalProjectsSuite):
         assert books.ids(resource="file:///d", made=True) == ["e"]
         assert books.ids(resource="file:///d", undos=True) == ["u"]
 
-    def test_a_proposal_is_found_by_its_resource_and_then_by_its_targets(self, books: Books) -> None:
+    def test_a_proposal_is_found_by_its_resource_and_then_by_its_targets(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run", "file:///a", kind=Kind.PROPOSE)])
         assert books.ids(resource="file:///a") == ["e"]
@@ -108,7 +110,7 @@ class JournalQueriesSuite(JournalProjectsSuite):
         assert books.ids(resource="file:///b") == ["e"]
 
     def test_a_proposal_around_its_targets_is_found_there_no_more_when_they_are_known(
-        self, books: Books
+        self, books: JournalBooks
     ) -> None:
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run", "file:///d", kind=Kind.PROPOSE)])
@@ -119,7 +121,7 @@ class JournalQueriesSuite(JournalProjectsSuite):
         assert books.ids(resource="file:///d/other") == []
         assert books.ids(resource="file:///d/y") == books.ids(resource="file:///d") == ["e"]
 
-    def test_records_by_kind_run_effect_and_position(self, books: Books) -> None:
+    def test_records_by_kind_run_effect_and_position(self, books: JournalBooks) -> None:
         one, other = books.open("one"), books.open("other")
         books.make(one, "e", "file:///a")
         books.journal.append(other, [Draft(Kind.CHECKPOINT, "other", "", {"id": "c", "label": "here"})])
@@ -130,7 +132,9 @@ class JournalQueriesSuite(JournalProjectsSuite):
         assert not list(books.journal.records(kinds=(Kind.CHECKPOINT,), run="one"))
         assert [record.seq for record in books.journal.records(after=5)] == [6, 7]
 
-    def test_a_reader_of_many_records_gets_each_once_and_may_write_meanwhile(self, books: Books) -> None:
+    def test_a_reader_of_many_records_gets_each_once_and_may_write_meanwhile(
+        self, books: JournalBooks
+    ) -> None:
         lease = books.open("run")
         books.journal.append(
             lease,
@@ -144,7 +148,7 @@ class JournalQueriesSuite(JournalProjectsSuite):
         assert seen[:2501] == list(range(1, 2502))
         assert len(seen) == len(set(seen))
 
-    def test_an_id_is_found_by_its_beginning(self, books: Books) -> None:
+    def test_an_id_is_found_by_its_beginning(self, books: JournalBooks) -> None:
         lease = books.open("r00000")
         books.make(lease, "abc111")
         books.make(lease, "abc222")
@@ -155,17 +159,17 @@ class JournalQueriesSuite(JournalProjectsSuite):
         assert books.journal.resolve("abc1111") == ()
 
     @pytest.mark.parametrize("hostile", ["%", "_", "*", "'", "abc%", "~", "abc~", "\x00", "é"])
-    def test_an_odd_prefix_finds_nothing(self, books: Books, hostile: str) -> None:
+    def test_an_odd_prefix_finds_nothing(self, books: JournalBooks, hostile: str) -> None:
         books.make(books.open("run"), "abc111")
         assert books.journal.resolve(hostile) == ()
 
-    def test_an_ambiguous_prefix_gives_a_handful_at_most(self, books: Books) -> None:
+    def test_an_ambiguous_prefix_gives_a_handful_at_most(self, books: JournalBooks) -> None:
         lease = books.open("run")
         for number in range(30):
             books.make(lease, f"abc{number:03}")
         assert 2 <= len(books.journal.resolve("abc")) <= 10
 
-    def test_the_tally_counts_what_the_effects_say(self, books: Books) -> None:
+    def test_the_tally_counts_what_the_effects_say(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "done")
         books.make(lease, "gone", "file:///b")
@@ -179,7 +183,7 @@ class JournalQueriesSuite(JournalProjectsSuite):
             "done": 2, "undone": 1, "intended": 1, "aborted": 1, "accepted": 1, "forgotten": 1, "records": 12,
         }  # fmt: skip
 
-    def test_a_count_is_that_of_the_effects_it_would_read(self, books: Books) -> None:
+    def test_a_count_is_that_of_the_effects_it_would_read(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "one", "file:///a")
         books.make(lease, "two", "file:///a/b")
@@ -195,7 +199,7 @@ class JournalQueriesSuite(JournalProjectsSuite):
         ):
             assert books.journal.count(query) == len(list(books.journal.effects(query)))
 
-    def test_an_empty_journal_is_sound_and_has_nothing_to_tell(self, books: Books) -> None:
+    def test_an_empty_journal_is_sound_and_has_nothing_to_tell(self, books: JournalBooks) -> None:
         assert list(books.journal.records()) == []
         assert list(books.journal.runs()) == []
         assert books.ids() == []
@@ -206,7 +210,7 @@ class JournalQueriesSuite(JournalProjectsSuite):
 class DurableJournalSuite(JournalQueriesSuite):
     """For a journal that outlives its process."""
 
-    def again(self, directory: Path, clock: Clock, processes: Processes) -> tuple[Journal, Leases]:
+    def again(self, directory: Path, clock: Clock, processes: FakeProcesses) -> tuple[Journal, Leases]:
         """The same ones as another process finds them."""
         raise NotImplementedError
 
@@ -218,10 +222,12 @@ class DurableJournalSuite(JournalQueriesSuite):
         """Take a record away behind the journal's back."""
         raise NotImplementedError
 
-    def _again(self, books: Books, directory: Path) -> Books:
-        return Books(*self.again(directory, books.clock, books.processes), books.clock, books.processes)
+    def _again(self, books: JournalBooks, directory: Path) -> JournalBooks:
+        return JournalBooks(
+            *self.again(directory, books.clock, books.processes), books.clock, books.processes
+        )
 
-    def test_after_a_restart_everything_is_as_it_was(self, books: Books, tmp_path: Path) -> None:
+    def test_after_a_restart_everything_is_as_it_was(self, books: JournalBooks, tmp_path: Path) -> None:
         lease = books.open("run", on_death=OnDeath.LEAVE)
         books.make(lease, "e", key="k", needs=["n"])
         books.make(lease, "u", undoes="e")
@@ -232,7 +238,7 @@ class DurableJournalSuite(JournalQueriesSuite):
         later.journal.append(lease, [ending("open", "run")])
         assert books.effect("open").state is State.DONE
 
-    def test_two_that_append_in_turns_build_one_chain(self, books: Books, tmp_path: Path) -> None:
+    def test_two_that_append_in_turns_build_one_chain(self, books: JournalBooks, tmp_path: Path) -> None:
         other = self._again(books, tmp_path)
         one, two = books.open("one"), other.open("two")
         for number in range(10):
@@ -241,11 +247,13 @@ class DurableJournalSuite(JournalQueriesSuite):
         assert [record.seq for record in books.journal.records()] == list(range(1, 43))
         assert not list(other.journal.check())
 
-    def test_of_several_that_claim_at_once_each_run_goes_to_one(self, books: Books, tmp_path: Path) -> None:
+    def test_of_several_that_claim_at_once_each_run_goes_to_one(
+        self, books: JournalBooks, tmp_path: Path
+    ) -> None:
         runs = [f"run-{number:02}" for number in range(24)]
         books.journal.append(None, [submitting(run, "deploy") for run in runs])
 
-        def work(own: Books) -> list[str]:
+        def work(own: JournalBooks) -> list[str]:
             done: list[str] = []
             while lease := own.leases.claim(own.processes.start(), own.clock(), LASTS, ("deploy",)):
                 own.journal.append(lease, [closing(lease.run)])
@@ -258,8 +266,10 @@ class DurableJournalSuite(JournalQueriesSuite):
         assert {books.leases.holder(run).generation for run in runs} == {1}  # pyright: ignore[reportOptionalMemberAccess]
         assert not list(books.journal.check())
 
-    def test_of_several_that_submit_with_one_key_at_once_one_does(self, books: Books, tmp_path: Path) -> None:
-        def submit(own: Books) -> str:
+    def test_of_several_that_submit_with_one_key_at_once_one_does(
+        self, books: JournalBooks, tmp_path: Path
+    ) -> None:
+        def submit(own: JournalBooks) -> str:
             run = str(own.processes.start().pid)
             try:
                 own.journal.append(None, [submitting(run, "deploy", key="k")])
@@ -288,7 +298,7 @@ class DurableJournalSuite(JournalQueriesSuite):
         ],
     )
     def test_a_damaged_intent_is_found_and_named_and_others_stay_readable(
-        self, books: Books, tmp_path: Path, column: str, value: object
+        self, books: JournalBooks, tmp_path: Path, column: str, value: object
     ) -> None:
         lease = books.open("run")
         books.make(lease, "before", "file:///b")
@@ -309,7 +319,7 @@ class DurableJournalSuite(JournalQueriesSuite):
         later.make(lease, "new", "file:///d")
         assert any(f"Record {seq} " in finding for finding in later.journal.check())
 
-    def test_damage_does_not_spread_over_the_report(self, books: Books, tmp_path: Path) -> None:
+    def test_damage_does_not_spread_over_the_report(self, books: JournalBooks, tmp_path: Path) -> None:
         lease = books.open("run")
         for number in range(20):
             books.make(lease, f"e{number:02}")
@@ -319,7 +329,7 @@ class DurableJournalSuite(JournalQueriesSuite):
 
     @pytest.mark.parametrize("value", ['{"receipt":{"id":"forged"}}', "not json"])
     def test_a_damaged_outcome_is_found_when_its_effect_is_asked_for(
-        self, books: Books, tmp_path: Path, value: str
+        self, books: JournalBooks, tmp_path: Path, value: str
     ) -> None:
         lease = books.open("run")
         books.make(lease, "hurt")
@@ -330,7 +340,7 @@ class DurableJournalSuite(JournalQueriesSuite):
         with pytest.raises(RecordInvalid):
             later.effect("hurt")
 
-    def test_a_missing_record_is_found(self, books: Books, tmp_path: Path) -> None:
+    def test_a_missing_record_is_found(self, books: JournalBooks, tmp_path: Path) -> None:
         lease = books.open("run")
         books.make(lease, "e")
         books.make(lease, "f")
@@ -342,7 +352,7 @@ class DurableJournalSuite(JournalQueriesSuite):
         assert later.effect("e").state is State.DONE
 
     def test_a_projection_that_disagrees_with_the_records_is_found(
-        self, books: Books, tmp_path: Path
+        self, books: JournalBooks, tmp_path: Path
     ) -> None:
         books.make(books.open("run"), "e")
         assert books.effect("e").state is State.DONE

@@ -8,13 +8,13 @@ from takeback.model.effect import State
 from takeback.model.record import GENESIS, Draft, Kind, canonical, chained
 from takeback.model.run import OnDeath, RunState
 from takeback.testing.fakes import closing, ending, intending, opening
-from takeback.testing.journal_suite import Books, JournalSuite
+from takeback.testing.journal_suite import JournalBooks, JournalSuite
 
 
 class JournalRunsSuite(JournalSuite):
     # Undo and redo.
 
-    def test_a_done_undo_takes_its_target_back_and_redo_brings_it_again(self, books: Books) -> None:
+    def test_a_done_undo_takes_its_target_back_and_redo_brings_it_again(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "e")
         books.journal.append(lease, [intending("u", "run", undoes="e")])
@@ -26,7 +26,7 @@ class JournalRunsSuite(JournalSuite):
         assert (books.effect("u").state, books.effect("u").undone_by) == (State.UNDONE, "r")
         assert books.journal.tally() | {"records": 0} == {"done": 2, "undone": 1, "records": 0}
 
-    def test_undo_of_a_redo_takes_back_what_the_redo_brought_and_so_on(self, books: Books) -> None:
+    def test_undo_of_a_redo_takes_back_what_the_redo_brought_and_so_on(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "e")
         done = {0: {"e"}, 1: {"1"}, 2: {"e", "2"}, 3: {"1", "3"}, 4: {"e", "2", "4"}, 5: {"1", "3", "5"}}
@@ -36,20 +36,20 @@ class JournalRunsSuite(JournalSuite):
         assert books.effect("e").undone_by == "1"
         assert not list(books.journal.check())
 
-    def test_an_undo_that_left_something_out_leaves_its_target_done(self, books: Books) -> None:
+    def test_an_undo_that_left_something_out_leaves_its_target_done(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "e", ["file:///a", "file:///b"])
         books.make(lease, "u", undoes="e", args={"partial": True})
         assert books.effect("e").state is State.DONE
 
-    def test_an_aborted_undo_changes_nothing(self, books: Books) -> None:
+    def test_an_aborted_undo_changes_nothing(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "e")
         books.journal.append(lease, [intending("u", "run", undoes="e")])
         books.journal.append(lease, [ending("u", "run", Kind.ABORT, why="no")])
         assert books.effect("e").state is State.DONE
 
-    def test_what_is_undone_cannot_be_undone_by_a_second_effect(self, books: Books) -> None:
+    def test_what_is_undone_cannot_be_undone_by_a_second_effect(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "e")
         books.make(lease, "u", undoes="e")
@@ -59,7 +59,7 @@ class JournalRunsSuite(JournalSuite):
         # The intent already is refused: the world was not touched.
         assert books.picture() == before
 
-    def test_an_undo_that_was_decided_before_the_newest_record_is_refused(self, books: Books) -> None:
+    def test_an_undo_that_was_decided_before_the_newest_record_is_refused(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "e", ["file:///a", "file:///b"])
         newest = books.journal.tally()["records"]
@@ -74,7 +74,7 @@ class JournalRunsSuite(JournalSuite):
 
     # The chain.
 
-    def test_each_record_is_tied_to_all_before_it(self, books: Books) -> None:
+    def test_each_record_is_tied_to_all_before_it(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "e")
         previous = GENESIS
@@ -87,7 +87,7 @@ class JournalRunsSuite(JournalSuite):
 
     # Runs.
 
-    def test_a_run_that_ended_well_accepts_what_it_did(self, books: Books) -> None:
+    def test_a_run_that_ended_well_accepts_what_it_did(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "e", "file:///a")
         books.make(lease, "f", "file:///b")
@@ -96,7 +96,7 @@ class JournalRunsSuite(JournalSuite):
         assert [books.effect(id).accepted_by for id in ("e", "f", "u")] == ["run", "", "run"]
         assert books.journal.tally()["accepted"] == 2
 
-    def test_the_words_of_format_1_are_read_as_those_of_today(self, books: Books) -> None:
+    def test_the_words_of_format_1_are_read_as_those_of_today(self, books: JournalBooks) -> None:
         lease = books.lease("run")
         told = {"name": "r", "agent": "", "on_death": "keep"}
         books.journal.append(lease, [Draft(Kind.OPEN, "run", "", told)])
@@ -110,30 +110,30 @@ class JournalRunsSuite(JournalSuite):
         assert books.journal.tally()["accepted"] == 2
         assert not list(books.journal.check())
 
-    def test_a_run_that_was_taken_back_accepts_nothing(self, books: Books) -> None:
+    def test_a_run_that_was_taken_back_accepts_nothing(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "e")
         books.journal.append(lease, [closing("run", RunState.UNDONE)])
         assert not books.effect("e").accepted
 
-    def test_an_ended_run_is_not_opened_or_closed_again(self, books: Books) -> None:
+    def test_an_ended_run_is_not_opened_or_closed_again(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.journal.append(lease, [closing("run")])
         for draft in (opening("run"), closing("run")):
             with pytest.raises(RecordInvalid):
                 books.journal.append(lease, [draft])
 
-    def test_an_ended_run_gets_no_new_effects(self, books: Books) -> None:
+    def test_an_ended_run_gets_no_new_effects(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.journal.append(lease, [closing("run")])
         with pytest.raises(RecordInvalid):
             books.journal.append(lease, [intending("e", "run")])
 
-    def test_a_run_that_was_never_opened_gets_no_effects(self, books: Books) -> None:
+    def test_a_run_that_was_never_opened_gets_no_effects(self, books: JournalBooks) -> None:
         with pytest.raises(RecordInvalid):
             books.journal.append(books.lease("run"), [intending("e", "run")])
 
-    def test_a_run_does_not_end_while_an_effect_of_it_is_in_flight(self, books: Books) -> None:
+    def test_a_run_does_not_end_while_an_effect_of_it_is_in_flight(self, books: JournalBooks) -> None:
         """It would be nobody's: recovery looks at runs that have not ended."""
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run")])
@@ -143,7 +143,7 @@ class JournalRunsSuite(JournalSuite):
         books.journal.append(lease, [ending("e", "run")])
         books.journal.append(lease, [closing("run")])
 
-    def test_a_run_may_be_suspended_with_an_effect_in_flight(self, books: Books) -> None:
+    def test_a_run_may_be_suspended_with_an_effect_in_flight(self, books: JournalBooks) -> None:
         """It has not ended: whoever goes on with it finds what is in doubt."""
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run")])
@@ -152,7 +152,7 @@ class JournalRunsSuite(JournalSuite):
         books.journal.append(lease, [ending("e", "run")])
         assert not list(books.journal.check())
 
-    def test_a_suspended_run_is_unfinished_and_can_go_on(self, books: Books) -> None:
+    def test_a_suspended_run_is_unfinished_and_can_go_on(self, books: JournalBooks) -> None:
         lease = books.open("run", name="deploy", agent="a", on_death=OnDeath.LEAVE)
         books.journal.append(lease, [closing("run", RunState.SUSPENDED)])
         (info,) = books.journal.runs(unfinished=True)
@@ -166,7 +166,7 @@ class JournalRunsSuite(JournalSuite):
         (info,) = books.journal.runs(("run",))
         assert (info.state, info.name, info.closed_at) == (RunState.OPEN, "deploy", 0)
 
-    def test_runs_are_listed_oldest_first_with_their_number_of_effects(self, books: Books) -> None:
+    def test_runs_are_listed_oldest_first_with_their_number_of_effects(self, books: JournalBooks) -> None:
         for name in ("c", "a", "b"):
             books.make(books.open(name), f"effect-{name}", f"file:///{name}")
         assert [(info.id, info.effects) for info in books.journal.runs()] == [("c", 1), ("a", 1), ("b", 1)]
@@ -174,7 +174,9 @@ class JournalRunsSuite(JournalSuite):
 
     # What waits.
 
-    def test_what_waits_for_a_person_is_in_nobodys_way_and_outlives_its_run(self, books: Books) -> None:
+    def test_what_waits_for_a_person_is_in_nobodys_way_and_outlives_its_run(
+        self, books: JournalBooks
+    ) -> None:
         lease = books.open("run")
         books.journal.append(lease, [_waiting("held", "person")])
         books.make(lease, "e", "file:///a")
@@ -184,7 +186,9 @@ class JournalRunsSuite(JournalSuite):
         assert books.effect("held").state is State.DONE
         assert not list(books.journal.check())
 
-    def test_what_waits_for_a_person_is_given_up_together_with_the_end_of_its_run(self, books: Books) -> None:
+    def test_what_waits_for_a_person_is_given_up_together_with_the_end_of_its_run(
+        self, books: JournalBooks
+    ) -> None:
         lease = books.open("run")
         books.journal.append(lease, [_waiting("asked", "person", key="k")])
         books.journal.append(None, [Draft(Kind.DECIDE, "run", "asked", {"approved": True})])
@@ -195,14 +199,14 @@ class JournalRunsSuite(JournalSuite):
             books.journal.append(None, [Draft(Kind.DECIDE, "run", "asked", {"approved": True})])
         assert not list(books.journal.check())
 
-    def test_a_run_does_not_end_while_it_watches_a_command(self, books: Books) -> None:
+    def test_a_run_does_not_end_while_it_watches_a_command(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.journal.append(lease, [_waiting("watched", "command")])
         books.make(lease, "e", "file:///a")
         with pytest.raises(RecordInvalid):
             books.journal.append(lease, [closing("run")])
 
-    def test_what_waits_takes_hold_when_it_is_made(self, books: Books) -> None:
+    def test_what_waits_takes_hold_when_it_is_made(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.journal.append(lease, [_waiting("held", "person")])
         books.make(lease, "e", "file:///a")

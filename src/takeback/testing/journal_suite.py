@@ -14,15 +14,15 @@ from takeback.model.effect import Dropped, DropReason, Effect, State
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Lease
 from takeback.storage.protocols import Journal, Leases, Query
-from takeback.testing.fakes import SECOND, Clock, Processes, ending, intending, opening
+from takeback.testing.fakes import SECOND, Clock, FakeProcesses, ending, intending, opening
 
 LASTS = 60 * SECOND
 
 
-class Books:
+class JournalBooks:
     """A journal with its leases, and short ways to say what tests say often."""
 
-    def __init__(self, journal: Journal, leases: Leases, clock: Clock, processes: Processes) -> None:
+    def __init__(self, journal: Journal, leases: Leases, clock: Clock, processes: FakeProcesses) -> None:
         self.journal = journal
         self.leases = leases
         self.clock = clock
@@ -60,24 +60,24 @@ class Books:
 
 
 class JournalSuite:
-    def make(self, directory: Path, clock: Clock, processes: Processes) -> tuple[Journal, Leases]:
+    def make(self, directory: Path, clock: Clock, processes: FakeProcesses) -> tuple[Journal, Leases]:
         """New and empty, with the leases it asks."""
         raise NotImplementedError
 
     @pytest.fixture
-    def books(self, tmp_path: Path) -> Books:
-        clock, processes = Clock(), Processes()
+    def books(self, tmp_path: Path) -> JournalBooks:
+        clock, processes = Clock(), FakeProcesses()
         journal, leases = self.make(tmp_path, clock, processes)
-        return Books(journal, leases, clock, processes)
+        return JournalBooks(journal, leases, clock, processes)
 
     # Only who holds the run may write.
 
-    def test_an_append_with_the_newest_lease_is_taken(self, books: Books) -> None:
+    def test_an_append_with_the_newest_lease_is_taken(self, books: JournalBooks) -> None:
         (record,) = books.journal.append(books.lease("run"), [opening("run")])
         assert (record.seq, record.kind, record.run, record.effect) == (1, Kind.OPEN, "run", "")
         assert list(books.journal.records()) == [record]
 
-    def test_a_holder_that_was_taken_over_cannot_append(self, books: Books) -> None:
+    def test_a_holder_that_was_taken_over_cannot_append(self, books: JournalBooks) -> None:
         old = books.open("run")
         books.processes.kill(old.owner)
         books.lease("run")
@@ -87,7 +87,7 @@ class JournalSuite:
         assert lost.value.exit_code == 5
         assert books.picture() == before
 
-    def test_a_holder_that_wakes_after_a_takeover_cannot_even_finish(self, books: Books) -> None:
+    def test_a_holder_that_wakes_after_a_takeover_cannot_even_finish(self, books: JournalBooks) -> None:
         old = books.open("run")
         books.journal.append(old, [intending("e", "run")])
         books.processes.kill(old.owner)
@@ -96,19 +96,19 @@ class JournalSuite:
             books.journal.append(old, [ending("e", "run")])
         assert books.effect("e").state is State.INTENDED
 
-    def test_a_released_lease_cannot_append(self, books: Books) -> None:
+    def test_a_released_lease_cannot_append(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.leases.release(lease)
         with pytest.raises(LeaseLost):
             books.journal.append(lease, [intending("e", "run")])
 
-    def test_a_lease_that_was_never_given_cannot_append(self, books: Books) -> None:
+    def test_a_lease_that_was_never_given_cannot_append(self, books: JournalBooks) -> None:
         forged = Lease("run", 7, books.processes.start(), books.clock() + LASTS)
         with pytest.raises(LeaseLost):
             books.journal.append(forged, [opening("run")])
         assert not list(books.journal.records())
 
-    def test_the_lease_of_one_run_does_not_open_another(self, books: Books) -> None:
+    def test_the_lease_of_one_run_does_not_open_another(self, books: JournalBooks) -> None:
         mine, theirs = books.open("mine"), books.open("theirs")
         before = books.picture()
         with pytest.raises(Misuse):
@@ -118,7 +118,9 @@ class JournalSuite:
     @pytest.mark.parametrize(
         "kind", [Kind.INTENT, Kind.PROPOSE, Kind.DONE, Kind.ABORT, Kind.STICK, Kind.CHECKPOINT]
     )
-    def test_without_a_lease_nothing_can_be_said_of_work_in_progress(self, books: Books, kind: Kind) -> None:
+    def test_without_a_lease_nothing_can_be_said_of_work_in_progress(
+        self, books: JournalBooks, kind: Kind
+    ) -> None:
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run")])
         before = books.picture()
@@ -127,7 +129,7 @@ class JournalSuite:
             books.journal.append(None, [draft or Draft(kind, "run", "e", {"id": "c", "label": "c"})])
         assert books.picture() == before
 
-    def test_what_is_settled_can_be_pinned_and_unpinned_without_a_lease(self, books: Books) -> None:
+    def test_what_is_settled_can_be_pinned_and_unpinned_without_a_lease(self, books: JournalBooks) -> None:
         books.make(books.open("run"), "e")
         for kind, pinned in ((Kind.PIN, True), (Kind.PIN, True), (Kind.UNPIN, False), (Kind.PIN, True)):
             books.journal.append(None, [ending("e", "run", kind)])
@@ -135,7 +137,7 @@ class JournalSuite:
             assert books.journal.tally().get("pinned", 0) == int(pinned)
         assert not list(books.journal.check())
 
-    def test_what_is_settled_can_be_accepted_and_forgotten_without_a_lease(self, books: Books) -> None:
+    def test_what_is_settled_can_be_accepted_and_forgotten_without_a_lease(self, books: JournalBooks) -> None:
         books.make(books.open("run"), "e")
         books.journal.append(None, [ending("e", "run", Kind.ACCEPT), ending("e", "run", Kind.FORGET)])
         assert books.effect("e").accepted_by == "person"
@@ -153,7 +155,7 @@ class JournalSuite:
         ],
         ids=["no intent", "opened twice is fine but then this", "overlap", "key"],
     )
-    def test_an_append_of_several_is_all_or_nothing(self, books: Books, bad: Draft) -> None:
+    def test_an_append_of_several_is_all_or_nothing(self, books: JournalBooks, bad: Draft) -> None:
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run", "file:///a", key="taken")])
         before = books.picture()
@@ -163,7 +165,7 @@ class JournalSuite:
         assert books.picture() == before
         assert not list(books.journal.check())
 
-    def test_a_body_that_is_not_our_json_is_refused_whole(self, books: Books) -> None:
+    def test_a_body_that_is_not_our_json_is_refused_whole(self, books: JournalBooks) -> None:
         lease = books.open("run")
         before = books.picture()
         with pytest.raises((ValueError, TypeError)):
@@ -178,7 +180,7 @@ class JournalSuite:
         books.make(lease, "e")
         assert not list(books.journal.check())
 
-    def test_after_a_refused_append_the_next_one_is_numbered_without_a_gap(self, books: Books) -> None:
+    def test_after_a_refused_append_the_next_one_is_numbered_without_a_gap(self, books: JournalBooks) -> None:
         lease = books.open("run")
         with pytest.raises(RecordInvalid):
             books.journal.append(lease, [ending("unheard of", "run")])
@@ -213,7 +215,9 @@ class JournalSuite:
         ],
         ids=lambda value: "-".join(value) if isinstance(value, list) else f"then-{value}",  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
     )
-    def test_a_record_that_does_not_fit_is_an_alarm(self, books: Books, story: list[Kind], bad: Kind) -> None:
+    def test_a_record_that_does_not_fit_is_an_alarm(
+        self, books: JournalBooks, story: list[Kind], bad: Kind
+    ) -> None:
         lease = books.open("run")
         for kind in story:
             books.journal.append(lease, [_about("e", kind)])
@@ -242,7 +246,9 @@ class JournalSuite:
         ],
         ids=lambda value: "-".join(value) if isinstance(value, list) else value.value,  # pyright: ignore
     )
-    def test_a_life_that_fits_ends_in_its_state(self, books: Books, story: list[Kind], state: State) -> None:
+    def test_a_life_that_fits_ends_in_its_state(
+        self, books: JournalBooks, story: list[Kind], state: State
+    ) -> None:
         lease = books.open("run")
         for kind in story:
             books.journal.append(lease, [_about("e", kind)])
@@ -250,7 +256,7 @@ class JournalSuite:
         assert books.journal.tally()[state.value] == 1
         assert not list(books.journal.check())
 
-    def test_the_effect_tells_what_its_records_told(self, books: Books) -> None:
+    def test_the_effect_tells_what_its_records_told(self, books: JournalBooks) -> None:
         lease = books.open("run", agent="deployer")
         books.journal.append(lease, [intending("e", "run", ["file:///a", "file:///b"], key="k", needs=["n"])])
         (done,) = books.journal.append(lease, [ending("e", "run", receipt={"id": 7})])
@@ -260,13 +266,13 @@ class JournalSuite:
         assert effect.receipt == {"id": 7}
         assert effect.seq == done.seq - 1
 
-    def test_an_abort_says_why(self, books: Books) -> None:
+    def test_an_abort_says_why(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run")])
         books.journal.append(lease, [ending("e", "run", Kind.ABORT, why="The disk was full.")])
         assert books.effect("e").note == "The disk was full."
 
-    def test_a_drop_says_why_and_until_when_and_outlives_its_run(self, books: Books) -> None:
+    def test_a_drop_says_why_and_until_when_and_outlives_its_run(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.journal.append(lease, [_about("e", Kind.PROPOSE), _about("e", Kind.DROP)])
         books.journal.append(lease, [Draft(Kind.CLOSE, "run", "", {"outcome": "accepted"})])
@@ -282,7 +288,7 @@ class JournalSuite:
         assert books.journal.tally().get("dropped", 0) == 0
         assert not list(books.journal.check())
 
-    def test_what_is_dropped_again_is_what_was_proposed(self, books: Books) -> None:
+    def test_what_is_dropped_again_is_what_was_proposed(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.journal.append(lease, [_about("e", Kind.PROPOSE), _about("e", Kind.DROP)])
         proposed = books.effect("e")
@@ -293,7 +299,7 @@ class JournalSuite:
         assert books.effect("e").order == proposed.order
         assert not list(books.journal.check())
 
-    def test_a_dropped_effect_is_erased_without_a_lease_and_no_other_is(self, books: Books) -> None:
+    def test_a_dropped_effect_is_erased_without_a_lease_and_no_other_is(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.journal.append(lease, [_about("e", Kind.PROPOSE), _about("e", Kind.DROP)])
         books.make(lease, "done", "file:///b")
@@ -307,7 +313,7 @@ class JournalSuite:
 
     # Keys.
 
-    def test_the_key_of_a_dropped_effect_is_free_again(self, books: Books) -> None:
+    def test_the_key_of_a_dropped_effect_is_free_again(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.journal.append(
             lease, [intending("e", "run", key="k", kind=Kind.PROPOSE), _about("e", Kind.DROP)]
@@ -318,32 +324,32 @@ class JournalSuite:
         assert books.ids(key="k") == ["f"]
         assert not list(books.journal.check())
 
-    def test_a_key_belongs_to_one_effect(self, books: Books) -> None:
+    def test_a_key_belongs_to_one_effect(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "e", "file:///a", key="k")
         with pytest.raises(KeyReused):
             books.journal.append(lease, [intending("f", "run", "file:///b", key="k")])
 
-    def test_a_key_is_not_free_again_when_its_effect_was_undone(self, books: Books) -> None:
+    def test_a_key_is_not_free_again_when_its_effect_was_undone(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "e", key="k")
         books.make(lease, "u", undoes="e")
         with pytest.raises(KeyReused):
             books.journal.append(lease, [intending("f", "run", key="k")])
 
-    def test_a_key_is_free_again_when_its_effect_never_happened(self, books: Books) -> None:
+    def test_a_key_is_free_again_when_its_effect_never_happened(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run", key="k")])
         books.journal.append(lease, [ending("e", "run", Kind.ABORT, why="no")])
         books.make(lease, "f", key="k")
         assert books.ids(key="k") == ["f"]
 
-    def test_a_key_is_one_for_all_runs(self, books: Books) -> None:
+    def test_a_key_is_one_for_all_runs(self, books: JournalBooks) -> None:
         books.make(books.open("one"), "e", key="k")
         with pytest.raises(KeyReused):
             books.journal.append(books.open("other"), [intending("f", "other", "file:///b", key="k")])
 
-    def test_effects_without_a_key_do_not_share_one(self, books: Books) -> None:
+    def test_effects_without_a_key_do_not_share_one(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.make(lease, "e")
         books.make(lease, "f")
@@ -364,7 +370,7 @@ class JournalSuite:
             ("file:///", "file:///anything/below"),
         ],
     )
-    def test_effects_in_flight_do_not_overlap(self, books: Books, one: str, other: str) -> None:
+    def test_effects_in_flight_do_not_overlap(self, books: JournalBooks, one: str, other: str) -> None:
         first, second = books.open("first"), books.open("second")
         books.journal.append(first, [intending("e", "first", one)])
         with pytest.raises(StoreBusy) as busy:
@@ -378,32 +384,32 @@ class JournalSuite:
         [("file:///a", "file:///ab"), ("file:///d/f", "file:///d/g"), ("file:///c#/x", "file:///c2#/x")],
     )
     def test_effects_in_flight_on_different_things_do_not_wait(
-        self, books: Books, one: str, other: str
+        self, books: JournalBooks, one: str, other: str
     ) -> None:
         first, second = books.open("first"), books.open("second")
         books.journal.append(first, [intending("e", "first", one)])
         books.journal.append(second, [intending("f", "second", other)])
         assert books.ids(states=(State.INTENDED,)) == ["e", "f"]
 
-    def test_any_of_many_targets_is_enough_to_overlap(self, books: Books) -> None:
+    def test_any_of_many_targets_is_enough_to_overlap(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run", ["file:///a", "file:///d/f"])])
         with pytest.raises(StoreBusy):
             books.journal.append(lease, [intending("f", "run", ["file:///x", "file:///d"])])
 
-    def test_a_proposal_counts_as_in_flight(self, books: Books) -> None:
+    def test_a_proposal_counts_as_in_flight(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run", kind=Kind.PROPOSE)])
         with pytest.raises(StoreBusy):
             books.journal.append(lease, [intending("f", "run")])
 
-    def test_a_proposal_does_not_overlap_what_is_in_flight(self, books: Books) -> None:
+    def test_a_proposal_does_not_overlap_what_is_in_flight(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run", "file:///d")])
         with pytest.raises(StoreBusy):
             books.journal.append(lease, [intending("f", "run", "file:///d/f", kind=Kind.PROPOSE)])
 
-    def test_nothing_may_build_on_what_is_stuck(self, books: Books) -> None:
+    def test_nothing_may_build_on_what_is_stuck(self, books: JournalBooks) -> None:
         lease = books.open("run")
         books.journal.append(lease, [intending("e", "run", "file:///d/f")])
         books.journal.append(lease, [ending("e", "run", Kind.STICK, why="odd")])

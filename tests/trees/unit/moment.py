@@ -2,7 +2,7 @@
 
 import time
 
-from takeback.sandbox.clock import wait_past
+from takeback.sandbox.init import wait_past
 
 
 def begin() -> int:

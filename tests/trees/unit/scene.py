@@ -9,16 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from takeback.adapters.file.states import ABSENT, State, lasting, same
-from takeback.adapters.file.tree import Scope
+from takeback.adapters.file.directory import ReadScope
+from takeback.adapters.file.states import ABSENT, FileState, lasting, same
 from takeback.adapters.tree.adapter import TreeAdapter
-from takeback.adapters.tree.change import command_change
 from takeback.adapters.tree.places import Places
 from takeback.adapters.tree.states import see
+from takeback.adapters.tree.targets import command_change
 from takeback.model.change import Change
 from takeback.model.remedy import Target
 from takeback.model.resource import file_resource, quote
-from takeback.storage.memory_blobs import MemoryBlobs
+from takeback.storage.memory import MemoryBlobs
 from takeback.storage.protocols import Blobs
 from tests.world import Picture, World
 
@@ -49,7 +49,7 @@ class TreeScene:
         self.held = directory / "held"
         self.blobs: Blobs = MemoryBlobs()
         self.story = story
-        self._after: dict[str, State] = {}
+        self._after: dict[str, FileState] = {}
         self.reset()
 
     def adapter(self) -> TreeAdapter:
@@ -84,16 +84,16 @@ class TreeScene:
         self.story.disturb(self.root)
 
 
-def states_in(root: Path, blobs: Blobs) -> dict[str, State]:
+def states_in(root: Path, blobs: Blobs) -> dict[str, FileState]:
     """Everything below, by quoted path."""
-    found: dict[str, State] = {}
+    found: dict[str, FileState] = {}
     names: dict[tuple[int, int], str] = {}
     with Places() as places:
         for directory, inner, files in os.walk(os.fsencode(root)):
             for name in sorted(inner + files):
                 path = os.path.join(directory, name)
                 inside = quote(os.path.relpath(path, os.fsencode(root)))
-                state = see(places.at(file_resource(path)), ABSENT, Scope(blobs))
+                state = see(places.at(file_resource(path)), ABSENT, ReadScope(blobs))
                 if state.get("nlink", 1) > 1:
                     first = names.setdefault((state["dev"], state["ino"]), inside)
                     if first != inside:
@@ -102,7 +102,7 @@ def states_in(root: Path, blobs: Blobs) -> dict[str, State]:
     return found
 
 
-def compared(root: Path, before: dict[str, State], after: dict[str, State]) -> list[Target]:
+def compared(root: Path, before: dict[str, FileState], after: dict[str, FileState]) -> list[Target]:
     targets: list[Target] = []
     for path in sorted({*before, *after}):
         old, new = before.get(path, ABSENT), lasting(after.get(path, ABSENT))
@@ -116,5 +116,5 @@ def at(root: Path, path: str) -> str:
     return f"{file_resource(os.fsencode(root))}/{path}"
 
 
-def absolute(root: Path, state: State) -> dict[str, Any]:
+def absolute(root: Path, state: FileState) -> dict[str, Any]:
     return state | {"twin": at(root, state["twin"])} if "twin" in state else state

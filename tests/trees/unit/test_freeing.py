@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from takeback.adapters.file import freeing
-from takeback.adapters.file.freeing import Freeing
+from takeback.adapters.file import kernel
+from takeback.adapters.file.kernel import Freeing
 
 
 def _plant(directory: Path, count: int) -> list[str]:
@@ -21,7 +21,7 @@ def _plant(directory: Path, count: int) -> list[str]:
 def test_files_are_gone_and_nothing_stays_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: float
 ) -> None:
-    monkeypatch.setattr(freeing, "_SLOW", slow)
+    monkeypatch.setattr(kernel, "_SLOW", slow)
     names = _plant(tmp_path, 300)
     fd = os.open(tmp_path, os.O_RDONLY)
     before, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
@@ -39,7 +39,7 @@ def test_files_are_gone_and_nothing_stays_open(
 
 
 def test_what_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(freeing, "_SLOW", -1.0)
+    monkeypatch.setattr(kernel, "_SLOW", -1.0)
     names = _plant(tmp_path, 30)
     (tmp_path / "directory").mkdir()
     fd = os.open(tmp_path, os.O_RDONLY)
@@ -56,7 +56,7 @@ def test_what_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_link_is_removed_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(freeing, "_SLOW", -1.0)
+    monkeypatch.setattr(kernel, "_SLOW", -1.0)
     names = _plant(tmp_path, 20)
     (tmp_path / "kept").write_text("kept")
     (tmp_path / "link").symlink_to("kept")

@@ -7,9 +7,9 @@ import pytest
 
 import takeback
 from takeback.adapters.file.paths import Place
-from takeback.adapters.tree.lending import Lent
+from takeback.adapters.tree.build import Lent
 from takeback.adapters.tree.states import see
-from takeback.adapters.tree.swapping import Swap
+from takeback.adapters.tree.swap import Swap
 
 RESOURCE = "file:///somewhere/name"
 

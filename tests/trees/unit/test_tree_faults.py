@@ -12,8 +12,8 @@ import pytest
 from takeback.adapters.file import kernel
 from takeback.errors import Stuck, TakebackError
 from takeback.model.effect import State
-from takeback.model.standing import Standing
-from takeback.testing.adapter_desk import Desk, settle, undo_of
+from takeback.model.plan import Standing
+from takeback.testing.adapter_suite import Desk, settle, undo_of
 from tests.trees.unit.scene import Story, TreeScene
 from tests.trees.unit.stories import PARAMETERS
 
@@ -143,7 +143,7 @@ def test_a_rename_that_fails_takes_back_the_others(quick_place: Path, story: Sto
 def test_where_names_cannot_be_exchanged_it_works_too(
     quick_place: Path, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("takeback.adapters.tree.swapping.exchange", lambda *names: False)
+    monkeypatch.setattr("takeback.adapters.tree.swap.exchange", lambda *names: False)
     scene = TreeScene(quick_place, story)
     before = scene.world()
     effect = Desk(scene.adapter()).do(scene.change())

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import pytest
 
-from takeback.adapters.file.states import State
+from takeback.adapters.file.states import FileState
 from takeback.adapters.tree.adapter import TreeAdapter
-from takeback.adapters.tree.change import command_change
 from takeback.adapters.tree.layer import LayerTargets, read_layer
-from takeback.adapters.tree.renewing import renewed
+from takeback.adapters.tree.rebase import renewed
+from takeback.adapters.tree.targets import command_change
 from takeback.model.resource import display, file_resource
-from takeback.storage.memory_blobs import MemoryBlobs
-from takeback.testing.adapter_desk import Desk
+from takeback.storage.memory import MemoryBlobs
+from takeback.testing.adapter_suite import Desk
 from tests.trees.unit.moment import begin
 from tests.world import Picture, World
 
@@ -67,7 +67,7 @@ class Layered:
     def read(self, known: bool = False) -> LayerTargets:
         return read_layer(self.lefts, "/", self.since, self.blobs, self._knows if known else None)
 
-    def _knows(self, resource: str, state: State) -> bool:
+    def _knows(self, resource: str, state: FileState) -> bool:
         return state["type"] == "file"
 
     def names(self, found: LayerTargets) -> dict[str, tuple[str, str]]:
@@ -308,7 +308,7 @@ def test_a_name_too_many_to_be_found_is_told(scene: Layered, monkeypatch: pytest
     scene.since = begin()
     upper = scene.writes("tree/file", b"after\n")
     os.setxattr(upper, "user.overlay.origin", b"copied up")
-    monkeypatch.setattr("takeback.adapters.tree.linked.find_names", lambda wanted, near: {})
+    monkeypatch.setattr("takeback.adapters.tree.hard_links.find_names", lambda wanted, near: {})
 
     found = scene.read()
 

@@ -12,7 +12,7 @@ import pytest
 
 from takeback.errors import TakebackError
 from takeback.model.effect import Effect
-from takeback.testing.adapter_desk import Desk, undo_of
+from takeback.testing.adapter_suite import Desk, undo_of
 from tests.trees.unit.scene import Story, TreeScene
 from tests.trees.unit.stories import many_things, small_tree
 from tests.world import World

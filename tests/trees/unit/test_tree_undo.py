@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from takeback.adapters.file import kernel
-from takeback.adapters.tree import swapping
+from takeback.adapters.tree import swap
 from takeback.adapters.tree.adapter import TreeAdapter
 from takeback.errors import Conflict, Drifted
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict, Outcome
 from takeback.model.resource import display
-from takeback.testing.adapter_desk import Desk, undo_of
+from takeback.testing.adapter_suite import Desk, undo_of
 from tests.trees.unit.scene import OLD, Story, TreeScene
 from tests.trees.unit.stories import PARAMETERS, many_things, odd_things, small_tree
 from tests.world import Picture, World
@@ -248,7 +248,7 @@ class After:
 
 
 def monkeypatch_of_flush(monkeypatch: pytest.MonkeyPatch) -> After:
-    from takeback.adapters.tree.carrying import Carrier
+    from takeback.adapters.tree.apply import Carrier
 
     after, real = After(), Carrier._clear
 
@@ -326,7 +326,7 @@ def test_the_power_to_undo_can_be_given_up(trees) -> None:
         target._replace(before={k: v for k, v in target.before.items() if k != "twin"})
         for target in Desk(adapter).intend(scene.change()).targets
     ]
-    from takeback.adapters.tree.change import command_change
+    from takeback.adapters.tree.targets import command_change
 
     change = command_change(scene.blobs, str(scene.root), "rm one", targets_without_twin)
     effect = Desk(adapter).do(change)
@@ -370,7 +370,7 @@ def test_every_file_is_durable_before_the_first_is_put_in_place(
         return exchanged(*words)
 
     monkeypatch.setattr(os, "fsync", syncing)
-    monkeypatch.setattr(swapping, "exchange", exchanging)
+    monkeypatch.setattr(swap, "exchange", exchanging)
     scene.undo(effect)
 
     assert [(scene.root / name).read_text() for name in names] == ["old\n"] * 3

@@ -16,18 +16,18 @@ _HEAD = f"""
     sys.path[:0] = [{SOURCE!r}, {ROOT!r}]
     from pathlib import Path
     from takeback.adapters.file import kernel
-    from takeback.adapters.tree.change import command_change
+    from takeback.adapters.tree.targets import command_change
     from takeback.adapters.tree import adapter, layer
     from takeback.adapters.config import adapter as unused
     from takeback.errors import *
     from takeback.model.plan import OnConflict
-    from takeback.model.standing import Standing
-    from takeback.testing.adapter_desk import Desk, settle, undo_of
-    from takeback.testing.killing import killed_at
+    from takeback.model.plan import Standing
+    from takeback.testing.adapter_suite import Desk, settle, undo_of
+    from takeback.testing.crash import killed_at
     from tests.trees.unit import moment
     from tests.trees.unit.scene import Story, TreeScene
     import subprocess, hashlib, difflib, tempfile
-    import takeback.adapters.tree.git.undo_plan
+    import takeback.adapters.tree.git.undo
     kernel.libc()
     # Everything is imported by now: the interpreter's own files may be closed to an ordinary user.
     if os.geteuid() == 0:
@@ -156,7 +156,7 @@ def test_what_an_ordinary_user_could_not_make_or_bring_back_is_told_by_name(tmp_
         """
     from collections import namedtuple
     Left = namedtuple("Left", "path source below lost", defaults=(b"",))
-    from takeback.storage.memory_blobs import MemoryBlobs
+    from takeback.storage.memory import MemoryBlobs
     world, upper = place / "world", place / "upper"
     world.mkdir(); upper.mkdir()
     (world / "secret").write_bytes(b"secret"); (world / "secret").chmod(0)
@@ -189,7 +189,7 @@ def test_a_file_that_a_command_closed_to_its_owner_is_closed_and_opened_again(tm
         """
     from collections import namedtuple
     Left = namedtuple("Left", "path source below lost", defaults=(b"",))
-    from takeback.storage.memory_blobs import MemoryBlobs
+    from takeback.storage.memory import MemoryBlobs
     world, upper, held = place / "world", place / "upper", place / "held"
     world.mkdir(); upper.mkdir(); held.mkdir()
     (world / "file").write_bytes(b"x")

@@ -1,14 +1,16 @@
 """An action: a function that acts on the world outside, with what is needed to ask about it and to make up for it."""
 
+import json
+import re
 import sys
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
-from takeback.adapters.call.scripts import busy_line
-from takeback.adapters.call.signature import KEY, RECEIPT, Signature, signature_of
+from takeback.adapters.call.functions import KEY, RECEIPT, Signature, busy_line, signature_of
 from takeback.errors import Misuse
-from takeback.model.registered import refuse_nameless, refuse_odd_name
+from takeback.model.effect import Effect
+from takeback.model.functions import refuse_nameless, refuse_odd_name
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -51,7 +53,7 @@ class Compensation(NamedTuple):
 WayBack = Compensation | IRREVERSIBLE | MANUAL
 
 
-class Terms(NamedTuple):
+class ActionTerms(NamedTuple):
     """What an action says of itself beside its function."""
 
     expects: Callable[..., Any] | None = None
@@ -69,7 +71,7 @@ class Terms(NamedTuple):
 class Action:
     """Call it with `run.call`; called by itself it is the plain function."""
 
-    def __init__(self, function: Callable[..., Any], name: str, terms: Terms) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, terms: ActionTerms) -> None:
         self.function = refuse_nameless("An action", function)
         self.terms = terms
         self.signature = signature_of(function, "An action")
@@ -166,7 +168,7 @@ def action(
     arguments in braces ("flags/{name}"): calls about one thing know of each other, and undo of an earlier one is
     refused while a later one is in force."""
     certain = certain if isinstance(certain, tuple) else (certain,)
-    terms = Terms(
+    terms = ActionTerms(
         expects, _probe(verify), risk, timeout, settles_in, retries, honours_key, certain, version, resource
     )
 
@@ -201,7 +203,7 @@ def _refuse_wordless(name: str, way: "IRREVERSIBLE | MANUAL") -> None:
         )
 
 
-def _refuse_unfit(name: str, terms: Terms) -> None:
+def _refuse_unfit(name: str, terms: ActionTerms) -> None:
     errors: tuple[object, ...] = terms.certain
     if not all(_is_error(one) for one in errors):
         raise Misuse(f"{name}: certain= names errors.", hint="For example certain=(ValueError,).")
@@ -281,3 +283,61 @@ def _root(origin: str | None, module: str) -> str:
     for _ in range(depth):
         path = os.path.dirname(path)
     return path
+
+
+# What a call is about: said by its action, or told from the names in its arguments and its result.
+
+
+_THING = "thing"
+# Names of what tells one thing from another.
+_TELLING = re.compile(
+    r"(^|_)(id|key|name|ref|reference|number|uuid|url|uri|path|email|mail|customer|user|account|target|to|host|"
+    r"recipient|resource|bucket|table|order|order_no|slug|sku)$",
+    re.IGNORECASE,
+)
+_MADE_UP = re.compile(r"^[A-Za-z0-9_:-]{12,}$")  # an id that a server chose
+
+
+def about(action: Action, arguments: dict[str, Any]) -> dict[str, Any]:
+    """For the change: the resource that the action names. Calls of any action with the same one know of each other."""
+    if not action.terms.resource:
+        return {}
+    try:
+        name = action.terms.resource.format(**arguments)
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        raise Misuse(
+            f"resource={action.terms.resource!r} of {action.name} does not fit its arguments: {error}.",
+            hint="Name arguments of the call in braces, for example resource='customers/{customer}'.",
+        ) from None
+    return {_THING: name if "://" in name else f"thing://{name}"}
+
+
+def thing_of(args: dict[str, Any]) -> str:
+    return args.get(_THING, "")
+
+
+def may_be_one(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    """Whether two calls of one action, each as its arguments and its result, may have changed the same thing: nothing
+    in them names two different ones."""
+    return not any(_told_apart(mine, its) for mine, its in zip(one, other, strict=True))
+
+
+def _told_apart(one: Any, other: Any, name: str = "") -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        mine, its = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
+        return any(_told_apart(mine[key], its[key], key) for key in mine.keys() & its.keys())
+    if isinstance(one, (dict, list)) or isinstance(other, (dict, list)) or one == other:
+        return False
+    if isinstance(one, str) and isinstance(other, str) and _MADE_UP.match(one) and _MADE_UP.match(other):
+        return True
+    return bool(_TELLING.search(name))
+
+
+def result_of(effect: Effect) -> Any:
+    """What the call returned."""
+    text = effect.receipt.get("result")
+    return json.loads(text) if text is not None else None
+
+
+def arguments_of(effect: Effect) -> dict[str, Any]:
+    return json.loads(effect.change.args["arguments"])

@@ -4,14 +4,21 @@ import json
 import time
 from typing import Any
 
-from takeback.adapters.call.action import IRREVERSIBLE, MANUAL, Action, Compensation
-from takeback.adapters.call.asking import MOST, Asker
-from takeback.adapters.call.calling import Hands, TimedOut
+from takeback.adapters.call.action import (
+    IRREVERSIBLE,
+    MANUAL,
+    Action,
+    Compensation,
+    about,
+    arguments_of,
+    may_be_one,
+    result_of,
+    thing_of,
+)
+from takeback.adapters.call.ask import MOST, Asker, Processes
 from takeback.adapters.call.compensator import BACK_OFF, Compensator, action_of, in_words, just_now
-from takeback.adapters.call.finding import Actions
-from takeback.adapters.call.processes import Processes
-from takeback.adapters.call.signature import KEY, bound
-from takeback.adapters.call.thing import about, arguments_of, may_be_one, result_of, thing_of
+from takeback.adapters.call.functions import KEY, Hands, TimedOut, bound
+from takeback.adapters.call.lookup import Actions
 from takeback.adapters.protocol import Assessment, Receipt, Traits
 from takeback.errors import (
     DidNotHappen,
@@ -22,14 +29,12 @@ from takeback.errors import (
     Refused,
     Unavailable,
 )
-from takeback.model.change import UNDO, Change
+from takeback.model.change import UNDO, Change, Staged
 from takeback.model.effect import Effect
+from takeback.model.functions import as_json, kept
 from takeback.model.ids import short
-from takeback.model.plain import as_json, kept
-from takeback.model.plan import Outcome, TargetOutcome
+from takeback.model.plan import Outcome, Sighting, Standing, TargetOutcome
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
-from takeback.model.staged import Staged
-from takeback.model.standing import Sighting, Standing
 
 ODD = "odd"  # in a receipt: why it is not what was returned
 

@@ -3,20 +3,17 @@
 import time
 from typing import Any
 
-from takeback.adapters.call.action import IRREVERSIBLE, MANUAL, Action, Compensation
-from takeback.adapters.call.asking import MOST, Asker
-from takeback.adapters.call.calling import Hands, TimedOut, under_way
-from takeback.adapters.call.finding import Actions
-from takeback.adapters.call.processes import Processes
-from takeback.adapters.call.signature import KEY, fitting
-from takeback.adapters.call.thing import arguments_of, result_of
+from takeback.adapters.call.action import IRREVERSIBLE, MANUAL, Action, Compensation, arguments_of, result_of
+from takeback.adapters.call.ask import MOST, Asker, Processes
+from takeback.adapters.call.functions import KEY, Hands, TimedOut, fitting, under_way
+from takeback.adapters.call.lookup import Actions
 from takeback.adapters.protocol import Receipt
 from takeback.errors import ActionMissing, ByHand, InDoubt, NoRemedy
 from takeback.model.change import Change
 from takeback.model.effect import Effect, State
+from takeback.model.functions import kept
 from takeback.model.ids import short
-from takeback.model.plain import kept
-from takeback.model.standing import Sighting, Standing
+from takeback.model.plan import Sighting, Standing
 
 BACK_OFF = 0.1  # seconds before the second try; each further one waits twice as long
 

@@ -4,15 +4,15 @@ The bytes are put in place by the file adapter: every config effect carries an i
 in `remedy.payload["file"]`. So the whole file is captured too, and is compared before it is replaced.
 """
 
+import json
 import os
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from takeback.adapters.config import formats
-from takeback.adapters.config.changes import requested
-from takeback.adapters.config.keys import Tagged, neighbours
-from takeback.adapters.config.restore import Choice, Restoration, choices, remedy_of, restoration
-from takeback.adapters.config.states import (
-    View,
+from takeback.adapters.config.formats import (
+    DocumentView,
+    hidden,
     key_resource,
     key_state,
     pointer_in,
@@ -21,25 +21,97 @@ from takeback.adapters.config.states import (
     view,
     words,
 )
-from takeback.adapters.config.steps import with_changes
-from takeback.adapters.file.capturing import told_merged
+from takeback.adapters.config.keys import (
+    Tagged,
+    demand_pointer,
+    from_fragment,
+    neighbours,
+    to_fragment,
+    with_changes,
+)
+from takeback.adapters.config.undo import ConfigKeyChoice, Restoration, choices, remedy_of, restoration
+from takeback.adapters.file.capture import told_merged
 from takeback.adapters.file.mounts import Footing
+from takeback.adapters.file.paths import resolve
 from takeback.adapters.protocol import Adapter, Assessment, Receipt, Traits
 from takeback.adapters.three_way.merge import unified
 from takeback.errors import Drifted, Misuse, Refused
-from takeback.model.change import UNDO, Change
+from takeback.model.change import UNDO, Change, Staged
 from takeback.model.effect import Effect
-from takeback.model.plan import BY_KEY, Obstacle, Outcome, TargetOutcome, leeway_of, refused
+from takeback.model.plan import (
+    BY_KEY,
+    Obstacle,
+    Outcome,
+    Sighting,
+    Standing,
+    TargetOutcome,
+    TargetSighting,
+    leeway_of,
+    refused,
+    together,
+)
 from takeback.model.remedy import Offer, Remedy, Strategy, Target, from_json, to_json
 from takeback.model.resource import display, path_of
-from takeback.model.staged import Staged
-from takeback.model.standing import Sighting, Standing, TargetSighting, together
 from takeback.storage.protocols import Blobs
+
+# Build a change from what a caller asks for.
+
+
+_SHOWN = 3
+
+
+def edit_change(
+    path: "str | bytes | os.PathLike[str]",
+    set: Mapping[str, Any],
+    delete: Iterable[str] = (),
+    format: str = "",
+    blobs: Blobs | None = None,
+) -> Change:
+    """Set and delete these keys, given as JSON pointers. With `blobs`, values that look secret or are long stay out
+    of the journal."""
+    deletes = [delete] if isinstance(delete, str) else list(delete)
+    if not set and not deletes:
+        raise Misuse("No key was named.", hint="Name one to set or to delete, such as /server/port.")
+    resource = resolve(path, follow=True)
+    kind = formats.format_of(os.fsdecode(path_of(resource)), format)
+    for pointer in (*set, *deletes):
+        demand_pointer(pointer)
+    values = {pointer: formats.writable(kind, value) for pointer, value in set.items()}
+    sets = {to_fragment(pointer): formats.to_journal(kind, value) for pointer, value in values.items()}
+    request: dict[str, Any] = {"set": sets, "delete": [to_fragment(pointer) for pointer in deletes]}
+    args: dict[str, Any] = {"format": kind} | {name: part for name, part in request.items() if part}
+    if blobs is not None and any(hidden(pointer, kind, value) for pointer, value in values.items()):
+        args = {"format": kind, "request": blobs.put(json.dumps(request).encode())}
+    return Change("config", "edit", resource, _summary(resource, list(set), deletes), args)
+
+
+def requested(change: Change, blobs: Blobs) -> tuple[dict[str, Any], list[str]]:
+    """The keys to set with their values, and those to delete."""
+    args = change.args
+    if "request" in args:
+        args = json.loads(b"".join(blobs.read(args["request"])))
+    sets: dict[str, Any] = args.get("set", {})
+    deletes: list[str] = args.get("delete", [])
+    return (
+        {from_fragment(name): formats.from_journal(value) for name, value in sets.items()},
+        [from_fragment(name) for name in deletes],
+    )
+
+
+def _summary(resource: str, sets: list[str], deletes: list[str]) -> str:
+    parts: list[str] = []
+    for word, pointers in (("set", sets), ("delete", deletes)):
+        if pointers:
+            more = f" and {len(pointers) - _SHOWN} more" if len(pointers) > _SHOWN else ""
+            parts.append(f"{word} {', '.join(pointers[:_SHOWN])}{more}")
+    text = f"{', '.join(parts)} in {os.path.basename(display(resource))}"
+    return "".join(c if c.isprintable() else "?" for c in text)
+
 
 _WHY = "each key's earlier value is known, so it is taken back by itself; the whole file is kept as well"
 
 
-class Prepared(NamedTuple):
+class PreparedEdit(NamedTuple):
     """An edit or an undo worked out on the bytes that are there now."""
 
     format: str
@@ -62,7 +134,7 @@ class ConfigAdapter:
         self._file = file
         self._blobs = blobs
         # From stage to capture: what was staged is what must be captured and applied.
-        self._prepared: dict[str, Prepared] = {}
+        self._prepared: dict[str, PreparedEdit] = {}
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
         if change.kind == UNDO and (of is None or of.remedy is None):
@@ -191,7 +263,7 @@ class ConfigAdapter:
             hint = "Nothing was changed. Skip or force, or undo the later changes first."
             raise refused(odd, "redo" if of.is_undo else "undo", hint=hint)
 
-    def _sighted(self, target: Target, seen: View, format: str) -> TargetSighting:
+    def _sighted(self, target: Target, seen: DocumentView, format: str) -> TargetSighting:
         pointer = pointer_in(target.resource)
         now = key_state(seen, format, pointer)
         for standing, state in ((Standing.AFTER, target.after), (Standing.BEFORE, target.before)):
@@ -200,7 +272,7 @@ class ConfigAdapter:
         detail = f"{display(target.resource)}: expected {words(target.after)}, found {words(now)}"
         return TargetSighting(target.resource, Standing.FOREIGN, now, detail)
 
-    def _prepare(self, change: Change, of: Effect | None) -> Prepared:
+    def _prepare(self, change: Change, of: Effect | None) -> PreparedEdit:
         try:
             return self._prepare_edit(change) if of is None else self._prepare_undo(change, of)
         except RecursionError:
@@ -208,7 +280,7 @@ class ConfigAdapter:
                 f"{display(change.resource)} is nested too deeply.", hint="Write the whole file instead."
             ) from None
 
-    def _prepare_edit(self, change: Change) -> Prepared:
+    def _prepare_edit(self, change: Change) -> PreparedEdit:
         format = change.args["format"]
         data = read_bytes(change.resource)
         if data is None:
@@ -217,30 +289,30 @@ class ConfigAdapter:
                 hint="Write the file first.",
             )
         sets, deletes = requested(change, self._blobs)
-        now = View(data, formats.read(format, data))
+        now = DocumentView(data, formats.read(format, data))
         outcome = with_changes(now.document, sets, deletes)
         new = formats.rewritten(format, data, outcome.on_the_way, outcome.wanted)
         inner = self._write(change, new)
         return self._prepared_with(
-            inner, format, now, View(new, outcome.wanted), outcome.touched, outcome.made
+            inner, format, now, DocumentView(new, outcome.wanted), outcome.touched, outcome.made
         )
 
-    def _prepare_undo(self, change: Change, of: Effect) -> Prepared:
+    def _prepare_undo(self, change: Change, of: Effect) -> PreparedEdit:
         seen = self._seen(of)
         found = self._choices(change, of, seen)
         chosen = [choice for choice in found if choice.outcome.outcome is Outcome.UNDONE]
         outcomes = tuple(choice.outcome for choice in found)
         if not chosen:
             format = remedy_of(of).payload["format"]
-            return Prepared(format, seen.digest, seen.digest, (), [], (), change, outcomes=outcomes)
+            return PreparedEdit(format, seen.digest, seen.digest, (), [], (), change, outcomes=outcomes)
         done = restoration(of, chosen, seen, self._blobs)
         if seen.data is not None and done.then.data is not None:
             outcomes = _with_diff(outcomes, seen.data, done.then.data, of.change.resource)
         return self._prepared_undo(change, of, seen, chosen, done)._replace(outcomes=outcomes)
 
     def _prepared_undo(
-        self, change: Change, of: Effect, seen: View, chosen: list[Choice], done: Restoration
-    ) -> Prepared:
+        self, change: Change, of: Effect, seen: DocumentView, chosen: list[ConfigKeyChoice], done: Restoration
+    ) -> PreparedEdit:
         format = remedy_of(of).payload["format"]
         pointers = tuple(choice.pointer for choice in chosen)
         before = inner_effect(of)
@@ -260,11 +332,11 @@ class ConfigAdapter:
         self,
         inner: Change,
         format: str,
-        now: View,
-        then: View,
+        now: DocumentView,
+        then: DocumentView,
         pointers: tuple[str, ...],
         made: tuple[str, ...],
-    ) -> Prepared:
+    ) -> PreparedEdit:
         targets: list[Target] = []
         places: list[list[Any]] = []
         for pointer in pointers:
@@ -274,7 +346,7 @@ class ConfigAdapter:
             targets.append(Target(key_resource(inner.resource, pointer), before, after))
             previous, key = neighbours(now.document, pointer)
             places.append([previous, list(key) if isinstance(key, Tagged) else None])
-        return Prepared(format, now.digest, then.digest, tuple(targets), places, made, inner)
+        return PreparedEdit(format, now.digest, then.digest, tuple(targets), places, made, inner)
 
     def _write(self, change: Change, data: bytes) -> Change:
         digest = self._blobs.put(data, like=change.resource)
@@ -283,7 +355,7 @@ class ConfigAdapter:
             args["allow_inexact"] = True
         return Change("file", "write", change.resource, change.summary, args)
 
-    def _choices(self, change: Change, of: Effect, seen: View) -> tuple[Choice, ...]:
+    def _choices(self, change: Change, of: Effect, seen: DocumentView) -> tuple[ConfigKeyChoice, ...]:
         found = choices(of, seen, leeway_of(change), self._blobs)
         file = remedy_of(of).payload.get("file")
         moved = Footing(from_json(file["remedy"])).moved(of.change.resource) if file else ""
@@ -291,12 +363,12 @@ class ConfigAdapter:
             return found
         return tuple(one._replace(outcome=_moved(one.outcome, moved)) for one in found)
 
-    def _seen(self, of: Effect) -> View:
+    def _seen(self, of: Effect) -> DocumentView:
         """The file now; a thing that is no file is one that cannot be read as a document."""
         try:
             return view(of.change.resource, remedy_of(of).payload["format"])
         except Refused as error:
-            return View(b"", trouble=str(error))
+            return DocumentView(b"", trouble=str(error))
 
 
 def _moved(outcome: TargetOutcome, why: str) -> TargetOutcome:
@@ -325,7 +397,7 @@ def inner_effect(effect: Effect) -> Effect:
     )
 
 
-def _inner_of(effect: Effect, prepared: Prepared) -> Effect:
+def _inner_of(effect: Effect, prepared: PreparedEdit) -> Effect:
     """The same, before there is a remedy."""
     is_undo = prepared.of is not None
     return effect._replace(

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
-from takeback.adapters.config.keys import SpelledFloat, spelled_float
-from takeback.adapters.config.steps import Add, Drop, Put, Step
+from takeback.adapters.config.keys import Add, Drop, EditStep, Put, SpelledFloat, spelled_float
 from takeback.errors import Misuse, Refused
 
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
@@ -24,19 +23,19 @@ _REST = re.compile(r"[ \t]*(?://[^\r\n]*|/\*[^\r\n]*?\*/[ \t]*)?(?=\r?\n|\Z)")
 _ENOUGH = 200  # nodes to look at for how the file is laid out
 
 
-class Entry(NamedTuple):
+class JsonEntry(NamedTuple):
     key: Any  # text in an object, a position in a list
     start: int  # where the key begins, or the value in a list
-    value: "Node"
+    value: "JsonNode"
 
 
-class Node(NamedTuple):
+class JsonNode(NamedTuple):
     start: int
     end: int
-    entries: tuple[Entry, ...] | None = None  # None: a scalar
+    entries: tuple[JsonEntry, ...] | None = None  # None: a scalar
 
 
-class Style(NamedTuple):
+class JsonStyle(NamedTuple):
     newline: str
     unit: str  # one level of indentation; "" when everything is on one line
     item: str  # between items on one line
@@ -61,7 +60,7 @@ def parse(text: str, comments: bool = False) -> Any:
         raise Refused(f"This is not valid JSON: {error}.", hint=hint) from error
 
 
-def change(text: str, step: Step, comments: bool = False) -> str:
+def change(text: str, step: EditStep, comments: bool = False) -> str:
     root = _node(blanked(text) if comments else text)
     style = _style(text, root)
     match step:
@@ -75,9 +74,9 @@ def change(text: str, step: Step, comments: bool = False) -> str:
             return _dropped(text, _at(root, path[:-1]), path[-1], comments)
 
 
-def render(value: Any, style: Style | None = None, indent: str = "", broken: bool = False) -> str:
+def render(value: Any, style: JsonStyle | None = None, indent: str = "", broken: bool = False) -> str:
     """JSON text; `broken` puts each entry on its own line, below `indent`."""
-    style = style or Style("\n", "", ", ", ": ", ascii=False)
+    style = style or JsonStyle("\n", "", ", ", ": ", ascii=False)
     if isinstance(value, SpelledFloat):
         return value.text
     if isinstance(value, dict):
@@ -118,14 +117,14 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON value")
 
 
-def _node(text: str, position: int = 0) -> Node:
+def _node(text: str, position: int = 0) -> JsonNode:
     """Where everything is. The text was parsed before, so it is known to be valid."""
     start = _skip(text, position)
     if text[start] not in "{[":
         scalar = _STRING.match(text, start) or _SCALAR.match(text, start)
-        return Node(start, scalar.end() if scalar else start)
+        return JsonNode(start, scalar.end() if scalar else start)
     is_object = text[start] == "{"
-    entries: list[Entry] = []
+    entries: list[JsonEntry] = []
     position = _skip(text, start + 1)
     while text[position] not in "]}":
         if text[position] == ",":
@@ -138,9 +137,9 @@ def _node(text: str, position: int = 0) -> Node:
             key = json.loads(name.group())
             position = _skip(text, name.end()) + 1
         value = _node(text, position)
-        entries.append(Entry(key, begin, value))
+        entries.append(JsonEntry(key, begin, value))
         position = _skip(text, value.end)
-    return Node(start, position + 1, tuple(entries))
+    return JsonNode(start, position + 1, tuple(entries))
 
 
 def _skip(text: str, position: int) -> int:
@@ -148,13 +147,13 @@ def _skip(text: str, position: int) -> int:
     return found.end() if found else position
 
 
-def _at(node: Node, path: tuple[Any, ...]) -> Node:
+def _at(node: JsonNode, path: tuple[Any, ...]) -> JsonNode:
     for key in path:
         node = next(entry.value for entry in node.entries or () if entry.key == key)
     return node
 
 
-def _is_broken(text: str, node: Node) -> bool:
+def _is_broken(text: str, node: JsonNode) -> bool:
     return bool(node.entries) and "\n" in text[node.start : node.end]
 
 
@@ -171,7 +170,7 @@ def _opens_line(text: str, position: int) -> bool:
     return not text[_line_start(text, position) : position].strip(" \t")
 
 
-def _style(text: str, root: Node) -> Style:
+def _style(text: str, root: JsonNode) -> JsonStyle:
     unit, item, colon = "", ", ", ": "
     nodes = [root]
     for node in nodes:
@@ -193,13 +192,13 @@ def _style(text: str, root: Node) -> Style:
         colon = ": "
     if item.strip() != "," or "\n" in item:
         item = ", "
-    return Style(newline, unit or "  ", item, colon, ascii=text.isascii() and "\\u" in text)
+    return JsonStyle(newline, unit or "  ", item, colon, ascii=text.isascii() and "\\u" in text)
 
 
 # -- writing
 
 
-def _scalar(value: Any, style: Style) -> str:
+def _scalar(value: Any, style: JsonStyle) -> str:
     if isinstance(value, str):
         ascii_only = style.ascii or not _encodes(value)
         return json.dumps(value, ensure_ascii=ascii_only)
@@ -218,14 +217,14 @@ def _encodes(value: str) -> bool:
     return True
 
 
-def _joined(opening: str, parts: list[str], closing: str, style: Style, indent: str, broken: bool) -> str:
+def _joined(opening: str, parts: list[str], closing: str, style: JsonStyle, indent: str, broken: bool) -> str:
     if not broken or not parts:
         return opening + style.item.join(parts) + closing
     line = style.newline + indent
     return opening + ",".join(line + style.unit + part for part in parts) + line + closing
 
 
-def _added(text: str, root: Node, into: Node, entry: tuple[Any, Any, Any], style: Style) -> str:
+def _added(text: str, root: JsonNode, into: JsonNode, entry: tuple[Any, Any, Any], style: JsonStyle) -> str:
     key, value, after = entry
     label = _scalar(key, style) + style.colon if isinstance(key, str) else ""
     here = _indent_at(text, into.start)
@@ -260,13 +259,13 @@ def _added(text: str, root: Node, into: Node, entry: tuple[Any, Any, Any], style
     return head + text[behind : line_rest.end()] + line + text[line_rest.end() :]
 
 
-def _place(entries: tuple[Entry, ...], key: Any, after: Any) -> int:
+def _place(entries: tuple[JsonEntry, ...], key: Any, after: Any) -> int:
     if isinstance(key, int):
         return key
     return next((n + 1 for n, entry in enumerate(entries) if entry.key == after), 0)
 
 
-def _dropped(text: str, parent: Node, key: Any, comments: bool) -> str:
+def _dropped(text: str, parent: JsonNode, key: Any, comments: bool) -> str:
     entries = parent.entries or ()
     place = next(n for n, entry in enumerate(entries) if entry.key == key)
     entry = entries[place]

@@ -2,10 +2,9 @@
 
 from typing import Any, cast
 
-from takeback.adapters.config.keys import spelled_float
-from takeback.adapters.config.steps import Add, Drop, Put, Step
+from takeback.adapters.config.keys import Add, Drop, EditStep, Put, spelled_float
 from takeback.errors import Misuse, Refused
-from takeback.model.extras import install_hint
+from takeback.model.words import install_hint
 
 
 def parse(text: str) -> Any:
@@ -22,7 +21,7 @@ def parse(text: str) -> Any:
         ) from error
 
 
-def change(text: str, step: Step, inline: bool = False) -> str:
+def change(text: str, step: EditStep, inline: bool = False) -> str:
     tomlkit = _tomlkit()
     try:
         document = tomlkit.parse(text)
@@ -38,7 +37,7 @@ def change(text: str, step: Step, inline: bool = False) -> str:
     return _with_next_comment(text, new) if isinstance(step, Drop) else new
 
 
-def change_inline(text: str, step: Step) -> str:
+def change_inline(text: str, step: EditStep) -> str:
     """New objects in braces: a section cannot be added below a dotted key."""
     return change(text, step, inline=True)
 
@@ -104,7 +103,7 @@ def _quoted(text: str) -> str:
     return '"' + "".join(shown) + '"'
 
 
-def _carry_out(document: Any, step: Step, inline: bool) -> None:
+def _carry_out(document: Any, step: EditStep, inline: bool) -> None:
     tomlkit = _tomlkit()
     match step:
         case Put(path, value):

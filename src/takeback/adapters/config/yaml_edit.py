@@ -4,17 +4,16 @@ import json
 import re
 from typing import Any, NamedTuple, cast
 
-from takeback.adapters.config.keys import Tagged
-from takeback.adapters.config.steps import Add, Drop, Put, Step, Unhandled
-from takeback.adapters.config.yaml_tree import ALIAS, PLAIN, TIMESTAMP, Entry, Node, read, resolved
-from takeback.errors import Misuse
+from takeback.adapters.config.keys import Add, Drop, EditStep, Put, Tagged, Unhandled
+from takeback.adapters.config.yaml_tree import ALIAS, PLAIN, TIMESTAMP, YamlEntry, YamlNode, read, resolved
+from takeback.errors import Misuse, Refused
 
 _PLAIN_TEXT = re.compile(r"[A-Za-z0-9_/.](?:[\w./@+=%()~^-]|:(?=\S)| (?=[^\s#:-]))*", re.ASCII)
 _PROPERTIES = re.compile(r"^(?:\s*[&!][^\s,\[\]{}]*)+")
 _UNPRINTABLE = re.compile(r"[\x7f-\x9f\ufeff\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 
 
-class Style(NamedTuple):
+class YamlStyle(NamedTuple):
     newline: str
     unit: int  # columns a mapping is indented below its key
     dash: int  # columns a list is indented below its key
@@ -24,7 +23,7 @@ def parse(text: str) -> Any:
     return read(text).value
 
 
-def change(text: str, step: Step) -> str:
+def change(text: str, step: EditStep) -> str:
     """`Unhandled` if the lines are laid out in a way this does not know."""
     root = read(text)
     style = _style(text, root)
@@ -98,7 +97,7 @@ def _is_literal(value: Any) -> bool:
     return all(line.isprintable() and line == line.rstrip() for line in lines)
 
 
-def _block(value: Any, indent: int, style: Style) -> list[str]:
+def _block(value: Any, indent: int, style: YamlStyle) -> list[str]:
     """Lines, the first one indented too."""
     lead = " " * indent
     lines: list[str] = []
@@ -131,7 +130,7 @@ def _behind(label: str, value: Any, indent: int) -> list[str]:
 # -- places in the text
 
 
-def _style(text: str, root: Node) -> Style:
+def _style(text: str, root: YamlNode) -> YamlStyle:
     unit = dash = None
     nodes = [root]
     for node in nodes:
@@ -146,20 +145,20 @@ def _style(text: str, root: Node) -> Style:
             if inner.kind == "sequence" and dash is None and deeper >= 0:
                 dash = deeper
     unit = unit or 2
-    return Style("\r\n" if "\r\n" in text else "\n", unit, unit if dash is None else dash)
+    return YamlStyle("\r\n" if "\r\n" in text else "\n", unit, unit if dash is None else dash)
 
 
-def _at(node: Node, path: tuple[Any, ...]) -> Node:
+def _at(node: YamlNode, path: tuple[Any, ...]) -> YamlNode:
     for key in path:
         node = _entry(node, key).value
     return node
 
 
-def _entry(node: Node, key: Any) -> Entry:
+def _entry(node: YamlNode, key: Any) -> YamlEntry:
     return next(entry for entry in node.entries if entry.key == key)
 
 
-def _in_flow(root: Node, path: tuple[Any, ...]) -> bool:
+def _in_flow(root: YamlNode, path: tuple[Any, ...]) -> bool:
     return any(_at(root, path[:depth]).flow for depth in range(len(path) + 1))
 
 
@@ -185,7 +184,7 @@ def _opens_line(text: str, position: int) -> bool:
 # -- the three steps
 
 
-def _put(text: str, root: Node, path: tuple[Any, ...], value: Any, style: Style) -> str:
+def _put(text: str, root: YamlNode, path: tuple[Any, ...], value: Any, style: YamlStyle) -> str:
     if not path:
         if _is_block(value) or root.kind == "scalar":
             raise Unhandled
@@ -209,7 +208,7 @@ def _put(text: str, root: Node, path: tuple[Any, ...], value: Any, style: Style)
     return text[: entry.gap] + " " + _kept_anchor(text, node) + new + comment.rstrip() + text[node.end :]
 
 
-def _put_block(text: str, parent: Node, entry: Entry, value: Any, style: Style) -> str:
+def _put_block(text: str, parent: YamlNode, entry: YamlEntry, value: Any, style: YamlStyle) -> str:
     node = entry.value
     anchor = _kept_anchor(text, node).strip()
     anchor = " " + anchor if anchor else ""
@@ -237,24 +236,24 @@ def _put_block(text: str, parent: Node, entry: Entry, value: Any, style: Style) 
     return text[: entry.gap] + style.newline.join(lines) + text[stop:]
 
 
-def _key_line_rest(text: str, entry: Entry) -> str:
+def _key_line_rest(text: str, entry: YamlEntry) -> str:
     """What stands between the colon and the end of its line, if the value begins below."""
     return text[entry.gap : min(_line_end(text, entry.gap), entry.value.body)]
 
 
-def _kept_anchor(text: str, node: Node) -> str:
+def _kept_anchor(text: str, node: YamlNode) -> str:
     found = re.search(r"&[^\s,\[\]{}]+", text[node.start : node.body])
     return found.group() + " " if found else ""
 
 
-def _appended(text: str, key: Any, value: Any, style: Style) -> str:
+def _appended(text: str, key: Any, value: Any, style: YamlStyle) -> str:
     """Into a document with nothing but comments."""
     if text and not text.endswith("\n"):
         text += style.newline
     return text + style.newline.join(_block({key: value}, 0, style)) + style.newline
 
 
-def _added(text: str, node: Node, entry: tuple[Any, Any, Any], style: Style, flow: bool) -> str:
+def _added(text: str, node: YamlNode, entry: tuple[Any, Any, Any], style: YamlStyle, flow: bool) -> str:
     key, value, after = entry
     is_item = node.kind == "sequence"
     place = key if is_item else next((n + 1 for n, e in enumerate(node.entries) if e.key == after), 0)
@@ -273,7 +272,7 @@ def _added(text: str, node: Node, entry: tuple[Any, Any, Any], style: Style, flo
     return text[:end] + style.newline + new + text[end:]
 
 
-def _dropped(text: str, root: Node, path: tuple[Any, ...], style: Style) -> str:
+def _dropped(text: str, root: YamlNode, path: tuple[Any, ...], style: YamlStyle) -> str:
     parent = _at(root, path[:-1])
     place = next(n for n, entry in enumerate(parent.entries) if entry.key == path[-1])
     entry = parent.entries[place]
@@ -291,3 +290,60 @@ def _dropped(text: str, root: Node, path: tuple[Any, ...], style: Style) -> str:
     if following is None or "#" in text[_line_end(text, entry.value.end) : following.start]:
         raise Unhandled
     return text[: entry.start] + text[following.start :]
+
+
+# YAML through ruamel.yaml and back: comments and order are kept, but lines may be laid out anew.
+
+
+def change_by_round_trip(text: str, step: EditStep) -> str:
+    import io
+
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    yaml: Any = YAML(typ="rt", pure=True)
+    yaml.preserve_quotes = True
+    yaml.width = 1 << 20
+    if "\n  - " in text:
+        yaml.indent(mapping=2, sequence=4, offset=2)
+    try:
+        document: Any = yaml.load(text)
+        _carry_out(document, step, lambda value: YAML(typ="rt", pure=True).load(render(value)))  # pyright: ignore
+        out = io.StringIO()
+        yaml.dump(document, out)
+    except (YAMLError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise Refused(
+            "This place in the YAML cannot be edited by key.", hint="Write the whole file instead."
+        ) from error
+    new = out.getvalue()
+    return new.replace("\n", "\r\n") if "\r\n" in text else new
+
+
+def _carry_out(document: Any, step: EditStep, built: Any) -> None:
+    match step:
+        case Put(path, value):
+            parent = _inside(document, path[:-1])
+            parent[_key(parent, path[-1])] = built(value)
+        case Add(path, key, value, after):
+            parent = _inside(document, path)
+            if isinstance(key, int):
+                parent.insert(key, built(value))
+                return
+            names = [str(name) for name in parent]
+            place = names.index(str(after)) + 1 if after is not None and str(after) in names else 0
+            parent.insert(place, built(key), built(value))
+        case Drop(path):
+            parent = _inside(document, path[:-1])
+            del parent[_key(parent, path[-1])]
+
+
+def _inside(document: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        document = document[_key(document, key)]
+    return document
+
+
+def _key(container: Any, key: Any) -> Any:
+    if isinstance(key, int) or key in container:
+        return key
+    return next(name for name in container if str(name) == str(key))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.config.keys import Tagged, spelled_float, spelled_int
 from takeback.errors import Refused
-from takeback.model.extras import install_hint
+from takeback.model.words import install_hint
 
 ALIAS = "*"
 PLAIN = "plain"  # YAML 1.1 and 1.2 disagree about it
@@ -29,7 +29,7 @@ _DEEPEST = 500
 _CORE_TAGS = "tag:yaml.org,2002:"
 
 
-class Node(NamedTuple):
+class YamlNode(NamedTuple):
     value: Any
     start: int  # with anchor and tag
     body: int  # without
@@ -37,17 +37,17 @@ class Node(NamedTuple):
     kind: str  # scalar · mapping · sequence
     flow: bool = False  # in brackets
     style: str = ""  # the quote or block indicator of a scalar
-    entries: "tuple[Entry, ...]" = ()
+    entries: "tuple[YamlEntry, ...]" = ()
 
 
-class Entry(NamedTuple):
+class YamlEntry(NamedTuple):
     key: Any  # text or Tagged in a mapping, a position in a sequence
     start: int  # of the key, or of the dash
     gap: int  # behind the colon or the dash
-    value: Node
+    value: YamlNode
 
 
-def read(text: str) -> Node:
+def read(text: str) -> YamlNode:
     """The one document of the text; `Refused` if it is not valid, or not one."""
     if "\x00" in text:
         raise _invalid("it contains a null character")
@@ -131,30 +131,30 @@ class _Reader:
         self.events = iter(events)
         self.anchors: set[str] = set()
 
-    def document(self) -> Node:
+    def document(self) -> YamlNode:
         for event in self.events:
             name = type(event).__name__
             if name == "StreamEndEvent":
                 end = len(self.text.rstrip())
-                return Node({}, end, end, end, "scalar")
+                return YamlNode({}, end, end, end, "scalar")
             if name not in ("StreamStartEvent", "DocumentStartEvent"):
                 return self.node(event)
         raise _invalid("it ends too early")
 
-    def node(self, event: Any, empty_at: int | None = None) -> Node:
+    def node(self, event: Any, empty_at: int | None = None) -> YamlNode:
         name = type(event).__name__
         if name == "AliasEvent":
             if event.anchor not in self.anchors:
                 raise _invalid(f"the alias *{event.anchor} has no anchor before it")
             start, end = event.start_mark.index, event.end_mark.index
-            return Node(Tagged(ALIAS, event.anchor), start, start, end, "scalar")
+            return YamlNode(Tagged(ALIAS, event.anchor), start, start, end, "scalar")
         if event.anchor:
             self.anchors.add(event.anchor)
         if name == "ScalarEvent":
             return self.scalar(event, empty_at)
         return self.collection(event, "mapping" if name == "MappingStartEvent" else "sequence")
 
-    def scalar(self, event: Any, empty_at: int | None) -> Node:
+    def scalar(self, event: Any, empty_at: int | None) -> YamlNode:
         start, end, style = event.start_mark.index, event.end_mark.index, event.style or ""
         if start == end:
             start = end = start if empty_at is None else empty_at
@@ -169,11 +169,11 @@ class _Reader:
             value = resolved(value)
         elif tag is not None and tag not in ("str", "!"):
             value = Tagged(tag, value)
-        return Node(value, start, min(body, end), end, "scalar", style=style)
+        return YamlNode(value, start, min(body, end), end, "scalar", style=style)
 
-    def collection(self, event: Any, kind: str) -> Node:
+    def collection(self, event: Any, kind: str) -> YamlNode:
         flow = bool(event.flow_style)
-        entries: list[Entry] = []
+        entries: list[YamlEntry] = []
         names: set[str] = set()
         while not type(inner := next(self.events)).__name__.endswith("EndEvent"):
             if kind == "mapping":
@@ -191,9 +191,9 @@ class _Reader:
         tag = _short(event.tag)
         if tag is not None and tag not in ("map", "seq"):
             value = Tagged(tag, value)
-        return Node(value, start, body, end, kind, flow, entries=tuple(entries))
+        return YamlNode(value, start, body, end, kind, flow, entries=tuple(entries))
 
-    def pair(self, event: Any, names: set[str]) -> Entry:
+    def pair(self, event: Any, names: set[str]) -> YamlEntry:
         key = self.node(event)
         if key.kind != "scalar":
             raise _invalid("a key that is itself a list or object cannot be named")
@@ -205,16 +205,16 @@ class _Reader:
         names.add(str(name))
         colon = re.compile(r"\s*:").match(self.text, key.end)
         gap = colon.end() if colon else key.end
-        return Entry(name, key.start, gap, self.node(next(self.events), gap))
+        return YamlEntry(name, key.start, gap, self.node(next(self.events), gap))
 
-    def item(self, event: Any, place: int, flow: bool) -> Entry:
+    def item(self, event: Any, place: int, flow: bool) -> YamlEntry:
         if flow:
             value = self.node(event)
-            return Entry(place, value.start, value.start, value)
+            return YamlEntry(place, value.start, value.start, value)
         is_empty = type(event).__name__ == "ScalarEvent" and event.start_mark.index == event.end_mark.index
         dash = self.text.rfind("-", 0, event.start_mark.index)
         value = self.node(event, dash + 1 if is_empty else None)
-        return Entry(place, dash, dash + 1, value)
+        return YamlEntry(place, dash, dash + 1, value)
 
     def behind_properties(self, start: int) -> int:
         found = re.compile(r"(?:[&!][^\s,\[\]{}]*[ \t]*)*").match(self.text, start)

@@ -5,34 +5,28 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from takeback.adapters.file.across import demand_exact, goes_across
-from takeback.adapters.file.assessing import assess_change, place_of
-from takeback.adapters.file.build import Tools
-from takeback.adapters.file.capturing import VERSION, capture_change
-from takeback.adapters.file.conflicts import plan_undo
-from takeback.adapters.file.custody import Custody
-from takeback.adapters.file.hold import release_held, release_returned
+from takeback.adapters.file.assess import assess_change, place_of
+from takeback.adapters.file.build import Tools, release_held, release_returned
+from takeback.adapters.file.capture import VERSION, capture_change
+from takeback.adapters.file.directory import PATH, ReadScope, SeenDirectory, read_manifest
 from takeback.adapters.file.look import look
-from takeback.adapters.file.manifest import PATH, read_manifest
-from takeback.adapters.file.moving import Move, come_back, go, move_of
-from takeback.adapters.file.paths import Place, open_place
-from takeback.adapters.file.remove import remove_built, remove_file, remove_what_is_ours
-from takeback.adapters.file.scratch import scratch
-from takeback.adapters.file.sighting import look_again, manner_of, open_again, sight
-from takeback.adapters.file.staging import Ready, make_ready, wanted_files
-from takeback.adapters.file.states import State, linked_names, same
+from takeback.adapters.file.move import FileMove, come_back, demand_exact, go, goes_across, move_of
+from takeback.adapters.file.os_errors import CannotCapture, in_our_words, translated
+from takeback.adapters.file.paths import Place, open_place, scratch
+from takeback.adapters.file.remove import Custody, remove_built, remove_file, remove_what_is_ours
+from takeback.adapters.file.stage import StagedFile, make_ready, wanted_files
+from takeback.adapters.file.states import FileState, linked_names, same
 from takeback.adapters.file.swap import bring
-from takeback.adapters.file.tree import Scope, Seen
-from takeback.adapters.file.trouble import CannotCapture, in_our_words, translated
+from takeback.adapters.file.undo import plan_undo
+from takeback.adapters.file.verify import look_again, manner_of, open_again, sight
 from takeback.adapters.protocol import Assessment, Receipt, Staged, Traits
 from takeback.errors import Drifted, Misuse, NoRemedy, Stuck, TakebackError, VerifyFailed
 from takeback.model.change import UNDO, Change
 from takeback.model.effect import Effect
-from takeback.model.plan import Bond, leeway_of
+from takeback.model.plan import Bond, Sighting, Standing, leeway_of
 from takeback.model.progress import SILENT, Progress
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.model.resource import display
-from takeback.model.standing import Sighting, Standing
 from takeback.storage.protocols import Blobs
 
 
@@ -48,8 +42,8 @@ class FileAdapter:
     ) -> None:
         """`held` is a directory inside the store, on the files' filesystem if hard links are to be made whole."""
         self._tools = Tools(blobs, held, max_capture_bytes, progress)
-        self._ready: dict[str, list[Ready]] = {}
-        self._seen: dict[str, dict[int, Seen]] = {}
+        self._ready: dict[str, list[StagedFile]] = {}
+        self._seen: dict[str, dict[int, SeenDirectory]] = {}
         self._synced: set[str] = set()  # carried out here, and durable
         self._untried: set[str] = set()  # captured here, by nobody applied yet
         self._clean: set[str] = (
@@ -64,7 +58,7 @@ class FileAdapter:
                 "There is nothing to take back: the effect has no remedy.",
                 hint="Name an effect that was done.",
             )
-        steps = plan_undo(of, leeway_of(change), self._tools, Scope(progress=self._tools.progress))
+        steps = plan_undo(of, leeway_of(change), self._tools, ReadScope(progress=self._tools.progress))
         targets = [step.target for step in steps if step.target is not None]
         cost = sum(target.before.get("size", target.before.get("bytes", 0)) for target in targets)
         return Assessment(
@@ -87,7 +81,7 @@ class FileAdapter:
         ready = self._make_ready(effect, named)
         return tuple(Staged(each.resource, each.path, each.content, each.state["mode"]) for each in ready)
 
-    def _make_ready(self, effect: Effect, named: bool) -> list[Ready]:
+    def _make_ready(self, effect: Effect, named: bool) -> list[StagedFile]:
         self._drop(effect.id)
         ready = self._ready.setdefault(effect.id, [])
         inexact = bool(effect.change.args.get("allow_inexact"))
@@ -169,7 +163,7 @@ class FileAdapter:
         self._synced.add(effect.id)
         self._release_all_returned(effect)
 
-    def _confirm(self, target: Target, goal: State, made: bool) -> None:
+    def _confirm(self, target: Target, goal: FileState, made: bool) -> None:
         """The copy is exact and durable before the original goes; also one that a killed process put there."""
         if goal["type"] != "absent":
             with translated(target.resource), place_of(target.resource) as place:
@@ -222,7 +216,7 @@ class FileAdapter:
                 ) from trouble
         self._sync({target.resource for _, target in changed})
 
-    def _move(self, effect: Effect, move: Move, go_there: bool) -> None:
+    def _move(self, effect: Effect, move: FileMove, go_there: bool) -> None:
         seen = self._seen.get(effect.id, {}).get(0)
         with place_of(move.old) as old, place_of(move.new) as new, translated(move.old):
             names = scratch(effect.id, 0, old.name)

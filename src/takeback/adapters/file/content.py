@@ -1,5 +1,7 @@
 """The bytes of a regular file: read so that a half-changed file is never taken for a whole one, and written back."""
 
+import binascii
+import errno
 import hashlib
 import json
 import os
@@ -7,12 +9,62 @@ import stat
 import time
 from collections.abc import Iterator
 
-from takeback.adapters.file.states import State
-from takeback.adapters.file.trouble import CannotCapture
-from takeback.adapters.file.xattrs import read_xattrs
-from takeback.model.naming import Naming, read_pieces
+from takeback.adapters.file.os_errors import CannotCapture
+from takeback.adapters.file.states import FileState
+from takeback.model.content import Naming, read_pieces
 from takeback.model.progress import SILENT, Progress
+from takeback.model.resource import quote, unquote
 from takeback.storage.protocols import Blobs
+
+# Extended attributes: the user's own, ACLs, file capabilities, and what only root sees.
+
+
+_KEPT = ("user.", "trusted.", "system.posix_acl_", "security.capability")
+OVERLAY = ("user.overlay.", "trusted.overlay.")  # overlayfs's own bookkeeping, not part of a file
+CAPABILITY = "security.capability"
+_NONE_HERE = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM)
+
+
+# An open file or directory; or, for what must not be opened or cannot be (a FIFO, a link), its path by `at`.
+Where = int | bytes
+
+
+def at(dir_fd: int, name: bytes) -> bytes:
+    """A path of any length to a name in an open directory; the name itself is not followed."""
+    return b"/proc/self/fd/%d/%b" % (dir_fd, name)
+
+
+def read_xattrs(where: Where) -> dict[str, str]:
+    """Name to base64; names are percent-quoted, because they may be any bytes."""
+    follow = isinstance(where, int)
+    try:
+        names = os.listxattr(where, follow_symlinks=follow)
+    except OSError as error:
+        if error.errno in _NONE_HERE:
+            return {}
+        raise
+    found: dict[str, str] = {}
+    for name in names:
+        if _counts(name):
+            value = binascii.b2a_base64(os.getxattr(where, name, follow_symlinks=follow), newline=False)
+            found[quote(os.fsencode(name))] = value.decode("ascii")
+    return found
+
+
+def write_xattrs(where: Where, wanted: dict[str, str], fresh: bool = False) -> None:
+    """Make them exactly these. A file's capability goes last: other changes would drop it."""
+    follow = isinstance(where, int)
+    present = {} if fresh else read_xattrs(where)
+    for name in present.keys() - wanted.keys():
+        os.removexattr(where, unquote(name), follow_symlinks=follow)
+    for name in sorted(wanted, key=lambda each: (each == CAPABILITY, each)):
+        if present.get(name) != wanted[name]:
+            os.setxattr(where, unquote(name), binascii.a2b_base64(wanted[name]), follow_symlinks=follow)
+
+
+def _counts(name: str) -> bool:
+    return name.startswith(_KEPT) and not name.startswith(OVERLAY)
+
 
 PIECE = 1 << 20
 MERGEABLE = 16 << 20  # larger files are not merged
@@ -40,7 +92,7 @@ def read_file(
     limit: int = 0,
     owners: bool = True,
     progress: Progress = SILENT,
-) -> State:
+) -> FileState:
     """The full state of a regular file; its bytes go to `keep`. Raises CannotCapture, with the reason."""
     try:
         fd = open_regular(dir_fd, name)
@@ -60,7 +112,7 @@ def read_file(
 
 def _read_once(
     fd: int, resource: str, keep: Blobs | None, limit: int, owners: bool, progress: Progress
-) -> State | None:
+) -> FileState | None:
     first = os.fstat(fd)
     if not stat.S_ISREG(first.st_mode):
         raise CannotCapture(resource, "it was replaced while it was looked at")
@@ -77,7 +129,7 @@ def _read_once(
     last = os.fstat(fd)
     if (last.st_size, last.st_mtime_ns, last.st_ctime_ns) != (size, first.st_mtime_ns, first.st_ctime_ns):
         return None
-    state: State = {
+    state: FileState = {
         "type": "file",
         "size": size,
         "digest": digest,
@@ -139,7 +191,7 @@ def _holes(fd: int, size: int) -> list[list[int]]:
     return found
 
 
-def write_content(fd: int, state: State, blobs: Blobs) -> None:
+def write_content(fd: int, state: FileState, blobs: Blobs) -> None:
     """The recorded bytes into an empty file, holes left as holes."""
     holes = state.get("holes")
     if not holes:

@@ -4,35 +4,36 @@ import os
 import stat
 from typing import NamedTuple
 
-from takeback.adapters.file.content import read_file
+from takeback.adapters.file.content import at, read_file, read_xattrs
+from takeback.adapters.file.directory import ReadScope, SeenDirectory, read_tree, tree_state
 from takeback.adapters.file.kernel import born
+from takeback.adapters.file.os_errors import CannotCapture, translated
 from takeback.adapters.file.paths import Place, open_below
-from takeback.adapters.file.states import ABSENT, TYPES, State, same_inode
-from takeback.adapters.file.tree import Scope, Seen, read_tree, tree_state
-from takeback.adapters.file.trouble import CannotCapture, translated
-from takeback.adapters.file.xattrs import at, read_xattrs
+from takeback.adapters.file.states import ABSENT, TYPES, FileState, same_inode
 from takeback.model.resource import quote
 
 _WORTH_HASHING = 64 << 20  # a moved file up to this size is known again by its bytes as well as by its inode
 
 
 class Sight(NamedTuple):
-    state: State
-    seen: Seen | None = None  # of a directory
+    state: FileState
+    seen: SeenDirectory | None = None  # of a directory
 
 
 def look(
     place: Place,
-    manner: State = ABSENT,
-    scope: Scope | None = None,
+    manner: FileState = ABSENT,
+    scope: ReadScope | None = None,
     status: os.stat_result | None = None,
-) -> State:
+) -> FileState:
     # What was left out when it was captured is left out again; who removes anything looks at each entry himself.
-    scope = scope or Scope(lost=[] if "left_out" in manner else None)
+    scope = scope or ReadScope(lost=[] if "left_out" in manner else None)
     return look_closely(place, manner, scope, status).state
 
 
-def look_closely(place: Place, manner: State, scope: Scope, status: os.stat_result | None = None) -> Sight:
+def look_closely(
+    place: Place, manner: FileState, scope: ReadScope, status: os.stat_result | None = None
+) -> Sight:
     """`manner` is a state this one will be compared with; reduced states need no reading."""
     status = status or place.stat()
     if status is None:
@@ -66,7 +67,7 @@ def look_closely(place: Place, manner: State, scope: Scope, status: os.stat_resu
     return Sight(state)
 
 
-def _node(place: Place, kind: str, status: os.stat_result) -> State:
+def _node(place: Place, kind: str, status: os.stat_result) -> FileState:
     """A symbolic link or a special file; neither is ever opened."""
     state = _plain(kind, status)
     if kind == "symlink":
@@ -76,7 +77,7 @@ def _node(place: Place, kind: str, status: os.stat_result) -> State:
     return state
 
 
-def _directory(place: Place, scope: Scope) -> Sight:
+def _directory(place: Place, scope: ReadScope) -> Sight:
     try:
         fd = open_below(place.fd, place.name, os.O_RDONLY | os.O_DIRECTORY, cross_mounts=False)
     except PermissionError:
@@ -88,8 +89,8 @@ def _directory(place: Place, scope: Scope) -> Sight:
         os.close(fd)
 
 
-def _plain(kind: str, status: os.stat_result) -> State:
-    state: State = {
+def _plain(kind: str, status: os.stat_result) -> FileState:
+    state: FileState = {
         "type": kind,
         "mode": stat.S_IMODE(status.st_mode),
         "uid": status.st_uid,
@@ -103,7 +104,7 @@ def _plain(kind: str, status: os.stat_result) -> State:
     return state
 
 
-def meta_state(status: os.stat_result) -> State:
+def meta_state(status: os.stat_result) -> FileState:
     """Only the mode counts; for chmod, which concerns nothing else."""
     return {
         "type": TYPES[stat.S_IFMT(status.st_mode)],
@@ -114,7 +115,7 @@ def meta_state(status: os.stat_result) -> State:
     }
 
 
-def identity_state(place: Place, status: os.stat_result, manner: State) -> State:
+def identity_state(place: Place, status: os.stat_result, manner: FileState) -> FileState:
     """Which file it is; for a move, which brings along whatever is in it."""
     state = _plain(TYPES[stat.S_IFMT(status.st_mode)], status)
     state |= {"identity": True, "born": born(place.fd, place.name)}
@@ -132,12 +133,12 @@ def identity_state(place: Place, status: os.stat_result, manner: State) -> State
     return state
 
 
-def excluded_state(status: os.stat_result, reason: str) -> State:
+def excluded_state(status: os.stat_result, reason: str) -> FileState:
     kind = TYPES[stat.S_IFMT(status.st_mode)]
     return _plain(kind, status) | {"size": status.st_size, "excluded": reason}
 
 
-def now_at(resource: str, manner: State = ABSENT, scope: Scope | None = None) -> State:
+def now_at(resource: str, manner: FileState = ABSENT, scope: ReadScope | None = None) -> FileState:
     """What is there, where a missing directory on the way means that nothing is."""
     from takeback.adapters.file.paths import open_place
 

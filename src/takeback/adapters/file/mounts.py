@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from takeback.model.mounts import TABLE, Mounted, inside, mount_of, mounted, other_names, own_path
+from takeback.model.mounts import MOUNT_TABLE, Mounted, inside, mount_of, mounted, other_names, own_path
 from takeback.model.remedy import Remedy
 from takeback.model.resource import SCHEME, display, file_resource, path_of, quote, unquote
 
@@ -13,7 +13,7 @@ GROUND = "on"  # in the payload of a remedy
 def table() -> list[Mounted]:
     """As the kernel tells it now; empty where it does not."""
     try:
-        with open(TABLE, "rb") as file:
+        with open(MOUNT_TABLE, "rb") as file:
             return mounted(file.read())
     except FileNotFoundError:
         return []

@@ -12,9 +12,9 @@ from typing import Any
 from takeback.model.plan import Bond
 from takeback.model.remedy import Target
 
-State = dict[str, Any]
+FileState = dict[str, Any]
 
-ABSENT: State = {"type": "absent"}
+ABSENT: FileState = {"type": "absent"}
 
 TYPES = {
     stat.S_IFREG: "file",
@@ -40,7 +40,7 @@ _COUNTS: dict[str, tuple[str, ...]] = {
 _FLEETING = ("dev", "ino", "ctime", "nlink", "born")
 
 
-def same(one: State, other: State) -> bool:
+def same(one: FileState, other: FileState) -> bool:
     """Whether nobody could tell them apart, times aside."""
     if one["type"] != other["type"]:
         return False
@@ -61,7 +61,7 @@ def same(one: State, other: State) -> bool:
     return all(one.get(key) == other.get(key) for key in counts)
 
 
-def _same_one(one: State, other: State) -> bool:
+def _same_one(one: FileState, other: FileState) -> bool:
     """The same file under whatever name; or what an undo built again in its place."""
     if same_inode(one, other):
         return True
@@ -72,11 +72,11 @@ def _same_one(one: State, other: State) -> bool:
     return one.get("target") == other.get("target")
 
 
-def same_inode(one: State, other: State) -> bool:
+def same_inode(one: FileState, other: FileState) -> bool:
     return all(one.get(key) == other.get(key) for key in ("dev", "ino", "born"))
 
 
-def same_inode_will_do(one: State, other: State) -> bool:
+def same_inode_will_do(one: FileState, other: FileState) -> bool:
     """Only what an inode carries differs, so it can be adjusted where it is, keeping its hard links."""
     if one["type"] != other["type"]:
         return False
@@ -89,7 +89,7 @@ def same_inode_will_do(one: State, other: State) -> bool:
     return all(one.get(key) == other.get(key) for key in ("digest", "size", "content"))
 
 
-def lasting(state: State) -> State:
+def lasting(state: FileState) -> FileState:
     """Without what belongs to one inode: what a rebuilt thing can be compared with."""
     return {key: value for key, value in state.items() if key not in _FLEETING}
 
@@ -106,14 +106,14 @@ def linked_names(targets: Iterable[Target]) -> list[tuple[Bond, frozenset[str]]]
     return [(Bond.LINK, frozenset(names)) for names in found.values() if len(names) > 1]
 
 
-def signature(state: State) -> tuple[Any, ...] | None:
+def signature(state: FileState) -> tuple[Any, ...] | None:
     """What tells without reading that a file is untouched; None if it was too young to tell when it was seen."""
     if "ctime" not in state:
         return None
     return (state["dev"], state["ino"], state["size"], state["mtime"], state["ctime"])
 
 
-def blobs_of(state: State) -> tuple[str, ...]:
+def blobs_of(state: FileState) -> tuple[str, ...]:
     found = [state[key] for key in ("digest", "manifest") if key in state and "identity" not in state]
     if isinstance(state.get("holes"), str):
         found.append(state["holes"])
@@ -124,7 +124,7 @@ def counted(number: int, thing: str, things: str = "") -> str:
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
 
-def words(state: State) -> str:
+def words(state: FileState) -> str:
     """A few words for a person."""
     kind = state["type"]
     if kind == "absent":
@@ -146,7 +146,7 @@ def words(state: State) -> str:
     )
 
 
-def _changed(state: State) -> str:
+def _changed(state: FileState) -> str:
     if "mtime" not in state:
         return ""
     seconds: int = state["mtime"] // 1_000_000_000
@@ -156,7 +156,7 @@ def _changed(state: State) -> str:
     return time.strftime(" from %b %d %H:%M" if then.tm_year == today.tm_year else " from %Y-%m-%d", then)
 
 
-def difference(left: State, found: State, effect: str = "") -> str:
+def difference(left: FileState, found: FileState, effect: str = "") -> str:
     """The rest of a sentence that begins with a path: it holds something else than the effect left there, or than
     was expected."""
     than = f"effect {effect} left" if effect else "expected"
@@ -176,7 +176,7 @@ def difference(left: State, found: State, effect: str = "") -> str:
     return f"is now {words(found)}, and {_was(words(left), effect)}"
 
 
-def _same_inside(left: State, found: State) -> bool:
+def _same_inside(left: FileState, found: FileState) -> bool:
     keys = ("digest", "content", "target", "rdev", "excluded", "identity")
     return all(left.get(key) == found.get(key) for key in keys)
 

@@ -7,24 +7,23 @@ looked at: if it is not what was captured, they are exchanged back and nothing h
 import os
 import stat
 
-from takeback.adapters.file.build import Tools, build, chmod_inode, dress, file_fd, restore_entries
-from takeback.adapters.file.custody import Custody, is_captured, unchanged_at_a_glance
-from takeback.adapters.file.hold import link_held
+from takeback.adapters.file.build import Tools, build, chmod_inode, dress, file_fd, link_held, restore_entries
+from takeback.adapters.file.directory import SeenDirectory, extra
 from takeback.adapters.file.kernel import exchange, flush_filesystem, rename_new
 from takeback.adapters.file.look import look
-from takeback.adapters.file.manifest import extra
-from takeback.adapters.file.paths import Place
+from takeback.adapters.file.os_errors import CannotCapture
+from takeback.adapters.file.paths import Place, Scratch
 from takeback.adapters.file.remove import (
+    Custody,
     Intruder,
+    is_captured,
     remove_built,
     remove_file,
     remove_tree,
     remove_what_is_ours,
+    unchanged_at_a_glance,
 )
-from takeback.adapters.file.scratch import Scratch
-from takeback.adapters.file.states import ABSENT, State, difference, same, same_inode_will_do
-from takeback.adapters.file.tree import Seen
-from takeback.adapters.file.trouble import CannotCapture
+from takeback.adapters.file.states import ABSENT, FileState, difference, same, same_inode_will_do
 from takeback.errors import Drifted, Stuck, TakebackError
 from takeback.model.resource import display
 
@@ -34,11 +33,11 @@ AGAIN = "Nothing was changed. Look at it, then try again."
 def bring(
     place: Place,
     names: Scratch,
-    start: State,
-    goal: State,
+    start: FileState,
+    goal: FileState,
     tools: Tools,
     ready: int = -1,
-    seen: Seen | None = None,
+    seen: SeenDirectory | None = None,
     first: bool = False,
 ) -> bool:
     """From `start` to `goal`; False if it was there already. `ready` is the goal as a file without a name, `first`
@@ -60,13 +59,13 @@ def bring(
     return True
 
 
-def drifted(place: Place, expected: State, found: State) -> Drifted:
+def drifted(place: Place, expected: FileState, found: FileState) -> Drifted:
     return Drifted(
         f"{display(place.resource)} is not what it was: it {difference(expected, found)}.", hint=AGAIN
     )
 
 
-def _now(place: Place, start: State, goal: State) -> State:
+def _now(place: Place, start: FileState, goal: FileState) -> FileState:
     manner = goal if start["type"] == "absent" else start
     try:
         return look(place, manner)
@@ -76,7 +75,7 @@ def _now(place: Place, start: State, goal: State) -> State:
         ) from trouble
 
 
-def _adjust(place: Place, start: State, goal: State) -> None:
+def _adjust(place: Place, start: FileState, goal: FileState) -> None:
     """On the inode, which keeps its hard links and its open readers."""
     if "meta" in goal:
         chmod_inode(place.fd, place.name, goal["mode"])
@@ -93,7 +92,9 @@ def _adjust(place: Place, start: State, goal: State) -> None:
         os.close(fd)
 
 
-def _displace(place: Place, names: Scratch, start: State, tools: Tools, seen: Seen | None) -> None:
+def _displace(
+    place: Place, names: Scratch, start: FileState, tools: Tools, seen: SeenDirectory | None
+) -> None:
     """Away: first aside, then looked at, then gone."""
     aside = place.beside(names.swapping)
     rename_new(place.fd, place.name, place.fd, aside.name)
@@ -105,7 +106,9 @@ def _displace(place: Place, names: Scratch, start: State, tools: Tools, seen: Se
     _remove(place, aside, names, start, tools, seen)
 
 
-def _demand_captured(place: Place, aside: Place, start: State, tools: Tools, seen: Seen | None) -> None:
+def _demand_captured(
+    place: Place, aside: Place, start: FileState, tools: Tools, seen: SeenDirectory | None
+) -> None:
     if not is_captured(aside, start, tools.blobs, seen):
         raise drifted(place, start, _describe(aside, start))
 
@@ -124,10 +127,10 @@ def _remove(
     place: Place,
     aside: Place,
     names: Scratch,
-    start: State,
+    start: FileState,
     tools: Tools,
-    seen: Seen | None,
-    goal: State = ABSENT,
+    seen: SeenDirectory | None,
+    goal: FileState = ABSENT,
 ) -> None:
     if start["type"] != "dir":
         remove_file(aside, start, tools)
@@ -151,7 +154,7 @@ def _remove(
         raise Drifted(f"Someone changed {where} while it was being removed.", hint=AGAIN) from trouble
 
 
-def _make_whole(going: Place, start: State, custody: Custody, tools: Tools) -> None:
+def _make_whole(going: Place, start: FileState, custody: Custody, tools: Tools) -> None:
     fd = os.open(going.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=going.fd)
     try:
         rows = [row for row in custody.rows().values() if "excluded" not in extra(row)]
@@ -162,7 +165,13 @@ def _make_whole(going: Place, start: State, custody: Custody, tools: Tools) -> N
 
 
 def _replace(
-    place: Place, names: Scratch, start: State, goal: State, tools: Tools, ready: int, seen: Seen | None
+    place: Place,
+    names: Scratch,
+    start: FileState,
+    goal: FileState,
+    tools: Tools,
+    ready: int,
+    seen: SeenDirectory | None,
 ) -> None:
     made = ready
     if made < 0 and goal["type"] == "file" and "held" not in goal and not _is_named(place, names):
@@ -182,7 +191,7 @@ def _is_named(place: Place, names: Scratch) -> bool:
     return place.beside(names.building).stat() is not None
 
 
-def _publish(place: Place, names: Scratch, goal: State, tools: Tools, made: int) -> None:
+def _publish(place: Place, names: Scratch, goal: FileState, tools: Tools, made: int) -> None:
     try:
         if made >= 0:
             link_nameless(made, place)
@@ -197,7 +206,7 @@ def link_nameless(fd: int, place: Place) -> None:
     os.link(f"/proc/self/fd/{fd}", place.name, dst_dir_fd=place.fd, follow_symlinks=True)
 
 
-def _built(place: Place, names: Scratch, goal: State, tools: Tools) -> Place:
+def _built(place: Place, names: Scratch, goal: FileState, tools: Tools) -> Place:
     building = place.beside(names.building)
     if goal["type"] == "file" and building.stat() is not None:
         if same(look(building, goal), goal):
@@ -212,7 +221,13 @@ def _built(place: Place, names: Scratch, goal: State, tools: Tools) -> Place:
 
 
 def _swap_in(
-    place: Place, names: Scratch, start: State, goal: State, tools: Tools, made: int, seen: Seen | None
+    place: Place,
+    names: Scratch,
+    start: FileState,
+    goal: FileState,
+    tools: Tools,
+    made: int,
+    seen: SeenDirectory | None,
 ) -> None:
     aside = place.beside(names.swapping)
     if made >= 0:
@@ -238,7 +253,7 @@ def _swap_in(
 
 
 def _swap_in_two_steps(
-    place: Place, names: Scratch, start: State, goal: State, tools: Tools, seen: Seen | None
+    place: Place, names: Scratch, start: FileState, goal: FileState, tools: Tools, seen: SeenDirectory | None
 ) -> None:
     """Where a filesystem cannot exchange: look, then rename over; a change in between would be lost, so look late."""
     aside = place.beside(names.swapping)
@@ -259,7 +274,7 @@ def _swap_in_two_steps(
         os.rename(aside.name, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
 
 
-def _finish_earlier(place: Place, names: Scratch, start: State, goal: State, tools: Tools) -> None:
+def _finish_earlier(place: Place, names: Scratch, start: FileState, goal: FileState, tools: Tools) -> None:
     """What a process that died in the middle left."""
     if place.beside(names.swapping).stat() is not None:
         _settle(place, names, start, goal, tools)
@@ -268,7 +283,7 @@ def _finish_earlier(place: Place, names: Scratch, start: State, goal: State, too
             _finish_removal(place.beside(names.going), state, tools)
 
 
-def _settle(place: Place, names: Scratch, start: State, goal: State, tools: Tools) -> None:
+def _settle(place: Place, names: Scratch, start: FileState, goal: FileState, tools: Tools) -> None:
     """Something under the swapping name: a process died between exchange and removal."""
     aside = place.beside(names.swapping)
     if _matches(aside, goal, tools) and place.stat() is None and start["type"] == "absent":
@@ -290,7 +305,7 @@ def _settle(place: Place, names: Scratch, start: State, goal: State, tools: Tool
     raise drifted(place, start, found)
 
 
-def _finish_removal(going: Place, state: State, tools: Tools) -> None:
+def _finish_removal(going: Place, state: FileState, tools: Tools) -> None:
     """A process died while it removed this: inodes with names elsewhere are held first, to be given back from there."""
     status = going.stat()
     if status is None:
@@ -301,7 +316,7 @@ def _finish_removal(going: Place, state: State, tools: Tools) -> None:
         remove_file(going, state, tools)
 
 
-def _discard_ours(aside: Place, start: State, goal: State, tools: Tools) -> bool:
+def _discard_ours(aside: Place, start: FileState, goal: FileState, tools: Tools) -> bool:
     """Remove a scratch thing if it is one of the two states in the store; anything else stays."""
     for state in (goal, start):
         if state["type"] == "absent" or "identity" in state or not _matches(aside, state, tools):
@@ -314,7 +329,7 @@ def _discard_ours(aside: Place, start: State, goal: State, tools: Tools) -> bool
     return False
 
 
-def _matches(aside: Place, state: State, tools: Tools) -> bool:
+def _matches(aside: Place, state: FileState, tools: Tools) -> bool:
     if "left_out" in state and "ino" in state:
         return is_captured(aside, state, tools.blobs, None)
     try:
@@ -323,7 +338,7 @@ def _matches(aside: Place, state: State, tools: Tools) -> bool:
         return False
 
 
-def _describe(place: Place, manner: State) -> State:
+def _describe(place: Place, manner: FileState) -> FileState:
     try:
         return look(place, manner)
     except CannotCapture as trouble:

@@ -6,34 +6,46 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-from takeback.adapters.database.keyring import Keyring
 from takeback.adapters.database.protocol import (
     Cover,
+    DatabaseSession,
     GiveUp,
+    Keyring,
     RowChange,
-    Session,
     Tell,
     nothing_to_give_up,
     quiet,
 )
-from takeback.adapters.database.waiting import USUAL, Waiting
-from takeback.adapters.mariadb import definitions, ops, programs, protecting, relating, undoing, waiting
+from takeback.adapters.database.statements import USUAL, Waiting
+from takeback.adapters.mariadb import markers, programs, protection, row_report, undo
+from takeback.adapters.mariadb.ddl import change
 from takeback.adapters.mariadb.logs import OPS
-from takeback.adapters.mariadb.reaching import refuse_reaching
-from takeback.adapters.mariadb.registry import identity_of, op_number, read, refuse_unprotected
+from takeback.adapters.mariadb.registry import (
+    identity_of,
+    op_number,
+    read,
+    refuse_reaching,
+    refuse_unprotected,
+)
 from takeback.adapters.mariadb.session import MariaSession, refuse_other
 from takeback.adapters.mariadb.wire import OVERDUE, Wire, code_of, connected, is_locked, words
 from takeback.adapters.protocol import Assessment, Receipt, Traits
 from takeback.errors import Misuse, Refused, TakebackError
-from takeback.model.change import UNDO, Change
-from takeback.model.database import Database, from_json, resource_of, target_of, to_json
+from takeback.model.change import UNDO, Change, Staged
+from takeback.model.database import Database, Holder, busy, from_json, resource_of, target_of, to_json
 from takeback.model.effect import REVIEWED, Effect, State
-from takeback.model.holder import Holder, busy
 from takeback.model.ids import new_id, short
-from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import (
+    Obstacle,
+    OnConflict,
+    Outcome,
+    Sighting,
+    Standing,
+    TargetOutcome,
+    TargetSighting,
+    together,
+)
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
-from takeback.model.staged import Staged
-from takeback.model.standing import Sighting, Standing, TargetSighting, together
 from takeback.storage.protocols import Blobs
 
 _WHY = "the database logs every row before and after, in the transaction that changes it"
@@ -52,7 +64,7 @@ class MariaAdapter:
         self.keyring = keyring
         self._waiting = waiting
 
-    def connect(self, database: Database) -> Session:
+    def connect(self, database: Database) -> DatabaseSession:
         wire = connected(database, self.keyring.url(database))
         try:
             session = MariaSession(wire, self._waiting.seconds, lambda: self._holder(database))
@@ -64,17 +76,17 @@ class MariaAdapter:
 
     def cover(self, database: Database) -> Cover:
         with self._wire(database) as wire:
-            return protecting.cover(wire)
+            return protection.cover(wire)
 
     def protect(self, database: Database, tables: Sequence[str]) -> Cover:
         with self._wire(database) as wire:
-            return protecting.protect(wire, tables)
+            return protection.protect(wire, tables)
 
     def unprotect(
         self, database: Database, tables: Sequence[str], give_up: GiveUp = nothing_to_give_up
     ) -> Cover:
         with self._wire(database) as wire:
-            return protecting.unprotect(wire, tables, give_up)
+            return protection.unprotect(wire, tables, give_up)
 
     def lost_by_unprotect(
         self, database: Database, tables: Sequence[str], effects: Sequence[Effect]
@@ -82,9 +94,7 @@ class MariaAdapter:
         with self._wire(database) as wire:
             if not identity_of(wire):  # it is gone already: someone else removed it, or was killed on the way
                 return [one for one in effects if resource_of(_database(one)) == resource_of(database)]
-            known = relating.lost_by_unprotect(
-                wire, read(wire), tables, definitions.later_on(wire, tables, 0)
-            )
+            known = row_report.lost_by_unprotect(wire, read(wire), tables, change.later_on(wire, tables, 0))
         return [one for one in effects if one.id in known]
 
     def assess(self, change: Change, of: Effect | None = None) -> Assessment:
@@ -137,12 +147,12 @@ class MariaAdapter:
         """The marker alone tells. Whoever may still be making it is ended first: nothing can come after the answer."""
         with self._wire(_database(effect)) as wire:
             refuse_other(wire.database, identity_of(wire))
-            ops.hold_alone(wire, effect.id)
-            definitions.settle(wire, effect.id)
+            markers.hold_alone(wire, effect.id)
+            change.settle(wire, effect.id)
             found = op_number(wire, effect.id)
-            receipt = ops.receipt_of(wire, effect.id) if found else {}
-            held = REVIEWED in effect.change.args and not found and ops.is_held(wire, effect.id)
-            ops.let_go(wire, effect.id)
+            receipt = markers.receipt_of(wire, effect.id) if found else {}
+            held = REVIEWED in effect.change.args and not found and markers.is_held(wire, effect.id)
+            markers.let_go(wire, effect.id)
         there = found is not None and not found[2]
         standing = Standing.AFTER if there else Standing.BETWEEN if held else Standing.BEFORE
         seen = tuple(TargetSighting(target.resource, standing, {"there": there}) for target in effect.targets)
@@ -158,10 +168,10 @@ class MariaAdapter:
             if found is None or found[2]:
                 return {}
             database = _database(effect)
-            taking = undoing.take_back(wire, read(wire), database, found[0], OnConflict.REFUSE)
-            undoing.refuse_conflicts(taking, OnConflict.REFUSE, False)
-            undoing.swap(wire, effect.id, effect.id)
-            undoing.forget(wire, found[0])
+            taking = undo.take_back(wire, read(wire), database, found[0], OnConflict.REFUSE)
+            undo.refuse_conflicts(taking, OnConflict.REFUSE, False)
+            undo.swap(wire, effect.id, effect.id)
+            undo.forget(wire, found[0])
             wire.run(f"DELETE FROM {OPS} WHERE no = {found[0]}")
             return {}
 
@@ -170,10 +180,10 @@ class MariaAdapter:
             self._retried(_database(effect), work)
             return
         with self._wire(_database(effect)) as wire:
-            ops.hold(wire, effect.id)
+            markers.hold(wire, effect.id)
             found = op_number(wire, effect.id)
             if found and not found[2]:
-                definitions.take_out(wire, effect.id, plan)
+                change.take_out(wire, effect.id, plan)
 
     def tidy(self, effect: Effect) -> None:
         """Nothing is held outside the database; and in it only what waits for a decision."""
@@ -184,10 +194,10 @@ class MariaAdapter:
         with self._wire(_database(effect)) as wire:
             found = op_number(wire, effect.id) if identity_of(wire) else None
             if found:
-                plan = definitions.plan_of(wire, effect.id)
+                plan = change.plan_of(wire, effect.id)
                 if plan:
-                    definitions.throw_away(wire, plan, bool(found[2]))
-                undoing.forget(wire, found[0])
+                    change.throw_away(wire, plan, bool(found[2]))
+                undo.forget(wire, found[0])
 
     def standing_on(self, effect: Effect) -> Sequence[str]:
         with self._wire(_database(effect)) as wire:
@@ -196,13 +206,13 @@ class MariaAdapter:
                 return ()
             registry = read(wire)
             no = found[0]
-            if plan := definitions.plan_of(wire, effect.id):
-                tables = definitions.tables_of(plan)
-                reshaped = definitions.later_on(wire, tables, no)
-                return relating.later_on(wire, registry, tables, no, reshaped)
-            parts, gone = undoing.touched(wire, registry, wire.database, no)
-            reshaped = definitions.later_on(wire, undoing.names(wire, no), no) if gone else set[int]()
-            return relating.standing_on(wire, registry, parts, no, reshaped)
+            if plan := change.plan_of(wire, effect.id):
+                tables = change.tables_of(plan)
+                reshaped = change.later_on(wire, tables, no)
+                return row_report.later_on(wire, registry, tables, no, reshaped)
+            parts, gone = undo.touched(wire, registry, wire.database, no)
+            reshaped = change.later_on(wire, undo.names(wire, no), no) if gone else set[int]()
+            return row_report.standing_on(wire, registry, parts, no, reshaped)
 
     def rows(self, effect: Effect) -> Iterator[RowChange]:
         with self._wire(_database(effect)) as wire:
@@ -210,9 +220,9 @@ class MariaAdapter:
             found = op_number(wire, effect.id)
             if found is None:
                 return
-            undoing.settle_session(wire)
-            parts, _ = undoing.touched(wire, read(wire), wire.database, found[0])
-            yield from relating.changes(wire, parts, found[0])
+            undo.settle_session(wire)
+            parts, _ = undo.touched(wire, read(wire), wire.database, found[0])
+            yield from row_report.changes(wire, parts, found[0])
 
     def enter(self, effect: Effect, tell: Tell = quiet) -> Mapping[str, str]:
         database = _database(effect)
@@ -243,15 +253,15 @@ class MariaAdapter:
     def _outcomes(self, database: Database, policy: OnConflict, of: Effect) -> tuple[TargetOutcome, ...]:
         """By trying, in a transaction that is rolled back."""
 
-        def work(wire: Wire) -> undoing.Taking:
+        def work(wire: Wire) -> undo.Taking:
             found = _found(wire, of)
-            return undoing.take_back(wire, read(wire), database, found[0], policy, dry=True)
+            return undo.take_back(wire, read(wire), database, found[0], policy, dry=True)
 
         own = target_of(database, of.id)
         if plan := self._plan_of(of):
             with self._wire(database) as wire:
-                back = definitions.inverse(plan, "assessed")
-                bad = definitions.obstacles(wire, read(wire), back, policy is OnConflict.FORCE)
+                back = change.inverse(plan, "assessed")
+                bad = change.obstacles(wire, read(wire), back, policy is OnConflict.FORCE)
             if not bad:
                 return (TargetOutcome(own, Outcome.UNDONE),)
             return tuple(
@@ -270,49 +280,49 @@ class MariaAdapter:
         with self._wire(_database(effect)) as wire:
             if not identity_of(wire):
                 return None
-            ops.hold_alone(wire, effect.id)
-            definitions.settle(wire, effect.id)
-            found = ops.receipt_of(wire, effect.id) if op_number(wire, effect.id) else None
-            ops.let_go(wire, effect.id)
+            markers.hold_alone(wire, effect.id)
+            change.settle(wire, effect.id)
+            found = markers.receipt_of(wire, effect.id) if op_number(wire, effect.id) else None
+            markers.let_go(wire, effect.id)
             return found
 
     def _keep(self, effect: Effect) -> dict[str, Any]:
         with self._wire(_database(effect)) as wire:
             refuse_other(wire.database, identity_of(wire))
             if not op_number(wire, effect.id):
-                ops.decide(wire, effect.id, keep=True)
+                markers.decide(wire, effect.id, keep=True)
             if not op_number(wire, effect.id):
                 raise Refused(
                     f"Effect {short(effect.id)} is not held any more: someone has rolled it back.",
                     hint="Nothing was changed.",
                 )
-            return ops.receipt_of(wire, effect.id)
+            return markers.receipt_of(wire, effect.id)
 
     def _dropped(self, effect: Effect) -> bool:
         with self._wire(_database(effect)) as wire:
             refuse_other(wire.database, identity_of(wire))
-            return not op_number(wire, effect.id) and ops.decide(wire, effect.id, keep=False)
+            return not op_number(wire, effect.id) and markers.decide(wire, effect.id, keep=False)
 
-    def _plan_of(self, effect: Effect) -> definitions.Plan | None:
+    def _plan_of(self, effect: Effect) -> change.Plan | None:
         """If it was one that renames tables."""
         with self._wire(_database(effect)) as wire:
             refuse_other(wire.database, identity_of(wire))
-            definitions.settle(wire, effect.id)
-            return definitions.plan_of(wire, effect.id)
+            change.settle(wire, effect.id)
+            return change.plan_of(wire, effect.id)
 
     def _move_back(self, effect: Effect) -> dict[str, Any]:
         of = _needed(effect.of)
         with self._wire(_database(effect)) as wire:
-            ops.hold(wire, effect.id)
-            ops.hold(wire, f"{of.id}:names")
-            definitions.settle(wire, effect.id)
+            markers.hold(wire, effect.id)
+            markers.hold(wire, f"{of.id}:names")
+            change.settle(wire, effect.id)
             if op_number(wire, effect.id):
-                return ops.receipt_of(wire, effect.id)
+                return markers.receipt_of(wire, effect.id)
             _refuse_taken_back(_found(wire, of), of)
-            plan = definitions.plan_of(wire, of.id)
+            plan = change.plan_of(wire, of.id)
             assert plan
-            back, force = definitions.inverse(plan, effect.id), _policy(effect.change) is OnConflict.FORCE
-            return definitions.carry_out(wire, effect.id, of.id, back, force)
+            back, force = change.inverse(plan, effect.id), _policy(effect.change) is OnConflict.FORCE
+            return change.carry_out(wire, effect.id, of.id, back, force)
 
     def _run_script(self, effect: Effect) -> dict[str, Any]:
         if (before := self._made_before(effect)) is not None:
@@ -329,7 +339,7 @@ class MariaAdapter:
 
     def _holder(self, database: Database) -> Holder:
         with self._wire(database) as wire:
-            return waiting.holder(wire)
+            return markers.holder(wire)
 
     def _waits_on(self, database: Database, limits: tuple[int, ...]) -> tuple[int, ...]:
         holder = self._holder(database)
@@ -346,20 +356,20 @@ class MariaAdapter:
         """In a transaction of its own; again when it met another. Of one that has to wait it is told soon for whom."""
         from pymysql import err
 
-        limits = waiting.in_turn(self._waiting.seconds)
+        limits = markers.in_turn(self._waiting.seconds)
         for tried in range(1, _TRIES + 1):
             with self._wire(database) as wire:
                 refuse_other(database, identity_of(wire))
-                undoing.settle_session(wire, limits[0])
+                undo.settle_session(wire, limits[0])
                 name = new_id()
                 try:
-                    ops.start(wire, name)
+                    markers.start(wire, name)
                     found = work(wire)
                     if dry:
-                        ops.roll_back(wire, name)
+                        markers.roll_back(wire, name)
                     else:
-                        ops.unmark(wire)
-                        ops.commit(wire, name)
+                        markers.unmark(wire)
+                        markers.commit(wire, name)
                     return found
                 except err.Error as error:
                     if not is_locked(error) or tried == _TRIES:
@@ -368,20 +378,20 @@ class MariaAdapter:
                         wire.close()
                         limits = self._waits_on(database, limits)
                 except TakebackError:
-                    ops.roll_back(wire, name)
+                    markers.roll_back(wire, name)
                     raise
         raise AssertionError("unreachable")
 
 
 def _take_back(wire: Wire, effect: Effect) -> dict[str, Any]:
     of = _needed(effect.of)
-    ops.hold(wire, effect.id)
+    markers.hold(wire, effect.id)
     if op_number(wire, effect.id):
-        return ops.receipt_of(wire, effect.id)
+        return markers.receipt_of(wire, effect.id)
     found = _found(wire, of, lock=True)
     _refuse_taken_back(found, of)
     partly = bool(effect.change.args.get("partial"))
-    return undoing.carry_out(
+    return undo.carry_out(
         wire, read(wire), _database(effect), (found[0], of.id), effect.id, _policy(effect.change), partly
     )
 

@@ -8,9 +8,8 @@ may go too far but never not far enough.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from takeback.adapters.mariadb.images import logged_name, logged_names, same_key
-from takeback.adapters.mariadb.logs import GATE, log_of
-from takeback.adapters.mariadb.shapes import Column, Link, Shape
+from takeback.adapters.mariadb.logs import GATE, log_of, logged_name, logged_names, same_key
+from takeback.adapters.mariadb.shapes import MariaColumn, MariaForeignKey, MariaShape
 from takeback.adapters.mariadb.wire import quoted
 
 _ACTS = ("CASCADE", "SET NULL")
@@ -22,19 +21,19 @@ class Walked(NamedTuple):
     """A table with its log."""
 
     n: int
-    shape: Shape
+    shape: MariaShape
 
 
 class Edge(NamedTuple):
     """Rows of one table that go with rows of another."""
 
     source: str
-    link: Link
+    link: MariaForeignKey
     becomes: frozenset[str]  # deleted, updated, or either
     direct: bool  # from the row of the statement itself
 
 
-def walks(start: Walked, tables: dict[str, Walked], links: Sequence[Link]) -> dict[str, str]:
+def walks(start: Walked, tables: dict[str, Walked], links: Sequence[MariaForeignKey]) -> dict[str, str]:
     """What the triggers of this table do about others, by event; nothing if nobody's row goes with one of its."""
     found: dict[str, str] = {}
     for event, becomes in (("d", DELETED), ("u", UPDATED)):
@@ -45,19 +44,19 @@ def walks(start: Walked, tables: dict[str, Walked], links: Sequence[Link]) -> di
     return found
 
 
-def reached(name: str, links: Sequence[Link]) -> set[str]:
+def reached(name: str, links: Sequence[MariaForeignKey]) -> set[str]:
     """The tables whose rows can go with a row of this one."""
     return {edge.link.child for becomes in (DELETED, UPDATED) for edge in _edges(name, becomes, links)}
 
 
-def _edges(start: str, becomes: str, links: Sequence[Link]) -> list[Edge]:
+def _edges(start: str, becomes: str, links: Sequence[MariaForeignKey]) -> list[Edge]:
     direct = {
         link: {_outcome(link, becomes)} for link in links if link.parent == start and _acts(link, becomes)
     }
     states: dict[str, set[str]] = {}
     for link, outcomes in direct.items():
         states.setdefault(link.child, set()).update(outcomes)
-    deeper: dict[Link, set[str]] = {}
+    deeper: dict[MariaForeignKey, set[str]] = {}
     grew = True
     while grew:
         grew = False
@@ -76,15 +75,15 @@ def _edges(start: str, becomes: str, links: Sequence[Link]) -> list[Edge]:
     return edges + [Edge(link.parent, link, frozenset(outcomes), False) for link, outcomes in deeper.items()]
 
 
-def _acts(link: Link, state: str) -> bool:
+def _acts(link: MariaForeignKey, state: str) -> bool:
     return not link.elsewhere and (link.on_delete if state == DELETED else link.on_update) in _ACTS
 
 
-def _outcome(link: Link, state: str) -> str:
+def _outcome(link: MariaForeignKey, state: str) -> str:
     return DELETED if state == DELETED and link.on_delete == "CASCADE" else UPDATED
 
 
-def _may_change(link: Link, links: Sequence[Link]) -> bool:
+def _may_change(link: MariaForeignKey, links: Sequence[MariaForeignKey]) -> bool:
     """A row that is changed by a foreign key is changed in its columns; that matters to those who refer to them."""
     changed = {column for other in links if other.child == link.parent for column in other.columns}
     return bool(changed.intersection(link.refers))
@@ -115,7 +114,7 @@ def _looped(steps: str) -> str:
     )
 
 
-def _refers_change(shape: Shape, edges: list[Edge]) -> str:
+def _refers_change(shape: MariaShape, edges: list[Edge]) -> str:
     """In any bit: a foreign key follows a change of case as well."""
     names = sorted({name for edge in edges if edge.direct for name in edge.link.refers})
     columns = {column.name: column for column in shape.columns}
@@ -124,7 +123,7 @@ def _refers_change(shape: Shape, edges: list[Edge]) -> str:
     )
 
 
-def _bits(column: Column, row: str) -> str:
+def _bits(column: MariaColumn, row: str) -> str:
     value = f"{row}.{quoted(column.name)}"
     return f"CAST({value} AS BINARY)" if column.charset else value
 
@@ -155,7 +154,7 @@ def _deeper(start: Walked, edge: Edge, edges: list[Edge], tables: dict[str, Walk
     return refuse + _add(start, child, edges, mine, source, where, link, edge.becomes, counted=True)
 
 
-def _moves(link: Link, shape: Shape) -> bool:
+def _moves(link: MariaForeignKey, shape: MariaShape) -> bool:
     """Whether a row that follows gets another key with that, so that it cannot be found by the old one."""
     return bool(set(link.columns).intersection(shape.key))
 
@@ -167,7 +166,7 @@ def _add(
     mine: str,
     source: str,
     where: str,
-    link: Link,
+    link: MariaForeignKey,
     becomes: frozenset[str],
     counted: bool = False,
 ) -> str:

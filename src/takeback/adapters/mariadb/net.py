@@ -1,15 +1,153 @@
-"""What is left of an operation when everything in it that cancels out is left out, and where the rows stand now.
+"""What an operation came to: in numbers at its end, and row by row without what cancels out."""
 
-One table of the session for each table that the operation touched: a line for each key with the image that was there
-before and the one that it left; for a table without a key a line for each image, and how often.
-"""
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from typing import NamedTuple
-
-from takeback.adapters.mariadb.images import live_image, logged_image, logged_name, logged_names, same_key
-from takeback.adapters.mariadb.logs import images_table, log_of
-from takeback.adapters.mariadb.shapes import Shape
+from takeback.adapters.mariadb.logs import (
+    OPS,
+    TOUCHED,
+    images_table,
+    live_image,
+    log_of,
+    logged_image,
+    logged_name,
+    logged_names,
+    same_key,
+)
+from takeback.adapters.mariadb.registry import LogRegistry
+from takeback.adapters.mariadb.shapes import MariaShape
 from takeback.adapters.mariadb.wire import Wire, quoted
+
+_FEW = 1000  # images, of which it is worth asking whether they cancel out
+
+
+class Numbers(NamedTuple):
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    images: int = 0
+    balance: int = 0  # images that were left, less those that were found
+
+
+def count(wire: Wire, registry: LogRegistry, op: int) -> dict[str, Numbers]:
+    """By table."""
+    return counted(registry, wire.rows(asked(registry, op)))
+
+
+def asked(registry: LogRegistry, op: int) -> str:
+    parts = [
+        f"SELECT {walked.n}, tb_c > 0, tb_sign, COUNT(*) FROM {log_of(walked.n)} WHERE tb_op = {op}"
+        " GROUP BY tb_c > 0, tb_sign"
+        for walked in registry.walked().values()
+    ]
+    return " UNION ALL ".join(parts) or "SELECT 1 FROM DUAL WHERE FALSE"
+
+
+def counted(registry: LogRegistry, rows: Sequence[Sequence[Any]]) -> dict[str, Numbers]:
+    names = {walked.n: name for name, walked in registry.walked().items()}
+    found: dict[str, Numbers] = {}
+    for n, along, sign, many in rows:
+        found[names[n]] = _added(found.get(names[n], Numbers()), bool(along), int(sign), int(many))
+    return found
+
+
+def _added(numbers: Numbers, along: bool, sign: int, many: int) -> Numbers:
+    """Of rows that went along with others all are logged before, and those that stayed after it too."""
+    inserted, updated, deleted, images, balance = numbers
+    if along:
+        updated += many if sign > 0 else 0
+        deleted += many if sign < 0 else -many
+    else:
+        inserted += many if sign == 1 else 0
+        updated += many if sign == 2 else 0
+        deleted += many if sign == -1 else 0
+    return Numbers(inserted, updated, deleted, images + many, balance + (many if sign > 0 else -many))
+
+
+def cancels_out(wire: Wire, registry: LogRegistry, op: int, found: dict[str, Numbers]) -> bool:
+    """Whether everything is as it was, if that is cheap to ask."""
+    if sum(numbers.images for numbers in found.values()) > _FEW:
+        return False
+    if any(numbers.balance for numbers in found.values()):
+        return False
+    for name in found:
+        walked = registry.walked()[name]
+        left = wire.rows(
+            f"SELECT 1 FROM {log_of(walked.n)} l WHERE tb_op = {op} GROUP BY {logged_image(walked.shape, 'l')}"
+            " HAVING SUM(SIGN(tb_sign)) <> 0 LIMIT 1"
+        )
+        if left:
+            return False
+    return True
+
+
+def _net(wire: Wire, log: str, shape: MariaShape, op: int) -> Numbers:
+    """A row that was written twice counts once, one that is as it was not at all. Without a key, rows that look alike
+    are one as good as the other."""
+    key = ", ".join(f"l.{logged_name(shape, name)}" for name in shape.key)
+    names = "".join(f", l.{logged_name(shape, name)} AS k{place}" for place, name in enumerate(shape.key))
+    left = (
+        f"SELECT SUM(SIGN(l.tb_sign)) AS many{names} FROM {log} l WHERE l.tb_op = {op}"
+        f" GROUP BY {f'{key}, ' if key else ''}{logged_image(shape, 'l')} HAVING many <> 0"
+    )
+    if key:
+        by = ", ".join(f"k{place}" for place in range(len(shape.key)))
+        asked = (
+            "SELECT SUM(NOT pre), SUM(pre AND post), SUM(NOT post) FROM (SELECT MAX(many < 0) AS pre,"
+            f" MAX(many > 0) AS post FROM ({left}) n GROUP BY {by}) k"
+        )
+    else:
+        asked = f"SELECT SUM(GREATEST(many, 0)), 0, SUM(GREATEST(-many, 0)) FROM ({left}) n"
+    ((inserted, updated, deleted),) = wire.rows(asked)
+    return Numbers(int(inserted or 0), int(updated or 0), int(deleted or 0))
+
+
+def record(
+    wire: Wire, registry: LogRegistry, op: int, found: dict[str, Numbers], schema: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The receipt."""
+    receipt, statements = recording(wire, registry, op, found, schema)
+    for statement in statements:
+        wire.run(statement)
+    return receipt
+
+
+def recording(
+    wire: Wire,
+    registry: LogRegistry,
+    op: int,
+    found: dict[str, Numbers],
+    schema: Sequence[str] = (),
+    once: bool = False,
+) -> tuple[dict[str, Any], list[str]]:
+    """The receipt, and what writes it down. `once`: by one statement, which writes to a row that has a key once."""
+    numbers = {name: walked.n for name, walked in registry.walked().items()}
+    tables: dict[str, dict[str, int]] = {}
+    for name, many in sorted(found.items()):
+        shape = registry.walked()[name].shape
+        if not (once and shape.key):
+            many = _net(wire, log_of(numbers[name]), shape, op)
+        if any(many[:3]):
+            tables[name] = {"inserted": many.inserted, "updated": many.updated, "deleted": many.deleted}
+    receipt: dict[str, Any] = {"tables": tables, "schema": list(schema)}
+    statements: list[str] = []
+    if found:
+        rows = ", ".join(
+            f"({op}, {numbers[name]}, {many.inserted}, {many.updated}, {many.deleted}, {many.images})"
+            for name, many in found.items()
+        )
+        statements.append(f"INSERT INTO {TOUCHED} VALUES {rows}")
+    statements.append(f"UPDATE {OPS} SET receipt = {wire.text(json.dumps(receipt))} WHERE no = {op}")
+    return receipt, statements
+
+
+# What is left of an operation when everything in it that cancels out is left out, and where the rows stand now.
+#
+# One table of the session for each table that the operation touched: a line for each key with the image
+# that was there
+# before and the one that it left; for a table without a key a line for each image, and how often.
+
 
 # Where a line stands.
 APPLY, NOTHING, CHANGED, MISSING, REOCCUPIED = "A", "N", "C", "M", "R"
@@ -32,11 +170,11 @@ CONFLICTS = {
 FORCEABLE = (CHANGED, MISSING, REOCCUPIED)
 
 
-class Part(NamedTuple):
+class NetPart(NamedTuple):
     """One table that is touched."""
 
     n: int
-    shape: Shape  # as it is now
+    shape: MariaShape  # as it is now
 
     @property
     def log(self) -> str:
@@ -55,7 +193,7 @@ class Part(NamedTuple):
         return quoted(self.shape.name)
 
 
-def prepare(wire: Wire, part: Part) -> None:
+def prepare(wire: Wire, part: NetPart) -> None:
     """The tables of the session. Few indexes: to write the lines is much of the work."""
     wire.run(
         f"CREATE TEMPORARY TABLE {part.net} (id INT UNSIGNED AUTO_INCREMENT PRIMARY KEY, pre BIGINT UNSIGNED,"
@@ -66,7 +204,7 @@ def prepare(wire: Wire, part: Part) -> None:
     wire.run(images_table(part.put, part.shape, bool(part.shape.uniques)))
 
 
-def fill(wire: Wire, part: Part, op: int) -> int:
+def fill(wire: Wire, part: NetPart, op: int) -> int:
     """How many lines there are. The rows stay as they are now until the end of the transaction."""
     columns = "pre, post, was, became, some, m"
     if part.shape.key:
@@ -85,7 +223,7 @@ def fill(wire: Wire, part: Part, op: int) -> int:
     return many
 
 
-def tally(wire: Wire, part: Part, op: int) -> dict[str, int]:
+def tally(wire: Wire, part: NetPart, op: int) -> dict[str, int]:
     """Only how many lines stand where, of a table with a key; under "", if it is not sound."""
     rows = wire.rows(
         f"SELECT IF(m = 1, state, ''), COUNT(*) FROM (SELECT m, {_judged(part, op)}) t GROUP BY 1"
@@ -93,7 +231,7 @@ def tally(wire: Wire, part: Part, op: int) -> dict[str, int]:
     return {str(state): int(many) for state, many in rows}
 
 
-def _judged(part: Part, op: int) -> str:
+def _judged(part: NetPart, op: int) -> str:
     """The state of each line, and from where. To look at a row in every bit is most of the work: it is done once."""
     return (
         f"CASE WHEN now <=> became THEN '{APPLY}' WHEN now <=> was THEN '{NOTHING}' WHEN now IS NULL THEN '{MISSING}'"
@@ -104,7 +242,7 @@ def _judged(part: Part, op: int) -> str:
     )
 
 
-def lines(part: Part, op: int) -> str:
+def lines(part: NetPart, op: int) -> str:
     """As a SELECT."""
     shape = part.shape
     image = logged_image(shape, "l")
@@ -125,19 +263,19 @@ def lines(part: Part, op: int) -> str:
     )
 
 
-def is_sound(wire: Wire, part: Part) -> bool:
+def is_sound(wire: Wire, part: NetPart) -> bool:
     """With a key at most one image is left on each side; else something was changed that was not logged."""
     return not part.shape.key or not wire.rows(f"SELECT 1 FROM {part.net} WHERE m <> 1 LIMIT 1")
 
 
-def states(wire: Wire, part: Part) -> dict[str, int]:
+def states(wire: Wire, part: NetPart) -> dict[str, int]:
     return {
         str(state): int(many)
         for state, many in wire.rows(f"SELECT state, COUNT(*) FROM {part.net} GROUP BY state")
     }
 
 
-def settle(wire: Wire, part: Part, state: str, ids: "set[int] | frozenset[int]") -> None:
+def settle(wire: Wire, part: NetPart, state: str, ids: "set[int] | frozenset[int]") -> None:
     """These lines stand there, whatever was found before."""
     for some in _several(sorted(ids)):
         wire.run(f"UPDATE {part.net} SET state = '{state}' WHERE id IN ({some})")
@@ -147,7 +285,7 @@ def _several(ids: list[int]) -> list[str]:
     return [", ".join(str(id) for id in ids[start : start + 1000]) for start in range(0, len(ids), 1000)]
 
 
-def names_of(part: Part) -> tuple[str, str]:
+def names_of(part: NetPart) -> tuple[str, str]:
     """The columns that are logged: in the log, and in the table."""
     logged = ", ".join(logged_names(part.shape))
     return logged, ", ".join(quoted(column.name) for column in part.shape.stored)

@@ -10,11 +10,18 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from takeback.adapters.mariadb import ops
-from takeback.adapters.mariadb.counting import cancels_out, count, record
+from takeback.adapters.mariadb import markers
 from takeback.adapters.mariadb.logs import OPS, PROGRAM, log_of
-from takeback.adapters.mariadb.reaching import Bare, leading
-from takeback.adapters.mariadb.registry import Registry, op_number, read, refuse_unprotected, troubles
+from takeback.adapters.mariadb.net import cancels_out, count, record
+from takeback.adapters.mariadb.registry import (
+    Bare,
+    LogRegistry,
+    leading,
+    op_number,
+    read,
+    refuse_unprotected,
+    troubles,
+)
 from takeback.adapters.mariadb.wire import Wire, code_of, quoted
 from takeback.errors import NoRemedy, StoreBusy
 from takeback.model.database import FROM_ENVIRONMENT, Database
@@ -75,7 +82,7 @@ def _name(number: int, effect: Effect) -> str:
     return f"{PROGRAM}{number}_{effect.id}"
 
 
-def _grants(wire: Wire, registry: Registry, account: str) -> Sequence[str]:
+def _grants(wire: Wire, registry: LogRegistry, account: str) -> Sequence[str]:
     """Rows of what is captured; the rest can be read, so that what could not be taken back fails."""
     database = quoted(str(wire.one("SELECT DATABASE()")))
     captured = set(registry.walked())
@@ -115,7 +122,7 @@ def leave(wire: Wire, effect: Effect) -> dict[str, Any] | None:
                 effect=effect.id,
             )
         time.sleep(_STEP)
-    if told := ops.receipt_of(wire, effect.id):
+    if told := markers.receipt_of(wire, effect.id):
         return told
     registry = read(wire)
     numbers = count(wire, registry, number)
@@ -129,14 +136,14 @@ def leave(wire: Wire, effect: Effect) -> dict[str, Any] | None:
     return receipt
 
 
-def _missed(wire: Wire, registry: Registry) -> list[str]:
+def _missed(wire: Wire, registry: LogRegistry) -> list[str]:
     """The capture was changed behind our back while the program was at work."""
     if missed := _uncaptured(wire, registry):
         return [f"Not all of it was captured, and that part cannot be taken back: {_told(missed)}"]
     return []
 
 
-def _uncaptured(wire: Wire, registry: Registry) -> Bare | None:
+def _uncaptured(wire: Wire, registry: LogRegistry) -> Bare | None:
     """What the program may write is not captured as it must be. A table that is new it may only read, unless one that
     it may write leads there."""
     captured = registry.walked()
@@ -159,7 +166,7 @@ def _quietly_drop(wire: Wire, account: str) -> None:
         pass  # who may not drop it could not make it
 
 
-def _erase(wire: Wire, registry: Registry, number: int) -> None:
+def _erase(wire: Wire, registry: LogRegistry, number: int) -> None:
     for walked in registry.walked().values():
         wire.run(f"DELETE FROM {log_of(walked.n)} WHERE tb_op = {number}")
     wire.run(f"DELETE FROM {OPS} WHERE no = {number}")

@@ -1,9 +1,12 @@
-"""Which table of a database has which log, and whether its triggers are as they must be."""
+"""Which table has which log, whether its triggers are as they must be, and statements refused where not."""
 
 import json
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from takeback.adapters.mariadb.cascades import Walked, walks
+from takeback.adapters.database.statements import first_words
+from takeback.adapters.mariadb.cascades import Walked, reached, walks
 from takeback.adapters.mariadb.logs import (
     META,
     OPS,
@@ -12,7 +15,7 @@ from takeback.adapters.mariadb.logs import (
     refusing_triggers,
     trigger_name,
 )
-from takeback.adapters.mariadb.shapes import OURS, Column, Schema, Shape, fingerprint, survey
+from takeback.adapters.mariadb.shapes import OURS, MariaColumn, MariaShape, Schema, fingerprint, survey
 from takeback.adapters.mariadb.wire import Wire, code_of
 from takeback.errors import NoRemedy
 
@@ -27,24 +30,24 @@ class Trigger(NamedTuple):
     body: str | None  # None: this account may not see it
 
 
-class Entry(NamedTuple):
+class RegisteredTable(NamedTuple):
     """A table that once got a number; the newest of its name counts."""
 
     n: int
     name: str  # as it was then
     shape: str
     captured: bool
-    described: Shape
+    described: MariaShape
 
 
-class Registry(NamedTuple):
+class LogRegistry(NamedTuple):
     identity: str
     schema: Schema
-    entries: dict[int, Entry]
+    entries: dict[int, RegisteredTable]
     triggers: tuple[Trigger, ...]
     numbers: dict[str, int]  # of the tables that have triggers of ours
 
-    def current(self, n: int) -> Shape | None:
+    def current(self, n: int) -> MariaShape | None:
         """The table as it is now, whatever it is called now; None if it is gone, or is another."""
         for name, number in self.numbers.items():
             if number == n:
@@ -71,20 +74,20 @@ def identity_of(wire: Wire) -> str:
         raise
 
 
-def read(wire: Wire) -> Registry:
+def read(wire: Wire) -> LogRegistry:
     identity = identity_of(wire)
-    entries: dict[int, Entry] = {}
+    entries: dict[int, RegisteredTable] = {}
     if identity:
         for n, name, shape, captured, described in wire.rows(
             f"SELECT n, name, shape, captured, described FROM {TABLES}"
         ):
-            entries[n] = Entry(n, name, shape, bool(captured), shape_from(json.loads(described)))
+            entries[n] = RegisteredTable(n, name, shape, bool(captured), shape_from(json.loads(described)))
     triggers = tuple(Trigger(*row) for row in wire.rows(_TRIGGERS))
     numbers: dict[str, int] = {}
     for trigger in triggers:
         if trigger.name.startswith(OURS) and trigger.event in ("AFTER INSERT", "BEFORE INSERT"):
             numbers[trigger.table] = int(trigger.name.rpartition("_")[2])
-    return Registry(identity, survey(wire), entries, triggers, numbers)
+    return LogRegistry(identity, survey(wire), entries, triggers, numbers)
 
 
 _TRIGGERS = (
@@ -93,17 +96,17 @@ _TRIGGERS = (
 )
 
 
-def described(shape: Shape) -> str:
+def described(shape: MariaShape) -> str:
     return json.dumps(shape)
 
 
-def shape_from(data: list[Any]) -> Shape:
+def shape_from(data: list[Any]) -> MariaShape:
     name, engine, kind, columns, key, uniques = data
-    found = tuple(Column(*column) for column in columns)
-    return Shape(name, engine, kind, found, tuple(key), tuple(tuple(one) for one in uniques))
+    found = tuple(MariaColumn(*column) for column in columns)
+    return MariaShape(name, engine, kind, found, tuple(key), tuple(tuple(one) for one in uniques))
 
 
-def wanted_triggers(registry: Registry, name: str) -> dict[str, str]:
+def wanted_triggers(registry: LogRegistry, name: str) -> dict[str, str]:
     """The statements that make the triggers which this table must have."""
     n = registry.numbers[name]
     if not registry.entries[n].captured:
@@ -112,7 +115,7 @@ def wanted_triggers(registry: Registry, name: str) -> dict[str, str]:
     return capture_triggers(n, tables[name].shape, walks(tables[name], tables, registry.schema.links))
 
 
-def trouble_with(registry: Registry, name: str) -> str:
+def trouble_with(registry: LogRegistry, name: str) -> str:
     """Why what is changed in this table would not be captured as it must; "" if it would."""
     n = registry.numbers.get(name)
     if n is None or n not in registry.entries:
@@ -141,11 +144,11 @@ def trouble_with(registry: Registry, name: str) -> str:
     return ""
 
 
-def app_triggers(registry: Registry, name: str) -> list[Trigger]:
+def app_triggers(registry: LogRegistry, name: str) -> list[Trigger]:
     return [one for one in registry.triggers if one.table == name and not one.name.startswith(OURS)]
 
 
-def refuse_unprotected(registry: Registry) -> None:
+def refuse_unprotected(registry: LogRegistry) -> None:
     if not registry.identity:
         raise NoRemedy(
             "The database is not protected: nothing that is changed in it could be taken back.",
@@ -153,7 +156,7 @@ def refuse_unprotected(registry: Registry) -> None:
         )
 
 
-def troubles(registry: Registry) -> dict[str, str]:
+def troubles(registry: LogRegistry) -> dict[str, str]:
     """The tables of which what is changed would be neither captured nor refused by a trigger, and why."""
     return {name: why for name in registry.schema.shapes if (why := trouble_with(registry, name))}
 
@@ -164,3 +167,85 @@ def op_number(wire: Wire, effect: str, lock: bool = False) -> tuple[int, str, st
         f"SELECT no, undoes, undone_by FROM {OPS} WHERE op = {wire.text(effect)}{' FOR UPDATE' if lock else ''}"
     )
     return (int(rows[0][0]), str(rows[0][1]), str(rows[0][2])) if rows else None
+
+
+# Which statements could change a table that is not captured as it must be: they are refused, the others are
+# not.
+#
+# Names are looked for as words, anywhere in a text. What is a column of that name is refused too; what
+# could change the
+# table is not let through.
+
+
+_DYNAMIC = re.compile(r"\b(?:EXECUTE|PREPARE)\b", re.IGNORECASE)
+_DEFINED = (
+    "SELECT TABLE_NAME, VIEW_DEFINITION FROM information_schema.VIEWS WHERE TABLE_SCHEMA = DATABASE() UNION ALL"
+    " SELECT ROUTINE_NAME, ROUTINE_DEFINITION FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = DATABASE()"
+)
+
+
+class Bare(NamedTuple):
+    """A table that is not captured as it must be."""
+
+    table: str
+    why: str
+
+
+def refuse_reaching(wire: Wire, registry: LogRegistry, statements: Iterable[str]) -> None:
+    bad = troubles(registry)
+    if not bad:
+        return
+    names = leading(wire, registry, bad)
+    for statement in statements:
+        if _is_dynamic(statement):
+            raise _refused(next(iter(names.values())), "that statement may change any table")
+        for name, bare in names.items():
+            if _mentions(statement, name):
+                raise _refused(bare, "" if name == bare.table else f"{name} may change it")
+
+
+def leading(wire: Wire, registry: LogRegistry, bad: Mapping[str, str]) -> dict[str, Bare]:
+    """The names by which these tables can be changed: their own, and those of views, routines, and tables whose
+    triggers or foreign keys lead there. What a routine does that cannot be read, or that puts statements together, is
+    not known."""
+    found = {name: Bare(name, why) for name, why in bad.items()}
+    some = next(iter(found.values()), None)
+    if some is None:
+        return {}
+    defined = [(str(name), text and str(text)) for name, text in wire.rows(_DEFINED)]
+    defined += [(name, one.body) for name in registry.schema.shapes for one in app_triggers(registry, name)]
+    found |= {name: some for name, text in defined if not text or _DYNAMIC.search(text)} | found
+    grew = True
+    while grew:
+        before = len(found)
+        for name, text in defined:
+            led = next((found[one] for one in found if _mentions(text or "", one)), None)
+            if led and name not in found:
+                found[name] = led
+        for name in registry.schema.shapes:
+            for child in reached(name, registry.schema.links):
+                if child in found and name not in found:
+                    found[name] = found[child]
+        grew = len(found) > before
+    return found
+
+
+def _is_dynamic(statement: str) -> bool:
+    """Which tables it changes stands in no text. Only a block can hold another statement."""
+    word = first_words(statement)
+    return word in ("EXECUTE", "PREPARE") or (word == "BEGIN" and bool(_DYNAMIC.search(statement)))
+
+
+def _mentions(text: str, name: str) -> bool:
+    for one in {name, name.replace("`", "``")}:
+        if re.search(rf"(?<![\w$]){re.escape(one)}(?![\w$])", text, re.IGNORECASE):
+            return True
+    return False
+
+
+def _refused(bare: Bare, how: str) -> NoRemedy:
+    through = f" ({how})" if how else ""
+    return NoRemedy(
+        f"What is changed in table {bare.table} would not be captured: {bare.why}{through}.",
+        hint="Nothing was changed. `takeback sql protect URL` brings the capture up to date.",
+    )

@@ -3,31 +3,39 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from takeback.adapters.database.limit import most_of, refuse_too_many
 from takeback.adapters.database.protocol import PREPARED, Reviewed, Rows
-from takeback.adapters.database.summary import summary
-from takeback.adapters.mariadb import definitions, moving, ops, waiting
-from takeback.adapters.mariadb.asking import TRUNCATE, Asked, asked
+from takeback.adapters.database.statements import most_of, refuse_too_many, summary
+from takeback.adapters.mariadb import markers
 from takeback.adapters.mariadb.cascades import reached
-from takeback.adapters.mariadb.counting import Numbers, cancels_out, count, counted, recording
-from takeback.adapters.mariadb.counting import asked as asked_numbers
-from takeback.adapters.mariadb.ddl_watch import ASKED, defined
-from takeback.adapters.mariadb.ddl_watch import told as counters
+from takeback.adapters.mariadb.ddl import change, rename
+from takeback.adapters.mariadb.ddl.alter import UntriedAlter
+from takeback.adapters.mariadb.ddl.rename import Moves
 from takeback.adapters.mariadb.logs import GATE, log_of
-from takeback.adapters.mariadb.moving import Moves
-from takeback.adapters.mariadb.parameters import fit_many, misfits, written_out
-from takeback.adapters.mariadb.reaching import refuse_reaching
-from takeback.adapters.mariadb.registry import Registry, app_triggers, read, refuse_unprotected, troubles
-from takeback.adapters.mariadb.relating import changes_so_far
-from takeback.adapters.mariadb.reshaping import Trial
+from takeback.adapters.mariadb.net import Numbers, cancels_out, count, counted, recording
+from takeback.adapters.mariadb.net import asked as asked_numbers
+from takeback.adapters.mariadb.registry import (
+    LogRegistry,
+    app_triggers,
+    read,
+    refuse_reaching,
+    refuse_unprotected,
+    troubles,
+)
+from takeback.adapters.mariadb.row_report import changes_so_far
 from takeback.adapters.mariadb.statements import (
+    TRUNCATE,
+    AskedDefinition,
+    asked,
+    fit_many,
+    misfits,
     refuse_elsewhere,
     refuse_own,
     refuse_unfit,
     surely_writes,
     unfit_definition,
+    written_out,
 )
-from takeback.adapters.mariadb.undoing import touched
+from takeback.adapters.mariadb.undo import touched
 from takeback.adapters.mariadb.wire import (
     COMMITS_IMPLICITLY,
     OVERDUE,
@@ -41,9 +49,38 @@ from takeback.adapters.mariadb.wire import (
     words,
 )
 from takeback.errors import InDoubt, KeyReused, Misuse, NoRemedy, Refused, ResourceUnreachable, StoreBusy
-from takeback.model.database import Database
+from takeback.model.database import Database, Holder, busy
 from takeback.model.effect import Effect
-from takeback.model.holder import Holder, busy
+
+# Whether anybody has defined anything on the server: cheaper to ask than what.
+
+
+_STATEMENTS = [
+    "alter_table",
+    "create_table",
+    "drop_table",
+    "rename_table",
+    "create_trigger",
+    "drop_trigger",
+    "create_index",
+    "drop_index",
+    "create_db",
+    "drop_db",
+    "alter_db",
+    "truncate",
+]
+DDL_COUNTERS = "SHOW GLOBAL STATUS WHERE Variable_name IN ({})".format(
+    ", ".join(f"'Com_{name}'" for name in _STATEMENTS)
+)
+
+
+def defined(wire: Wire) -> tuple[tuple[str, str], ...]:
+    """How often such statements were begun, ever. Asked before looking: what is counted later may have been missed."""
+    return ddl_counters(wire.rows(DDL_COUNTERS))
+
+
+def ddl_counters(rows: Sequence[Sequence[Any]]) -> tuple[tuple[str, str], ...]:
+    return tuple((str(name), str(count)) for name, count in rows)
 
 
 class MariaSession:
@@ -66,7 +103,7 @@ class MariaSession:
         self._op = 0
         self._most = 0
         self._made: list[str] = []  # statements of the transaction that is open
-        self._plan: definitions.Plan | Trial | None = None
+        self._plan: change.Plan | UntriedAlter | None = None
 
     def summary(self, statement: str, parameters: Any) -> str:
         return summary(statement)
@@ -81,7 +118,7 @@ class MariaSession:
 
         wire = self._wire
         with words(self.database):
-            ops.start_reading(wire)
+            markers.start_reading(wire)
         try:
             return self._run(statement, parameters, False)
         except (err.Error, OSError) as error:
@@ -89,7 +126,7 @@ class MariaSession:
                 return None
             raise told(error, self.database) from error
         finally:
-            ops.end_reading(wire)
+            markers.end_reading(wire)
 
     def begin(self, effect: Effect) -> None:
         if self._effect:
@@ -101,7 +138,7 @@ class MariaSession:
         self._effect, self._made, self._plan = effect.id, [], None
         self._most = most_of(effect)
         try:
-            self._op, held = ops.begin(self._wire, effect.id, effect.undoes)
+            self._op, held = markers.begin(self._wire, effect.id, effect.undoes)
             self._wait_for_held(held)
         except StoreBusy:
             self.rollback()
@@ -117,14 +154,14 @@ class MariaSession:
     def _wait_for_held(self, held: bool) -> None:
         """Else as long as any client: what an application holds ends by itself."""
         if held and self._patience:
-            waiting.limit(self._wire, self._patience)
+            markers.limit(self._wire, self._patience)
         elif self._limited:
-            waiting.no_limit(self._wire)
+            markers.no_limit(self._wire)
         self._limited = held
 
     def execute(self, statement: str, parameters: Any, many: bool = False) -> Rows:
         if self._plan:
-            raise definitions.refuse_mixed()
+            raise change.refuse_mixed()
         wanted = asked(statement)
         if not wanted:
             self._made.append(statement)
@@ -148,20 +185,20 @@ class MariaSession:
             self._known(read(self._wire))  # someone may have protected it meanwhile
             refuse_reaching(self._wire, self._registry, [statement])
 
-    def _define(self, wanted: Asked, parameters: Any) -> Rows:
+    def _define(self, wanted: AskedDefinition, parameters: Any) -> Rows:
         """TRUNCATE is made as a DELETE, which is part of the transaction. Others are made at the end, alone."""
         with words(self.database):
             registry = read(self._wire)
         if wanted.what != TRUNCATE:
             if self._made:
-                raise definitions.refuse_mixed()
+                raise change.refuse_mixed()
             if parameters:
                 with self._wire.connection.cursor() as cursor:
                     wanted = wanted._replace(tail=written_out(cursor, wanted.tail, parameters))
-            self._plan = definitions.planned(registry, wanted, self._effect)
+            self._plan = change.planned(registry, wanted, self._effect)
             return Rows(rowcount=0)
         (name,) = wanted.names
-        moving.refuse_referred(registry, wanted.names)
+        rename.refuse_referred(registry, wanted.names)
         if any(one.event.endswith("DELETE") for one in app_triggers(registry, name)):
             raise NoRemedy(
                 f"TRUNCATE of {name} would be made as a DELETE, and the triggers of the table would fire.",
@@ -208,11 +245,11 @@ class MariaSession:
             self._plan = None  # IF EXISTS, IF NOT EXISTS
         if self._plan:
             return self._commit_plan(self._plan)
-        receipt = self._receipt(empty, (f"XA END {ops.xid(effect)}",))
+        receipt = self._receipt(empty, (f"XA END {markers.xid(effect)}",))
         if receipt is None:
             return None
         try:
-            wire.together([f"XA COMMIT {ops.xid(effect)} ONE PHASE", ops.letting_go(wire, effect)])
+            wire.together([f"XA COMMIT {markers.xid(effect)} ONE PHASE", markers.letting_go(wire, effect)])
         except (err.Error, OSError) as error:
             if is_lost(error):
                 self._end()
@@ -263,18 +300,18 @@ class MariaSession:
     def hold(self, effect: Effect, seconds: float) -> None:
         """Prepared: the server holds it for as long as nobody decides, and this session is free."""
         with words(self.database):
-            ops.prepare(self._wire, effect.id)
+            markers.prepare(self._wire, effect.id)
             self.connection_id = int(self._wire.one("SELECT CONNECTION_ID()"))
         self._effect, self._op = "", 0
 
-    def _commit_plan(self, plan: definitions.Plan | Trial) -> dict[str, Any]:
+    def _commit_plan(self, plan: change.Plan | UntriedAlter) -> dict[str, Any]:
         from pymysql import err
 
         wire, effect = self._wire, self._effect
-        ops.unmark(wire)
-        ops.roll_back(wire, effect)
+        markers.unmark(wire)
+        markers.roll_back(wire, effect)
         try:
-            return definitions.carry_out(wire, effect, "", plan)
+            return change.carry_out(wire, effect, "", plan)
         except (err.Error, OSError) as error:
             why = "The connection was lost before the database said whether it has made the definition."
             if code_of(error) == OVERDUE:
@@ -291,7 +328,7 @@ class MariaSession:
         ((op, name, *pending),), seen, numbers = wire.together(
             [
                 f"SELECT {', '.join([GATE, 'DATABASE()', *self._pending])}",
-                ASKED,
+                DDL_COUNTERS,
                 asked_numbers(self._registry, self._op),
             ]
         )
@@ -300,7 +337,7 @@ class MariaSession:
                 "The capture was switched off while the effect was being made, so it was rolled back.",
                 hint="Statements must leave @takeback_op and the database of the session alone.",
             )
-        defined_now = counters(seen)
+        defined_now = ddl_counters(seen)
         if defined_now != self._seen:
             self._known(read(wire))
             refuse_unprotected(self._registry)
@@ -311,7 +348,7 @@ class MariaSession:
         self._drop_what_stayed()
         return count(wire, self._registry, self._op)
 
-    def _known(self, registry: Registry) -> None:
+    def _known(self, registry: LogRegistry) -> None:
         self._registry = registry
         self._uncovered = bool(troubles(registry))
         links = registry.schema.links
@@ -339,12 +376,12 @@ class MariaSession:
     def rollback(self) -> None:
         if self._effect:
             _quietly(self._wire, f"SET {GATE} = NULL")
-            ops.roll_back(self._wire, self._effect)
+            markers.roll_back(self._wire, self._effect)
             self._end()
 
     def _end(self) -> None:
         effect, self._effect, self._op = self._effect, "", 0
-        _quietly(self._wire, ops.letting_go(self._wire, effect))
+        _quietly(self._wire, markers.letting_go(self._wire, effect))
 
     def close(self) -> None:
         self.rollback()

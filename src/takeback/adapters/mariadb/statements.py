@@ -1,12 +1,207 @@
-"""What kind of statement it seems to be. What may be done the server decides: in an XA transaction it refuses whatever
-would commit by itself, and what is captured is checked. Here is kept out what has nothing to do with transactions."""
+"""A statement: what kind it seems to be, what it says where it defines something, its parameters."""
 
+import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from takeback.adapters.database.summary import first_words
-from takeback.adapters.mariadb.asking import bare
-from takeback.errors import Misuse, NoRemedy
+from takeback.adapters.database.statements import first_words
+from takeback.adapters.mariadb.wire import code_of
+from takeback.errors import Misuse, NoRemedy, StatementFailed
+
+if TYPE_CHECKING:
+    from pymysql.cursors import Cursor
+
+
+TRUNCATE, DROP, CREATE, RENAME, ALTER = "truncate", "drop", "create", "rename", "alter"
+_NAME = r"(?:`(?:[^`]|``)+`|[A-Za-z_$][\w$]*)"
+_END = r"\s*;?\s*"
+_GONE = re.compile(
+    rf"\s*(?:(?P<drop>DROP\s+TABLE)(?P<exists>\s+IF\s+EXISTS)?|(?P<truncate>TRUNCATE)(?:\s+TABLE)?)"
+    rf"\s+(?P<names>{_NAME}(?:\s*,\s*{_NAME})*)(?:\s+(?:RESTRICT|CASCADE))?{_END}",
+    re.IGNORECASE,
+)
+_CREATE = re.compile(
+    rf"(?P<head>\s*CREATE\s+TABLE\s+)(?P<exists>IF\s+NOT\s+EXISTS\s+)?(?P<name>{_NAME})(?P<tail>(?!\s*\.)[\s(].*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_PAIR = rf"{_NAME}\s+TO\s+{_NAME}"
+_RENAME = re.compile(rf"\s*RENAME\s+TABLE\s+(?P<pairs>{_PAIR}(?:\s*,\s*{_PAIR})*){_END}", re.IGNORECASE)
+_ALTER = re.compile(
+    rf"(?P<head>\s*ALTER\s+(?:ONLINE\s+)?TABLE\s+)(?P<name>{_NAME})(?P<tail>(?!\s*\.)\s.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_ALTER_NAME = re.compile(rf"\s+RENAME\s+(?:(?:TO|AS)\s+|=\s*)?(?P<to>{_NAME}){_END}", re.IGNORECASE)
+_INDEX = re.compile(
+    rf"(?P<head>\s*(?:CREATE\s+(?:UNIQUE\s+|FULLTEXT\s+|SPATIAL\s+)?|DROP\s+)INDEX\s+{_NAME}"
+    rf"(?:\s+USING\s+\w+)?\s+ON\s+)(?P<name>{_NAME})(?P<tail>(?!\s*\.).*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_COLUMN = re.compile(
+    rf"\b(?:RENAME\s+COLUMN\s+(?P<a>{_NAME})\s+TO|CHANGE\s+(?:COLUMN\s+)?(?P<b>{_NAME}))\s+(?P<to>{_NAME})",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\"\"|\\.)*\"|/\*.*?\*/|(?:--\s|#)[^\n]*", re.DOTALL)
+
+
+class AskedDefinition(NamedTuple):
+    what: str
+    names: tuple[str, ...]
+    exists: bool = False  # IF EXISTS, IF NOT EXISTS
+    to: tuple[str, ...] = ()  # of a rename
+    head: str = ""  # the statement before the name of the table
+    tail: str = ""  # and after it
+
+    def on(self, table: str) -> str:
+        """The same statement about another table."""
+        return f"{self.head}`{table.replace('`', '``')}`{self.tail}"
+
+
+def asked(statement: str) -> AskedDefinition | None:
+    """None: it is no statement of this kind, or one that says more than is understood here."""
+    if found := _GONE.fullmatch(statement):
+        names = _names(found["names"])
+        if found["truncate"]:
+            return AskedDefinition(TRUNCATE, names) if len(names) == 1 else None
+        return AskedDefinition(DROP, names, bool(found["exists"]))
+    if found := _RENAME.fullmatch(statement):
+        names = _names(re.sub(rf"({_NAME})\s+TO\s+", r"\1,", found["pairs"], flags=re.IGNORECASE))
+        return AskedDefinition(RENAME, names[::2], to=names[1::2])
+    if found := _CREATE.fullmatch(statement):
+        return AskedDefinition(
+            CREATE,
+            _names(found["name"]),
+            bool(found["exists"]),
+            head=found["head"],
+            tail=found["tail"].rstrip("; \n"),
+        )
+    found = _ALTER.fullmatch(statement) or _INDEX.fullmatch(statement)
+    if not found:
+        return None
+    if to := _ALTER_NAME.fullmatch(found["tail"]):
+        return AskedDefinition(RENAME, _names(found["name"]), to=_names(to["to"]))
+    return AskedDefinition(
+        ALTER, _names(found["name"]), head=found["head"], tail=found["tail"].rstrip("; \n")
+    )
+
+
+def bare(text: str) -> str:
+    """Without strings and comments."""
+    return _QUOTED.sub(" ", text)
+
+
+def renamed_columns(wanted: AskedDefinition) -> dict[str, str]:
+    """Old names to new ones, as the statement has it; whether they are columns is for others to see."""
+    return {
+        _plain(found["a"] or found["b"]): _plain(found["to"]) for found in _COLUMN.finditer(bare(wanted.tail))
+    }
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(_plain(name) for name in re.findall(_NAME, text))
+
+
+def _plain(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+_A_LIST = "Give them as a list, or as a dict for %(name)s. For one parameter: [value]."
+
+
+def written_out(cursor: "Cursor", statement: str, parameters: Any) -> str:
+    """The statement with its parameters in it. Without any, a percent sign is only a percent sign."""
+    refuse_no_text(statement)
+    given = fit(statement, parameters)
+    if not given:
+        return statement
+    with misfits():
+        return cursor.mogrify(statement, given)
+
+
+def fit_many(statement: str, parameters: Any) -> list[Any]:
+    refuse_no_text(statement)
+    if isinstance(parameters, (str, bytes, dict)) or not isinstance(parameters, Iterable):
+        raise Misuse("executemany takes a list of parameters for each time.", hint="For example [[1], [2]].")
+    return [fit(statement, one) for one in cast("Iterable[Any]", parameters)]
+
+
+def fit(statement: str, parameters: Any) -> Any:
+    """A list, or a dict by name, of what the driver knows how to write."""
+    if parameters is None:
+        return None
+    if isinstance(parameters, dict):
+        named = cast("dict[Any, Any]", parameters)
+        if named and "%s" in statement.replace("%%", ""):
+            raise _misfit("%s has no name")  # the whole dict would stand there
+        return {name: _value(value) for name, value in named.items()}
+    if not isinstance(parameters, (list, tuple)):
+        raise Misuse(f"Parameters cannot be given as a {type(parameters).__name__}.", hint=_A_LIST)
+    return [_value(value) for value in cast("Sequence[Any]", parameters)]
+
+
+@contextmanager
+def misfits() -> Iterator[None]:
+    """While parameters are put into a statement; nothing has gone to the server."""
+    from pymysql import err
+
+    try:
+        yield
+    except (TypeError, ValueError, KeyError, err.ProgrammingError) as error:
+        if code_of(error):
+            raise  # of the server
+        raise _misfit(str(error)) from error
+
+
+def _misfit(why: str) -> StatementFailed:
+    return StatementFailed(
+        f"The parameters do not fit the statement: {why}.",
+        hint="Nothing was changed. There must be one for each %s; write a percent sign as %%.",
+    )
+
+
+def refuse_no_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Misuse(
+            f"That is no text: it holds half of a character at {error.start}.", hint="Give bytes instead."
+        ) from None
+
+
+def _value(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, date, time, timedelta)):
+        return value
+    if isinstance(value, str):
+        refuse_no_text(value)
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(cast("bytes", value))
+    if isinstance(value, (float, Decimal)):
+        if not math.isfinite(value):
+            raise Misuse(f"MariaDB knows no number {value}.", hint="Give None, or a number.")
+        return float(value) if isinstance(value, float) else value
+    if isinstance(value, (list, tuple, set, frozenset)):  # for IN %s
+        return tuple(_value(one) for one in cast("Iterable[Any]", value))
+    from uuid import UUID
+
+    if isinstance(value, UUID):
+        return str(value)
+    raise Misuse(
+        f"MariaDB knows no values of type {type(value).__name__}.",
+        hint="Give None, a number, text, bytes, a date or a time.",
+    )
+
+
+# What kind of statement it seems to be. What may be done the server decides: in an XA transaction it
+# refuses whatever
+# would commit by itself, and what is captured is checked. Here is kept out what has nothing to do with
+# transactions.
+
 
 _WRITES = frozenset(["INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD"])
 _OPEN = frozenset(

@@ -13,7 +13,7 @@ from takeback.errors import (
     TakebackError,
 )
 from takeback.model.database import Database, without_password
-from takeback.model.extras import install_hint
+from takeback.model.words import install_hint
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection

@@ -6,47 +6,43 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from takeback.adapters.database.keyring import Keyring
-from takeback.adapters.database.protocol import Cover, GiveUp, RowChange, Tell, nothing_to_give_up, quiet
-from takeback.adapters.database.waiting import USUAL, Waiting
-from takeback.adapters.postgres import guests, ops, reviewing
-from takeback.adapters.postgres.attachment import sweep, sweep_after_program
-from takeback.adapters.postgres.connecting import (
-    ask,
-    connect,
-    opened,
-    run,
-    transaction,
-    understood,
+from takeback.adapters.database.protocol import (
+    Cover,
+    GiveUp,
+    Keyring,
+    RowChange,
+    Tell,
+    nothing_to_give_up,
+    quiet,
 )
-from takeback.adapters.postgres.cover import cover
-from takeback.adapters.postgres.guarding import Guard
-from takeback.adapters.postgres.install import adapt
-from takeback.adapters.postgres.links import Links
-from takeback.adapters.postgres.missing import look_for_missing
-from takeback.adapters.postgres.own_schema import VERSION, VERSION_SQL, installed
+from takeback.adapters.database.statements import USUAL, Waiting
+from takeback.adapters.postgres import markers, programs, transactions
+from takeback.adapters.postgres.attachment import sweep, sweep_after_program
+from takeback.adapters.postgres.connection import ask, connect, opened, run, transaction, understood
+from takeback.adapters.postgres.dependents import standing_on
+from takeback.adapters.postgres.guard import Guard
+from takeback.adapters.postgres.install import VERSION, VERSION_SQL, adapt, installed
+from takeback.adapters.postgres.markers import look_for_missing
+from takeback.adapters.postgres.pool import PostgresLinks
 from takeback.adapters.postgres.programs import enter, leave, sees_schema
-from takeback.adapters.postgres.protection import protect, unprotect
-from takeback.adapters.postgres.relating import standing_on
-from takeback.adapters.postgres.reversing import as_planned, reverse, take_back
+from takeback.adapters.postgres.protection import cover, protect, unprotect
+from takeback.adapters.postgres.row_report import effect_rows
 from takeback.adapters.postgres.session import PostgresSession
-from takeback.adapters.postgres.sighting import KEEPER, happened, identity, refuse_another
 from takeback.adapters.postgres.tables import SCHEMA
-from takeback.adapters.postgres.telling import effect_rows
-from takeback.adapters.postgres.undoing import look
+from takeback.adapters.postgres.transactions import KEEPER, happened, identity, refuse_another
+from takeback.adapters.postgres.undo import as_planned, reverse, take_back
+from takeback.adapters.postgres.unwind import look
 from takeback.adapters.protocol import Assessment, Receipt, Traits
 from takeback.errors import Forgotten, Misuse, NoRemedy, ResourceUnreachable, StatementFailed, Unavailable
-from takeback.model.change import UNDO, Change
+from takeback.model.change import UNDO, Change, Staged
 from takeback.model.database import Database, from_json, resource_of, target_of, to_json
 from takeback.model.effect import REVIEWED, Effect, State
-from takeback.model.plan import OnConflict
+from takeback.model.plan import OnConflict, Sighting, Standing, TargetSighting
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
-from takeback.model.staged import Staged
-from takeback.model.standing import Sighting, Standing, TargetSighting
 from takeback.storage.protocols import Blobs
 
 if TYPE_CHECKING:
-    from takeback.adapters.postgres.connecting import Connection
+    from takeback.adapters.postgres.connection import Connection
 
 SCRIPT = "script"
 
@@ -60,7 +56,7 @@ class PostgresAdapter:
         self._blobs = blobs
         self._keyring = keyring
         self._waiting = waiting
-        self._links = Links(keyring, waiting)
+        self._links = PostgresLinks(keyring, waiting)
         self._held: dict[
             str, PostgresSession
         ] = {}  # by effect: sessions whose open transaction waits for a person
@@ -125,7 +121,7 @@ class PostgresAdapter:
         else:
             database = database_of(effect)
             with understood(effect.change.summary), self._links.to(database) as connection:
-                reviewing.keep(connection, effect.id)
+                transactions.keep(connection, effect.id)
         return Receipt(effect.change.args[REVIEWED]["receipt"])
 
     def verify(self, effect: Effect) -> Sighting:
@@ -141,7 +137,7 @@ class PostgresAdapter:
         session = self._held.get(effect)
         if session and session.holds(connection):
             return True
-        return reviewing.prepared(connection, effect)
+        return transactions.prepared(connection, effect)
 
     def _drop(self, effect: Effect) -> None:
         """Roll back what waits for a person."""
@@ -150,7 +146,7 @@ class PostgresAdapter:
             return
         database = database_of(effect)
         with understood(), self._links.to(database) as connection:
-            reviewing.drop(connection, effect.id)
+            transactions.drop(connection, effect.id)
 
     def undo(self, effect: Effect) -> None:
         if REVIEWED in effect.change.args:
@@ -179,9 +175,9 @@ class PostgresAdapter:
             if not installed(connection):
                 return
             with transaction(connection):
-                op = ops.find(connection, effect.id, lock=True)
+                op = markers.find(connection, effect.id, lock=True)
                 if op is not None and not op.forgotten:
-                    ops.erase_images(connection, op)
+                    markers.erase_images(connection, op)
                     run(connection, "update takeback.op set forgotten = true where no = %s", [op.no])
 
     # -- databases
@@ -206,9 +202,9 @@ class PostgresAdapter:
     def standing_on(self, effect: Effect) -> Sequence[str]:
         database = database_of(effect)
         with understood(), self._links.to(database) as connection:
-            guests.refuse_guest(connection)
+            programs.refuse_guest(connection)
             run(connection, "begin")
-            op = ops.find(connection, effect.id)
+            op = markers.find(connection, effect.id)
             if op is None or op.forgotten:
                 return ()
             return standing_on(connection, look(connection, op, OnConflict.REFUSE))
@@ -216,9 +212,9 @@ class PostgresAdapter:
     def rows(self, effect: Effect) -> Iterator[RowChange]:
         database = database_of(effect)
         with understood(), self._links.to(database) as connection:
-            guests.is_guest(connection)
+            programs.is_guest(connection)
             run(connection, "begin")
-            op = ops.find(connection, effect.id)
+            op = markers.find(connection, effect.id)
             if op is None:
                 return
             if op.forgotten:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from takeback.adapters.database.waiting import SECONDS
-from takeback.adapters.postgres.connecting import APPLICATION, Question, ask, ask_all, driver, give_up
+from takeback.adapters.database.statements import SECONDS
+from takeback.adapters.postgres.connection import APPLICATION, Question, ask, ask_all, driver, give_up
 from takeback.errors import Refused, RowsHeld
 
 if TYPE_CHECKING:
-    from takeback.adapters.postgres.connecting import Connection
+    from takeback.adapters.postgres.connection import Connection
 
 LONGEST = 100  # milliseconds that we stand in front of others who want the table
 _IN_USE = (1952539244, 1)
@@ -62,7 +62,7 @@ where o.logs is null and not o.closed and o.started > clock_timestamp() - interv
 """
 
 
-class Place(NamedTuple):
+class AttachedTable(NamedTuple):
     """A table whose triggers come or go."""
 
     oid: int
@@ -85,13 +85,13 @@ def hold(connection: "Connection") -> None:
         give_up(connection)
         raise
     try:
-        _attach(connection, [Place(*row) for row in missing])
+        _attach(connection, [AttachedTable(*row) for row in missing])
     except BaseException:
         let_go(connection)
         raise
 
 
-def _attach(connection: "Connection", places: Sequence[Place]) -> None:
+def _attach(connection: "Connection", places: Sequence[AttachedTable]) -> None:
     """One table after the other, each in a transaction of its own, so that nobody waits for more than one of them."""
     began = time.monotonic()
     for place in places:
@@ -104,17 +104,17 @@ def _attach(connection: "Connection", places: Sequence[Place]) -> None:
             ) from None
 
 
-def made_anew(connection: "Connection", place: Place) -> None:
+def made_anew(connection: "Connection", place: AttachedTable) -> None:
     """By whoever owns the table; they may have been made by an older takeback."""
     patiently(connection, place, _with(connection, "select takeback.make_triggers(%s, %s, true)", place))
 
 
-def _with(connection: "Connection", act: str, place: Place) -> Callable[[int], Any]:
+def _with(connection: "Connection", act: str, place: AttachedTable) -> Callable[[int], Any]:
     return lambda wait: ask(connection, act, [place.oid, wait])
 
 
 def patiently(
-    connection: "Connection", place: Place, act: Callable[[int], Any], began: float | None = None
+    connection: "Connection", place: AttachedTable, act: Callable[[int], Any], began: float | None = None
 ) -> None:
     """`act` takes the lock of the table and waits for it so many milliseconds. It is tried again and again, with pauses
     in which others get what they want."""
@@ -136,7 +136,7 @@ def patiently(
         tries += 1
 
 
-def _locked(place: Place, holder: str) -> RowsHeld:
+def _locked(place: AttachedTable, holder: str) -> RowsHeld:
     return RowsHeld(
         f"The triggers of {place.name} cannot be attached or removed now: the table is locked by {holder}.",
         hint="Nothing was changed. Try again when that has ended; lock_seconds in settings.json is how long takeback "
@@ -144,7 +144,7 @@ def _locked(place: Place, holder: str) -> RowsHeld:
     )
 
 
-def _holder(connection: "Connection", place: Place) -> str:
+def _holder(connection: "Connection", place: AttachedTable) -> str:
     for number, application, user, state, seconds, prepared in ask(connection, _HOLDERS, [place.oid]):
         if number is None:
             return f"the prepared transaction {prepared}"
@@ -163,7 +163,7 @@ def _let_go(connection: "Connection") -> None:
     _, found = ask_all(
         connection, [Question("select pg_advisory_unlock_shared(%s, %s)", _IN_USE), Question(ATTACHED)]
     )
-    remove(connection, [Place(*row) for row in found])
+    remove(connection, [AttachedTable(*row) for row in found])
 
 
 def sweep(connection: "Connection") -> None:
@@ -182,19 +182,19 @@ def sweep_after_program(connection: "Connection") -> None:
     sweep(connection)
 
 
-def left(connection: "Connection") -> list[Place]:
+def left(connection: "Connection") -> list[AttachedTable]:
     """Tables that have their triggers only for now."""
     there = ask(connection, "select to_regclass('takeback.captured') is not null")[0][0]
-    return [Place(*row) for row in ask(connection, ATTACHED)] if there else []
+    return [AttachedTable(*row) for row in ask(connection, ATTACHED)] if there else []
 
 
-def remove(connection: "Connection", places: Sequence[Place]) -> None:
+def remove(connection: "Connection", places: Sequence[AttachedTable]) -> None:
     """As far as nobody uses them, and others leave us the tables soon enough."""
     errors = driver().errors
     deadline = time.monotonic() + _TO_REMOVE
     waiting = list(places)
     for tries in range(_AT_ONCE + len(_PAUSES)):
-        busy_ones: list[Place] = []
+        busy_ones: list[AttachedTable] = []
         for place in waiting:
             if tries and time.monotonic() > deadline:
                 return

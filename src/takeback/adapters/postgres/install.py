@@ -1,16 +1,20 @@
-"""What is installed for one table: a log of images, and functions that write to it."""
+"""What is installed: the schema `takeback`, and for each table a log with its functions, kept up to date."""
 
 import json
-from collections.abc import Iterable, Sequence
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from takeback.adapters.postgres import triggers
-from takeback.adapters.postgres.connecting import ask, run, transaction
+from takeback.adapters.postgres import attachment, logs
+from takeback.adapters.postgres.connection import ask, run, transaction, wait_no_longer
 from takeback.adapters.postgres.logs import log_name
-from takeback.adapters.postgres.tables import SCHEMA, Column, Table, tables
+from takeback.adapters.postgres.tables import SCHEMA, PostgresColumn, Table, tables
+from takeback.errors import Refused
 
 if TYPE_CHECKING:
-    from takeback.adapters.postgres.connecting import Connection
+    from takeback.adapters.postgres.connection import Connection
+
 
 ONE_AT_A_TIME = 0x7A6B6261636B
 
@@ -56,13 +60,13 @@ def up_to_date(table: Table, capture: Capture | None) -> bool:
 def install(connection: "Connection", table: Table, root: Table) -> None:
     """All but the triggers themselves."""
     if table.kind == "f":
-        run_all(connection, triggers.guard(table))
+        run_all(connection, logs.guard(table))
         return
     log = _log_of(connection, root)
     capture = captures(connection).get(table.oid)
     if up_to_date(table, capture):
         return
-    run_all(connection, triggers.functions(log, table, root))
+    run_all(connection, logs.functions(log, table, root))
     run(
         connection,
         "insert into takeback.captured values (%s, %s, %s, %s) on conflict (relation) do update "
@@ -83,7 +87,7 @@ def _log_of(connection: "Connection", root: Table) -> int:
             [root.oid, root.shown, shape],
         )[0]
         run(connection, "insert into takeback.form values (%s, %s, %s)", [log, since, shape])
-        run_all(connection, triggers.log_table(log, root))
+        run_all(connection, logs.log_table(log, root))
         _give_to_owner(connection, log)
         return log
     log, before = known[0]
@@ -118,7 +122,7 @@ def _reshape(connection: "Connection", log: int, before: list[list[int | str]], 
         )
     }
     kinds = {one[0]: one[:4] for one in before}
-    new: list[Column] = []
+    new: list[PostgresColumn] = []
     since = ask(connection, "select nextval('takeback.step')")[0][0]
     for column in root.columns:
         place, kind = f"c{column.number}", list(column.shape[:4])
@@ -134,7 +138,7 @@ def _reshape(connection: "Connection", log: int, before: list[list[int | str]], 
             run(connection, f"alter table {log_name(log)} rename column {parked} to {place}")
         elif place not in places:
             new.append(column)
-    run_all(connection, triggers.wider_log(log, new))
+    run_all(connection, logs.wider_log(log, new))
     shape = json.dumps(root.shape)
     run(
         connection,
@@ -172,3 +176,175 @@ def adapt(connection: "Connection") -> None:
 def run_all(connection: "Connection", statements: Iterable[str]) -> None:
     for statement in statements:
         run(connection, statement)
+
+
+def follow(connection: "Connection", old: int, new: int) -> None:
+    """A table; its columns have the numbers that they had."""
+    run(connection, "update takeback.log set relation = %s where relation = %s", [new, old])
+    run(connection, "delete from takeback.captured where relation = %s", [old])
+    for statement in logs.drop_functions(old):
+        run(connection, statement)
+
+
+def renumber(connection: "Connection", relation: int, old: int, new: int) -> None:
+    """A column, of a table and all its partitions; they share one log."""
+    rows = ask(connection, "select no from takeback.log where relation = %s", [relation])
+    for (log,) in rows:
+        name = log_name(log)
+        here = ask(
+            connection,
+            "select attname from pg_attribute where attrelid = %s::regclass and not attisdropped and attname ~ %s",
+            [name, f"^c{old}(_|$)"],
+        )
+        for (place,) in here:
+            run(
+                connection,
+                f"alter table {name} rename column {place} to c{new}{place.removeprefix(f'c{old}')}",
+            )
+        for since, shape in ask(connection, "select since, shape from takeback.form where log = %s", [log]):
+            moved = sorted([new, *one[1:]] if one[0] == old else one for one in shape)
+            run(
+                connection,
+                "update takeback.form set shape = %s where log = %s and since = %s",
+                [json.dumps(moved), log, since],
+            )
+
+
+def capture_again(connection: "Connection", oids: Iterable[int], new: bool) -> None:
+    """After a change of the schema: what is written from now on is captured as the tables are now. `new`: those too
+    that were not captured so far. Somebody works here, so the triggers are attached."""
+    known = captures(connection)
+    logs = {row[0] for row in ask(connection, "select relation::int8 from takeback.log")}
+    found = [
+        one
+        for one in tables(connection, sorted(oids))
+        if one.owned and (new or one.oid in known or one.oid in logs or one.root in logs)
+    ]
+    roots = {one.oid: one for one in tables(connection, [one.root for one in found])} if found else {}
+    for one in sorted(found, key=lambda one: (one.root, one.oid != one.root, one.oid)):
+        if one.root in roots:
+            install(connection, one, roots[one.root])
+            before = known.get(one.oid)
+            if one.kind != "f" and not (before and before.attached and before.by_row == one.by_row):
+                run(connection, "select takeback.make_triggers(%s, null)", [one.oid])
+
+
+_EVENT_TRIGGERS = {
+    "takeback_ddl_command_start": ("ddl_command_start", "schema_begins"),
+    "takeback_ddl_command_end": ("ddl_command_end", "schema_ended"),
+    "takeback_ddl_drop": ("sql_drop", "schema_drops"),
+}
+# Of what these files make. What an older one made is brought up to date by the next change of its owner.
+VERSION = 3
+_FILES = ("schema.sql", "definitions.sql", "guests.sql", "programs.sql", "witness.sql", "attachment.sql")
+VERSION_SQL = (
+    f"(select substr(p.prosrc, 8)::int from pg_proc p where p.pronamespace = to_regnamespace('{SCHEMA}') "
+    "and p.proname = 'version')"
+)
+
+
+def installed(connection: "Connection") -> bool:
+    return ask(connection, "select to_regnamespace(%s) is not null", [SCHEMA])[0][0]
+
+
+def _texts() -> Iterator[str]:
+    for name in _FILES:
+        with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
+            yield file.read()
+
+
+_VERSION = f"create function {SCHEMA}.version() returns int language sql immutable as 'select {VERSION}'"
+
+
+def outdated(connection: "Connection") -> bool:
+    """Was it protected by an older takeback?"""
+    return (ask(connection, f"select {VERSION_SQL}")[0][0] or 1) < VERSION
+
+
+def bring_up_to_date(connection: "Connection") -> None:
+    """Functions of now, and columns that are missing; what was kept so far stays. Triggers of the first version had
+    another condition. The version comes last: until then all of it is done again."""
+    from takeback.adapters.postgres.statements import first_words, split
+
+    if not ask(connection, "select takeback.keeper()")[0][0]:
+        raise Refused(
+            "An older takeback protected this database for another role, which must bring it up to date.",
+            hint="Run `takeback sql protect` as that role, or as a superuser.",
+        )
+    first = ask(connection, f"select {VERSION_SQL}")[0][0] is None
+    with transaction(connection):
+        wait_no_longer(connection)
+        run(connection, "select pg_advisory_xact_lock(%s)", [ONE_AT_A_TIME])
+        for statement in (one for text in _texts() for one in split(text)):
+            words = first_words(statement)
+            if words[:2] == ["CREATE", "FUNCTION"]:
+                run(connection, _replacing(statement))
+            elif "if not exists" in statement and words[:2] in (["ALTER", "TABLE"], ["CREATE", "INDEX"]):
+                run(connection, statement)
+        _create_event_triggers(connection)
+        run(
+            connection,
+            f"update takeback.log set always = true where relation in (select oid from ({OUT_OF_REACH}) o)",
+        )
+        known = captures(connection)
+        owned = [one for one in tables(connection, list(known)) if one.owned]
+        for table in owned:
+            root = table if table.root == table.oid else tables(connection, [table.root])[0]
+            run_all(connection, logs.functions(known[table.oid].log, table, root))
+    for table in owned if first else ():
+        attachment.made_anew(connection, attachment.AttachedTable(table.oid, table.shown))
+    run(connection, _replacing(_VERSION))
+
+
+def _replacing(statement: str) -> str:
+    return re.sub(r"(?i)^create function", "create or replace function", _bare(statement))
+
+
+def _bare(statement: str) -> str:
+    """Without the comments before it."""
+    return re.sub(r"\A(\s*--[^\n]*\n)*\s*", "", statement)
+
+
+def _create_event_triggers(connection: "Connection") -> None:
+    if not ask(connection, "select rolsuper from pg_roles where rolname = current_user")[0][0]:
+        return
+    there = {row[0] for row in ask(connection, "select evtname from pg_event_trigger")}
+    for name, (event, what) in _EVENT_TRIGGERS.items():
+        if name not in there:
+            run(connection, f"create event trigger {name} on {event} execute function {SCHEMA}.{what}()")
+            run(connection, f"alter event trigger {name} enable always")
+
+
+def create_schema(connection: "Connection") -> None:
+    may = ask(connection, "select has_database_privilege(current_database(), 'create')")[0][0]
+    if not may:
+        raise Refused(
+            "This role may not create the schema `takeback`.",
+            hint="Let the owner of the database run `takeback sql protect`, or grant CREATE on the database.",
+        )
+    with transaction(connection):
+        run(connection, "select pg_advisory_xact_lock(%s)", [ONE_AT_A_TIME])
+        if not installed(connection):
+            for text in (*_texts(), _VERSION):
+                run(connection, text)
+            _create_event_triggers(connection)
+
+
+# The functions that attach and remove triggers for everybody are those of the schema's owner.
+OUT_OF_REACH = """
+select c.oid::int8 as oid, n.nspowner::regrole::text from pg_class c, pg_namespace n
+where n.nspname = 'takeback' and c.relkind in ('r', 'p') and c.relpersistence <> 't'
+  and not pg_has_role(n.nspowner, c.relowner, 'usage')
+"""
+
+
+def out_of_reach(connection: "Connection") -> dict[int, str]:
+    """Tables whose triggers must stay, and the role that may not attach them when a run begins."""
+    return dict(ask(connection, OUT_OF_REACH))
+
+
+def hold(connection: "Connection") -> None:
+    """Before the first change on this connection: the schema is that of now, and the triggers are attached."""
+    if outdated(connection):
+        bring_up_to_date(connection)
+    attachment.hold(connection)

@@ -12,12 +12,12 @@ reoccupied · unique · parent · child.
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from takeback.adapters.postgres.connecting import Question, ask, run
-from takeback.adapters.postgres.logs import MANY, Reach, log_name, of_op
-from takeback.adapters.postgres.tables import Column, Table, quoted
+from takeback.adapters.postgres.connection import Question, ask, run
+from takeback.adapters.postgres.logs import MANY, LogReach, log_name, of_op
+from takeback.adapters.postgres.tables import PostgresColumn, Table, quoted
 
 if TYPE_CHECKING:
-    from takeback.adapters.postgres.connecting import Connection
+    from takeback.adapters.postgres.connection import Connection
 
 ACTIVE = "('apply', 'force')"
 OVERWRITABLE = ("changed", "missing", "reoccupied")
@@ -38,7 +38,7 @@ class Stretch(NamedTuple):
 EVER = Stretch(-1, (1 << 63) - 1)
 
 
-class Tally(NamedTuple):
+class NetTally(NamedTuple):
     """Rows that the effect changed, that were there before it only, and after it only."""
 
     both: int
@@ -55,10 +55,10 @@ class Net(NamedTuple):
     one_step: bool = False  # a single statement of the effect wrote to this table
     olds: int = 0  # images of it there: of rows before the effect, and after it
     news: int = 0
-    olds_reach: Reach | None = None  # where they are in the log, if that is known
-    news_reach: Reach | None = None
+    olds_reach: LogReach | None = None  # where they are in the log, if that is known
+    news_reach: LogReach | None = None
     joined: bool = False  # the server reads all of the table at once, instead of looking up each row
-    tally: Tally | None = None  # every row can be put back as it is, so that no table of them need be made
+    tally: NetTally | None = None  # every row can be put back as it is, so that no table of them need be made
     stretch: Stretch = EVER
 
     @property
@@ -87,12 +87,12 @@ class Net(NamedTuple):
         return self.table.key is not None
 
 
-def images(columns: Sequence[Column], prefix: str) -> str:
+def images(columns: Sequence[PostgresColumn], prefix: str) -> str:
     """One side of a row, to be compared as it is stored."""
     return f"row({', '.join(f'{prefix}{column.number}' for column in columns)})"
 
 
-def current(columns: Sequence[Column], alias: str = "t") -> str:
+def current(columns: Sequence[PostgresColumn], alias: str = "t") -> str:
     return f"row({', '.join(f'{alias}.{quoted(column.name)}' for column in columns)})"
 
 
@@ -102,7 +102,7 @@ _PLAIN_COLLATIONS = frozenset((0, 100, 950, 951))
 _NUMERIC = 1700  # stored in one way only for each value and number of digits behind the point
 
 
-def same(columns: Sequence[Column], one: str, other: str) -> str:
+def same(columns: Sequence[PostgresColumn], one: str, other: str) -> str:
     """That two rows are the same as they are stored: 1.0 is not 1.00. Given by what stands before their columns:
     `t.` before a name, `n.p` before a number."""
     plain: list[str] = []
@@ -122,12 +122,12 @@ def same(columns: Sequence[Column], one: str, other: str) -> str:
     return f"({' and '.join(plain)})"
 
 
-def _plain(column: Column) -> bool:
+def _plain(column: PostgresColumn) -> bool:
     _, kind, _, collation, _ = column.shape
     return kind in _PLAIN and collation in _PLAIN_COLLATIONS
 
 
-def _column(prefix: str, column: Column) -> str:
+def _column(prefix: str, column: PostgresColumn) -> str:
     return f"{prefix}{quoted(column.name) if prefix.endswith('.') else column.number}"
 
 
@@ -173,13 +173,13 @@ def read_at_once(net: Net, size: int) -> bool:
     return size < _READ_AT_ONCE * (net.olds + net.news)
 
 
-def presumed(net: Net, tied: Collection[int]) -> Tally | None:
+def presumed(net: Net, tied: Collection[int]) -> NetTally | None:
     """What need not be asked, if each row is as the effect left it: that it only added rows, or only removed some. Or
     that it changed each row and gave none another key; if it did, other than so many can be put back, and it is looked
     at after all."""
     if not net.olds or not net.news:
-        return Tally(0, net.olds, net.news)
-    return Tally(net.olds, 0, 0) if net.olds == net.news and not tied else None
+        return NetTally(0, net.olds, net.news)
+    return NetTally(net.olds, 0, 0) if net.olds == net.news and not tied else None
 
 
 def about_plain(net: Net, tied: Collection[int], presuming: bool = False) -> Question:

@@ -1,26 +1,257 @@
-"""A program with its own driver: whatever its sessions write belongs to one effect.
+"""A program with its own driver: what its sessions write is one effect; what it lost and nobody saw is told."""
 
-They say so by a setting that they inherit from the environment. The marker is there before the program starts; what is
-in the logs when it has ended is what it committed, however it ended."""
-
+import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.database.protocol import Tell, quiet
-from takeback.adapters.postgres import definitions, guests, losing, noting, ops, shelf, witness
-from takeback.adapters.postgres.connecting import ask, run, transaction
-from takeback.adapters.postgres.following import capture_again
+from takeback.adapters.postgres import markers
+from takeback.adapters.postgres.connection import ask, run, transaction
+from takeback.adapters.postgres.ddl import definitions, dropped_tables, trial
+from takeback.adapters.postgres.ddl.definitions import Things, differing
+from takeback.adapters.postgres.install import capture_again, outdated
 from takeback.adapters.postgres.logs import log_name
+from takeback.adapters.postgres.markers import PostgresOp
+from takeback.adapters.postgres.row_report import net_counts
 from takeback.adapters.postgres.session import close_op, open_op
-from takeback.adapters.postgres.telling import net_counts
-from takeback.adapters.postgres.unwinding import one_way
-from takeback.errors import StoreBusy
+from takeback.adapters.postgres.unwind import one_way
+from takeback.errors import Refused, StoreBusy
 from takeback.model.database import FROM_ENVIRONMENT, Database
 from takeback.model.effect import Effect
+from takeback.model.ids import short
 
 if TYPE_CHECKING:
-    from takeback.adapters.postgres.connecting import Connection
+    from takeback.adapters.postgres.connection import Connection
+
+
+LOST_HINT = (
+    "Nothing was changed. Get it from a backup, or by point-in-time recovery. Next time give the address of a "
+    "superuser that protected the database (tier full), or send changes of the schema through `takeback sql exec`: "
+    "both save the rows first."
+)
+
+
+def unsaved_losses(connection: "Connection", before: Things, after: Things) -> list[str]:
+    """By what was dropped or altered, where nothing told of each command before it was run. A table that was dropped
+    may have been empty: who wrote to it last is not known, so it counts."""
+    old, new = differing(before, after), differing(after, before)
+    gone = {one.oid: one for one in old if one.is_table and one.key not in after}
+    found = [f"the rows of table {one.shown}, which was dropped" for one in gone.values()]
+    for oid, numbers in trial.losses(connection, old, new).items():
+        if oid in gone:
+            continue
+        table = before[("relation", oid, 0)].shown
+        for number in numbers:
+            name = before[("column", oid, number)].doc["name"]
+            how = "has another type" if ("column", oid, number) in after else "was dropped"
+            found.append(f"what was in column {name} of table {table}, which {how}")
+    for one in old:
+        alone = one.kind == "relation" and one.doc["_kind"] == "S" and one.of not in gone
+        if alone and one.key not in after:
+            found.append(f"the number that sequence {one.shown} had reached, which was dropped")
+    return found
+
+
+# The server counts transactions: what one wrote that began after the marker is younger than it. Of tables that were
+# protected meanwhile the triggers are young, and so is what we know of them.
+_SWITCHED = """
+select format('%%I.%%I', n.nspname, c.relname)
+from takeback.op o, takeback.captured k
+join pg_class c on c.oid = k.relation join pg_namespace n on n.oid = c.relnamespace
+where o.no = %s and age(k.xmin) >= age(o.xmin) and 4 <> (
+  select count(*) from pg_trigger g where g.tgrelid = k.relation and g.tgname like 'zz\\_takeback\\__'
+    and g.tgenabled = 'A' and age(g.xmin) >= age(o.xmin))
+order by 1
+"""
+
+
+def switched_off(connection: "Connection", op: int) -> list[str]:
+    """Tables whose triggers are not what they were when the program began, if only for a while."""
+    return [
+        f"what was changed in table {name}, whose capture was switched off"
+        for (name,) in ask(connection, _SWITCHED, [op])
+    ]
+
+
+def refuse_lost(op: PostgresOp) -> None:
+    if op.lost:
+        raise Refused(
+            f"Effect {short(op.id)} cannot be taken back, because this is lost: {'; '.join(op.lost)}.",
+            hint=LOST_HINT,
+            effect=op.id,
+        )
+
+
+# What the server counted while a program ran: things that no trigger sees. Who did them is not known, so
+# each sentence
+# says that they happened, and not that the program did them.
+
+
+UNSEEN_HINT = (
+    "takeback recognises a program by PGOPTIONS, by PGAPPNAME or by the address in its variable: let it keep one of "
+    "them. What other sessions wrote is not recorded, and no undo takes it back."
+)
+_LEAVES = 0.5  # seconds that sessions of a program which has ended are given to end as well
+_OTHERS = """
+select 1 from pg_stat_activity a, takeback.op o where o.no = %s and a.datname = current_database()
+  and a.usename = session_user and a.backend_start > o.started
+  and not starts_with(a.application_name, 'takeback') limit 1
+"""
+
+
+def begin(connection: "Connection", op: int) -> None:
+    run(connection, "select takeback.begin_watch(%s)", [op])
+
+
+class Besides(NamedTuple):
+    """What happened while a program ran besides rows and definitions, in sentences."""
+
+    notes: list[str]  # of what stays when the effect is taken back
+    sequences: list[str]  # that were set back
+
+
+def besides_of(connection: "Connection", op: int) -> Besides:
+    return Besides(notes(connection, op), _sequences(connection, op))
+
+
+def _sequences(connection: "Connection", op: int) -> list[str]:
+    """What they had reached is kept with the effect."""
+    if outdated(connection):
+        return []
+    rows = ask(connection, "select sequence, was from takeback.counted_back(%s)", [op])
+    return [f"sequence {name} was set back (it had reached {was})" for name, was in rows]
+
+
+def notes(connection: "Connection", op: int) -> list[str]:
+    """What happened while the program ran, and stays when its rows are taken back."""
+    before, now = _both(connection, op)
+    found = [_shared(name, was, now["shared"].get(name)) for name, was in before.get("shared", {}).items()]
+    found += [
+        _shared(name, None, new)
+        for name, new in now["shared"].items()
+        if name not in before.get("shared", {})
+    ]
+    if before and before["large objects"] != now["large objects"]:
+        found.append(
+            "Large objects were written while the program ran, or just before. takeback does not capture them, so an "
+            "undo leaves them as they are."
+        )
+    return [sentence for sentence in found if sentence]
+
+
+def _both(connection: "Connection", op: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    if outdated(connection):
+        return {}, {"shared": {}}
+    run(connection, "select pg_stat_clear_snapshot()")
+    rows = ask(connection, "select o.witness, takeback.witness() from takeback.op o where o.no = %s", [op])
+    if not rows or not rows[0][0]:
+        return {}, {"shared": {}}
+    return rows[0]
+
+
+def _shared(name: str, was: str | None, now: str | None) -> str:
+    if was == now:
+        return ""
+    what = "created" if was is None else "dropped" if now is None else "changed"
+    return f"The {name} was {what} while the program ran. takeback cannot take that back."
+
+
+def unseen(connection: "Connection", op: int) -> str:
+    """Of a program that was seen to change nothing: rows that sessions without its mark wrote to protected tables."""
+    deadline = time.monotonic() + _LEAVES
+    while ask(connection, _OTHERS, [op]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+        run(connection, "select pg_stat_clear_snapshot()")
+    before, now = _both(connection, op)
+    names = dict(ask(connection, "select no, name from takeback.log"))
+    found: list[str] = []
+    for log, (plus, minus) in now.get("written", {}).items():
+        was = before["written"].get(log, [0, 0])
+        rows = max(plus - was[0], minus - was[1])
+        if rows > 0:
+            found.append(f"{names[int(log)]}: {rows:,} row{'s' if rows != 1 else ''}")
+    if not found:
+        return ""
+    return f"No session of the program was seen, but other sessions wrote to protected tables ({', '.join(found)})."
+
+
+def is_guest(connection: "Connection") -> bool:
+    """Then it is also let see its own effects, as the policies of takeback's tables say."""
+    guest = not ask(connection, "select takeback.keeper()")[0][0]
+    if guest:
+        run(connection, "set row_security = on")
+    return guest
+
+
+def refuse_guest(connection: "Connection") -> None:
+    if connection.keeper:
+        return
+    role, connection.keeper = ask(connection, "select session_user::text, takeback.keeper()")[0]
+    if not connection.keeper:
+        raise Refused(
+            f"Role {role} cannot put rows back: what takeback keeps of them here belongs to another role.",
+            hint="Nothing was changed. Have the address of a role that owns the tables and protected them in NAME if "
+            "it was env:NAME, else in TAKEBACK_SQL.",
+        )
+
+
+def close(connection: "Connection", op: PostgresOp) -> dict[str, Any] | None:
+    closed, told, shape = ask(
+        connection, "select closed, told, shape from takeback.op where no = %s", [op.no]
+    )[0]
+    if closed:
+        return told
+    schema, lost = _guest_schema(connection, shape) if shape is not None else ([], [])
+    lost += switched_off(connection, op.no)
+    tables = _guest_numbers(connection, op.no)
+    besides = besides_of(connection, op.no)
+    if not tables and not schema and not lost and not besides.sequences:
+        return None
+    found: dict[str, Any] = {"tables": tables, "schema": schema + besides.sequences}
+    found |= ({"lost": lost} if lost else {}) | ({"notes": besides.notes} if besides.notes else {})
+    run(connection, "select takeback.end_program(%s, %s)", [op.no, json.dumps(found)])
+    return found
+
+
+def erase(connection: "Connection", op: PostgresOp) -> None:
+    """As if it had never been: it changed nothing."""
+    run(connection, "select takeback.end_program(%s, null)", [op.no])
+
+
+def _guest_schema(connection: "Connection", shape: Any) -> tuple[list[str], list[str]]:
+    """What became of the things that belong to this role: only those it can have made, altered or dropped. They stay
+    when the rows are taken back, for which nobody else has the right."""
+    before = {one.key: one for one in definitions.from_json(shape)}
+    after = definitions.read(connection)
+    role = ask(connection, "select session_user::text")[0][0]
+    relations = {key: one for key, one in (before | after).items() if one.kind == "relation"}
+    own = {one.oid for one in relations.values() if one.doc.get("owner") == role}
+    was, now = ({key: one for key, one in side.items() if one.oid in own} for side in (before, after))
+    made = [one.shown for key, one in now.items() if one.kind == "relation" and key not in was]
+    said = [f"{name} was made by role {role}, and stays when this is taken back" for name in sorted(made)]
+    return said, unsaved_losses(connection, was, now)
+
+
+def _guest_numbers(connection: "Connection", op: int) -> dict[str, dict[str, int]]:
+    """By row, as far as this role may read them; images else."""
+    images = ask(connection, "select log, name, minus, plus from takeback.images(%s)", [op])
+    may = {log for log, *_ in images if ask(connection, "select takeback.readable(%s)", [log])[0][0]}
+    exact = {log: (name, counts) for log, name, counts in net_counts(connection, op, sorted(may))}
+    found: dict[str, dict[str, int]] = {}
+    for log, name, minus, plus in images:
+        both = min(minus, plus)
+        known = (name, {"inserted": plus - both, "updated": both, "deleted": minus - both})
+        found.update([exact.get(log, known)])
+    return found
+
+
+# A program with its own driver: whatever its sessions write belongs to one effect.
+#
+# They say so by a setting that they inherit from the environment. The marker is there before the program
+# starts; what is
+# in the logs when it has ended is what it committed, however it ended.
+
 
 _PROGRAMS = 1952539243
 _PATIENCE = 2.0
@@ -36,7 +267,7 @@ def enter(
             number = open_op(connection, effect)
         if not sees_schema(connection):
             run(connection, "select takeback.begin_program(%s)", [number])
-        witness.begin(connection, number)
+        begin(connection, number)
     setting, name = f"-c takeback.op=p{number}", f"p{number}.takeback"
     found = {"PGOPTIONS": f"{options} {setting}".strip(), "PGAPPNAME": name}
     if database.source.startswith(FROM_ENVIRONMENT):
@@ -68,16 +299,16 @@ def leave(connection: "Connection", effect: Effect, tell: Tell = quiet) -> dict[
     deadline = time.monotonic() + _PATIENCE
     while True:
         with transaction(connection):
-            guest = guests.is_guest(connection)
-            op = ops.find(connection, effect.id, lock=not guest)
+            guest = is_guest(connection)
+            op = markers.find(connection, effect.id, lock=not guest)
             if op is None:
                 return None
             alone = ask(connection, "select pg_try_advisory_xact_lock(%s, %s)", [_PROGRAMS, op.no])[0][0]
             if alone:
-                receipt = (guests.close if guest else _close)(connection, op)
+                receipt = (close if guest else _close)(connection, op)
                 if receipt is None:
                     _tell_unseen(connection, op, tell)
-                    guests.erase(connection, op) if guest else ops.erase(connection, op)
+                    erase(connection, op) if guest else markers.erase(connection, op)
                 return receipt
         if time.monotonic() > deadline:
             raise StoreBusy(
@@ -98,29 +329,29 @@ def sees_schema(connection: "Connection") -> bool:
     )
 
 
-def _tell_unseen(connection: "Connection", op: ops.Op, tell: Tell) -> None:
-    for sentence in witness.notes(connection, op.no):
+def _tell_unseen(connection: "Connection", op: markers.PostgresOp, tell: Tell) -> None:
+    for sentence in notes(connection, op.no):
         tell(sentence, "")
-    if sentence := witness.unseen(connection, op.no):
-        tell(sentence, witness.HINT)
+    if sentence := unseen(connection, op.no):
+        tell(sentence, UNSEEN_HINT)
 
 
-def _close(connection: "Connection", op: ops.Op) -> dict[str, Any] | None:
+def _close(connection: "Connection", op: markers.PostgresOp) -> dict[str, Any] | None:
     closed, told, shape = ask(
         connection, "select closed, told, shape from takeback.op where no = %s", [op.no]
     )[0]
     if closed:
         return told
-    lost = losing.switched_off(connection, op.no)
+    lost = switched_off(connection, op.no)
     if shape is not None:
         lost += _compared(connection, op.no, shape)
-    logs = ops.touched(connection, op.no)
-    said = noting.told(connection, op.no)
-    besides = witness.besides_of(connection, op.no)
+    logs = markers.touched(connection, op.no)
+    said = trial.told(connection, op.no)
+    besides = besides_of(connection, op.no)
     if not logs and not said and not lost and not besides.sequences:
         return None
-    noting.mark_again(connection, op.no)
-    moves = shelf.marked(connection, noting.settle(connection, op.no))
+    trial.mark_again(connection, op.no)
+    moves = dropped_tables.marked(connection, trial.settle(connection, op.no))
     capture_again(connection, {oid for move in moves for oid in (move.oid, *move.parts)}, new=True)
     run(connection, "update takeback.op set closed = true, shape = null where no = %s", [op.no])
     told: dict[str, Any] = {"tables": _numbers(connection, op.no, logs), "schema": said + besides.sequences}
@@ -138,8 +369,8 @@ def _compared(connection: "Connection", op: int, shape: Any) -> list[str]:
     """Where no event trigger told of each command: what became of the schema, and what was lost by that."""
     before = {one.key: one for one in definitions.from_json(shape)}
     after = definitions.read(connection)
-    lost = losing.lost(connection, before, after)
-    step = noting.note(connection, op, before, after, [])
+    lost = unsaved_losses(connection, before, after)
+    step = trial.note(connection, op, before, after, [])
     if step:
         changed = {one.oid for one in (*step.before, *step.after) if one.kind in ("relation", "column")}
         capture_again(connection, changed, new=False)

@@ -7,11 +7,10 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from takeback.adapters.database.limit import most_of, refuse_too_many
 from takeback.adapters.database.protocol import OPEN, PREPARED, Reviewed, Rows
-from takeback.adapters.database.summary import summary
-from takeback.adapters.postgres import attachment, noting, ops, reviewing, shelf
-from takeback.adapters.postgres.connecting import (
+from takeback.adapters.database.statements import most_of, refuse_too_many, summary
+from takeback.adapters.postgres import attachment, markers, transactions
+from takeback.adapters.postgres.connection import (
     Question,
     ask,
     ask_all,
@@ -22,23 +21,30 @@ from takeback.adapters.postgres.connecting import (
     understood,
     unfit,
 )
-from takeback.adapters.postgres.counting import ABOUT_WRITTEN, Counted, as_written, counted, refuse_schema
+from takeback.adapters.postgres.counts import (
+    ABOUT_WRITTEN,
+    Counted,
+    Netting,
+    WrittenTally,
+    as_written,
+    counted,
+    refuse_schema,
+)
+from takeback.adapters.postgres.ddl import dropped_tables, trial
+from takeback.adapters.postgres.ddl.definitions import steps_of
+from takeback.adapters.postgres.ddl.dropped_tables import TableMove
+from takeback.adapters.postgres.ddl.trial import may_change_schema, run_it
+from takeback.adapters.postgres.install import hold
 from takeback.adapters.postgres.logs import is_wide
-from takeback.adapters.postgres.netting import Netting
-from takeback.adapters.postgres.own_schema import hold
-from takeback.adapters.postgres.shelf import Move
+from takeback.adapters.postgres.row_report import effect_rows
 from takeback.adapters.postgres.statements import WRITES, first_words, refuse_impossible, split
-from takeback.adapters.postgres.steps import steps_of
-from takeback.adapters.postgres.tallying import Tally
-from takeback.adapters.postgres.telling import effect_rows
-from takeback.adapters.postgres.trying import may_change_schema, run_it
-from takeback.adapters.postgres.unwinding import one_way
+from takeback.adapters.postgres.unwind import one_way
 from takeback.errors import InDoubt, Misuse, NoRemedy, StatementFailed
 from takeback.model.database import Database
 from takeback.model.effect import REVIEWED, Effect
 
 if TYPE_CHECKING:
-    from takeback.adapters.postgres.connecting import Connection
+    from takeback.adapters.postgres.connection import Connection
 
 _OPEN = "select no, set_config('takeback.op', no::text, true) from takeback.open(%s, %s, %s, %s, %s, %s) no"
 
@@ -59,9 +65,9 @@ def _opening(effect: Effect) -> Question:
     return Question(_OPEN, values)
 
 
-def close_op(op: int, logs: Sequence[int], told: dict[str, Any], moves: Sequence[Move] = ()) -> Question:
+def close_op(op: int, logs: Sequence[int], told: dict[str, Any], moves: Sequence[TableMove] = ()) -> Question:
     """The receipt stays with the marker, for whoever finds it after a crash."""
-    values = [op, list(logs), json.dumps(told), json.dumps(shelf.to_json(moves))]
+    values = [op, list(logs), json.dumps(told), json.dumps(dropped_tables.to_json(moves))]
     return Question("select takeback.close(%s, %s, %s, %s)", values)
 
 
@@ -82,9 +88,9 @@ class PostgresSession:
         self._op = 0
         self._effect = ""
         self._most = 0
-        self._tally: Tally | None = None
+        self._tally: WrittenTally | None = None
         self._schema = False  # it may have been changed
-        self._moves: list[Move] = []
+        self._moves: list[TableMove] = []
         self._held = held
         self._attached: Connection | None = None  # by which the triggers are kept attached
         self._netting = Netting()
@@ -152,7 +158,7 @@ class PostgresSession:
             self._statements = 0
             try:
                 before, opened = ask_all(self._connection, [ABOUT_WRITTEN, _opening(effect)])
-                self._tally = Tally(self._connection, as_written(before))
+                self._tally = WrittenTally(self._connection, as_written(before))
                 self._op, self._effect = opened[0][0], effect.id
                 self._most = most_of(effect)
             except BaseException:
@@ -210,11 +216,11 @@ class PostgresSession:
                 rows = run_it(self._connection, self._op, words, partial(self._one, one, given), tally)
         return rows
 
-    def _dropped(self, statement: str, tally: Tally) -> bool:
+    def _dropped(self, statement: str, tally: WrittenTally) -> bool:
         """Put aside instead. False: it is another statement, or other things hang on the table."""
         refuse_schema(self._connection, tally.before)
         start = tally.mark()
-        moves = shelf.drop(self._connection, statement, self._op)
+        moves = dropped_tables.drop(self._connection, statement, self._op)
         tally.forget_since(start)
         if moves is None:
             return False
@@ -285,9 +291,9 @@ class PostgresSession:
             refuse_too_many(self._most, found.tables)
             moves = list(self._moves)
             if self._schema:
-                told["schema"] += noting.told(self._connection, self._op)
-                moves += noting.settle(self._connection, self._op)
-            moves = shelf.marked(self._connection, moves)
+                told["schema"] += trial.told(self._connection, self._op)
+                moves += trial.settle(self._connection, self._op)
+            moves = dropped_tables.marked(self._connection, moves)
             self._refuse_one_way(moves)
             run(self._connection, *close_op(self._op, found.logs, told, moves))
         except psycopg.Error as error:
@@ -295,11 +301,11 @@ class PostgresSession:
             raise _failed(error) from None
         return told
 
-    def _refuse_one_way(self, moves: list[Move]) -> None:
+    def _refuse_one_way(self, moves: list[TableMove]) -> None:
         """Each change of the schema was seen to have a way back; several must have one together."""
         if not self._schema and not self._moves:
             return
-        op = ops.find(self._connection, self._effect)
+        op = markers.find(self._connection, self._effect)
         if op is None or len(moves) + len(steps_of(self._connection, op.no)) < 2:
             return
         if why := one_way(self._connection, op, moves):
@@ -322,18 +328,18 @@ class PostgresSession:
             found_rows = effect_rows(self._connection, self._op, found.logs, wide=wide)
             rows = tuple(islice(found_rows, SHOWN))
             found_rows.close()
-            how = PREPARED if reviewing.preparable(self._connection) else OPEN
+            how = PREPARED if transactions.preparable(self._connection) else OPEN
         return Reviewed(told, rows, how)
 
     def hold(self, effect: Effect, seconds: float) -> None:
         with understood():
             if effect.change.args[REVIEWED]["how"] == PREPARED:
-                reviewing.prepare(self._connection, effect.id)
+                transactions.prepare(self._connection, effect.id)
                 self._op = 0
                 return
             limit = max(1, round(seconds * 1000))
             run(self._connection, f"set local idle_in_transaction_session_timeout = {limit}")
-            reviewing.name_session(self._connection, effect.id)
+            transactions.name_session(self._connection, effect.id)
             self._held[effect.id] = self
 
     def keep(self, effect: str) -> None:
@@ -344,7 +350,7 @@ class PostgresSession:
             run(self._connection, "select 1")
         except psycopg.Error:
             self._connection.close()
-            raise reviewing.gone(effect) from None
+            raise transactions.gone(effect) from None
         commit(self._connection)
         self._op = 0
 

@@ -1,17 +1,18 @@
-"""What the catalog says of tables: columns, keys, foreign keys, who may change them."""
+"""What the catalog says of tables: columns, keys, foreign keys, sizes, who may change them."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from takeback.adapters.postgres.connecting import Question, ask, ask_all
+from takeback.adapters.postgres.connection import Question, ask, ask_all
 
 if TYPE_CHECKING:
-    from takeback.adapters.postgres.connecting import Connection
+    from takeback.adapters.postgres.connection import Connection
+
 
 SCHEMA = "takeback"
 
 
-class Column(NamedTuple):
+class PostgresColumn(NamedTuple):
     number: int
     name: str
     type: str  # as it is written in SQL
@@ -51,7 +52,7 @@ class Table(NamedTuple):
     owned: bool  # by us, or by a role that we are a member of
     root: int  # of a partition; itself otherwise
     by_row: bool  # part of a tree of plain inheritance
-    columns: tuple[Column, ...]
+    columns: tuple[PostgresColumn, ...]
     uniques: tuple[Unique, ...] = ()
     triggers: tuple[tuple[str, str], ...] = ()  # of the application: name, and whether it is enabled
     rules: tuple[tuple[str, str], ...] = ()
@@ -79,7 +80,7 @@ class Table(NamedTuple):
     def shape(self) -> list[list[int | str]]:
         return [list(column.shape) for column in self.columns]
 
-    def column(self, number: int) -> Column:
+    def column(self, number: int) -> PostgresColumn:
         return next(column for column in self.columns if column.number == number)
 
 
@@ -213,10 +214,10 @@ def _grouped(rows: list[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:
     return found
 
 
-def _column(row: tuple[Any, ...]) -> Column:
+def _column(row: tuple[Any, ...]) -> PostgresColumn:
     number, name, kind, collation, generated, identity, type_oid, modifier, collation_oid = row
     shape = (number, type_oid, modifier, collation_oid, name)
-    return Column(number, name, kind, collation, bool(generated), identity, shape)
+    return PostgresColumn(number, name, kind, collation, bool(generated), identity, shape)
 
 
 def _unique(row: tuple[Any, ...]) -> Unique:
@@ -225,3 +226,47 @@ def _unique(row: tuple[Any, ...]) -> Unique:
     return Unique(
         name, tuple(columns) if whole else (), tuple(operators[: len(columns)]), primary, never_null
     )
+
+
+_SIZES = """
+select o, coalesce((select sum(pg_relation_size(relid)) from pg_partition_tree(o::oid::regclass)),
+  pg_relation_size(o::oid::regclass), 0)::int8
+from unnest(%s::int8[]) o
+"""
+
+
+class UndoLayout(NamedTuple):
+    tables: dict[int, Table]
+    foreign: tuple[Foreign, ...]  # that start or end at one of them
+    sizes: dict[int, int]  # in bytes
+    full: bool  # we may switch off all triggers of a session, foreign keys included
+
+
+def layout(connection: "Connection", oids: Sequence[int]) -> UndoLayout:
+    """An undo looks twice, before it is announced and when it is carried out: again, for anything may have changed."""
+    asked = [
+        *questions(oids),
+        about_foreign_keys(oids),
+        Question(_SIZES, [list(oids)]),
+        about_switching_off(connection),
+    ]
+    *found, foreign, sizes, full = ask_all(connection, asked, again=True)
+    known = {one.oid: one for one in made_of(found)}
+    return UndoLayout(known, foreign_keys(foreign), dict(sizes), full[0][0])
+
+
+def more(connection: "Connection", oids: Sequence[int]) -> dict[int, Table]:
+    """Tables at the other end of foreign keys."""
+    found = ask_all(connection, questions(oids), again=True) if oids else []
+    return {one.oid: one for one in made_of(found)} if found else {}
+
+
+def may_switch_off(connection: "Connection") -> bool:
+    """All triggers of a session, foreign keys included."""
+    return ask(connection, *about_switching_off(connection))[0][0]
+
+
+def about_switching_off(connection: "Connection") -> Question:
+    version = connection.info.server_version
+    grant = " or has_parameter_privilege('session_replication_role', 'set')" if version >= 150000 else ""
+    return Question(f"select rolsuper{grant} from pg_roles where rolname = current_user")

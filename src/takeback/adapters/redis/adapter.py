@@ -4,33 +4,32 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from takeback.adapters.database.keyring import Keyring
-from takeback.adapters.database.protocol import Cover, GiveUp, RowChange, Session, nothing_to_give_up
+from takeback.adapters.database.protocol import (
+    Cover,
+    DatabaseSession,
+    GiveUp,
+    Keyring,
+    RowChange,
+    nothing_to_give_up,
+)
 from takeback.adapters.protocol import Assessment, Receipt, Traits
 from takeback.adapters.redis import marks
-from takeback.adapters.redis.changing import images_of, transact
+from takeback.adapters.redis.change import images_of, transact
 from takeback.adapters.redis.commands import judge, request
-from takeback.adapters.redis.counting import receipt_of
-from takeback.adapters.redis.images import same
-from takeback.adapters.redis.keeping import IMAGES, anchor, keep
-from takeback.adapters.redis.known import digests, known, marked, touched
-from takeback.adapters.redis.later import standing_on
-from takeback.adapters.redis.link import Command, Link, good
-from takeback.adapters.redis.links import Links
-from takeback.adapters.redis.marks import Op
-from takeback.adapters.redis.server import EVERY_KEY, cover, refuse_unfit
+from takeback.adapters.redis.connection import Command, RedisLink, good
+from takeback.adapters.redis.dependents import standing_on
+from takeback.adapters.redis.images import IMAGES, anchor, keep, receipt_of, same
+from takeback.adapters.redis.keys import digests, known, marked, row, touched
+from takeback.adapters.redis.marks import RedisOp
+from takeback.adapters.redis.server import EVERY_KEY, RedisLinks, cover, refuse_unfit
 from takeback.adapters.redis.session import RedisSession
-from takeback.adapters.redis.undoing import Undoing
-from takeback.adapters.redis.wide import Digests, pairs
-from takeback.adapters.redis.words import row
+from takeback.adapters.redis.undo import Digests, RedisUndo, pairs
 from takeback.errors import Misuse
-from takeback.model.change import UNDO, Change
+from takeback.model.change import UNDO, Change, Staged
 from takeback.model.database import Database, from_json, target_of, to_json
 from takeback.model.effect import Effect
-from takeback.model.plan import OnConflict
+from takeback.model.plan import OnConflict, Sighting, Standing, TargetSighting
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
-from takeback.model.staged import Staged
-from takeback.model.standing import Sighting, Standing, TargetSighting
 from takeback.storage.protocols import Blobs
 
 _WHY = "what the keys hold is kept in the store, and a mark in the server tells whether it happened"
@@ -49,7 +48,7 @@ class RedisAdapter:
 
     def __init__(self, blobs: Blobs, keyring: Keyring) -> None:
         self._blobs = blobs
-        self._links = Links(keyring)
+        self._links = RedisLinks(keyring)
         self._written: set[str] = set()  # effects made here, whose images are on their way into the journal
 
     # As every adapter.
@@ -64,7 +63,7 @@ class RedisAdapter:
                 )
             on_conflict = OnConflict(change.args.get("on_conflict", OnConflict.REFUSE))
             with self._links.to(database) as link:
-                outcomes = Undoing(link, self._blobs, database).outcomes(of, on_conflict)
+                outcomes = RedisUndo(link, self._blobs, database).outcomes(of, on_conflict)
             return Assessment((change.resource,), offers, outcomes=outcomes)
         if SCRIPT in change.args:
             with self._links.to(database) as link:
@@ -88,7 +87,7 @@ class RedisAdapter:
         database = database_of(effect)
         if effect.of is not None:
             with self._links.to(database) as link:
-                receipt = Undoing(link, self._blobs, database).take_back(effect, effect.of)
+                receipt = RedisUndo(link, self._blobs, database).take_back(effect, effect.of)
             if receipt is None:
                 return Receipt()
             self._written.add(effect.id)
@@ -112,7 +111,7 @@ class RedisAdapter:
         targets = tuple(TargetSighting(one.resource, standing, {"there": there}) for one in effect.targets)
         return Sighting(standing, "", targets, receipt)
 
-    def _receipt(self, link: Link, effect: Effect) -> dict[str, Any]:
+    def _receipt(self, link: RedisLink, effect: Effect) -> dict[str, Any]:
         """Again, for one that a dead process made, and what it left written down while that can be told."""
         if effect.receipt:
             return effect.receipt
@@ -133,7 +132,7 @@ class RedisAdapter:
     def undo(self, effect: Effect) -> None:
         database = database_of(effect)
         with self._links.to(database) as link:
-            Undoing(link, self._blobs, database).give_up(effect)
+            RedisUndo(link, self._blobs, database).give_up(effect)
         self._written.discard(effect.id)
 
     def tidy(self, effect: Effect) -> None:
@@ -150,7 +149,7 @@ class RedisAdapter:
 
     # As an adapter for databases.
 
-    def connect(self, database: Database) -> Session:
+    def connect(self, database: Database) -> DatabaseSession:
         with self._links.to(database) as link:
             refuse_unfit(link)
         return RedisSession(database, self._links, self._blobs, self._written)
@@ -224,7 +223,7 @@ def _refuse_named(tables: Sequence[str]) -> None:
         )
 
 
-def _fenced(link: Link, effect: str) -> Op | None:
+def _fenced(link: RedisLink, effect: str) -> RedisOp | None:
     """Whoever has looked at the keys and has not written yet will not be able to; and the mark, asked for once more in
     the same step."""
     fence: Command = ("SET", marks.fence_key(effect), "1", "EX", marks.FENCED_FOR)
@@ -233,7 +232,7 @@ def _fenced(link: Link, effect: str) -> Op | None:
     return marks.to_op(good(replies[1]))
 
 
-def _remove_marks(link: Link) -> None:
+def _remove_marks(link: RedisLink) -> None:
     while found := link.one("ZRANGE", marks.OPS, 0, 499):
         good(link.one("DEL", *(marks.OP + one for one in found)))
         link.one("ZREM", marks.OPS, *found)

@@ -1,11 +1,12 @@
-"""What a key held before or after an effect: one record for each key, many in one blob, read as a stream."""
+"""What keys held before and after an effect: images of them, kept in the store, counted for the receipt."""
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from takeback.adapters.redis.content import Content, content_of
+from takeback.adapters.redis.dump import Content, content_of, type_of
 from takeback.errors import BlobDamaged
+from takeback.storage.protocols import Blobs
 
 _HEAD = struct.Struct(">IqQ")  # lengths of the key, when it expires, length of the dump
 _ABSENT = (1 << 64) - 1
@@ -73,3 +74,43 @@ def unpacked(pieces: Iterable[bytes]) -> Iterator[Image]:
         key_size, expires, size = _HEAD.unpack(take(_HEAD.size))
         key = take(key_size)
         yield Image(key, None if size == _ABSENT else take(size), expires)
+
+
+def receipt_of(pairs: Iterable[tuple[Image, Image]]) -> dict[str, Any]:
+    return {"tables": counted(pairs), "schema": []}
+
+
+def counted(pairs: Iterable[tuple[Image, Image]]) -> dict[str, dict[str, int]]:
+    """`{"hash": {"inserted": 1, "updated": 0, "deleted": 0}}`, by the type that the key has or had."""
+    tables: dict[str, dict[str, int]] = {}
+    for before, after in pairs:
+        if same(before, after):
+            continue
+        verb = "inserted" if before.dump is None else "deleted" if after.dump is None else "updated"
+        dump = before.dump if after.dump is None else after.dump
+        kind = type_of(dump) if dump else "none"
+        numbers = tables.setdefault(kind, {"inserted": 0, "updated": 0, "deleted": 0})
+        numbers[verb] += 1
+    return tables
+
+
+# Images in the store. Which they are is known only after the intent is written, so the remedy lists one
+# small blob,
+# the anchor, and they become what that one refers to.
+
+
+IMAGES = "images"  # in a receipt: digests of what was found and of what was left
+
+
+def anchor(blobs: Blobs, effect: str, *images: str) -> str:
+    return blobs.put(f"what the Redis keys of effect {effect} were\n".encode(), refs=images)
+
+
+def keep(blobs: Blobs, effect: str, images: Iterable[Image]) -> str:
+    digest = blobs.put(packed(images))
+    anchor(blobs, effect, digest)
+    return digest
+
+
+def kept(blobs: Blobs, digest: str) -> Iterator[Image]:
+    return unpacked(blobs.read(digest))

@@ -5,8 +5,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from takeback.adapters.redis.connection import Command, RedisLink, good
 from takeback.adapters.redis.images import Image, seen
-from takeback.adapters.redis.link import Command, Link, good
 
 OWN = b"takeback:"
 ID = b"takeback:id"  # of the database
@@ -43,7 +43,7 @@ return found
 """
 
 
-class Op(NamedTuple):
+class RedisOp(NamedTuple):
     """The mark of an effect."""
 
     no: int
@@ -56,7 +56,7 @@ class Op(NamedTuple):
     rebased: str = ""  # JSON: marks whose `before` it changed, and what it was
 
 
-class Left(NamedTuple):
+class LeftKeys(NamedTuple):
     """What a change left, seen in the same step."""
 
     no: int
@@ -85,12 +85,12 @@ def look(effect: str, keys: Iterable[bytes], wide: bool = False) -> Command:
     return ("EVAL", LOOK, len(named), *named, effect, WIDE if wide else b"")
 
 
-def left(keys: Iterable[bytes], reply: list[Any]) -> Left:
+def left(keys: Iterable[bytes], reply: list[Any]) -> LeftKeys:
     no, (seconds, microseconds), *rest = reply
     images = tuple(
         seen(key, dump, expires) for key, dump, expires in zip(keys, rest[::2], rest[1::2], strict=True)
     )
-    return Left(no, int(seconds) * 1000 + int(microseconds) // 1000, images)
+    return LeftKeys(no, int(seconds) * 1000 + int(microseconds) // 1000, images)
 
 
 def print_of(images: Iterable[Image]) -> str:
@@ -106,15 +106,15 @@ def _sha1(data: bytes) -> str:
     return hashlib.sha1(data, usedforsecurity=False).hexdigest()  # the only one a script has
 
 
-def find(link: Link, effect: str) -> Op | None:
+def find(link: RedisLink, effect: str) -> RedisOp | None:
     return to_op(link.one("HGETALL", op_key(effect)))
 
 
-def to_op(reply: list[bytes]) -> Op | None:
+def to_op(reply: list[bytes]) -> RedisOp | None:
     fields = {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}
     if not fields:
         return None
-    return Op(
+    return RedisOp(
         int(fields.get("no", 0)),  # none for what was lost with the server, and taken back since
         fields.get("before", ""),
         fields.get("after", ""),
@@ -126,7 +126,7 @@ def to_op(reply: list[bytes]) -> Op | None:
     )
 
 
-def later(link: Link, no: int, keys: Iterable[bytes]) -> dict[bytes, list[tuple[int, str]]]:
+def later(link: RedisLink, no: int, keys: Iterable[bytes]) -> dict[bytes, list[tuple[int, str]]]:
     """For each key the effects after that place that touched it, oldest first, each with its place. Those with very
     many keys are not in it."""
     listed = tuple(keys)
@@ -141,7 +141,7 @@ def later(link: Link, no: int, keys: Iterable[bytes]) -> dict[bytes, list[tuple[
     return found
 
 
-def later_in(link: Link, listing: bytes, no: int) -> list[tuple[int, str]]:
+def later_in(link: RedisLink, listing: bytes, no: int) -> list[tuple[int, str]]:
     """Of `OPS` or `WIDE`."""
     found = link.one("ZRANGEBYSCORE", listing, f"({no}", "+inf", "WITHSCORES")
     return [(int(place), one.decode()) for one, place in zip(found[::2], found[1::2], strict=True)]

@@ -1,16 +1,114 @@
-"""What kind of server it is, and whether what is changed there can be taken back."""
+"""The server: connections to it that are kept, which database it is, whether changes there can be taken back."""
 
-from takeback.adapters.database.protocol import Cover
-from takeback.adapters.redis.link import NEW_ENOUGH, Link
-from takeback.adapters.redis.marks import COUNT, OPS, TOUCHED, WIDE
-from takeback.errors import Refused
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from takeback.adapters.database.protocol import Cover, Keyring
+from takeback.adapters.redis.connection import NEW_ENOUGH, RedisLink, open_link
+from takeback.adapters.redis.marks import COUNT, ID, OPS, TOUCHED, WIDE
+from takeback.errors import Refused, TakebackError
+from takeback.model.database import Database, without_password
+from takeback.model.ids import new_id
+
+
+def identity(link: RedisLink) -> str:
+    """Written before takeback changes something there first. "" where nothing may be written: then nothing is
+    changed either."""
+    if link.identity is None:
+        try:
+            found = _read(link)
+            if not found:
+                link.one("SET", ID, new_id(), "NX")
+                found = _read(link)
+            link.identity = found
+        except TakebackError:
+            return ""
+    return link.identity
+
+
+def refuse_another(link: RedisLink, database: Database, url: str) -> None:
+    """A server that crashed may have lost the key with all else: then the address must do."""
+    if not database.identity or link.identity == database.identity:
+        return
+    found = _read(link)
+    if found == database.identity:
+        link.identity = found
+    elif found or without_password(url) != database.url:
+        raise Refused(
+            f"{database.url} is another database than the one that was changed.",
+            hint="Nothing was changed. Give the address of the first one (the variable, the host or the port may have "
+            "changed), if it was not emptied since.",
+        )
+
+
+def _read(link: RedisLink) -> str:
+    return (link.one("GET", ID) or b"").decode("utf-8", "replace")
+
+
+IDLE = 2  # of each database
+
+
+class RedisLinks:
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+        self._lock = threading.Lock()
+        self._idle: dict[str, list[RedisLink]] = {}
+
+    @contextmanager
+    def to(self, database: Database) -> Iterator[RedisLink]:
+        link = self.take(database)
+        try:
+            yield link
+        except BaseException:
+            # It may still watch keys, or owe an answer.
+            link.close()
+            raise
+        self.give_back(database, link)
+
+    def take(self, database: Database) -> RedisLink:
+        url = self._keyring.url(database)
+        link = self._waiting(url) or open_link(url, database.url)
+        try:
+            refuse_another(link, database, url)
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def _waiting(self, url: str) -> RedisLink | None:
+        with self._lock:
+            idle = self._idle.get(url, [])
+            while idle:
+                link = idle.pop()
+                if link.usable and not link.is_stale:
+                    return link
+                link.close()
+        return None
+
+    def give_back(self, database: Database, link: RedisLink) -> None:
+        url = self._keyring.url(database)
+        with self._lock:
+            idle = self._idle.setdefault(url, [])
+            if link.usable and len(idle) < IDLE:
+                idle.append(link)
+                return
+        link.close()
+
+    def close(self) -> None:
+        with self._lock:
+            for idle in self._idle.values():
+                for link in idle:
+                    link.close()
+            self._idle = {}
+
 
 EVERY_KEY = "*"
 _SECTIONS = ("server", "cluster", "replication", "memory", "persistence")
 _TYPES = {COUNT: b"string", OPS: b"zset", TOUCHED: b"zset", WIDE: b"zset"}
 
 
-def facts(link: Link) -> dict[str, str]:
+def facts(link: RedisLink) -> dict[str, str]:
     """What INFO says; asked once for each connection."""
     if not link.facts:
         told: bytes = link.one("INFO", *_SECTIONS)
@@ -19,12 +117,12 @@ def facts(link: Link) -> dict[str, str]:
     return link.facts
 
 
-def refuse_unfit(link: Link) -> None:
+def refuse_unfit(link: RedisLink) -> None:
     if why := unfit(link):
         raise Refused(f"This Redis server cannot be worked on with takeback: {why[0]}.", hint=why[1])
 
 
-def unfit(link: Link) -> tuple[str, str] | None:
+def unfit(link: RedisLink) -> tuple[str, str] | None:
     """Why not, and what to do about it."""
     told = facts(link)
     version = told.get("redis_version", "0")
@@ -53,7 +151,7 @@ def unfit(link: Link) -> tuple[str, str] | None:
     return None
 
 
-def cover(link: Link) -> Cover:
+def cover(link: RedisLink) -> Cover:
     why = unfit(link)
     told = facts(link)
     name = "Valkey" if told.get("server_name") == "valkey" else "Redis"

@@ -4,44 +4,112 @@ answered is known when it was made."""
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from takeback.adapters.database.limit import most_of, refuse_too_many_keys
 from takeback.adapters.database.protocol import Rows
+from takeback.adapters.database.statements import most_of, refuse_too_many_keys
 from takeback.adapters.redis import marks
-from takeback.adapters.redis.aside import drain, put_aside
-from takeback.adapters.redis.changing import Made, NotTaken, Seen, Steps, change, refuse_fenced, transact
-from takeback.adapters.redis.commands import Judged, Request, judge, request, said_no
-from takeback.adapters.redis.flush import count, refuse_flush
-from takeback.adapters.redis.identity import identity
-from takeback.adapters.redis.keeping import IMAGES
-from takeback.adapters.redis.link import Command, Link, good, trouble
-from takeback.adapters.redis.links import Links
-from takeback.adapters.redis.summary import summary_of
-from takeback.adapters.redis.undoing import Undoing
-from takeback.errors import Conflict, InDoubt, Refused, StatementFailed, TakebackError
+from takeback.adapters.redis.change import (
+    MadeChange,
+    NotTaken,
+    SeenKeys,
+    Steps,
+    change,
+    drain,
+    put_aside,
+    refuse_fenced,
+    transact,
+)
+from takeback.adapters.redis.commands import Judged, RedisRequest, judge, request, said_no
+from takeback.adapters.redis.connection import Command, RedisLink, good, trouble
+from takeback.adapters.redis.images import IMAGES
+from takeback.adapters.redis.marks import OWN
+from takeback.adapters.redis.server import RedisLinks, identity
+from takeback.adapters.redis.undo import RedisUndo
+from takeback.errors import Conflict, InDoubt, Misuse, Refused, StatementFailed, TakebackError
 from takeback.model.database import Database
 from takeback.model.effect import Effect
 from takeback.storage.protocols import Blobs
+
+# FLUSHDB and FLUSHALL: every key that is there is put aside in one step, and captured from there.
+
+
+def refuse_flush(link: RedisLink, name: str) -> None:
+    if name == "flushall":
+        _refuse_other_databases(link)
+
+
+def _refuse_other_databases(link: RedisLink) -> None:
+    told: bytes = link.one("INFO", "keyspace")
+    filled = [line for line in told.decode().splitlines() if line.startswith("db")]
+    if len(filled) > 1:
+        raise Refused(
+            f"FLUSHALL is refused: {len(filled)} databases of this server hold keys, and only the one in the address "
+            "is captured.",
+            hint="Nothing was changed. Use FLUSHDB in each of them.",
+        )
+
+
+def count(link: RedisLink, most: int) -> int:
+    """How many keys would go; not more exactly than it takes to see that they are more than `most`."""
+    if not most or int(link.one("DBSIZE")) <= most:
+        return 0
+    cursor, found = b"0", set[bytes]()
+    while True:
+        cursor, keys = link.one("SCAN", cursor, "COUNT", 1000)
+        found.update(key for key in keys if not key.startswith(OWN))
+        if cursor == b"0" or len(found) > most:
+            return len(found)
+
+
+# A command in one line, for the journal and for people: its name and its first argument, which is nearly
+# always the
+# key; what is written is nobody's business.
+
+
+LENGTH = 100
+_CONTAINERS = ("xgroup", "object", "memory", "xinfo")
+
+
+def summary_of(statement: str, parameters: Any = (), many: bool = False) -> str:
+    try:
+        wanted = request(statement, _first(parameters) if many else parameters)
+    except Misuse:
+        return statement.split(maxsplit=1)[0][:LENGTH] if statement.split() else ""
+    return shown(wanted) + (f" ({len(parameters)} times)" if many else "")
+
+
+def shown(wanted: RedisRequest) -> str:
+    visible = 2 + (wanted.name in _CONTAINERS)
+    words = [word.decode("utf-8", "backslashreplace") for word in wanted.words]
+    text = " ".join([words[0].upper(), *words[1:visible]])
+    text = "".join(letter if letter.isprintable() else "·" for letter in text)
+    text = text if len(text) <= LENGTH else f"{text[: LENGTH - 1]}…"
+    return f"{text} …" if len(words) > visible else text
+
+
+def _first(parameters: Any) -> Any:
+    return parameters[0] if parameters else ()
+
 
 COLUMNS = ("reply",)
 _REMOVES = ("del", "unlink", "getdel")
 
 
 class Queued(NamedTuple):
-    wanted: Request
+    wanted: RedisRequest
     judged: Judged
     commands: tuple[Command, ...]
     number: int  # of the `execute` it belongs to
 
 
 class RedisSession:
-    def __init__(self, database: Database, links: Links, blobs: Blobs, written: set[str]) -> None:
+    def __init__(self, database: Database, links: RedisLinks, blobs: Blobs, written: set[str]) -> None:
         """`written`: where the effects go whose images are on their way into the journal."""
         self._found = database
         self.answers: tuple[Rows, ...] = ()  # of the last transaction, one for each `execute`
         self._links = links
         self._blobs = blobs
         self._written = written
-        self._link: Link | None = None
+        self._link: RedisLink | None = None
         self._effect: Effect | None = None
         self._queue: list[Queued] = []
         self._count = 0
@@ -54,7 +122,7 @@ class RedisSession:
         return self._found
 
     @property
-    def link(self) -> Link:
+    def link(self) -> RedisLink:
         if self._link is None or not self._link.usable:
             self._link = self._links.take(self._found)
         return self._link
@@ -105,7 +173,7 @@ class RedisSession:
             most = most_of(effect)
             gone = count(self.link, most) if wide else 0
 
-            def decide(seen: Seen) -> Steps | None:
+            def decide(seen: SeenKeys) -> Steps | None:
                 refuse_too_many_keys(most, gone + _may_change(queue, seen))
                 return _steps(seen, steps)
 
@@ -130,10 +198,10 @@ class RedisSession:
         self._written.add(effect.id)
         return receipt
 
-    def _take_back(self, effect: Effect, queue: Sequence[Queued], made: Made) -> None:
+    def _take_back(self, effect: Effect, queue: Sequence[Queued], made: MadeChange) -> None:
         """A command failed while it was carried out; Redis leaves the others as they are, we do not."""
         try:
-            Undoing(self.link, self._blobs, self._found).give_up(effect)
+            RedisUndo(self.link, self._blobs, self._found).give_up(effect)
         except Conflict as conflict:
             raise InDoubt(
                 "A command failed, and what the others had done was changed by someone else in the same moment.",
@@ -171,7 +239,7 @@ def _refuse_too_many(keys: Sequence[bytes]) -> None:
         )
 
 
-def _may_change(queue: Sequence[Queued], seen: Seen) -> int:
+def _may_change(queue: Sequence[Queued], seen: SeenKeys) -> int:
     """How many keys at most: what is not there cannot be removed."""
     there = {image.key for image in seen.images if image.dump is not None}
     named = {
@@ -183,7 +251,7 @@ def _may_change(queue: Sequence[Queued], seen: Seen) -> int:
     return len(named)
 
 
-def _steps(seen: Seen, steps: Steps) -> Steps | None:
+def _steps(seen: SeenKeys, steps: Steps) -> Steps | None:
     if seen.op is not None:
         return None
     refuse_fenced(seen)

@@ -7,24 +7,73 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from takeback.adapters.database.keyring import Keyring
-from takeback.adapters.database.protocol import Cover, GiveUp, RowChange, Tell, nothing_to_give_up, quiet
-from takeback.adapters.database.waiting import USUAL, Waiting
+from takeback.adapters.database.protocol import (
+    Cover,
+    GiveUp,
+    Keyring,
+    RowChange,
+    Tell,
+    nothing_to_give_up,
+    quiet,
+)
+from takeback.adapters.database.statements import USUAL, Waiting
 from takeback.adapters.protocol import Assessment, Receipt, Traits
-from takeback.adapters.sqlite.address import path_of, resolved
-from takeback.adapters.sqlite.at_work import at_work, marked
 from takeback.adapters.sqlite.process import Gone
-from takeback.adapters.sqlite.session import PAGE, Desk, SqliteSession, bindings, changes
+from takeback.adapters.sqlite.session import (
+    PAGE,
+    SqliteDesk,
+    SqliteSession,
+    bindings,
+    changes,
+    path_of,
+    resolved,
+)
 from takeback.errors import Conflict, InDoubt, Misuse, Refused, ResourceUnreachable, StoreBusy
-from takeback.model.change import UNDO, Change
-from takeback.model.database import Database, from_json, resource_of, target_of, to_json
+from takeback.model.change import UNDO, Change, Staged
+from takeback.model.database import Database, Holder, from_json, resource_of, target_of, to_json
 from takeback.model.effect import REVIEWED, Effect, State
-from takeback.model.holder import Holder
-from takeback.model.plan import Obstacle, OnConflict, Outcome, TargetOutcome
+from takeback.model.plan import (
+    Obstacle,
+    OnConflict,
+    Outcome,
+    Sighting,
+    Standing,
+    TargetOutcome,
+    TargetSighting,
+)
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
-from takeback.model.staged import Staged
-from takeback.model.standing import Sighting, Standing, TargetSighting
 from takeback.storage.protocols import Blobs
+
+# Whether a program still lives whose watcher has died: nobody can tell from the file who will write to it next.
+#
+# It is started with a variable that names its effect, which whatever it starts inherits.
+
+
+MARK = "TAKEBACK_PROGRAM"
+
+
+def marked(effect: str) -> dict[str, str]:
+    """A program can be inside another one: then it belongs to both."""
+    around = os.environ.get("TAKEBACK_PROGRAM", "")
+    return {MARK: f"{around} {effect}".strip()}
+
+
+def at_work(effect: str) -> list[int]:
+    """Of the processes that may be looked at, which is those of this user."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _bears(name, effect)]
+
+
+def _bears(process: str, effect: str) -> bool:
+    try:
+        with open(f"/proc/{process}/environ", "rb") as file:
+            variables = file.read().split(b"\0")
+    except OSError:
+        return False  # it has ended, or is someone else's
+    return any(
+        one.startswith(f"{MARK}=".encode()) and effect.encode() in one.partition(b"=")[2].split()
+        for one in variables
+    )
+
 
 SCRIPT, PROGRAM = "script", "program"
 _THEN = ".then"  # the files of a database as they were
@@ -45,7 +94,7 @@ class SqliteAdapter:
         self._blobs = blobs
         self._waiting = waiting
         self._keyring = keyring
-        self._desk: Desk | None = None
+        self._desk: SqliteDesk | None = None
         self._lock = threading.RLock()  # one question at a time
         self._held: dict[str, SqliteSession] = {}  # what waits for a person, by effect
         self._committed: dict[str, SqliteSession] = {}  # by what they committed last
@@ -293,7 +342,7 @@ class SqliteAdapter:
     def _exchange(self, database: Database, lost: Callable[[str], Exception], what: str, *given: Any) -> Any:
         with self._lock:
             if self._desk is None:
-                self._desk = Desk(path_of(database), self._waiting.seconds, self._tell)
+                self._desk = SqliteDesk(path_of(database), self._waiting.seconds, self._tell)
             self._desk.turn_to(path_of(database))
             try:
                 return self._desk.ask(what, *given)

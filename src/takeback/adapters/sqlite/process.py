@@ -24,7 +24,7 @@ class Gone(Exception):
     """It ended before it answered."""
 
 
-class Child:
+class SqliteChild:
     """One such process. It ends when this end of its pipes is closed, and when we die."""
 
     def __init__(self) -> None:

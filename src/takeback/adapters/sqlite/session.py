@@ -1,19 +1,49 @@
 """A connection to a SQLite file, held by a process of its own, on which whatever is changed belongs to an effect."""
 
 import os
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-from takeback.adapters.database.limit import most_of
 from takeback.adapters.database.protocol import OPEN, Reviewed, RowChange, Rows
-from takeback.adapters.database.summary import first_words, summary
-from takeback.adapters.database.waiting import SECONDS
-from takeback.adapters.sqlite.address import path_of
-from takeback.adapters.sqlite.process import Child, Gone, Tell
+from takeback.adapters.database.statements import SECONDS, first_words, most_of, summary
+from takeback.adapters.sqlite.process import Gone, SqliteChild, Tell
 from takeback.errors import InDoubt, Misuse, ResourceUnreachable
 from takeback.model.database import Database
 from takeback.model.effect import Effect
+from takeback.model.resource import quote
+
+# Which file an address means: `sqlite:///relative.db`, `sqlite:////absolute.db`.
+
+
+_START = "sqlite:///"
+_QUOTED = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+
+def resolved(database: Database) -> Database:
+    """By the absolute path, links followed: two ways to one file are one database."""
+    return database._replace(url=_START + quote(os.fsencode(os.path.realpath(path_of(database)))))
+
+
+def path_of(database: Database) -> str:
+    scheme, _, rest = database.url.partition("://")
+    rest, _, query = rest.partition("?")
+    path = rest[1:]
+    if scheme.lower().partition("+")[0] != "sqlite" or not rest.startswith("/"):
+        raise Misuse(
+            f"{database.url!r} names no file.",
+            hint="sqlite:///app.db is a file in this directory, sqlite:////srv/app.db an absolute path.",
+        )
+    if not path or path.startswith(":memory:"):
+        raise Misuse(
+            "A SQLite database in memory cannot be taken back later: it ends with its process.",
+            hint="Name a file: sqlite:///app.db.",
+        )
+    if query:
+        raise Misuse(f"Options in a SQLite address are not known: {query}.", hint="Name the file alone.")
+    return os.fsdecode(_QUOTED.sub(lambda found: bytes.fromhex(found[1].decode()), os.fsencode(path)))
+
 
 _WRITES = frozenset(("INSERT", "UPDATE", "DELETE", "REPLACE", "CREATE", "DROP", "ALTER"))
 PAGE = 1000  # rows
@@ -24,7 +54,7 @@ def _silently(process: int, words: str) -> None:
     """Nobody listens."""
 
 
-class Desk:
+class SqliteDesk:
     """Asks one child about one file; starts it when it is needed, and again when it is gone."""
 
     def __init__(self, path: str, patience: int = SECONDS, tell: Tell = _silently) -> None:
@@ -32,13 +62,13 @@ class Desk:
         self.path: str = path
         self._patience = patience
         self._tell = tell
-        self._child: Child | None = None
+        self._child: SqliteChild | None = None
         self._is_open = False
 
     def ask(self, what: str, *given: Any) -> Any:
         child = self._child
         if child is None or not child.usable:
-            child, self._is_open = Child(), False
+            child, self._is_open = SqliteChild(), False
             self._child = child
         try:
             if not self._is_open:
@@ -99,7 +129,7 @@ class SqliteSession:
         self._id = ""  # of the effect
         self._begins: tuple[str, int] | None = None  # with its first statement
         self._thread = 0  # in which it was committed
-        self._desk = Desk(path_of(database), patience, tell)
+        self._desk = SqliteDesk(path_of(database), patience, tell)
         self._asked("cover")  # it can be opened and read, or this says why not
 
     def summary(self, statement: str, parameters: Any) -> str:

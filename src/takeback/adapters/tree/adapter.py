@@ -3,14 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
-from takeback.adapters.file.build import Tools
-from takeback.adapters.file.hold import release_held, release_returned
-from takeback.adapters.file.in_use import refuse_in_use
-from takeback.adapters.file.scratch import scratch
-from takeback.adapters.file.sighting import look_again, off_its_ground
-from takeback.adapters.file.trouble import translated
+from takeback.adapters.file.build import Tools, release_held, release_returned
+from takeback.adapters.file.os_errors import translated
+from takeback.adapters.file.paths import scratch
+from takeback.adapters.file.sqlite_files import refuse_in_use
+from takeback.adapters.file.verify import look_again, off_its_ground
 from takeback.adapters.protocol import Assessment, Receipt, Traits
-from takeback.adapters.tree.capturing import (
+from takeback.adapters.tree.apply import Carrier
+from takeback.adapters.tree.build import Lent
+from takeback.adapters.tree.capture import (
     VERSION,
     capture_change,
     capture_undo,
@@ -18,23 +19,18 @@ from takeback.adapters.tree.capturing import (
     grounds_of,
     is_timed,
 )
-from takeback.adapters.tree.carrying import Carrier
-from takeback.adapters.tree.change import WATCH, read_targets
 from takeback.adapters.tree.git.layout import may_be_gits
-from takeback.adapters.tree.lending import Lent
 from takeback.adapters.tree.places import Places
-from takeback.adapters.tree.sighting import sight
-from takeback.adapters.tree.swapping import Swap
-from takeback.adapters.tree.undoing import Seen, Step, Undoing
-from takeback.adapters.tree.units import Unit, in_order, units_of
+from takeback.adapters.tree.swap import Swap
+from takeback.adapters.tree.targets import WATCH, Unit, in_order, read_targets, units_of
+from takeback.adapters.tree.undo import PathStep, SeenPath, TreeUndo
+from takeback.adapters.tree.verify import sight
 from takeback.errors import Drifted, Misuse, NoRemedy, TakebackError
-from takeback.model.change import UNDO, Change
+from takeback.model.change import UNDO, Change, Staged
 from takeback.model.effect import WAS_HELD, Effect, State
-from takeback.model.plan import Bond, leeway_of
+from takeback.model.plan import Bond, Sighting, Standing, leeway_of
 from takeback.model.progress import SILENT, Progress
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
-from takeback.model.staged import Staged
-from takeback.model.standing import Sighting, Standing
 from takeback.storage.protocols import Blobs
 
 Found = Callable[[Effect, Sequence[Effect]], Change | None]
@@ -65,7 +61,7 @@ class TreeAdapter:
             set()
         )  # captured and applied here, at the first attempt: no scratch can be left
         # By whoever asked last what an undo would do; most ask twice, and then do it.
-        self._seen: tuple[str, Mapping[str, Seen]] = ("", {})
+        self._seen: tuple[str, Mapping[str, SeenPath]] = ("", {})
         self._lent: dict[str, Lent] = {}  # by the digest of the targets
         self._met: set[str] = (
             set()
@@ -113,13 +109,13 @@ class TreeAdapter:
         )
 
     def _undoing(
-        self, change: Change, of: Effect, keep: bool, lately: Mapping[str, Seen] | None = None
-    ) -> Undoing:
-        return Undoing(of, leeway_of(change), self._tools, keep, lately)
+        self, change: Change, of: Effect, keep: bool, lately: Mapping[str, SeenPath] | None = None
+    ) -> TreeUndo:
+        return TreeUndo(of, leeway_of(change), self._tools, keep, lately)
 
-    def _in_git(self, steps: list[Step], change: Change, of: Effect, keep: bool) -> list[Step]:
+    def _in_git(self, steps: list[PathStep], change: Change, of: Effect, keep: bool) -> list[PathStep]:
         """With what lies inside git directories compared by what it means to git."""
-        from takeback.adapters.tree.git.undo_plan import git_aware
+        from takeback.adapters.tree.git.undo import git_aware
 
         return git_aware(steps, of, leeway_of(change).on_conflict, self._tools, keep)
 
@@ -169,7 +165,7 @@ class TreeAdapter:
         return effect.targets
 
     def bonds(self, effect: Effect) -> Sequence[tuple[Bond, frozenset[str]]]:
-        from takeback.adapters.tree.bonds import bonds_of
+        from takeback.adapters.tree.targets import bonds_of
 
         return bonds_of(effect.targets)
 
@@ -259,7 +255,7 @@ class TreeAdapter:
         self._release_returned(effect)
 
     def rest(self, effect: Effect) -> None:
-        from takeback.adapters.tree.resting import bring_to_rest
+        from takeback.adapters.tree.apply import bring_to_rest
 
         self._clean.discard(effect.id)
         self._met.discard(effect.id)

@@ -1,24 +1,24 @@
 """From what a command left in its layer to what it would change in the world: each path with before and after, all
 contents in the store. What someone else changed while it ran is told as a conflict."""
 
+import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from takeback.adapters.file.assessing import may_own
-from takeback.adapters.file.in_use import HAD_OPEN, in_use
+from takeback.adapters.file.assess import may_own
+from takeback.adapters.file.directory import ReadScope
 from takeback.adapters.file.kernel import born
+from takeback.adapters.file.os_errors import CannotCapture, in_our_words
 from takeback.adapters.file.paths import Place
-from takeback.adapters.file.states import ABSENT, State, lasting, same
-from takeback.adapters.file.tree import Scope
-from takeback.adapters.file.trouble import CannotCapture, in_our_words
-from takeback.adapters.tree.git.meaning import with_meaning
-from takeback.adapters.tree.linked import Linked
+from takeback.adapters.file.sqlite_files import HAD_OPEN, in_use
+from takeback.adapters.file.states import ABSENT, FileState, lasting, same
+from takeback.adapters.tree.git.layout import with_meaning
+from takeback.adapters.tree.hard_links import Inode, Linked, is_unchanged
 from takeback.adapters.tree.places import Places
-from takeback.adapters.tree.sparse import by_handle, moved_sparse, still_sparse
 from takeback.adapters.tree.states import is_dir, see
-from takeback.adapters.tree.twins import Inode, is_unchanged
 from takeback.errors import NoRemedy
 from takeback.model.plan import Outcome, TargetOutcome
 from takeback.model.progress import SILENT, Progress
@@ -26,13 +26,113 @@ from takeback.model.remedy import Target
 from takeback.model.resource import display, file_resource, path_of
 from takeback.storage.protocols import Blobs
 
-Known = Callable[[str, State], bool]
+# Holes that a layer does not show: a file that is copied up to be changed gets its smaller holes filled
+# with zeros.
+
+
+_BLOCK = 4096  # what a hole is made of, on any filesystem with files of this size
+_PIECE = 256 * _BLOCK
+_MANY = 64
+_ZEROS = bytes(_BLOCK)
+_ORIGIN = ("trusted.overlay.origin", "user.overlay.origin")
+
+Ranges = list[list[int]]
+
+
+def still_sparse(before: FileState, after: FileState, source: bytes, blobs: Blobs) -> FileState:
+    """Where the file had a hole, and there is nothing but zeros still, it has one."""
+    if before["type"] != "file" or after["type"] != "file" or "holes" not in before or "meta" in after:
+        return after
+    try:
+        fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return after  # the bytes are exact without them
+    try:
+        if not _is_copied_up(fd):
+            return after  # a file of its own, in which zeros were written
+        holes = _ranges(after.get("holes", []), blobs)
+        for start, length in _ranges(before["holes"], blobs):
+            stop = start + length
+            stop += -stop % _BLOCK  # the end of the file was no end of a block
+            holes += _filled(fd, start, min(stop, after["size"]))
+    finally:
+        os.close(fd)
+    if not holes:
+        return after
+    joined = _joined(holes)
+    return after | {"holes": joined if len(joined) <= _MANY else blobs.put(json.dumps(joined).encode())}
+
+
+def by_handle(before: Iterable[tuple[bytes, FileState]]) -> dict[bytes, FileState]:
+    """Files with holes, by what their filesystem calls them; they are given by their paths in the world."""
+    from takeback.sandbox.differences import file_handle
+
+    return {file_handle(path): state for path, state in before}
+
+
+def moved_sparse(known: dict[bytes, FileState], source: bytes) -> FileState:
+    """Of these the one that lies at this place of the layer now; absent if it is none."""
+    from takeback.sandbox.differences import HANDLE
+
+    for name in _ORIGIN:
+        with suppress(OSError):
+            return known.get(os.getxattr(source, name, follow_symlinks=False)[HANDLE:] or b"-", ABSENT)
+    return ABSENT
+
+
+def _is_copied_up(fd: int) -> bool:
+    """The kernel notes where a file came from; not on every filesystem, and then the bytes alone are exact."""
+    for name in _ORIGIN:
+        with suppress(OSError):
+            os.getxattr(fd, name)
+            return True
+    return False
+
+
+def _ranges(holes: "Ranges | str", blobs: Blobs) -> Ranges:
+    return json.loads(b"".join(blobs.read(holes))) if isinstance(holes, str) else [*holes]
+
+
+def _filled(fd: int, start: int, stop: int) -> Ranges:
+    """Of a stretch that was a hole: what is data now, and zeros."""
+    found: Ranges = []
+    at = start
+    while at < stop:
+        try:
+            at = os.lseek(fd, at, os.SEEK_DATA)
+            end = min(os.lseek(fd, at, os.SEEK_HOLE), stop)
+        except OSError:
+            break  # nothing but a hole up to the end, or a filesystem that does not know holes
+        at += -at % _BLOCK
+        while at < end:
+            piece = os.pread(fd, min(_PIECE, end - at), at)
+            if not piece:
+                return found
+            for offset in range(0, len(piece), _BLOCK):
+                block = piece[offset : offset + _BLOCK]
+                if block == _ZEROS[: len(block)]:
+                    found.append([at + offset, len(block)])
+            at += len(piece)
+    return found
+
+
+def _joined(holes: Ranges) -> Ranges:
+    found: Ranges = []
+    for start, length in sorted(holes):
+        if found and found[-1][0] + found[-1][1] == start:
+            found[-1][1] += length
+        else:
+            found.append([start, length])
+    return found
+
+
+Known = Callable[[str, FileState], bool]
 
 _WHILE = "while the command ran"
 _TAKEN_AWAY = f"was removed or moved away by someone else {_WHILE}"
 
 
-class Left(Protocol):
+class LeftInLayer(Protocol):
     """As `takeback.sandbox.differences` tells it."""
 
     @property
@@ -58,13 +158,13 @@ class _Read(NamedTuple):
     """One path: what is there, what the layer has; inode numbers still in it."""
 
     resource: str
-    before: State
-    after: State
+    before: FileState
+    after: FileState
     source: bytes | None
 
 
 def read_layer(
-    lefts: Iterable[Left],
+    lefts: Iterable[LeftInLayer],
     root: str,
     since_ns: int,
     blobs: Blobs,
@@ -104,7 +204,7 @@ class _Reading:
         self.limit = 0
         self._captured = 0  # bytes
 
-    def take(self, left: Left) -> None:
+    def take(self, left: LeftInLayer) -> None:
         path = self._root + left.path if left.path != b"/" else self._root
         resource = file_resource(path or b"/")
         if not path:
@@ -157,12 +257,12 @@ class _Reading:
             gone = file_resource(self._root + path)
             self._conflicts.append(TargetOutcome(gone, Outcome.CONFLICT, _TAKEN_AWAY))
 
-    def _before(self, resource: str) -> State:
+    def _before(self, resource: str) -> FileState:
         place = self.world.if_there(resource)
         if place is None:
             return ABSENT
         self._count(place)
-        before = see(place, ABSENT, Scope(self._blobs))
+        before = see(place, ABSENT, ReadScope(self._blobs))
         if is_dir(before) and not os.access(
             place.name, os.R_OK | os.X_OK, dir_fd=place.fd, effective_ids=True
         ):
@@ -170,21 +270,21 @@ class _Reading:
             raise CannotCapture(resource, "its entries are not readable")
         return before
 
-    def _after(self, resource: str, source: bytes) -> State:
+    def _after(self, resource: str, source: bytes) -> FileState:
         place = self._source(source)
         place.resource = resource
         status = place.stat()
         if status is None:
             raise CannotCapture(resource, "what the command left of it vanished")
         try:
-            return see(place, ABSENT, Scope(self._blobs))
+            return see(place, ABSENT, ReadScope(self._blobs))
         except CannotCapture:
             if os.geteuid() == 0 or not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
                 raise
         # Closed even to its owner; in the layer, which is ours, it may be opened to be read.
         os.chmod(source, stat.S_IMODE(status.st_mode) | stat.S_IRUSR)
         try:
-            return see(place, ABSENT, Scope(self._blobs)) | {"mode": stat.S_IMODE(status.st_mode)}
+            return see(place, ABSENT, ReadScope(self._blobs)) | {"mode": stat.S_IMODE(status.st_mode)}
         finally:
             os.chmod(source, stat.S_IMODE(status.st_mode))
 
@@ -196,7 +296,7 @@ class _Reading:
             parent, name = os.path.split(source)
             return self.layer.at(file_resource(os.path.join(os.path.realpath(parent), name)))
 
-    def _conflict(self, resource: str, left: Left, before: State, after: State) -> str:
+    def _conflict(self, resource: str, left: LeftInLayer, before: FileState, after: FileState) -> str:
         if same(before, after):
             return ""
         if before["type"] == "absent":
@@ -215,7 +315,7 @@ class _Reading:
             return ""
         return f"was changed by someone else {_WHILE}"
 
-    def _is_newer(self, place: Place, status: os.stat_result, before: State, after: State) -> bool:
+    def _is_newer(self, place: Place, status: os.stat_result, before: FileState, after: FileState) -> bool:
         if status.st_ctime_ns <= self._since:
             return False
         if not is_dir(before) or is_dir(after):
@@ -284,18 +384,18 @@ class _Reading:
                 yield one
 
 
-def _only_closed(before: State, after: State) -> bool:
+def _only_closed(before: FileState, after: FileState) -> bool:
     """A file that an ordinary user could not read again afterwards, and of which only the mode is another."""
     if os.geteuid() == 0 or before["type"] != "file" or after["type"] != "file" or _is_open(after):
         return False
     return same(before | {"mode": 0}, after | {"mode": 0})
 
 
-def _is_open(state: State) -> bool:
+def _is_open(state: FileState) -> bool:
     return "meta" in state or bool(state["mode"] & stat.S_IRUSR)
 
 
-def _impossible(before: State, after: State) -> str:
+def _impossible(before: FileState, after: FileState) -> str:
     """Why an ordinary user could not make it, or not bring it back; empty if that is possible."""
     if os.geteuid() == 0:
         return ""

@@ -4,13 +4,12 @@ import os
 import stat
 from typing import NamedTuple
 
-from takeback.adapters.file.content import file_bytes
+from takeback.adapters.file.content import CAPABILITY, at, file_bytes, read_xattrs
+from takeback.adapters.file.directory import ReadScope
 from takeback.adapters.file.look import look_closely
 from takeback.adapters.file.paths import Place
-from takeback.adapters.file.states import ABSENT, State, same
-from takeback.adapters.file.tree import Scope
-from takeback.adapters.file.xattrs import CAPABILITY, at, read_xattrs
-from takeback.model.naming import name_of
+from takeback.adapters.file.states import ABSENT, FileState, same
+from takeback.model.content import name_of
 
 _ACL = "system.posix_acl_access"
 _PRIVILEGED = stat.S_ISUID | stat.S_ISGID
@@ -18,9 +17,9 @@ OPEN = stat.S_IRWXU  # what an owner needs to work in a directory
 LOOK = stat.S_IRUSR | stat.S_IXUSR  # and what to look at all that is in it
 
 
-def shell_of(status: os.stat_result, xattrs: dict[str, str]) -> State:
+def shell_of(status: os.stat_result, xattrs: dict[str, str]) -> FileState:
     """A directory without what is in it."""
-    state: State = {
+    state: FileState = {
         "type": "dir",
         "shell": True,
         "mode": stat.S_IMODE(status.st_mode),
@@ -31,7 +30,7 @@ def shell_of(status: os.stat_result, xattrs: dict[str, str]) -> State:
     return state | {"xattrs": xattrs} if xattrs else state
 
 
-def see(place: Place, manner: State = ABSENT, scope: Scope | None = None) -> State:
+def see(place: Place, manner: FileState = ABSENT, scope: ReadScope | None = None) -> FileState:
     """What is there now, as deep as `manner`, a state it will be compared with, asks for."""
     status = place.stat()
     if status is None:
@@ -40,15 +39,15 @@ def see(place: Place, manner: State = ABSENT, scope: Scope | None = None) -> Sta
     if stat.S_ISDIR(status.st_mode) and not reduced:
         inode = {"dev": status.st_dev, "ino": status.st_ino}
         return shell_of(status, read_xattrs(at(place.fd, place.name))) | inode
-    state = look_closely(place, manner, scope or Scope(), status).state
+    state = look_closely(place, manner, scope or ReadScope(), status).state
     return with_index_meaning(place, state) if "meaning" in manner else state
 
 
-def with_index_meaning(place: Place, state: State) -> State:
+def with_index_meaning(place: Place, state: FileState) -> FileState:
     """With the meaning of an index of git, so that a refreshed stat cache is no other content."""
     if state["type"] != "file" or "size" not in state:
         return state
-    from takeback.adapters.tree.git.index import MOST, meaning_of
+    from takeback.adapters.tree.git.formats import MOST, meaning_of
 
     if state["size"] > MOST:
         return state
@@ -62,11 +61,11 @@ def with_index_meaning(place: Place, state: State) -> State:
     return state | {"meaning": meaning} if meaning else state
 
 
-def is_dir(state: State) -> bool:
+def is_dir(state: FileState) -> bool:
     return state["type"] == "dir" and "excluded" not in state
 
 
-def is_closed(*states: State, to: int = OPEN) -> bool:
+def is_closed(*states: FileState, to: int = OPEN) -> bool:
     """Whether one of them is a directory that even its owner cannot work in, or not even look into."""
     return any(is_dir(state) and state.get("mode", to) & to != to for state in states)
 
@@ -82,7 +81,7 @@ def open_mode(mode: int) -> int:
     return mode | OPEN
 
 
-def as_closed(now: State, *states: State) -> State:
+def as_closed(now: FileState, *states: FileState) -> FileState:
     """As if a directory that its owner opened, we or he himself, still had the mode that closes it."""
     for state in states:
         if is_closed(state) and is_dir(now) and now.get("mode") == open_mode(state["mode"]):
@@ -90,11 +89,11 @@ def as_closed(now: State, *states: State) -> State:
     return now
 
 
-def is_excluded(before: State, after: State) -> bool:
+def is_excluded(before: FileState, after: FileState) -> bool:
     return "excluded" in before or "excluded" in after
 
 
-def signed_alike(status: os.stat_result, state: State) -> bool:
+def signed_alike(status: os.stat_result, state: FileState) -> bool:
     """Whether a file is certainly what it was, without reading it."""
     if state["type"] != "file" or not {"ctime", "size"} <= state.keys() or not stat.S_ISREG(status.st_mode):
         return False
@@ -103,19 +102,19 @@ def signed_alike(status: os.stat_result, state: State) -> bool:
     ) == (status.st_ino, status.st_dev, status.st_ctime_ns, status.st_size, status.st_mtime_ns)  # fmt: skip
 
 
-def seems_alike(status: os.stat_result, state: State, ctime: int) -> bool:
+def seems_alike(status: os.stat_result, state: FileState, ctime: int) -> bool:
     """The same for one that was read a moment ago, by someone who will read it once more."""
     return state.get("mode") == stat.S_IMODE(status.st_mode) and signed_alike(
         status, state | {"ctime": ctime}
     )
 
 
-def only_time(one: State, other: State) -> bool:
+def only_time(one: FileState, other: FileState) -> bool:
     """Nothing tells them apart but a time, or of which file it is another name."""
     return one["type"] != "absent" and same(one, other)
 
 
-def in_place(start: State, goal: State) -> bool:
+def in_place(start: FileState, goal: FileState) -> bool:
     """Only what the inode carries differs, so it is adjusted where it is: names, readers and sockets stay connected."""
     if start["type"] != goal["type"] or start["type"] in ("absent", "symlink"):
         return False
@@ -128,7 +127,7 @@ def in_place(start: State, goal: State) -> bool:
     return all(start.get(key) == goal.get(key) for key in ("digest", "size", "rdev"))
 
 
-def alike(now: State, state: State) -> bool:
+def alike(now: FileState, state: FileState) -> bool:
     """The same, but perhaps opened by its owner; or a link to a file that gets its properties last, which still has
     those of the other side."""
     return same(as_closed(now, state), state) or ("late" in state and state["late"].holds(now))
@@ -137,10 +136,10 @@ def alike(now: State, state: State) -> bool:
 class Mixture(NamedTuple):
     """Whether something is on the way from one state to another of the same inode: each property is of one of them."""
 
-    one: State
-    other: State
+    one: FileState
+    other: FileState
 
-    def holds(self, now: State) -> bool:
+    def holds(self, now: FileState) -> bool:
         one, other = self.one, self.other
         if not in_place(one, other) or now["type"] != one["type"] or is_excluded(now, one):
             return False
@@ -152,7 +151,7 @@ class Mixture(NamedTuple):
             return False
         return self._mode(now) and self._xattrs(now)
 
-    def _mode(self, now: State) -> bool:
+    def _mode(self, now: FileState) -> bool:
         modes = {self.one["mode"], self.other["mode"]}
         # The kernel takes the privileged bits away when the owner changes; an owner opens a directory to work in it.
         modes |= {mode & ~_PRIVILEGED for mode in modes}
@@ -160,7 +159,7 @@ class Mixture(NamedTuple):
             modes |= {mode | OPEN for mode in modes}
         return now["mode"] in modes
 
-    def _xattrs(self, now: State) -> bool:
+    def _xattrs(self, now: FileState) -> bool:
         if "meta" in self.one:
             return True
         mine, theirs, found = (state.get("xattrs", {}) for state in (self.one, self.other, now))

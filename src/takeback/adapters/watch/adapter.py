@@ -1,24 +1,180 @@
 """Trees that someone else changes while we watch. Undo is that of every tree; the baseline is our own."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
+from takeback.adapters.file.kernel import AT_ROOT, libc
 from takeback.adapters.tree.adapter import TreeAdapter
-from takeback.adapters.tree.change import TREE
-from takeback.adapters.watch.found import baselines_of, found_by
+from takeback.adapters.tree.git.layout import with_meaning
+from takeback.adapters.tree.states import in_place, only_time
+from takeback.adapters.tree.targets import TREE, put_targets
+from takeback.adapters.watch.compare import Inode
 from takeback.adapters.watch.index import Index, digests_in
-from takeback.adapters.watch.watched import Place
+from takeback.adapters.watch.other_effects import steps_of
+from takeback.adapters.watch.processes import at_work
+from takeback.adapters.watch.roots import Root
+from takeback.adapters.watch.subtract import without
+from takeback.adapters.watch.watched_root import Baseline, WatchedRoot, WatchPlace
+from takeback.errors import StoreBusy
 from takeback.model.change import Change
 from takeback.model.effect import Effect
 from takeback.model.progress import SILENT, Progress
+from takeback.model.remedy import Target
+from takeback.model.resource import display, path_of
 from takeback.storage.protocols import Blobs
+
+# What was changed since the baseline that a proposal names, as the change to be recorded.
+
+
+Targets = tuple[Target, ...]
+_LISTED = 5
+_CLOCK_TICK = 20_000_000  # times of files are taken from a clock that goes in steps
+OLDER = "it is older than the command, and was moved here from where nothing was captured"
+ELSEWHERE = (
+    "{name} has a further name outside of what is watched, which undo does not change; after undo the two are "
+    "separate files"
+)
+OVER = (
+    "was replaced by a file older than the command, moved there from where nothing was captured: "
+    "after undo only the store has that one, and redo brings it back"
+)
+
+
+def baselines_of(change: Change) -> tuple[Baseline, ...]:
+    rows: list[list[Any]] = change.args.get("baseline", [])
+    return tuple(Baseline(*row) for row in rows)
+
+
+def refuse_at_work(change: Change) -> None:
+    """While those who make the change are still at it, nothing can be said of it."""
+    if working := at_work(change.args.get("process", {})):
+        raise StoreBusy(
+            f"{', '.join(map(str, working[:_LISTED]))} {'is' if len(working) == 1 else 'are'} still running, "
+            "so what it changes is not recorded yet.",
+            hint="Wait for it or end it, then run `takeback recover`.",
+        )
+
+
+def compared(
+    change: Change,
+    roots: Sequence[tuple[WatchedRoot, Baseline]],
+    minus: Callable[[Targets], Targets],
+    blobs: Blobs,
+) -> tuple[Targets, tuple[str, ...]]:
+    """The targets of all roots, and what undo could not bring back."""
+    targets: list[Target] = []
+    residue: list[str] = []
+    captured: set[Inode] = set()
+    names: Counter[Inode] = Counter()
+    for watched, baseline in roots:
+        found = watched.changes(baseline)
+        targets += found.targets
+        residue += found.residue
+        captured |= found.captured
+        names.update(found.names)
+    residue += [ELSEWHERE.format(name=display(one.resource)) for one in targets if _is_parted(one, names)]
+    moved = _moved_in(change, targets, captured)
+    stay = {one.resource for one in moved if one.before["type"] == "absent"}
+    residue += [
+        f"{display(one.resource)} {f'stays ({OLDER})' if one.resource in stay else OVER}" for one in moved
+    ]
+    kept = tuple(_staying(target, stay) for target in targets) if stay else tuple(targets)
+    return tuple(with_meaning(minus(kept), blobs)), tuple(residue)
+
+
+def _is_parted(target: Target, names: Mapping[Inode, int]) -> bool:
+    """A file with a name outside of what is watched, whose way back is a new file."""
+    before, after = target.before, target.after
+    if before.get("nlink", 1) < 2 or "digest" not in before or only_time(before, after):
+        return False
+    known = names.get((before["dev"], before["ino"]), 1)
+    return before["nlink"] > known and not in_place(before, after)
+
+
+def _moved_in(change: Change, targets: Sequence[Target], left: Collection[Inode]) -> list[Target]:
+    """Files that are new at their place and older than the change: they came from where nothing was captured (a hole,
+    another directory), so this may be the only copy."""
+    began: int = change.args.get("began", 0)
+    captured = {(one.before["dev"], one.before["ino"]) for one in targets if "digest" in one.before}
+    captured.update(left)
+    names = Counter((one.after["dev"], one.after["ino"]) for one in targets if "digest" in one.after)
+    return [
+        one
+        for one in targets
+        if began
+        and "digest" in one.after
+        and one.after.get("nlink", 1)
+        <= names[one.after["dev"], one.after["ino"]]  # else it has a name elsewhere
+        and (one.after["dev"], one.after["ino"]) not in captured
+        and one.before.get("ino") != one.after["ino"]  # what was a hole, and can be read now
+        and _is_older(path_of(one.resource), began, "left_out" in change.args)
+    ]
+
+
+def _is_older(path: bytes, began: int, unsure: bool) -> bool:
+    try:
+        born = libc().born(AT_ROOT, path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # nobody can tell: then it stays
+    return born < began - _CLOCK_TICK if born else unsure
+
+
+def _staying(target: Target, moved: set[str]) -> Target:
+    return target._replace(after=target.after | {"excluded": OLDER}) if target.resource in moved else target
+
+
+def change_found(
+    change: Change, blobs: Blobs, targets: Targets, residue: Sequence[str], every: Collection[str] = ()
+) -> Change | None:
+    """None if nothing changed but the times of directories. `every` path that was found, also those of others."""
+    if all(_only_time(target) for target in targets):
+        return None
+    args = {**change.args, "targets": put_targets(blobs, targets)}
+    ours = {target.resource for target in targets}
+    if beside := sorted(one for one in every if one not in ours and one.rpartition("/")[0] in ours):
+        args["beside"] = beside
+    if residue:
+        more = f" and {len(residue) - _LISTED:,} more" if len(residue) > _LISTED else ""
+        args |= {"exact": False, "residue": "; ".join(residue[:_LISTED]) + more}
+    return change._replace(args=args)
+
+
+def _only_time(target: Target) -> bool:
+    one, other = target.before, target.after
+    return one["type"] == other["type"] == "dir" and {**one, "mtime": 0} == {**other, "mtime": 0}
+
+
+def found_by(change: Change, place: WatchPlace, others: Sequence[Effect] = ()) -> Change | None:
+    """For recovery: from what is durable alone. `others`: what was done since the beginning."""
+    refuse_at_work(change)
+    roots: list[tuple[WatchedRoot, Baseline]] = []
+    try:
+        for baseline in baselines_of(change):
+            root = Root(baseline.root, path_of(baseline.root))
+            roots.append((WatchedRoot(root, place), baseline))
+        steps = steps_of(others)
+        every: set[str] = set()
+
+        def minus(all: Targets) -> Targets:
+            every.update(one.resource for one in all)
+            return without(all, steps, change.args.get("roots", ()), place.blobs)
+
+        targets, residue = compared(change, roots, minus, place.blobs)
+        return change_found(change, place.blobs, targets, residue, every)
+    finally:
+        for watched, _ in roots:
+            watched.close()
 
 
 class WatchedTree(TreeAdapter):
     def __init__(self, blobs: Blobs, held: str, progress: Progress = SILENT) -> None:
         """`held` is in the store, and so are the indexes."""
         store = os.path.dirname(held)
-        self.place = Place(
+        self.place = WatchPlace(
             os.path.join(store, "watch"),
             blobs,
             os.fsencode(os.path.realpath(store)),
@@ -39,7 +195,7 @@ class WatchedTree(TreeAdapter):
         return digests_in(self.place.directory)
 
 
-def release(place: Place, name: str, tokens: tuple[str, ...]) -> None:
+def release(place: WatchPlace, name: str, tokens: tuple[str, ...]) -> None:
     """Nobody will compare with these any more. Twice is once."""
     if name in place.opened:
         place.opened[name].release(tokens)

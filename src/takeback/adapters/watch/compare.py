@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from takeback.adapters.file.states import ABSENT, State, same
-from takeback.adapters.watch.listing import NO_DIGEST, Entry, Listing, states_of
+from takeback.adapters.file.sqlite_files import database_of, unit_of, units_in
+from takeback.adapters.file.states import ABSENT, FileState, same
+from takeback.adapters.watch.listings import NO_DIGEST, Listing, ListingEntry, states_of
 from takeback.adapters.watch.roots import resource_in
-from takeback.adapters.watch.sqlite_units import database_of, unit_of, units_in
 from takeback.model.remedy import Target
 from takeback.model.resource import display, quote, unquote
 
@@ -29,7 +29,7 @@ def differing(
     before: Listings,
     after: Listings,
     links_before: Callable[[int], Iterable[str]],
-    instead: State = ABSENT,
+    instead: FileState = ABSENT,
 ) -> Compared:
     """`before` and `after` hold the directories that differ at all, by path. `links_before` tells the names that an
     inode had then, in directories that do not differ too. `instead`: what is there, where the root itself was."""
@@ -74,7 +74,7 @@ def _left(one: Listing | None, other: Listing | None) -> Iterable[Inode]:
             yield entry.dev, entry.ino
 
 
-def _closed_above(path: str, now: dict[str, State]) -> str:
+def _closed_above(path: str, now: dict[str, FileState]) -> str:
     """Why nobody could look whether it is still there; empty if one could."""
     while path:
         path = path.rpartition("/")[0]
@@ -83,7 +83,7 @@ def _closed_above(path: str, now: dict[str, State]) -> str:
     return ""
 
 
-def _states(listings: Listings, names: Mapping[str, set[bytes]]) -> dict[str, State]:
+def _states(listings: Listings, names: Mapping[str, set[bytes]]) -> dict[str, FileState]:
     return {
         path: state
         for where, listing in listings.items()
@@ -109,7 +109,7 @@ def _names_to_compare(one: Listing | None, other: Listing | None) -> set[bytes]:
     return found
 
 
-def _by_name(listing: Listing | None) -> dict[bytes, tuple[Entry, object]]:
+def _by_name(listing: Listing | None) -> dict[bytes, tuple[ListingEntry, object]]:
     if listing is None:
         return {}
     if not listing.extras:
@@ -120,7 +120,7 @@ def _by_name(listing: Listing | None) -> dict[bytes, tuple[Entry, object]]:
     }
 
 
-def _changed(one: State | None, other: State | None) -> bool:
+def _changed(one: FileState | None, other: FileState | None) -> bool:
     if one is None or other is None:
         return one is not other
     if one["type"] == other["type"] == "dir" and "excluded" in one and "excluded" in other:
@@ -128,7 +128,7 @@ def _changed(one: State | None, other: State | None) -> bool:
     return not same(one, other) or one.get("mtime") != other.get("mtime")
 
 
-def _units(changed: Iterable[str], then: dict[str, State], now: dict[str, State]) -> dict[str, str]:
+def _units(changed: Iterable[str], then: dict[str, FileState], now: dict[str, FileState]) -> dict[str, str]:
     """Every file of a database of which one file differs, with the path of the database."""
     found: dict[str, str] = {}
     for path in changed:
@@ -146,7 +146,7 @@ def _units(changed: Iterable[str], then: dict[str, State], now: dict[str, State]
 _ENDS = ("wal", "shm", "journal")
 
 
-def _beside(path: str, states: dict[str, State]) -> list[str]:
+def _beside(path: str, states: dict[str, FileState]) -> list[str]:
     stem = path
     for end in _ENDS:
         stem = stem.removesuffix(f"-{end}")
@@ -154,7 +154,7 @@ def _beside(path: str, states: dict[str, State]) -> list[str]:
 
 
 def _first_names(
-    states: dict[str, State], more: Callable[[int], Iterable[str]], told: set[str]
+    states: dict[str, FileState], more: Callable[[int], Iterable[str]], told: set[str]
 ) -> dict[Inode, list[str]]:
     """By inode: the names of files that have several; those that stay as they are first, because the others can be
     made from them."""
@@ -169,8 +169,8 @@ def _first_names(
 
 
 def _dressed(
-    path: str, root: str, state: State, names: dict[Inode, list[str]], units: dict[str, str]
-) -> State:
+    path: str, root: str, state: FileState, names: dict[Inode, list[str]], units: dict[str, str]
+) -> FileState:
     more: dict[str, Any] = {}
     if state.get("nlink", 1) > 1:
         twin = next((one for one in names.get((state["dev"], state["ino"]), ()) if one != path), "")
@@ -183,21 +183,21 @@ def _dressed(
     return state | more if more else state
 
 
-def _ownable(state: State) -> bool:
+def _ownable(state: FileState) -> bool:
     """Whether we could give a new file this owner."""
     if state["type"] == "absent" or (me := os.geteuid()) == 0:
         return True
     return state["uid"] == me and (state["gid"] == os.getegid() or state["gid"] in os.getgroups())
 
 
-def _same_owner(one: State, other: State) -> bool:
+def _same_owner(one: FileState, other: FileState) -> bool:
     """It is the same inode still, so that its owner need not be given back."""
     return other["type"] != "absent" and all(
         one.get(key) == other.get(key) for key in ("dev", "ino", "uid", "gid", "digest")
     )
 
 
-def _tell_hole(resource: str, one: State, other: State, residue: list[str]) -> None:
+def _tell_hole(resource: str, one: FileState, other: FileState, residue: list[str]) -> None:
     shown = display(resource)
     if "excluded" in one:
         was = "is gone" if other["type"] == "absent" else "was changed"

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from takeback.adapters.file.kernel import libc
-from takeback.adapters.watch.authors import Authors
-from takeback.adapters.watch.feed import Told
+from takeback.adapters.watch.feed import Authors, Told
 from takeback.model.resource import quote, unquote
 
 _INIT = 0x1 | 0x2 | 0x200 | 0x400 | 0x800  # CLOEXEC, NONBLOCK, REPORT_FID, REPORT_DIR_FID, REPORT_NAME

@@ -1,9 +1,64 @@
 """What the kernel tells of changes below a root: a hint where to look, which must be able to say that it lost some."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from takeback.adapters.watch.authors import Authors
+from takeback.model.remedy import Target
+from takeback.model.resource import ancestors
+
+# Whose changes are whose, where the kernel tells the process with each change.
+
+
+_MOST_OUTSIDE = 20_000
+
+
+class Authors:
+    """A book of one watch: what its feed was told while the watch is open."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, set[int]] = {}  # by quoted path from the root: processes
+        self.somewhere: set[int] = set()  # those who changed something in directories that are gone by now
+        self.outside: dict[
+            tuple[bytes, bytes], dict[int, int]
+        ] = {}  # directory and name: kinds of events by process
+        self.whole = True
+
+    def add(self, directory: str, name: str, process: int) -> None:
+        path = f"{directory}/{name}" if directory and name else directory or name
+        self.of.setdefault(path, set()).add(process)
+
+    def add_outside(self, directory: bytes, name: bytes, process: int, kinds: int) -> None:
+        """Elsewhere on the same filesystem."""
+        seen = self.outside.get((directory, name))
+        if seen is None:
+            if len(self.outside) >= _MOST_OUTSIDE:
+                return
+            seen = self.outside[directory, name] = {}
+        seen[process] = seen.get(process, 0) | kinds
+
+
+def by_others(root: str, targets: Iterable[Target], authors: Authors, family: set[int]) -> dict[str, int]:
+    """Of these, by resource, those that only others changed, each with one of them. What nobody is known to have
+    changed is the family's, unless it came or went with a directory that others moved, made or removed."""
+    if not authors.whole:
+        return {}
+    # The family may have changed something in a directory before others removed it: nobody tells what.
+    unplaced = not authors.somewhere.isdisjoint(family) or 0 in authors.somewhere
+    found: dict[str, int] = {}
+    cut = len(root.rstrip("/")) + 1
+    for target in sorted(targets, key=lambda one: one.resource):
+        whole = target.before["type"] == "absent" or target.after["type"] == "absent"
+        processes = authors.of.get(target.resource[cut:])
+        if processes:
+            moved = "dir" in (target.before["type"], target.after["type"]) and whole
+            if processes.isdisjoint(family) and 0 not in processes and not (moved and unplaced):
+                found[target.resource] = min(processes)
+        elif whole and not unplaced:
+            above = next((one for one in ancestors(target.resource) if one in found), None)
+            if above is not None:
+                found[target.resource] = found[above]
+    return found
+
 
 Told = Mapping[str, set[bytes]]  # by quoted path of a directory from the root: names in it
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from takeback.adapters.watch.listing import Lately, Listing, Row, digests_of, packed
+from takeback.adapters.watch.listings import Lately, Listing, Row, digests_of, packed
 from takeback.errors import ResourceUnreachable
 from takeback.model.resource import quote
 
@@ -40,7 +40,7 @@ class Hole(NamedTuple):
     kind: str
 
 
-class Watch(NamedTuple):
+class WatchClaim(NamedTuple):
     """Someone needs what was seen in that generation."""
 
     token: str
@@ -309,9 +309,9 @@ class Index:
 
     # Who needs the past.
 
-    def watches(self) -> tuple[Watch, ...]:
+    def watches(self) -> tuple[WatchClaim, ...]:
         found = self._db.execute("SELECT token, generation, owner FROM watches ORDER BY generation")
-        return tuple(Watch(token, generation, json.loads(owner)) for token, generation, owner in found)
+        return tuple(WatchClaim(token, generation, json.loads(owner)) for token, generation, owner in found)
 
     def release(self, tokens: Iterable[str]) -> None:
         """They have ended. What nobody else needs of the past goes."""

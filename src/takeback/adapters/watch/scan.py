@@ -10,11 +10,11 @@ import stat
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from takeback.adapters.file.handles import Handles
+from takeback.adapters.file.paths import Handles
 from takeback.adapters.watch.index import MOUNT, MOUNTED, REGENERABLE, UNREADABLE
-from takeback.adapters.watch.listing import (
-    Entry,
+from takeback.adapters.watch.listings import (
     Listing,
+    ListingEntry,
     Row,
     Stamp,
     entries_of,
@@ -53,14 +53,16 @@ class Rules(NamedTuple):
     sticky: bool = False  # what is captured stays so, and what is left out too: someone compares with it
 
 
-class Draft:
+class ListingDraft:
     """A directory that differs from what is known of it."""
 
     def __init__(self, status: os.stat_result, before: Listing | None) -> None:
         self.status = status
         self.before = before
         known = self.before
-        self.kept: dict[bytes, Entry] = dict(zip(known.names, known.entries, strict=True)) if known else {}
+        self.kept: dict[bytes, ListingEntry] = (
+            dict(zip(known.names, known.entries, strict=True)) if known else {}
+        )
         self.fresh: dict[bytes, os.stat_result] = {}
         self.folders: dict[bytes, None] = dict.fromkeys(known.folders if known else ())
         self.left_out: dict[bytes, tuple[str, str, os.stat_result]] = {}
@@ -91,7 +93,7 @@ class Scan:
         self._bounds = bounds
         self._looked = looked
         self._pending: list[str] = []
-        self.drafts: dict[str, Draft] = {}
+        self.drafts: dict[str, ListingDraft] = {}
         self.gone: dict[str, None] = {}
         self.entries = 0
         self.bytes = 0  # to be read
@@ -177,14 +179,14 @@ class Scan:
             return
         draft.left_out[name] = (reason, kind, status)
 
-    def _draft(self, path: str) -> Draft | None:
+    def _draft(self, path: str) -> ListingDraft | None:
         if path not in self.drafts:
             try:
                 status = os.fstat(self._handles.open(path))
             except OSError:
                 return None
             row = self._known(path)
-            self.drafts[path] = Draft(status, self._unpacked(row) if row else None)
+            self.drafts[path] = ListingDraft(status, self._unpacked(row) if row else None)
         return self.drafts[path]
 
     def _forget(self, path: str) -> None:
@@ -219,7 +221,7 @@ class Scan:
     # One directory.
 
     def _new(self, path: str, fd: int, status: os.stat_result) -> list[bytes]:
-        draft = self.drafts[path] = Draft(status, None)
+        draft = self.drafts[path] = ListingDraft(status, None)
         names, folders = _listed(fd)
         self._count(len(names) + len(folders))
         for name in names:
@@ -229,7 +231,7 @@ class Scan:
     def _compare(self, path: str, fd: int, status: os.stat_result, row: Row) -> list[bytes]:
         names, folders = names_of(row), folders_of(row)
         same = _same_stamp(stamp_of(row), status)
-        draft = None if same else Draft(status, self._unpacked(row))
+        draft = None if same else ListingDraft(status, self._unpacked(row))
         if draft is not None:
             self.drafts[path] = draft
             now, dirs = _listed(fd)
@@ -264,7 +266,7 @@ class Scan:
         return [name for name in names if _is_folder(fd, name)]
 
     def _compare_names(
-        self, path: str, fd: int, names: tuple[bytes, ...], row: Row, draft: Draft | None
+        self, path: str, fd: int, names: tuple[bytes, ...], row: Row, draft: ListingDraft | None
     ) -> None:
         look, shared = os.stat, b"-shm" in row.names
         changed: list[tuple[bytes, os.stat_result | None]] = []
@@ -292,7 +294,7 @@ class Scan:
                     return
             self._take(draft, name, now)
 
-    def _take(self, draft: Draft, name: bytes, now: os.stat_result | None) -> None:
+    def _take(self, draft: ListingDraft, name: bytes, now: os.stat_result | None) -> None:
         old = draft.kept.get(name)
         if now is None or stat.S_ISDIR(now.st_mode):
             # Of a directory that is left out nothing but its being there is watched.
@@ -306,7 +308,7 @@ class Scan:
         draft.fresh[name] = now
         self._count_bytes(now)
 
-    def _fresh(self, draft: Draft, fd: int, name: bytes) -> None:
+    def _fresh(self, draft: ListingDraft, fd: int, name: bytes) -> None:
         try:
             now = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -314,7 +316,7 @@ class Scan:
         draft.fresh[name] = now
         self._count_bytes(now)
 
-    def _entered(self, path: str, fd: int, draft: Draft, folders: list[bytes]) -> list[bytes]:
+    def _entered(self, path: str, fd: int, draft: ListingDraft, folders: list[bytes]) -> list[bytes]:
         """Which of its directories are looked into; the others are left out by name."""
         entered: list[bytes] = []
         for name in folders:
@@ -355,7 +357,7 @@ class Scan:
             return
         draft = self.drafts.get(path)
         if draft is None:
-            draft = self.drafts[path] = Draft(status, self._unpacked(row))
+            draft = self.drafts[path] = ListingDraft(status, self._unpacked(row))
         for name in names:
             if name in _ITSELF:
                 continue
@@ -373,7 +375,9 @@ class Scan:
             else:
                 self._take(draft, name, now)
 
-    def _look_at_folder(self, path: str, fd: int, draft: Draft, name: bytes, now: os.stat_result) -> None:
+    def _look_at_folder(
+        self, path: str, fd: int, draft: ListingDraft, name: bytes, now: os.stat_result
+    ) -> None:
         below = _below(path, name)
         row = self._known(below)
         if name in draft.folders and row is not None and below not in self.gone:
@@ -412,7 +416,7 @@ def _same_stamp(stamp: Stamp, status: os.stat_result) -> bool:
     )  # fmt: skip
 
 
-def _same_entry(old: Entry, now: os.stat_result) -> bool:
+def _same_entry(old: ListingEntry, now: os.stat_result) -> bool:
     return (old.ctime, old.mtime, old.size, old.ino, old.mode) == (
         now.st_ctime_ns, now.st_mtime_ns, now.st_size, now.st_ino, now.st_mode
     )  # fmt: skip

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command
-from takeback.frontends.cli.opening import effect_or_run, existing, give, known_effects
-from takeback.frontends.cli.output import clean, local_time
+from takeback.frontends.cli.output.screen import clean, local_time
+from takeback.frontends.cli.session.store import effect_or_run, existing, give, known_effects
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.run import RunInfo

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from takeback.errors import Failed, Misuse, Renamed, TakebackError
-from takeback.frontends.cli.ending import (
+from takeback.frontends.cli.output.errors import (
     aimed,
     complained,
     in_our_words,
@@ -20,8 +20,7 @@ from takeback.frontends.cli.ending import (
     tell_interrupted,
     tell_unprintable,
 )
-from takeback.frontends.cli.nameless import refuse_nameless
-from takeback.frontends.cli.output import (
+from takeback.frontends.cli.output.screen import (
     Screen,
     Unprintable,
     aim,
@@ -31,12 +30,13 @@ from takeback.frontends.cli.output import (
     screen_for,
     warn,
 )
-from takeback.frontends.cli.usage import (
+from takeback.frontends.cli.parser import (
     Entry,
     Parser,
-    Part,
+    Subcommand,
     parser_for,
     parser_with_parts,
+    refuse_nameless,
     short_help,
     top_parser,
 )
@@ -76,7 +76,7 @@ class Command(NamedTuple):
     mixed: bool = False  # options may stand between its words
     does: Does = Does.CHANGES
     only_looks: Callable[[Namespace], bool] = _is_dry  # with these options
-    parts: Mapping[str, Part] = {}  # its subcommands
+    parts: Mapping[str, Subcommand] = {}  # its subcommands
     long: bool = False  # its answer may be longer than a screen
     paths: bool = False  # words after -- are paths
 
@@ -88,7 +88,7 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Entry] = {
     "run": Entry(
         "Run",
-        "running",
+        "run",
         "run a command as one effect that can be undone; a failing one changes nothing",
         "takeback run -- make install",
     ),
@@ -106,21 +106,21 @@ COMMANDS: dict[str, Entry] = {
     ),
     "write": Entry(
         "Change",
-        "files",
+        "write",
         "put what comes on standard input into a file",
         "takeback write app.conf --check 'nginx -t -c {staged}' < new.conf",
     ),
-    "rm": Entry("Change", "files", "remove files or whole directories", "takeback rm old.conf build/"),
-    "mv": Entry("Change", "files", "move or rename", "takeback mv app.conf app.conf.bak"),
+    "rm": Entry("Change", "write", "remove files or whole directories", "takeback rm old.conf build/"),
+    "mv": Entry("Change", "write", "move or rename", "takeback mv app.conf app.conf.bak"),
     "edit": Entry(
         "Change",
         "edit",
         "set or delete keys of a JSON, YAML or TOML file",
         "takeback edit config.yaml --set /tls/on=true --delete /legacy",
     ),
-    "mkdir": Entry("Change", "files", "make a directory", "takeback mkdir -p conf.d/sites"),
-    "ln": Entry("Change", "files", "make a symbolic link", "takeback ln releases/42 current"),
-    "chmod": Entry("Change", "files", "set the mode of a file", "takeback chmod 755 run.sh"),
+    "mkdir": Entry("Change", "write", "make a directory", "takeback mkdir -p conf.d/sites"),
+    "ln": Entry("Change", "write", "make a symbolic link", "takeback ln releases/42 current"),
+    "chmod": Entry("Change", "write", "set the mode of a file", "takeback chmod 755 run.sh"),
     "sql": Entry(
         "Change",
         "sql",
@@ -128,7 +128,7 @@ COMMANDS: dict[str, Entry] = {
         "takeback sql protect postgresql:///app",
     ),
     "log": Entry(
-        "Look", "look", "list effects, newest first: what took hold last", "takeback log -n 5 --path src/"
+        "Look", "log", "list effects, newest first: what took hold last", "takeback log -n 5 --path src/"
     ),
     "show": Entry("Look", "show", "everything that is known of one effect, or of a run", "takeback show @"),
     "diff": Entry("Look", "show", "what an effect changed, before to after", "takeback diff @~1"),
@@ -138,14 +138,14 @@ COMMANDS: dict[str, Entry] = {
         "what is open, done, accepted, undone or stuck; the size of the store",
         "takeback status",
     ),
-    "runs": Entry("Look", "look", "list runs, newest first", "takeback runs -n 5"),
+    "runs": Entry("Look", "log", "list runs, newest first", "takeback runs -n 5"),
     "undo": Entry(
         "Take back",
-        "back",
+        "undo",
         "take effects back (the newest, if none is named)",
         "takeback undo k3f9a2bq --cascade",
     ),
-    "redo": Entry("Take back", "back", "bring back what was undone", "takeback redo"),
+    "redo": Entry("Take back", "undo", "bring back what was undone", "takeback redo"),
     "accept": Entry(
         "Take back", "accept", "say that effects stay, even if their run fails", "takeback accept @ @~1"
     ),
@@ -155,21 +155,21 @@ COMMANDS: dict[str, Entry] = {
     "unpin": Entry(
         "Take back", "accept", "let a pinned effect be forgotten in time", "takeback unpin k3f9a2bq"
     ),
-    "pending": Entry("People", "approving", "what waits for someone to say yes", "takeback pending"),
+    "pending": Entry("People", "approve", "what waits for someone to say yes", "takeback pending"),
     "approve": Entry(
-        "People", "approving", "say yes to what was proposed, exactly as it was", "takeback approve k3f9a2bq"
+        "People", "approve", "say yes to what was proposed, exactly as it was", "takeback approve k3f9a2bq"
     ),
-    "deny": Entry("People", "approving", "say no", "takeback deny k3f9a2bq --why 'ask the customer first'"),
+    "deny": Entry("People", "approve", "say no", "takeback deny k3f9a2bq --why 'ask the customer first'"),
     "settle": Entry(
         "People",
-        "settling",
+        "settle",
         "say of a call that is in doubt whether it happened",
         """takeback settle k3f9a2bq --happened --receipt '{"id": 7}'""",
     ),
     "checkpoint": Entry(
-        "Points", "points", "name this point, to come back to it", "takeback checkpoint before-migrate"
+        "Points", "checkpoint", "name this point, to come back to it", "takeback checkpoint before-migrate"
     ),
-    "checkpoints": Entry("Points", "points", "list the named points", "takeback checkpoints"),
+    "checkpoints": Entry("Points", "checkpoint", "list the named points", "takeback checkpoints"),
     "worker": Entry(
         "Workflows",
         "worker",
@@ -195,17 +195,17 @@ COMMANDS: dict[str, Entry] = {
         "takeback resume k3f9a2bq --from-checkpoint before-migrate",
     ),
     "recover": Entry(
-        "Upkeep", "recovering", "settle what a crash left; look again at what is stuck", "takeback recover"
+        "Upkeep", "recover", "settle what a crash left; look again at what is stuck", "takeback recover"
     ),
-    "verify": Entry("Upkeep", "upkeep", "is the store sound?", "takeback verify --read-data"),
+    "verify": Entry("Upkeep", "verify", "is the store sound?", "takeback verify --read-data"),
     "doctor": Entry("Upkeep", "doctor", "is this machine able?", "takeback doctor"),
     "forget": Entry(
-        "Upkeep", "upkeep", "give up the power to undo, by policy or by name", "takeback forget --dry-run"
+        "Upkeep", "verify", "give up the power to undo, by policy or by name", "takeback forget --dry-run"
     ),
-    "sweep": Entry("Upkeep", "upkeep", "delete the bytes that nothing needs any more", "takeback sweep"),
+    "sweep": Entry("Upkeep", "verify", "delete the bytes that nothing needs any more", "takeback sweep"),
     "store": Entry(
         "Upkeep",
-        "stores",
+        "store",
         "make a store, copy one to another place, or use one again that was copied",
         "takeback store copy ~/.local/state/takeback postgresql://host/agents",
     ),
@@ -255,7 +255,7 @@ def _tell_interrupted(name: str, store: str, began: int, made: list[str], error:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     at_stake, unfinished = _at_stake(name), False
     if at_stake == "world":
-        from takeback.frontends.cli.interrupted import done_here
+        from takeback.frontends.cli.programs.interruption import done_here
 
         made, unfinished, waits = done_here(store, began, made)
         if waits and not made:
@@ -360,7 +360,7 @@ def _run(words: list[str], made: list[str]) -> int:
 def _help(words: list[str], made: list[str]) -> int:
     if "--man" not in words:
         return _run([*words, "--help"], made)
-    from takeback.frontends.cli.man import page
+    from takeback.frontends.cli.help import page
 
     words.remove("--man")
     put(page(" ".join(words)), end="")
@@ -384,7 +384,7 @@ def _options(name: str, command: Command, words: list[str]) -> Namespace:
         )
     action = words.pop(place)
     if action not in command.parts:
-        from takeback.model.resemblance import did_you_mean
+        from takeback.model.words import did_you_mean
 
         listed = f"There are {', '.join(command.parts)}."
         raise Misuse(
@@ -402,7 +402,7 @@ def _paged(command: Command, options: Namespace) -> Iterator[None]:
     if not (command.long and terminal) or options.json or options.quiet or options.no_pager:
         yield
         return
-    from takeback.frontends.cli.pager import paged
+    from takeback.frontends.cli.output.terminal import paged
 
     with paged(True):
         yield
@@ -411,7 +411,7 @@ def _paged(command: Command, options: Namespace) -> Iterator[None]:
 @contextmanager
 def _hearing() -> Iterator[None]:
     """A signal ends the command with a word, and whatever it started with it; in the middle of an effect it waits."""
-    from takeback.runs.signals import shared
+    from takeback.runs.lease import shared
 
     signals = shared()
     signals.watch()
@@ -462,7 +462,7 @@ def _without_command(words: list[str]) -> int:
 
 
 def _suggestion(name: str) -> str:
-    from takeback.frontends.cli.suggestions import command_meant
+    from takeback.frontends.cli.help import command_meant
 
     return command_meant(name, [known for known in COMMANDS if not known.startswith("_")])
 

@@ -8,11 +8,11 @@ import takeback.api
 from takeback.errors import TakebackError
 from takeback.frontends.cli.commands import COMMANDS as ALL
 from takeback.frontends.cli.commands import Asked, Command, Does, command_named, parser_of
-from takeback.frontends.cli.output import clean, put
-from takeback.frontends.cli.usage import COLOURS
+from takeback.frontends.cli.output.screen import clean, put
+from takeback.frontends.cli.parser import COLOURS
 from takeback.model.ids import short
 from takeback.storage.protocols import Query
-from takeback.storage.store import default_path, exists
+from takeback.storage.sqlite.store import default_path, exists
 
 _BASH = """\
 _takeback() {

@@ -6,9 +6,9 @@ import takeback.api
 from takeback.audit.doctor import BAD, GOOD, WEAK, Finding, at_work, examine, trouble
 from takeback.errors import Failed, TakebackError
 from takeback.frontends.cli.commands import Asked, Command, Does
-from takeback.frontends.cli.ending import as_field, here, told_trouble
-from takeback.frontends.cli.opening import nothing_yet, store_path
-from takeback.frontends.cli.output import clean, counted
+from takeback.frontends.cli.output.errors import as_field, here, told_trouble
+from takeback.frontends.cli.output.screen import clean, counted
+from takeback.frontends.cli.session.store import nothing_yet, store_path
 
 _STYLES = {GOOD: "green", WEAK: "yellow", BAD: "red"}
 

@@ -6,14 +6,14 @@ from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Misuse
-from takeback.frontends.cli.changing import (
+from takeback.frontends.cli.commands import Asked, Command
+from takeback.frontends.cli.session.change import (
     changing_arguments,
     checks_of,
     one_change,
     refuse_open_files,
     wishes,
 )
-from takeback.frontends.cli.commands import Asked, Command
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -43,7 +43,7 @@ def _edit(asked: Asked) -> int:
     refuse_open_files(options.path)
     sets = _assignments(options.sets)
     checks = checks_of(asked)
-    from takeback.adapters.config.changes import edit_change
+    from takeback.adapters.config.adapter import edit_change
 
     edit_change(
         options.path, sets, options.delete, options.format

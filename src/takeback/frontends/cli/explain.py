@@ -5,12 +5,12 @@ from argparse import REMAINDER, ArgumentParser
 
 from takeback.audit.explain import Explained, beyond, explained_json, in_words, others_at_work
 from takeback.frontends.cli.commands import Asked, Command, Does
-from takeback.frontends.cli.opening import nothing_yet, opened, own_directory
-from takeback.frontends.cli.output import clean
-from takeback.frontends.cli.running import command_in, refuse_stray_root
+from takeback.frontends.cli.output.screen import clean
+from takeback.frontends.cli.run import command_in, refuse_stray_root
+from takeback.frontends.cli.session.store import nothing_yet, opened, own_directory
 from takeback.model.resource import display, file_resource
-from takeback.runs.coverage import of_roots, of_sandbox
-from takeback.runs.request import directory_of, words_of
+from takeback.runs.commands.outcome import of_roots, of_sandbox
+from takeback.runs.commands.request import directory_of, words_of
 
 _LISTED = 8
 

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse, ResourceUnreachable, TakebackError
 from takeback.frontends.cli.commands import OURS, Asked, Command
-from takeback.frontends.cli.interrupted import ctrl_c_is_for_the_command
-from takeback.frontends.cli.opening import agent_of, existing, nothing_yet, opened
-from takeback.frontends.cli.output import clean, complain, counted, local_time, printing, put, warn
-from takeback.frontends.cli.running import seconds
-from takeback.frontends.cli.shell_lines import commands, from_list, from_script, from_terminal
+from takeback.frontends.cli.output.screen import clean, complain, counted, local_time, printing, put, warn
+from takeback.frontends.cli.programs.interruption import ctrl_c_is_for_the_command
+from takeback.frontends.cli.programs.shell_lines import commands, from_list, from_script, from_terminal
+from takeback.frontends.cli.run import seconds
+from takeback.frontends.cli.session.store import agent_of, existing, nothing_yet, opened
 from takeback.model.ids import short
-from takeback.runs.outcome import Changed, in_numbers, why_final
+from takeback.runs.commands.outcome import Changed, in_numbers, why_final
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
     from takeback.model.effect import Effect
-    from takeback.runs.box import Box
-    from takeback.runs.box_outcome import BoxOutcome
+    from takeback.runs.boxes.box import Box
+    from takeback.runs.boxes.command import BoxOutcome
 
 _WORDS = """\
 :undo [N]       take back the last step, or the last N
@@ -68,7 +68,7 @@ def _shell(asked: Asked) -> int:
         tb.run(f"shell {os.getpid()}", agent_of(asked), on_death="accept") as run,
         run.sandbox(options.base, box=options.box, network=not options.no_network, timeout=limit) as box,
     ):
-        session = Session(asked, tb, box)
+        session = ShellSession(asked, tb, box)
         code = session.go_on()
         box.settle()
         session.tell_end(code)
@@ -82,7 +82,7 @@ def _known(tb: "Takeback", box: str) -> None:
         raise Misuse(f"There is no box {box!r}.", hint="`takeback shell --list` shows those there are.")
 
 
-class Session:
+class ShellSession:
     def __init__(self, asked: Asked, tb: "Takeback", box: "Box") -> None:
         self._asked = asked
         self._tb = tb
@@ -284,7 +284,7 @@ def _uncommitted(box: "Box") -> int:
 @contextmanager
 def _interruptible(terminal: bool) -> Iterator[None]:
     """On a terminal ^C ends the command, not the session."""
-    from takeback.runs.signals import shared
+    from takeback.runs.lease import shared
 
     try:
         yield

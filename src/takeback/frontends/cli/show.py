@@ -7,19 +7,31 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from takeback.api import now
-from takeback.audit.diff import Part, difference, in_words, quoted
+from takeback.audit.diff import DiffPart, difference, in_words, quoted
 from takeback.audit.views import effect_json, record_json
 from takeback.frontends.cli.commands import Asked, Command, Does
-from takeback.frontends.cli.inbox import call_json, facts_of_call, standing_of
-from takeback.frontends.cli.look import partly_undone
-from takeback.frontends.cli.nearby import Here, here, near_text, shown, when
-from takeback.frontends.cli.opening import existing, give
-from takeback.frontends.cli.output import Screen, clean, clean_line, counted, local_time, printing, put
+from takeback.frontends.cli.log import partly_undone
+from takeback.frontends.cli.output.attention import call_json, facts_of_call, standing_of
+from takeback.frontends.cli.output.screen import (
+    Here,
+    Screen,
+    clean,
+    clean_line,
+    counted,
+    here,
+    local_time,
+    near_text,
+    printing,
+    put,
+    shown,
+    when,
+)
+from takeback.frontends.cli.session.store import existing, give
 from takeback.model.effect import COMMAND, PERSON, Effect, State, waits_for_approval
 from takeback.model.ids import short
 from takeback.model.record import Record
 from takeback.model.resource import path_of
-from takeback.runs.choice import overwriting
+from takeback.runs.selection import overwriting
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
@@ -36,7 +48,7 @@ def _show(asked: Asked) -> int:
     screen, place, today = asked.screen, here(), now()
     with existing(asked) as tb:
         if run := _run_named(tb, asked.options.id):
-            from takeback.frontends.cli.show_run import show_run
+            from takeback.frontends.cli.output.attention import show_run
 
             show_run(asked, tb, run)
             return 0
@@ -203,7 +215,7 @@ def _diff_arguments(parser: ArgumentParser) -> None:
 
 
 def _diff(asked: Asked) -> int:
-    from takeback.runs.paths import resource_of
+    from takeback.runs.scope import resource_of
 
     options, screen = asked.options, asked.screen
     with existing(asked) as tb:
@@ -220,12 +232,12 @@ def _diff(asked: Asked) -> int:
     return 0
 
 
-def _part_json(part: Part) -> dict[str, Any]:
+def _part_json(part: DiffPart) -> dict[str, Any]:
     lines = (f"{line.decode('utf-8', 'backslashreplace')}\n" for line in part.lines)
     return {"resource": part.resource, "words": list(part.words), "diff": "".join(lines)}
 
 
-def _parts_of_run(tb: "Takeback", run: "RunInfo", only: str) -> tuple[Part, ...]:
+def _parts_of_run(tb: "Takeback", run: "RunInfo", only: str) -> tuple[DiffPart, ...]:
     """Everything that it changed and that still holds."""
     from takeback.audit.diff import difference_of_all
     from takeback.audit.rows import as_parts, changed_rows
@@ -265,10 +277,10 @@ def say_rows(screen: Screen, tb: "Takeback", effect: Effect) -> None:
     _say_parts(screen, as_parts(effect, changed_rows(tb.parts, effect)))
 
 
-def _parts(tb: "Takeback", effect: Effect, only: str) -> tuple[Part, ...]:
+def _parts(tb: "Takeback", effect: Effect, only: str) -> tuple[DiffPart, ...]:
     if effect.change.adapter != "box":
         return difference(tb.store.blobs, effect, only)
-    from takeback.audit.boxes import step_difference
+    from takeback.audit.diff import step_difference
     from takeback.model.resource import overlaps
 
     found = step_difference(tb.store.layers(), tb.store.blobs, effect)
@@ -287,7 +299,7 @@ def say_difference(screen: Screen, tb: "Takeback", effect: Effect) -> None:
     _say_parts(screen, difference(tb.store.blobs, effect))
 
 
-def _say_parts(screen: Screen, parts: tuple[Part, ...]) -> None:
+def _say_parts(screen: Screen, parts: tuple[DiffPart, ...]) -> None:
     if not parts:
         screen.say("It touched nothing that can be compared.")
     place = here()
@@ -299,7 +311,7 @@ def _say_parts(screen: Screen, parts: tuple[Part, ...]) -> None:
         _say_part(screen, part, place)
 
 
-def _from_here(part: Part, below: bytes) -> Part:
+def _from_here(part: DiffPart, below: bytes) -> DiffPart:
     """With the names above its lines as they are seen from the current directory."""
     path = path_of(part.resource)
     if not part.lines or not path.startswith(below):
@@ -311,7 +323,7 @@ def _from_here(part: Part, below: bytes) -> Part:
     return part._replace(lines=(*(names.get(one, one) for one in part.lines[:2]), *part.lines[2:]))
 
 
-def _say_part(screen: Screen, part: Part, place: Here) -> None:
+def _say_part(screen: Screen, part: DiffPart, place: Here) -> None:
     for words in part.words:
         screen.say(f"{screen.paint(shown(part.resource, place), 'bold')}: {clean(words)}")
     if screen.json or screen.quiet:

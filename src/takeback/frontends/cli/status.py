@@ -4,14 +4,24 @@ from argparse import ArgumentParser
 
 from takeback.api import now
 from takeback.audit.rows import counts_of
+from takeback.audit.runs import Ending
 from takeback.audit.status import Status, look, status_json
-from takeback.audit.unsettled import Ending
 from takeback.frontends.cli.commands import Asked, Command, Does
-from takeback.frontends.cli.ending import printable
-from takeback.frontends.cli.inbox import tell_inbox
-from takeback.frontends.cli.look import done_in
-from takeback.frontends.cli.nearby import ago, ahead, here, near, near_text
-from takeback.frontends.cli.opening import (
+from takeback.frontends.cli.log import done_in
+from takeback.frontends.cli.output.attention import tell_attention, tell_inbox
+from takeback.frontends.cli.output.errors import printable
+from takeback.frontends.cli.output.screen import (
+    Screen,
+    ago,
+    ahead,
+    clean,
+    counted,
+    here,
+    near,
+    near_text,
+    seconds_in_words,
+)
+from takeback.frontends.cli.session.store import (
     give,
     given_up_in_words,
     is_of_command_line,
@@ -20,13 +30,11 @@ from takeback.frontends.cli.opening import (
     store_path,
     tell_nothing,
 )
-from takeback.frontends.cli.output import Screen, clean, counted, seconds_in_words
-from takeback.frontends.cli.show_run import tell_attention
 from takeback.model.effect import Effect, State
 from takeback.model.ids import short
 from takeback.model.run import NEVER, RunInfo, RunState
-from takeback.model.sizes import bytes_in_words
-from takeback.storage.given_up import was_told
+from takeback.model.settings import bytes_in_words
+from takeback.storage.notes import was_told
 
 _MOST_RUNS = 5
 _BASELINES_TOLD = 50 << 20  # bytes

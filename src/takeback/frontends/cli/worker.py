@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command, Does
-from takeback.frontends.cli.opening import agent_of, existing, give, opened
-from takeback.frontends.cli.output import clean, counted, warn
+from takeback.frontends.cli.output.screen import clean, counted, warn
+from takeback.frontends.cli.session.store import agent_of, existing, give, opened
 from takeback.model.ids import short
 from takeback.model.run import UNFINISHED, OnDeath
 
 if TYPE_CHECKING:
-    from takeback.runs.workflow import Workflow
+    from takeback.runs.workflows.function import Workflow
 
 
 def _worker_arguments(parser: ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def _number(text: str) -> int:
 
 
 def _worker(asked: Asked) -> int:
-    from takeback.runs.worker import stopped_by_signals
+    from takeback.runs.workflows.worker import stopped_by_signals
 
     known: dict[str, Workflow] = {}
     for name in asked.options.modules:
@@ -79,7 +79,7 @@ def _tell_unknown(tb: Any, known: "dict[str, Workflow]", modules: list[str]) -> 
 
 def workflows_in(name: str) -> "dict[str, Workflow]":
     """Of the module, which is imported with the current directory on the path."""
-    from takeback.runs.workflow import found_in
+    from takeback.runs.workflows.function import found_in
 
     module = _imported(name)
     known = found_in(module)
@@ -143,7 +143,7 @@ def _submit(asked: Asked) -> int:
             hint="For example `takeback submit app.flows:deploy`.",
         )
     found = getattr(_imported(module), function, None)
-    from takeback.runs.workflow import Workflow
+    from takeback.runs.workflows.function import Workflow
 
     if not isinstance(found, Workflow):
         raise Misuse(

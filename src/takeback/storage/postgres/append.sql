@@ -1,4 +1,4 @@
--- Appending, whole: what model/life.py says of a record, said once more where it costs one trip. The suites of
+-- Appending, whole: what model/lifecycle.py says of a record, said once more where it costs one trip. The suites of
 -- takeback.testing and `takeback verify` hold both to the same.
 --
 -- These functions are made anew after the last step that a store lacks. So whoever changes one adds a step to schema/,

@@ -10,8 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from takeback.errors import InDoubt, Misuse, ServerUnreachable
-from takeback.storage.postgres.connecting import Address, connect, driver
-from takeback.storage.postgres.words import is_lost, translated
+from takeback.storage.postgres.connection import Address, connect, driver, is_lost, translated
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -32,7 +31,7 @@ def in_their_marks(sql: str) -> str:
     return re.sub(r"\?(\d+)", r"%(p\1)s", escaped)
 
 
-class Session:
+class StoreSession:
     """A connection that is spoken to as if it were SQLite's, so that both stores share their statements."""
 
     def __init__(self, connection: "Connection[Any]") -> None:
@@ -73,12 +72,12 @@ class PostgresDatabase:
         self.patience = patience
         self._process = os.getpid()
         self._closed = False
-        self._writer: Session | None = None
+        self._writer: StoreSession | None = None
         self._writing = 0  # the thread that is in a transaction
         self._witness: tuple[int, bytes] | None = None  # a record that was appended in it, and its hash
-        self._idle: list[Session] = []
+        self._idle: list[StoreSession] = []
         self._in_vain_until = 0.0
-        self._lent: list[Session] = []
+        self._lent: list[StoreSession] = []
 
     # Reading.
 
@@ -88,11 +87,11 @@ class PostgresDatabase:
                 return self._rows(self._writer, sql, values)
         return self.ask(lambda session: self._rows(session, sql, values))
 
-    def _rows(self, session: Session, sql: str, values: Sequence[Any]) -> list[Row]:
+    def _rows(self, session: StoreSession, sql: str, values: Sequence[Any]) -> list[Row]:
         cursor = session.execute(sql, values)
         return cursor.fetchall() if cursor.description else []
 
-    def ask(self, question: Callable[[Session], Any]) -> Any:
+    def ask(self, question: Callable[[StoreSession], Any]) -> Any:
         """Outside of any transaction of ours, and once more if the connection was cut: it must be safe to ask twice."""
         psycopg = driver()
         until = self._patient_until()
@@ -114,7 +113,7 @@ class PostgresDatabase:
             self._give_back(session)
             return answer
 
-    def _borrowed(self, until: float, has_waited: bool = True) -> tuple[Session, bool]:
+    def _borrowed(self, until: float, has_waited: bool = True) -> tuple[StoreSession, bool]:
         """And whether it was kept from before: such a one may have been cut long ago."""
         self._refuse_misuse()
         try:
@@ -122,18 +121,18 @@ class PostgresDatabase:
         except IndexError:
             return self._connected(until, has_waited), False
 
-    def _give_back(self, session: Session) -> None:
+    def _give_back(self, session: StoreSession) -> None:
         if len(self._idle) < _IDLE and not session.connection.closed and not self._closed:
             self._idle.append(session)
         else:
             session.connection.close()
 
-    def another(self) -> Session:
+    def another(self) -> StoreSession:
         """A connection for whoever has to hold something; they close it."""
         self._refuse_misuse()
         return self._connected(self._patient_until())
 
-    def kept(self, until: float) -> Session:
+    def kept(self, until: float) -> StoreSession:
         """The same, which is closed with the store if they have not done so."""
         session, _ = self._borrowed(until, has_waited=False)
         self._lent = [one for one in self._lent if not one.connection.closed] + [session]
@@ -148,12 +147,12 @@ class PostgresDatabase:
         now = time.monotonic()
         return now if now < self._in_vain_until else now + self.patience
 
-    def _connected(self, until: float, has_waited: bool = True) -> Session:
+    def _connected(self, until: float, has_waited: bool = True) -> StoreSession:
         """Patiently: a server that is being restarted is back soon. Who `has_waited` until then spares others that."""
         pauses = iter(_PAUSES)
         while True:
             try:
-                session = Session(connect(self.address))
+                session = StoreSession(connect(self.address))
             except ServerUnreachable:
                 pause = next(pauses, _PAUSES[-1])
                 if (now := time.monotonic()) + pause >= until:
@@ -178,7 +177,7 @@ class PostgresDatabase:
         return self._writing == get_ident()
 
     @contextmanager
-    def write(self) -> Generator[Session, None, None]:
+    def write(self) -> Generator[StoreSession, None, None]:
         """All of it or none of it; durable when the block is left. Inner blocks join the outer transaction. Everybody
         else waits from the beginning: so nobody can come in between what is looked at and what is written."""
         with self.lock:
@@ -203,7 +202,7 @@ class PostgresDatabase:
             finally:
                 self._writing = 0
 
-    def _begun(self) -> Session:
+    def _begun(self) -> StoreSession:
         psycopg = driver()
         until = self._patient_until()
         while True:
@@ -217,7 +216,7 @@ class PostgresDatabase:
                 if not is_lost(error) or (not kept and time.monotonic() >= until):
                     raise translated(error) from error
 
-    def _roll_back(self, session: Session) -> None:
+    def _roll_back(self, session: StoreSession) -> None:
         psycopg = driver()
         try:
             if session.in_transaction:
@@ -227,7 +226,7 @@ class PostgresDatabase:
         if session.connection.closed and self._writer is session:
             self._writer = None
 
-    def _commit(self, session: Session) -> None:
+    def _commit(self, session: StoreSession) -> None:
         psycopg = driver()
         try:
             session.connection.execute(b"commit")
@@ -256,7 +255,7 @@ class PostgresDatabase:
         """In the transaction that is going on: what to look for if its end is not told."""
         self._witness = seq, hash
 
-    def once(self, question: Callable[[Session, bool], Any], run: str = "") -> Any:
+    def once(self, question: Callable[[StoreSession, bool], Any], run: str = "") -> Any:
         """One statement that writes, and that knows by its token whether it was carried out before: it is asked
         again, with True, when the connection was cut and nobody knows."""
         psycopg = driver()

@@ -1,4 +1,4 @@
-"""The journal in PostgreSQL: appended to by one function there, in one trip; read by the statements of SQLite's."""
+"""The journal in PostgreSQL and its leases: appended to by one function there, in one trip."""
 
 import json
 import os
@@ -8,18 +8,81 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from takeback.errors import TakebackError
-from takeback.model.flaw import Flaw
-from takeback.model.record import Draft, Kind, Record, canonical
-from takeback.model.run import Lease
+from takeback.errors import LeaseLost, TakebackError
+from takeback.model.change import DECIDED_AT, UNDO
+from takeback.model.effect import waits
+from takeback.model.format_1 import word
+from takeback.model.ids import short
+from takeback.model.lifecycle import BIRTHS, touched
+from takeback.model.record import Draft, Flaw, Kind, Record, canonical
+from takeback.model.resource import Project, ancestors, made_markers, touched_projects, without_fragment
+from takeback.model.run import Lease, Owner, RunState
 from takeback.storage.bodies import deflated
-from takeback.storage.leases import refuse_unheld
-from takeback.storage.postgres.connecting import driver
-from takeback.storage.postgres.database import PostgresDatabase, Session
-from takeback.storage.postgres.facts import facts_of
-from takeback.storage.postgres.plain import Plain
-from takeback.storage.postgres.speaking import Statement, bytes_of, flag, jsonb, number, texts
-from takeback.storage.sqlite import SqlJournal
+from takeback.storage.leases import Alive, held, refuse_unheld
+from takeback.storage.postgres.connection import driver
+from takeback.storage.postgres.database import PostgresDatabase, StoreSession
+from takeback.storage.postgres.fast_append import Plain, Statement, bytes_of, flag, jsonb, number, texts
+from takeback.storage.sqlite.journal import SqlJournal
+
+
+def facts_of(draft: Draft) -> dict[str, Any]:
+    if draft.kind in BIRTHS:
+        return _of_birth(draft.body)
+    if draft.kind is Kind.OPEN:
+        facts = _named(draft.body, "name", "agent", "on_death", "key", "workflow")
+        if root := draft.body.get("project"):
+            facts |= _of_projects((Project(root, bool(draft.body.get("marked")), began=True),))
+        return facts
+    if draft.kind is Kind.CLOSE:
+        note = draft.body.get("error", "") if draft.body.get("outcome") != RunState.SUSPENDED else ""
+        return _named(draft.body, "outcome", "due", "awaits", "read") | {
+            "note": note or draft.body.get("why", "")
+        }
+    if draft.kind is Kind.SIGNAL:
+        return {"name": draft.body["name"]}
+    return {}
+
+
+def _named(body: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Of the words of format 1, which a copied record may have, those of today."""
+    found = {name: body[name] for name in names if name in body}
+    return found | {name: word(found[name]) for name in ("outcome", "on_death") if name in found}
+
+
+def _of_birth(body: dict[str, Any]) -> dict[str, Any]:
+    resources = touched(body)
+    grounds = list(dict.fromkeys(without_fragment(one) for one in resources))
+    around = dict.fromkeys(grounds)
+    for one in grounds:
+        around.update(dict.fromkeys(ancestors(one)))
+    args: dict[str, Any] = body.get("args", {})
+    facts: dict[str, Any] = {
+        "around": list(around),
+        "inside": [one if one.endswith("/") else f"{one}/" for one in grounds],
+    }
+    if resources != (body["resource"],):
+        facts["touched"] = resources
+    if grounds != [body["resource"]]:
+        facts["grounds"] = grounds
+    if undoes := body.get("undoes"):
+        facts["undoes"] = undoes
+        if args.get("partial") and body["kind"] == UNDO:
+            facts["partial"] = 1
+        if DECIDED_AT in args:
+            facts[DECIDED_AT] = args[DECIDED_AT]
+    if waiting := waits(args):
+        facts["waits"] = waiting
+    if needs := body.get("needs"):
+        facts["needs"] = list(needs)
+    return facts | _of_projects((*touched_projects(body), *made_markers(body)))
+
+
+def _of_projects(projects: tuple[Project, ...]) -> dict[str, Any]:
+    told = [
+        {"root": one.root} | {k: int(v) for k, v in one._asdict().items() if k != "root"} for one in projects
+    ]
+    return {"projects": told} if told else {}
+
 
 _APPEND = Statement(
     "takeback_append",
@@ -61,7 +124,7 @@ class PostgresJournal(SqlJournal):
         token = None if drafts[0].kind in _ONCE else new_token().encode()
         run = lease.run if lease else ""
 
-        def asked(session: Session, again: bool) -> tuple[Record, ...]:
+        def asked(session: StoreSession, again: bool) -> tuple[Record, ...]:
             if lease and not again:
                 records = self._plainly(session, lease, drafts, bodies, kept, token)
                 if records:
@@ -77,7 +140,7 @@ class PostgresJournal(SqlJournal):
                 database.appended(records[0].seq, records[0].hash)
                 return records
 
-    def _plainly(self, session: Session, *what: Any) -> tuple[Record, ...] | None:
+    def _plainly(self, session: StoreSession, *what: Any) -> tuple[Record, ...] | None:
         psycopg = driver()
         try:
             return self._plain.append(session, *what)
@@ -88,7 +151,7 @@ class PostgresJournal(SqlJournal):
 
     def _wholly(
         self,
-        session: Session,
+        session: StoreSession,
         lease: Lease | None,
         drafts: Sequence[Draft],
         bodies: Sequence[bytes],
@@ -141,7 +204,7 @@ class PostgresJournal(SqlJournal):
         return () if "\0" in prefix else super().resolve(prefix)
 
     def check(self) -> Iterator[Flaw]:
-        from takeback.storage.check_sqlite import check_records
+        from takeback.storage.sqlite.check import check_records
 
         with suppress(TakebackError):  # whatever keeps it from being listed is among the findings
             self._list()
@@ -169,3 +232,116 @@ class PostgresJournal(SqlJournal):
 def new_token() -> str:
     """Of one append; ordered by time, so that its index grows at its end."""
     return f"{time.time_ns():016x}{os.urandom(8).hex()}"
+
+
+_TAKE = "SELECT * FROM take(?, ?, ?, ?::integer, ?, ?, ?::bigint, ?, ?::bigint, ?)"
+_CLAIM = "SELECT * FROM claim(?, ?::bigint, ?, ?, ?::integer, ?, ?, ?::bigint, ?, ?, ?)"
+_NOW = "(SELECT now_us())"
+_LOOK_FOR_DEAD = 1.0  # seconds between two looks who of this machine has died, while there is other work
+
+
+class PostgresLeases:
+    def __init__(self, database: PostgresDatabase, alive: Alive, machine: str = "") -> None:
+        self._database = database
+        self._alive = alive
+        self._machine = machine
+        self._looked = 0.0
+
+    def acquire(self, run: str, owner: Owner, now: int, lasts: int, *, expired: bool = False) -> Lease:
+        token = new_token()
+        free = -1  # a generation that is known to be nobody's
+        while True:
+            found = self._database.read(_TAKE, (run, *owner, self._machine, lasts, token, free, expired))[0]
+            taken, generation, boot, space, pid, started, expires_at, is_over = found
+            lease = Lease(run, generation, Owner(boot, space, pid, started), expires_at)
+            if taken:
+                return lease
+            # Whether a process lives only its own machine can tell.
+            if generation == free or not self._may_take(lease, is_over):
+                raise held(lease)
+            free = generation
+
+    def _may_take(self, lease: Lease, is_over: bool) -> bool:
+        if lease.owner.pid == 0:
+            return True
+        living = self._alive(lease.owner)
+        return is_over if living is None else not living
+
+    def claim(self, owner: Owner, now: int, lasts: int, workflows: Sequence[str]) -> Lease | None:
+        if not workflows:
+            return None
+        look = time.monotonic() - self._looked > _LOOK_FOR_DEAD
+        lease = self._claim(owner, now, lasts, workflows, self._dead() if look else [])
+        if lease is None and not look and (dead := self._dead()):
+            lease = self._claim(owner, now, lasts, workflows, dead)
+        return lease
+
+    def _claim(
+        self, owner: Owner, now: int, lasts: int, workflows: Sequence[str], dead: list[str]
+    ) -> Lease | None:
+        token, again = new_token(), False
+
+        def asked(session: Any) -> list[Any]:
+            nonlocal again
+            values = (list(workflows), now, *owner, self._machine, lasts, token, again, dead)
+            again = True
+            return session.execute(_CLAIM, values).fetchall()
+
+        for run, generation, expires_at in self._database.ask(asked):
+            return Lease(run, generation, owner, expires_at)
+        return None
+
+    def _dead(self) -> list[str]:
+        self._looked = time.monotonic()
+        holders = self._database.read("SELECT DISTINCT boot, space, pid, started FROM leases WHERE pid <> 0")
+        return [" ".join(map(str, holder)) for holder in holders if self._alive(Owner(*holder)) is False]
+
+    def renew(self, lease: Lease, now: int, lasts: int) -> Lease:
+        found = self._database.read(
+            f"UPDATE leases SET expires_at = {_NOW} + ? WHERE run = ? AND generation = ? AND pid <> 0"
+            " RETURNING expires_at",
+            (lasts, lease.run, lease.generation),
+        )
+        if not found:
+            raise LeaseLost(f"Run {short(lease.run)} was taken over by another process.")
+        return lease._replace(expires_at=found[0][0])
+
+    def release(self, lease: Lease) -> None:
+        self._database.read("SELECT give_up(?, ?::bigint)", (lease.run, lease.generation))
+
+    def holder(self, run: str) -> Lease | None:
+        found = self._look(run)
+        return found[0] if found else None
+
+    def free(self, run: str, now: int) -> bool:
+        found = self._look(run)
+        return found is None or self._may_take(*found)
+
+    def elsewhere(self, run: str) -> bool:
+        """Whether it was held last on another machine."""
+        found = self._database.read("SELECT machine FROM leases WHERE run = ?", (run,))
+        return bool(found) and found[0][0] not in ("", self._machine)
+
+    def _look(self, run: str) -> tuple[Lease, bool] | None:
+        rows = self._database.read(
+            f"SELECT generation, boot, space, pid, started, expires_at, expires_at < {_NOW} FROM leases"
+            " WHERE run = ? AND generation > 0",
+            (run,),
+        )
+        if not rows:
+            return None
+        generation, boot, space, pid, started, expires_at, is_over = rows[0]
+        return Lease(run, generation, Owner(boot, space, pid, started), expires_at), is_over
+
+
+class LeasesAtHome(PostgresLeases):
+    """For recovery: what a process of another machine left is not looked at from here. The files are others here, and
+    the process may live: its lease only ran out."""
+
+    def acquire(self, run: str, owner: Owner, now: int, lasts: int, *, expired: bool = False) -> Lease:
+        if self.elsewhere(run) and (lease := self.holder(run)):
+            raise held(lease)
+        return super().acquire(run, owner, now, lasts, expired=expired)
+
+    def free(self, run: str, now: int) -> bool:
+        return not self.elsewhere(run) and super().free(run, now)

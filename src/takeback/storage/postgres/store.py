@@ -1,27 +1,112 @@
-"""A store in PostgreSQL, for many machines; what only this machine can have is in a directory of ours."""
+"""A store in PostgreSQL, for many machines: its schema, its opening, and waiting for work."""
 
 import os
+import time
 from collections.abc import Callable, Sequence
+from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from takeback.errors import Misuse, Refused, ResourceUnreachable
+from takeback.errors import Corrupt, FormatTooNew, Misuse, Refused, ResourceUnreachable, Unavailable
 from takeback.model.settings import Settings, settings_from
-from takeback.storage import disk, retiring
-from takeback.storage.postgres.connecting import Address, address_of, connect
-from takeback.storage.postgres.database import PostgresDatabase
-from takeback.storage.postgres.journal import PostgresJournal
-from takeback.storage.postgres.leases import LeasesAtHome, PostgresLeases
-from takeback.storage.postgres.schema import bring_up_to_date, refuse_newer, steps, version_of
-from takeback.storage.process import alive, machine
-from takeback.storage.whole_store import Store
+from takeback.storage import disk, tables
+from takeback.storage.owners import alive, machine
+from takeback.storage.postgres.connection import SCHEMA, Address, address_of, connect, driver
+from takeback.storage.postgres.database import PostgresDatabase, StoreSession
+from takeback.storage.postgres.journal import LeasesAtHome, PostgresJournal, PostgresLeases
+from takeback.storage.store import Store
 
 if TYPE_CHECKING:
-    from takeback.storage.blobs import StoredBlobs
-    from takeback.storage.postgres.waking import Waking
+    from takeback.storage.blobs.stored import StoredBlobs
+
+
+# The tables and functions of a store, in numbered steps: each is applied once, in order, alone. The
+# functions that
+# append are made anew after the last of them.
+
+
+_STEPS = "schema"
+_PROJECTS = 7  # the step since which effects belong to projects
+
+
+@cache
+def steps() -> tuple[str, ...]:
+    directory = os.path.join(os.path.dirname(__file__), _STEPS)
+    found: list[str] = []
+    for name in sorted(os.listdir(directory)):
+        with open(os.path.join(directory, name), encoding="utf-8") as file:
+            found.append(file.read())
+    return tuple(found)
+
+
+@cache
+def appending() -> str:
+    with open(os.path.join(os.path.dirname(__file__), "append.sql"), encoding="utf-8") as file:
+        return file.read()
+
+
+def version_of(connection: Any, address: Address) -> int | None:
+    """None: there is no store."""
+    found = connection.execute("select to_regclass(%s)", (f"{address.schema}.store",)).fetchone()
+    if found[0] is None:
+        return None
+    row = connection.execute(f"select version from {address.schema}.store".encode()).fetchone()
+    if row is None:
+        raise Corrupt(
+            f"The store at {address.shown} does not say which version it is.",
+            hint="Restore it from a backup.",
+        )
+    return row[0]
+
+
+def bring_up_to_date(connection: Any, address: Address) -> None:
+    """Makes the store if there is none."""
+    refuse_newer(version_of(connection, address), address)
+    if version_of(connection, address) == len(steps()):
+        return
+    connection.execute(b"begin")
+    try:
+        # Of several that open it at once one makes it and the others wait.
+        connection.execute(
+            "select pg_advisory_xact_lock(hashtext('takeback store'), hashtext(%s))", (address.schema,)
+        )
+        version = version_of(connection, address)
+        refuse_newer(version, address)
+        if version is None:
+            connection.execute(f"create schema if not exists {address.schema}".encode())
+        for step in (*steps()[version or 0 :], appending()):
+            connection.execute(step.replace(f"{SCHEMA}.", f"{address.schema}.").encode())
+        if version is not None and version < _PROJECTS:
+            _derive_projects(connection, address)
+        connection.execute(f"update {address.schema}.store set version = {len(steps())}".encode())
+        connection.execute(b"commit")
+    except BaseException:
+        if not connection.closed:
+            connection.execute(b"rollback")
+        raise
+
+
+def _derive_projects(connection: Any, address: Address) -> None:
+    """For effects of before: by what they touched. All of them are listed first."""
+    from takeback.storage.postgres.database import StoreSession
+    from takeback.storage.projects import derive
+
+    connection.execute(f"set local search_path = {address.schema}, pg_catalog".encode())
+    connection.execute(b"select list_all(false)")
+    derive(StoreSession(connection))
+
+
+def refuse_newer(version: int | None, address: Address) -> None:
+    if version is not None and version > len(steps()):
+        raise FormatTooNew(
+            f"The store at {address.shown} was written by a newer takeback (version {version}, this one knows "
+            f"{len(steps())}).",
+            hint="Upgrade takeback; nothing was touched.",
+        )
 
 
 class PostgresStore(Store):
-    _RETIRE, _REOPEN = retiring.POSTGRES, retiring.POSTGRES_AGAIN
+    _RETIRE, _REOPEN = tables.POSTGRES, tables.POSTGRES_AGAIN
 
     def __init__(self, database: PostgresDatabase, path: str, found: "_Found") -> None:
         super().__init__(database.address.shown, path, database, found.settings, found.retired)
@@ -37,14 +122,14 @@ class PostgresStore(Store):
         return self.read("SELECT words FROM retired")[0][0] if there else ""
 
     def _make_blobs(self) -> "StoredBlobs":
-        from takeback.storage.blobs import StoredBlobs
-        from takeback.storage.postgres.shelf import PostgresShelf
+        from takeback.storage.blobs.stored import StoredBlobs
+        from takeback.storage.postgres.blobs import PostgresShelf
 
         objects = None
         if self.objects:
-            from takeback.storage.postgres.objects import ObjectStore
+            from takeback.storage.postgres.blobs import BlobObjectStore
 
-            objects = ObjectStore(self.objects)
+            objects = BlobObjectStore(self.objects)
         return StoredBlobs(self.server, "", shelf=PostgresShelf(self.server, objects))
 
     @property
@@ -55,7 +140,6 @@ class PostgresStore(Store):
         return self._at_home.elsewhere(run)
 
     def wait_for_work(self, seconds: float) -> None:
-        from takeback.storage.postgres.waking import Waking
 
         with self.server.lock:
             self._waking = self._waking or Waking(self.server)
@@ -170,7 +254,7 @@ def _looked_at(connection: Any, address: Address, objects: str, copying: str) ->
 
 def _begin_copying(connection: Any, address: Address, filling: str, copying: str) -> None:
     if filling:
-        from takeback.storage.store import unfinished
+        from takeback.storage.sqlite.store import unfinished
 
         raise unfinished(address.shown, filling, f"drop the schema {address.schema}")
     schema = address.schema
@@ -187,7 +271,7 @@ def _begin_copying(connection: Any, address: Address, filling: str, copying: str
 
 def _place_objects(connection: Any, address: Address, objects: str, before: str) -> str:
     """Said once, before there is any blob; after that it cannot be said otherwise."""
-    from takeback.storage.postgres.objects import check_place
+    from takeback.storage.postgres.blobs import check_place
 
     check_place(objects)
     done = connection.execute(
@@ -202,3 +286,40 @@ def _place_objects(connection: Any, address: Address, objects: str, before: str)
             hint="Leave --blobs away: the store knows where they are. `takeback store copy` moves a store.",
         )
     return objects
+
+
+class Waking:
+    """What was told before one began to wait counts as well: it is not forgotten between two waits."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self._lock = Lock()
+        self._ear: StoreSession | None = None
+
+    def wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        if not self._lock.acquire(timeout=max(0.0, seconds)):
+            return
+        try:
+            self._listen(until)
+        finally:
+            self._lock.release()
+
+    def _listen(self, until: float) -> None:
+        psycopg = driver()
+        try:
+            if self._ear is None:
+                self._ear = self._database.another()
+                self._ear.execute(f'LISTEN "{self._database.address.schema}.work"')
+                return  # what came before we had an ear for it nobody has told us
+            left = max(0.0, until - time.monotonic())
+            for _ in self._ear.connection.notifies(timeout=left, stop_after=1):
+                return
+        except (psycopg.Error, Unavailable):
+            self.close()
+            time.sleep(max(0.0, min(1.0, until - time.monotonic())))
+
+    def close(self) -> None:
+        if self._ear:
+            self._ear.connection.close()
+            self._ear = None

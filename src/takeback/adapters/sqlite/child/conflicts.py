@@ -2,12 +2,12 @@
 
 from typing import Any, NamedTuple
 
+from takeback.adapters.sqlite.child.driver import quoted
 from takeback.adapters.sqlite.child.foreign_keys import DEPENDENT, PARENT_GONE
 from takeback.adapters.sqlite.child.images_sql import ALREADY, CHANGED, MISSING, REOCCUPIED, SKIP, Images
-from takeback.adapters.sqlite.child.log import Op
-from takeback.adapters.sqlite.child.looking import halves, key_words
-from takeback.adapters.sqlite.child.opening import quoted
-from takeback.adapters.sqlite.child.place import Place
+from takeback.adapters.sqlite.child.log import SqliteOp
+from takeback.adapters.sqlite.child.open_file import OpenFile
+from takeback.adapters.sqlite.child.questions import halves, key_words
 from takeback.adapters.sqlite.wire import plain, text
 
 TAKEN = "taken"
@@ -40,7 +40,7 @@ def told(found: Conflicts) -> dict[str, Any]:
 
 
 def gather(
-    place: Place, op: Op, tables: list[Images], left_out: dict[int, tuple[str, str]], into: Conflicts
+    place: OpenFile, op: SqliteOp, tables: list[Images], left_out: dict[int, tuple[str, str]], into: Conflicts
 ) -> None:
     for images in tables:
         total = place.connection.execute(
@@ -61,7 +61,9 @@ def gather(
     del into.first[LISTED:]
 
 
-def gather_whole(place: Place, op: Op, left_out: dict[int, tuple[str, str]], into: Conflicts) -> bool:
+def gather_whole(
+    place: OpenFile, op: SqliteOp, left_out: dict[int, tuple[str, str]], into: Conflicts
+) -> bool:
     """Rows that would be missed by a table which comes back as a whole. Whether there are any."""
     whole = set(op.about.get("whole", ()))
     tables = {no: (name, shape) for no, name, _, shape in place.log.tables_of(op) if name.lower() in whole}
@@ -80,8 +82,8 @@ def gather_whole(place: Place, op: Op, left_out: dict[int, tuple[str, str]], int
 
 
 def _one(
-    place: Place,
-    op: Op,
+    place: OpenFile,
+    op: SqliteOp,
     images: Images,
     found: tuple[str, int, Any, str, list[Any]],
     left_out: dict[int, tuple[str, str]],
@@ -142,7 +144,7 @@ def _short(value: Any) -> str:
     return repr(shown) if isinstance(value, str) else shown
 
 
-def _who(place: Place, op: Op, images: Images, key: Any, now: Any) -> str:
+def _who(place: OpenFile, op: SqliteOp, images: Images, key: Any, now: Any) -> str:
     """The last recorded op on this row, if what it left is what is there."""
     found = place.connection.execute(
         "SELECT i.*, (SELECT o.id FROM main.takeback_op o WHERE o.no <= i.no ORDER BY o.no DESC LIMIT 1) "

@@ -1,15 +1,15 @@
-"""Foreign keys, checked both ways: SQLite does not enforce them while rows are put back."""
+"""Foreign keys, checked both ways, for SQLite does not while rows are put back; and those that were broken before."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from takeback.adapters.sqlite.child.driver import Connection
+from takeback.adapters.sqlite.child.driver import SqliteConnection, quoted
 from takeback.adapters.sqlite.child.images_sql import Images
-from takeback.adapters.sqlite.child.log import Op
-from takeback.adapters.sqlite.child.opening import quoted
-from takeback.adapters.sqlite.child.place import Place
-from takeback.adapters.sqlite.child.shapes import Shape
+from takeback.adapters.sqlite.child.log import DELETE, INSERT, UPDATE, SqliteOp
+from takeback.adapters.sqlite.child.open_file import OpenFile
+from takeback.adapters.sqlite.child.shapes import SqliteShape, key_of
+from takeback.adapters.sqlite.child.touched_rows import UNSEEN, Image
 from takeback.adapters.sqlite.wire import text
 
 _FEW = 3  # rows that are named
@@ -18,8 +18,8 @@ DEPENDENT, PARENT_GONE = "depended on", "parent gone"
 
 
 class ForeignKey(NamedTuple):
-    child: Shape
-    parent: Shape
+    child: SqliteShape
+    parent: SqliteShape
     columns: tuple[int, ...]  # of the child
     refers: tuple[int, ...]  # to these of the parent
     is_indexed: bool = False  # the rows that refer to another are found by an index
@@ -56,7 +56,7 @@ class ForeignKey(NamedTuple):
         return f"{alias}.{quoted(self.child.columns[at])}" if offset is None else f"{alias}.c{offset + at}"
 
 
-def of(connection: Connection, shapes: Mapping[str, Shape]) -> list[ForeignKey]:
+def of(connection: SqliteConnection, shapes: Mapping[str, SqliteShape]) -> list[ForeignKey]:
     grouped: dict[tuple[str, int], list[tuple[str, str, str | None]]] = {}
     for name, number, parent, column, refers in connection.execute(
         'SELECT m.name, f.id, f."table", f."from", f."to" '
@@ -77,7 +77,7 @@ def of(connection: Connection, shapes: Mapping[str, Shape]) -> list[ForeignKey]:
     return found
 
 
-def _is_indexed(connection: Connection, child: Shape, columns: tuple[int, ...]) -> bool:
+def _is_indexed(connection: SqliteConnection, child: SqliteShape, columns: tuple[int, ...]) -> bool:
     names = [child.columns[at].lower() for at in columns]
     if child.key and child.columns[child.key[0]].lower() in names:
         return True
@@ -89,7 +89,7 @@ def _is_indexed(connection: Connection, child: Shape, columns: tuple[int, ...]) 
     return any(name in names for (name,) in first)
 
 
-def _places(shape: Shape, names: list[str]) -> tuple[int, ...]:
+def _places(shape: SqliteShape, names: list[str]) -> tuple[int, ...]:
     lower = [one.lower() for one in shape.columns]
     return tuple(lower.index(one.lower()) for one in names if one.lower() in lower)
 
@@ -103,7 +103,7 @@ class Tolerated(Protocol):
 
 
 def broken(
-    place: Place, keys: list[ForeignKey], tables: dict[str, Images], tolerated: Tolerated
+    place: OpenFile, keys: list[ForeignKey], tables: dict[str, Images], tolerated: Tolerated
 ) -> Iterator[tuple[int, str, str]]:
     """After rows were put back: number of the image, what is wrong, and with which table or rows."""
     for key in keys:
@@ -141,7 +141,7 @@ def broken(
                 yield no, DEPENDENT, f"{key.child.name} {', '.join(some)}{more}"
 
 
-def referring(place: Place, mine: Op) -> Iterator[tuple[Shape, Any]]:
+def referring(place: OpenFile, mine: SqliteOp) -> Iterator[tuple[SqliteShape, Any]]:
     """Rows that refer to rows which this op made: their tables and keys."""
     numbers = {name.lower(): (number, sql) for number, name, sql, _ in place.log.tables_of(mine)}
     for key in of(place.connection, place.shapes):
@@ -162,3 +162,210 @@ def referring(place: Place, mine: Op) -> Iterator[tuple[Shape, Any]]:
             from takeback.adapters.sqlite.child.shapes import key_of
 
             yield key.child, row[0] if key.child.rowid else key_of(key.child, row[len(key.child.key_names) :])
+
+
+# Foreign keys that pointed nowhere before an op was made: SQLite enforces them only on request, so such
+# rows exist.
+# An op notes which of its images are about them. Its undo may leave exactly these as they were, and no others.
+
+
+_STRETCHES = 1000  # of images; more are noted as one
+_SMALL = 1_000  # rows; a table that is searched without an index
+
+Before = dict[tuple[str, ...], list[Any]]  # by foreign key: the keys of rows that pointed nowhere
+
+
+def of_rows(place: OpenFile, first: int, last: int, numbers: Collection[int]) -> list[Any]:
+    """For an op that changed rows and no table: found by its images and by what the tables hold now."""
+    found: list[Any] = []
+    for key in _keys(place):
+        child, parent = (place.log.number_of(one) or 0 for one in (key.child, key.parent))
+        if child in numbers:
+            images = Images(child, key.child, first, last)
+            parents = Images(parent, key.parent, first, last) if parent in numbers else None
+            nos = [no for (no,) in place.ours(_without_parent(key, images, parents))]
+            found += [[*key.id, PARENT_GONE, _stretches(nos)]] if nos else []
+        if parent in numbers and _is_quick(place, key):
+            images = Images(parent, key.parent, first, last)
+            children = Images(child, key.child, first, last) if child in numbers else None
+            counted = [[no, count] for no, count in place.ours(_awaited(key, images, children))]
+            found += [[*key.id, DEPENDENT, counted[:_STRETCHES]]] if counted else []
+    return found
+
+
+def before(connection: SqliteConnection, shapes: Mapping[str, SqliteShape], names: Collection[str]) -> Before:
+    """What points nowhere in these tables, for an op that changes tables as a whole."""
+    found: Before = {}
+    for key in of(connection, shapes):
+        if key.child.name.lower() not in names:
+            continue
+        shape = key.child
+        given = " AND ".join(f"c.{quoted(shape.columns[at])} IS NOT NULL" for at in key.columns)
+        columns = ", ".join(f"c.{one}" for one in (*shape.key_names, *map(quoted, shape.columns)))
+        rows = connection.execute(
+            f"SELECT {columns} FROM main.{quoted(shape.name)} c WHERE {given} AND NOT EXISTS "
+            f"(SELECT 1 FROM main.{quoted(key.parent.name)} p WHERE {key.matches('c', 'p')})"
+        )
+        width = len(shape.key_names)
+        if keys := [row[0] if shape.rowid else key_of(shape, row[width:]) for row in rows]:
+            found[key.id] = keys
+    return found
+
+
+def of_tables(place: OpenFile, found: Before, first: int, last: int, numbers: Iterable[int]) -> list[Any]:
+    """The same rows, by the numbers of their images."""
+    told: list[Any] = []
+    marks = ", ".join(map(str, numbers))
+    for id, keys in found.items():
+        nos = [
+            no
+            for key in keys
+            for (no,) in place.ours(
+                "SELECT i.no FROM main.takeback_image i JOIN main.takeback_table t ON t.no = i.tbl "
+                f"WHERE i.tbl IN ({marks}) AND i.k IS ? AND i.no BETWEEN ? AND ? AND i.did <> '{INSERT}' "
+                "AND lower(t.name) = ?",
+                (key, first, last, id[0]),
+            )
+        ]
+        told += [[*id, PARENT_GONE, _stretches(sorted(nos))]] if nos else []
+    return told
+
+
+class LooseEnds:
+    """What an op noted, asked by its undo."""
+
+    def __init__(self, noted: Iterable[Any]) -> None:
+        self._gone: dict[tuple[str, ...], list[tuple[int, int]]] = {}
+        self._awaited: dict[tuple[str, ...], dict[int, int]] = {}
+        for child, columns, parent, kind, told in noted:
+            if kind == PARENT_GONE:
+                self._gone[child, columns, parent] = [(first, last) for first, last in told]
+            else:
+                self._awaited[child, columns, parent] = dict(told)
+
+    def pointed_nowhere(self, key: ForeignKey, no: int) -> bool:
+        return any(first <= no <= last for first, last in self._gone.get(key.id, ()))
+
+    def were_waiting(self, key: ForeignKey, no: int) -> int:
+        """How many rows already pointed to it when it came."""
+        return self._awaited.get(key.id, {}).get(no, 0)
+
+
+def may_be(place: OpenFile, touched: Mapping[str, tuple[SqliteShape, Mapping[Any, Image]]]) -> bool:
+    """Whether one of a few rows may have pointed nowhere, or may be what others already pointed to. Asked for each
+    transaction, so it is quick; `of_rows` tells exactly."""
+    keys = _keys(place)
+    if not keys:
+        return False
+    tables = {shape.name: rows for shape, rows in touched.values()}
+    return any(_may_point_nowhere(place, key, tables) or _may_be_awaited(place, key, tables) for key in keys)
+
+
+def _may_point_nowhere(place: OpenFile, key: ForeignKey, tables: Mapping[str, Mapping[Any, Image]]) -> bool:
+    for row in tables.get(key.child.name, {}).values():
+        if row is None or (not key.child.rowid and not row[0]):
+            continue  # it was not there
+        if row == UNSEEN:
+            return True
+        values = row if key.child.rowid else row[1:]
+        given = tuple(values[at] for at in key.columns)
+        if None in given:
+            continue
+        if key.parent.name in tables or place.ours(key.finding, given).fetchone() is None:
+            return True
+    return False
+
+
+def _may_be_awaited(place: OpenFile, key: ForeignKey, tables: Mapping[str, Mapping[Any, Image]]) -> bool:
+    made = [row for row, was in tables.get(key.parent.name, {}).items() if was is None]
+    if not made or not key.parent.rowid or not _is_quick(place, key):
+        return False
+    own = tables.get(key.child.name, {})
+    if not key.child.rowid:
+        return bool(own) or any(place.ours(key.referring, (row,)).fetchone() for row in made)
+    return any(
+        own.get(child, UNSEEN) is not None for row in made for (child,) in place.ours(key.referring, (row,))
+    )
+
+
+def _keys(place: OpenFile) -> list[ForeignKey]:
+    if place.links is None:
+        with place.as_ours():
+            place.links = tuple(of(place.connection, place.shapes))
+    return list(place.links)
+
+
+def _is_quick(place: OpenFile, key: ForeignKey) -> bool:
+    """Whether the rows that point to another are found without going through a large table."""
+    if key.is_indexed or not key.child.rowid:
+        return key.is_indexed
+    highest = place.ours(f"SELECT max({key.child.key_names[0]}) FROM main.{quoted(key.child.name)}").get
+    return highest is None or highest <= _SMALL
+
+
+def _without_parent(key: ForeignKey, images: Images, parents: Images | None) -> str:
+    """Images of rows that pointed nowhere. What the op itself did to the parents is taken into account."""
+    given = " AND ".join(f"i.c{at} IS NOT NULL" for at in key.columns)
+    there = f"EXISTS (SELECT 1 FROM main.{quoted(key.parent.name)} p WHERE {key.matches('i', 'p', 0)})"
+    listed = f"SELECT i.no FROM main.takeback_image i WHERE {images.span} AND i.did <> '{INSERT}' AND {given}"
+    if parents is None:
+        return f"{listed} AND NOT {there} ORDER BY i.no"
+    child = ", ".join(f"i.c{at}" for at in key.columns)
+    went = _listed(parents, key.refers, 0, (UPDATE, DELETE))
+    came = _listed(parents, key.refers, parents.width, (INSERT, UPDATE))
+    return f"{listed} AND ({child}) NOT IN ({went}) AND (NOT {there} OR ({child}) IN ({came})) ORDER BY i.no"
+
+
+def _awaited(key: ForeignKey, images: Images, children: Images | None) -> str:
+    """Images of rows that came, and how many rows pointed to each before."""
+    width = images.width
+    moved = " OR ".join(f"i.c{to} IS NOT i.c{width + to}" for to in key.refers)
+    came = f"{images.span} AND (i.did = '{INSERT}' OR (i.did = '{UPDATE}' AND ({moved})))"
+    pairs = [
+        (f"t.{quoted(key.child.columns[at])}", f"j.c{at}", f"i.c{width + to}")
+        for at, to in zip(key.columns, key.refers, strict=True)
+    ]
+    on = " AND ".join(f"{now} = {after}" for now, _, after in pairs)
+    listed = (
+        f"SELECT i.no FROM main.takeback_image i JOIN main.{quoted(key.child.name)} t ON {on} WHERE {came}"
+    )
+    if children is not None:
+        names = ", ".join(f"t.{one}" for one in key.child.key_names)
+        written = _listed(children, None, children.width, (INSERT, UPDATE))
+        on = " AND ".join(f"{before} = {after}" for _, before, after in pairs)
+        listed += (
+            f" AND ({names}) NOT IN ({written}) UNION ALL "
+            f"SELECT i.no FROM main.takeback_image i JOIN main.takeback_image j ON {on} WHERE {came} "
+            f"AND {children.span.replace('i.', 'j.')} AND j.did <> '{INSERT}'"
+        )
+    return f"SELECT no, count(*) FROM ({listed}) GROUP BY no"
+
+
+def _listed(images: Images, columns: tuple[int, ...] | None, offset: int, did: tuple[str, ...]) -> str:
+    """Values of these columns in the images of what was done; None: of the key of a row."""
+    if columns is None and images.shape.rowid:
+        names = ["j.k"]
+    else:
+        names = [f"j.c{offset + at}" for at in (columns or images.shape.key)]
+    span = images.span.replace("i.", "j.")
+    known = " AND ".join(f"{one} IS NOT NULL" for one in names)
+    kinds = ", ".join(f"'{one}'" for one in did)
+    return f"SELECT {', '.join(names)} FROM main.takeback_image j WHERE {span} AND j.did IN ({kinds}) AND {known}"
+
+
+def _stretches(nos: Iterable[int]) -> list[list[int]]:
+    found = list(_runs(nos))
+    return found if len(found) <= _STRETCHES else [[found[0][0], found[-1][1]]]
+
+
+def _runs(nos: Iterable[int]) -> Iterator[list[int]]:
+    run: list[int] = []
+    for no in nos:
+        if run and no == run[1] + 1:
+            run[1] = no
+            continue
+        if run:
+            yield run
+        run = [no, no]
+    if run:
+        yield run

@@ -3,9 +3,9 @@ back. Everything is done in sets by SQLite: no row passes through Python."""
 
 from typing import NamedTuple
 
+from takeback.adapters.sqlite.child.driver import quoted
 from takeback.adapters.sqlite.child.log import NOTHING
-from takeback.adapters.sqlite.child.opening import quoted
-from takeback.adapters.sqlite.child.shapes import Shape
+from takeback.adapters.sqlite.child.shapes import SqliteShape
 
 SKIP = "temp.takeback_skip"
 MAKE_SKIP = (
@@ -18,7 +18,7 @@ FORCEABLE = (CHANGED, MISSING, REOCCUPIED)
 
 class Images(NamedTuple):
     number: int  # of the table in takeback_table
-    shape: Shape  # as the table is now
+    shape: SqliteShape  # as the table is now
     first: int
     last: int
     only: str = ""  # of what was done

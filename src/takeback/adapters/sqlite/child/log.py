@@ -12,12 +12,12 @@ row was and became. Plain tables, readable with any SQLite.
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from takeback.adapters.sqlite.child.driver import Connection
-from takeback.adapters.sqlite.child.shapes import Shape
-from takeback.errors import FormatTooNew
+from takeback.adapters.sqlite.child.driver import SqliteConnection
+from takeback.adapters.sqlite.child.shapes import SqliteShape
+from takeback.errors import Corrupt, FormatTooNew, Refused
 
 INSERT, UPDATE, DELETE = "I", "U", "D"
 NOTHING = "N"  # what is left of an image whose op, for this row, does not count any more
@@ -49,7 +49,7 @@ NAMES = ("takeback_recent", "takeback_image", "takeback_table", "takeback_op")
 encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-class Op(NamedTuple):
+class SqliteOp(NamedTuple):
     no: int
     id: str
     last: int
@@ -63,7 +63,7 @@ class Op(NamedTuple):
 class Log:
     """These tables through one connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SqliteConnection) -> None:
         self._connection = connection
         self._numbers: dict[tuple[str, str], int] = {}
         self._adding: dict[int, str] = {}  # statements, by how many columns
@@ -106,7 +106,7 @@ class Log:
                 self._connection.execute(f"ALTER TABLE main.{name} ADD COLUMN c{at}")
         self.width = width
 
-    def number(self, shape: Shape) -> int:
+    def number(self, shape: SqliteShape) -> int:
         """Of a table as it looks now."""
         if (known := self._numbers.get(id := shape.id)) is None:
             found = self._connection.execute(
@@ -121,7 +121,7 @@ class Log:
             known = self._numbers[id] = found[0]
         return known
 
-    def number_of(self, shape: Shape) -> int | None:
+    def number_of(self, shape: SqliteShape) -> int | None:
         """None if no image of it was ever taken."""
         found = self._connection.execute(
             "SELECT no FROM main.takeback_table WHERE name = ? AND sql = ?", shape.id
@@ -134,7 +134,7 @@ class Log:
         self.plans.clear()
         self._next = None
 
-    def op(self, id: str) -> Op | None:
+    def op(self, id: str) -> SqliteOp | None:
         if not self.is_there:
             return None
         found = self._connection.execute(
@@ -150,7 +150,7 @@ class Log:
             raise FormatTooNew(
                 "The log in this database was written by a newer takeback.", hint="Use that one."
             )
-        return Op(no, id, last, undoes, undone_by, bool(released), json.loads(about), bool(recent))
+        return SqliteOp(no, id, last, undoes, undone_by, bool(released), json.loads(about), bool(recent))
 
     def next_number(self) -> int:
         """Of an op that is written next."""
@@ -236,16 +236,16 @@ class Log:
     def set_undone(self, id: str, by: str) -> None:
         self._connection.execute("UPDATE main.takeback_op SET undone_by = ? WHERE id = ?", (by, id))
 
-    def remove_op(self, op: Op) -> None:
+    def remove_op(self, op: SqliteOp) -> None:
         self._connection.execute("DELETE FROM main.takeback_image WHERE no BETWEEN ? AND ?", (op.no, op.last))
         self._connection.execute("DELETE FROM main.takeback_op WHERE no = ?", (op.no,))
 
-    def release(self, op: Op) -> None:
+    def release(self, op: SqliteOp) -> None:
         """Its images; the marker stays."""
         self._connection.execute("DELETE FROM main.takeback_image WHERE no BETWEEN ? AND ?", (op.no, op.last))
         self._connection.execute("UPDATE main.takeback_op SET released = 1 WHERE no = ?", (op.no,))
 
-    def tables_of(self, op: Op) -> Iterator[tuple[int, str, str, dict[str, Any]]]:
+    def tables_of(self, op: SqliteOp) -> Iterator[tuple[int, str, str, dict[str, Any]]]:
         """Number, name, sql and shape of each table that the op has images of."""
         numbers = op.about.get("numbers", ())
         for no in numbers:
@@ -273,3 +273,90 @@ def taken_back(log: Log, id: str, by: str) -> None:
     op = log.op(id)
     if op is not None and op.undoes:
         in_force_again(log, op.undoes)
+
+
+# Images that are no longer there: what is left of them must not be taken for the whole.
+
+
+_HINT = (
+    "Nothing was changed. Someone changed what takeback keeps in the tables takeback_…; a backup of the database may "
+    "have it."
+)
+
+
+def refuse_missing(connection: SqliteConnection, op: SqliteOp) -> None:
+    """An op has as many images as numbers, but for an undo, which says how many: it may have left some out."""
+    if lost := op.about.get("lost"):
+        raise Refused(
+            f"Effect {op.id[:8]} cannot be taken back, because this is lost: {'; '.join(lost)}.",
+            hint="Nothing was changed. A backup of the database may have it.",
+        )
+    wanted = op.about.get("images", None if op.undoes else op.last - op.no)
+    if wanted is None or op.released:
+        return
+    where = "takeback_recent" if op.recent else "takeback_image"
+    there = connection.execute(
+        f"SELECT count(*) FROM main.{where} WHERE no BETWEEN ? AND ?", (op.no, op.last)
+    ).get
+    if there != wanted:
+        raise Corrupt(
+            f"Effect {op.id[:8]} cannot be taken back: of the {wanted} images of rows that were kept in {where}, "
+            f"{there} are there.",
+            hint=_HINT,
+        )
+    for number in op.about.get("numbers", ()):
+        if not connection.execute("SELECT count(*) FROM main.takeback_table WHERE no = ?", (number,)).get:
+            raise Corrupt(
+                f"Effect {op.id[:8]} cannot be taken back: what one of its tables looked like is not in "
+                "takeback_table any more.",
+                hint=_HINT,
+            )
+
+
+# Writes images of rows that come one after the other.
+
+
+_ROWS = 1000  # written at once
+
+
+class WrittenImages:
+    """The images of one op as they are written: their numbers, and how many of what."""
+
+    def __init__(self, log: Log, first: int) -> None:
+        self._log = log
+        self.last = first
+        self.numbers: list[int] = []  # of tables
+        self.counts: dict[str, dict[str, int]] = {}
+
+    def add(self, shape: SqliteShape, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Each row: key, what was done, the columns before and after."""
+        log = self._log
+        number = 0
+        images: list[tuple[Any, ...]] = []
+        tally = {INSERT: 0, UPDATE: 0, DELETE: 0}
+        for key, did, *columns in rows:
+            if not number:
+                if not log.is_there:
+                    log.make()
+                log.widen(len(shape.columns))
+                number = log.number(shape)
+            self.last += 1
+            tally[did] += 1
+            images.append((self.last, number, key, did, *columns))
+            if len(images) >= _ROWS:
+                log.add_images(images)
+                images.clear()
+        if images:
+            log.add_images(images)
+        if number:
+            self.count(shape, number, tally)
+
+    def count(self, shape: SqliteShape, number: int, tally: dict[str, int]) -> None:
+        if number not in self.numbers:
+            self.numbers.append(number)
+        found = self.counts.setdefault(shape.name, {"inserted": 0, "updated": 0, "deleted": 0})
+        for word, did in (("inserted", INSERT), ("updated", UPDATE), ("deleted", DELETE)):
+            found[word] += tally.get(did, 0)
+
+    def about(self) -> dict[str, Any]:
+        return {"tables": self.counts, "numbers": self.numbers} if self.counts else {}

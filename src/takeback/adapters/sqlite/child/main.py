@@ -16,11 +16,11 @@ def main(parent: int) -> None:
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:
-        from takeback.adapters.sqlite.child.room import Room
+        from takeback.adapters.sqlite.child.server import ChildServer
     except ImportError as error:
         room: Any = _Missing(str(error))
     else:
-        room = Room(lambda: _has_parent(parent), _tell)
+        room = ChildServer(lambda: _has_parent(parent), _tell)
     poll = select.poll()
     poll.register(_IN, select.POLLIN)
     try:
@@ -49,7 +49,7 @@ def _answer(room: Any, what: str, given: tuple[Any, ...]) -> tuple[str, Any]:
         resources = error.resources if isinstance(error, Conflict) else ()
         return "error", (type(error).__name__, str(error), error.hint, resources)
     except UnicodeDecodeError:
-        from takeback.adapters.sqlite.child.unreadable import not_utf8
+        from takeback.adapters.sqlite.child.driver import not_utf8
 
         found = not_utf8()
         return "error", (type(found).__name__, str(found), found.hint, ())

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from takeback.adapters.sqlite.child.driver import Connection
+from takeback.adapters.sqlite.child.driver import OURS, SqliteConnection, quoted
 from takeback.adapters.sqlite.child.log import DELETE, INSERT
-from takeback.adapters.sqlite.child.opening import OURS, quoted
-from takeback.adapters.sqlite.child.place import Place
-from takeback.adapters.sqlite.child.shapes import Shape, key_of, shapes
+from takeback.adapters.sqlite.child.open_file import OpenFile
+from takeback.adapters.sqlite.child.shapes import SqliteShape, key_of, shapes
 from takeback.errors import Refused
 
 
@@ -21,10 +20,10 @@ class Object(NamedTuple):
     after: str
 
 
-class Change(NamedTuple):
+class SchemaChange(NamedTuple):
     objects: tuple[Object, ...] = ()
-    before: dict[str, Shape] = {}  # tables whose rows are captured as a whole, as they were
-    after: dict[str, Shape] = {}
+    before: dict[str, SqliteShape] = {}  # tables whose rows are captured as a whole, as they were
+    after: dict[str, SqliteShape] = {}
 
     @property
     def tables(self) -> set[str]:
@@ -34,10 +33,10 @@ class Change(NamedTuple):
         return [list(one) for one in self.objects]
 
 
-NONE = Change()
+NONE = SchemaChange()
 
 
-def found(place: Place) -> Change:
+def found(place: OpenFile) -> SchemaChange:
     """Compared with what is committed. A table that was dropped and made again the same is one that was rebuilt."""
     with place.as_ours():
         _refuse_our_names(place)
@@ -45,7 +44,7 @@ def found(place: Place) -> Change:
     return compared(place, place.shapes, now, place.watchman.rebuilt)
 
 
-def _refuse_our_names(place: Place) -> None:
+def _refuse_our_names(place: OpenFile) -> None:
     """SQLite does not say beforehand what a table is to be called by ALTER TABLE; what has a name of ours is not
     captured."""
     before, after = (
@@ -57,8 +56,8 @@ def _refuse_our_names(place: Place) -> None:
 
 
 def compared(
-    place: Place, then: dict[str, Shape], now: dict[str, Shape], rebuilt: Iterable[str] = ()
-) -> Change:
+    place: OpenFile, then: dict[str, SqliteShape], now: dict[str, SqliteShape], rebuilt: Iterable[str] = ()
+) -> SchemaChange:
     before, after = objects(place.as_before), objects(place.connection)
     changed = [
         Object(
@@ -69,7 +68,7 @@ def compared(
     ]
     names = {one.name.lower() for one in changed if one.type == "table"}
     names |= {name for name in rebuilt if ("table", name) in before and ("table", name) in after}
-    return Change(
+    return SchemaChange(
         tuple(changed),
         {name: shape for name, shape in then.items() if name in names},
         {name: shape for name, shape in now.items() if name in names},
@@ -83,7 +82,7 @@ def _made(before: _Objects, after: _Objects, key: tuple[str, str]) -> tuple[str,
     return tuple(one[key][2] if key in one else "" for one in (before, after))  # pyright: ignore[reportReturnType]
 
 
-def objects(connection: Connection) -> _Objects:
+def objects(connection: SqliteConnection) -> _Objects:
     """By type and name in lower case: name, table, and how it is made. What SQLite makes by itself is left out."""
     rows = connection.execute(
         "SELECT type, name, tbl_name, sql FROM main.sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid"
@@ -95,7 +94,7 @@ def objects(connection: Connection) -> _Objects:
     }
 
 
-def rows(place: Place, change: Change) -> Iterator[tuple[Shape, Iterator[tuple[Any, ...]]]]:
+def rows(place: OpenFile, change: SchemaChange) -> Iterator[tuple[SqliteShape, Iterator[tuple[Any, ...]]]]:
     """Every row of the tables that were rebuilt, as they were and as they are."""
     for shape in change.before.values():
         if not shape.virtual:
@@ -105,7 +104,7 @@ def rows(place: Place, change: Change) -> Iterator[tuple[Shape, Iterator[tuple[A
             yield shape, all_rows(place.connection, shape, INSERT)
 
 
-def all_rows(connection: Connection, shape: Shape, did: str) -> Iterator[tuple[Any, ...]]:
+def all_rows(connection: SqliteConnection, shape: SqliteShape, did: str) -> Iterator[tuple[Any, ...]]:
     nothing = (None,) * len(shape.columns)
     names = ", ".join(shape.key_names)
     for row in connection.cursor().execute(

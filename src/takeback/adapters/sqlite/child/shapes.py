@@ -3,14 +3,13 @@
 import json
 from typing import NamedTuple
 
-from takeback.adapters.sqlite.child.driver import Connection
-from takeback.adapters.sqlite.child.opening import OURS, quoted
+from takeback.adapters.sqlite.child.driver import OURS, SqliteConnection, quoted
 
 _ROWID = ("rowid", "_rowid_", "oid")
 _BINARY, _NOCASE, _RTRIM = "BINARY", "NOCASE", "RTRIM"
 
 
-class Shape(NamedTuple):
+class SqliteShape(NamedTuple):
     name: str
     sql: str
     columns: tuple[str, ...]  # what is stored; generated columns are not
@@ -50,7 +49,7 @@ class Shape(NamedTuple):
         )
 
 
-def shapes(connection: Connection) -> dict[str, Shape]:
+def shapes(connection: SqliteConnection) -> dict[str, SqliteShape]:
     """Of every table in the file but ours, by name in lower case."""
     columns: dict[str, list[tuple[str, str, int, int]]] = {}
     about: dict[str, tuple[str, str, str, int]] = {}
@@ -67,19 +66,19 @@ def shapes(connection: Connection) -> dict[str, Shape]:
 
 
 def _shape(
-    connection: Connection,
+    connection: SqliteConnection,
     name: str,
     sql: str,
     kind: str,
     without: int,
     found: list[tuple[str, str, int, int]],
-) -> Shape:
+) -> SqliteShape:
     stored = [(at, one) for at, one in enumerate(found) if one[3] == 0]
     columns = tuple(one[0] for _, one in stored)
     ranked = sorted((one[2], at) for at, (_, one) in enumerate(stored) if one[2])
     key = tuple(at for _, at in ranked)
     if kind == "virtual":
-        return Shape(name, sql, columns, "", True, key, virtual=True)
+        return SqliteShape(name, sql, columns, "", True, key, virtual=True)
     mixed = tuple(at for at, (_, one) in enumerate(stored) if _is_mixed(one[1]))
     unique = _has_unique(connection, name, bool(without))
     picks = tuple(at for at, _ in stored) if len(stored) < len(found) else None
@@ -91,7 +90,7 @@ def _shape(
         collations = _collations(connection, name)
         if set(collations) - {_BINARY, _NOCASE, _RTRIM}:
             trouble = "its key is ordered by a function of some program"
-        return Shape(
+        return SqliteShape(
             name, sql, columns, "", True, key, collations, picks, unseen, False, trouble, mixed, unique
         )
     alias = (
@@ -103,10 +102,12 @@ def _shape(
     rowid = columns[key[0]] if alias else next((one for one in _ROWID if one not in taken), "")
     if not rowid:
         trouble = "its columns hide its rowid"
-    return Shape(name, sql, columns, rowid, alias, key, (), picks, unseen, False, trouble, mixed, unique)
+    return SqliteShape(
+        name, sql, columns, rowid, alias, key, (), picks, unseen, False, trouble, mixed, unique
+    )
 
 
-def _has_key_index(connection: Connection, name: str) -> bool:
+def _has_key_index(connection: SqliteConnection, name: str) -> bool:
     """`INTEGER PRIMARY KEY DESC` is no name for the rowid."""
     found = connection.execute("SELECT 1 FROM pragma_index_list(?, 'main') WHERE origin = 'pk'", (name,))
     return found.fetchone() is not None
@@ -120,7 +121,7 @@ def _is_mixed(declared: str) -> bool:
     return not upper or "BLOB" in upper or upper == "ANY"
 
 
-def _has_unique(connection: Connection, name: str, without: bool) -> bool:
+def _has_unique(connection: SqliteConnection, name: str, without: bool) -> bool:
     """Beside what its rows are known by."""
     known = "AND origin <> 'pk'" if without else ""
     found = connection.execute(
@@ -129,7 +130,7 @@ def _has_unique(connection: Connection, name: str, without: bool) -> bool:
     return found.fetchone() is not None
 
 
-def _collations(connection: Connection, name: str) -> tuple[str, ...]:
+def _collations(connection: SqliteConnection, name: str) -> tuple[str, ...]:
     found = connection.execute(
         "SELECT x.coll FROM pragma_index_list(?, 'main') l JOIN pragma_index_xinfo(l.name, 'main') x "
         "WHERE l.origin = 'pk' AND x.key ORDER BY x.seqno",
@@ -138,7 +139,7 @@ def _collations(connection: Connection, name: str) -> tuple[str, ...]:
     return tuple(one.upper() for (one,) in found)
 
 
-def key_of(shape: Shape, row: tuple[object, ...]) -> object:
+def key_of(shape: SqliteShape, row: tuple[object, ...]) -> object:
     """Of a row in a table without rowid: what is equal here is the same row to SQLite."""
     folded = [_folded(row[at], how) for at, how in zip(shape.key, shape.collations, strict=True)]
     return folded[0] if len(folded) == 1 else json.dumps([_told(one) for one in folded], ensure_ascii=False)

@@ -13,7 +13,7 @@ ALTER TABLE takeback_store.blobs ALTER data SET STORAGE EXTERNAL;  -- compressed
 CREATE UNIQUE INDEX one_blob_per_digest ON takeback_store.blobs (digest);
 CREATE INDEX blobs_by_digest ON takeback_store.blobs (substr(digest, 1, 8));
 
--- shelf: blobs that are too large for a row of the journal's commits, as they are in a pack (storage/packs.py). One pack
+-- shelf: blobs that are too large for a row of the journal's commits, as they are in a pack (storage/blobs/packs.py). One pack
 -- is what one process has put and not yet committed; it holds an advisory lock with that number meanwhile.
 CREATE TABLE takeback_store.shelf (
   pack     bigint NOT NULL,

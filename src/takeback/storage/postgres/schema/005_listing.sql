@@ -1,4 +1,4 @@
--- Plain records (takeback/storage/postgres/plain.py) are appended by one INSERT; what they do to effects is written later,
+-- Plain records (takeback/storage/postgres/fast_append.py) are appended by one INSERT; what they do to effects is written later,
 -- for many at once. Any other append comes after all of them are listed: so only the newest records can be unlisted.
 
 -- list_plain: what the records up to the newest one, which is plain, do to the tables. Whoever calls it has the turn, or

@@ -1,0 +1,353 @@
+"""ALTER TABLE and its like. What the statement does to a table is seen by trying it on an empty one, and so is that it
+can be taken back. Values that it would lose are saved first; undo is another ALTER TABLE, which brings them back."""
+
+import re
+from typing import Any, NamedTuple
+
+from takeback.adapters.mariadb.ddl import kept_values
+from takeback.adapters.mariadb.ddl.kept_values import KeptValues
+from takeback.adapters.mariadb.ddl.rename import added, names_by_columns, orphans
+from takeback.adapters.mariadb.logs import LOG_MODE
+from takeback.adapters.mariadb.registry import LogRegistry, app_triggers, shape_from
+from takeback.adapters.mariadb.shapes import (
+    OURS,
+    MariaForeignKey,
+    MariaShape,
+    TableLayout,
+    clauses,
+    exists,
+    layout,
+    links_from,
+    one_shape,
+)
+from takeback.adapters.mariadb.shapes import from_json as layout_from
+from takeback.adapters.mariadb.statements import AskedDefinition, bare, renamed_columns
+from takeback.adapters.mariadb.wire import Wire, listed, quoted
+from takeback.errors import Conflict, NoRemedy, StatementFailed
+
+ALTERED = "reshape"
+_BEYOND = re.compile(
+    r"\b(PARTITION\w*|TABLESPACE|VERSIONING|PERIOD|IGNORE|RENAME(?!\s+(?:COLUMN|INDEX|KEY)\b)|ORDER\s+BY)\b",
+    re.IGNORECASE,
+)
+_NAME = r"(?:`(?:[^`]|``)+`|[\w$]+)"
+_UNTIES = re.compile(
+    rf"\s+DROP\s+(?:FOREIGN\s+KEY|CONSTRAINT)\s+{_NAME}(?:\s*,\s*DROP\s+(?:FOREIGN\s+KEY|CONSTRAINT)\s+{_NAME})*\s*",
+    re.IGNORECASE,
+)
+
+
+class TableState(NamedTuple):
+    """What a table is."""
+
+    layout: TableLayout
+    shape: MariaShape
+    links: tuple[MariaForeignKey, ...]
+
+
+class Reshape(NamedTuple):
+    table: str
+    before: TableState
+    after: TableState
+    forth: tuple[str, ...]  # of an ALTER TABLE; without the foreign keys
+    back: tuple[str, ...]
+    kept: KeptValues
+    taken: KeptValues | None = None  # what was kept by the one that this takes back
+    statement: str = ""  # as it was asked for; never kept
+
+
+class UntriedAlter(NamedTuple):
+    """A statement that was not tried yet."""
+
+    table: str
+    wanted: AskedDefinition
+    effect: str
+
+    @property
+    def scratch(self) -> str:
+        return f"_tb_try_{self.effect}"
+
+
+def plan_alter(registry: LogRegistry, wanted: AskedDefinition, effect: str) -> UntriedAlter:
+    (name,) = wanted.names
+    if name not in registry.schema.shapes:
+        raise StatementFailed(f"There is no table {name}.", hint="Nothing was changed.")
+    if found := _BEYOND.search(bare(wanted.tail)):
+        raise _beyond(f"ALTER TABLE with {found[0].upper()}")
+    return UntriedAlter(name, wanted, effect)
+
+
+def _beyond(what: str) -> NoRemedy:
+    return NoRemedy(
+        f"{what} could not be taken back.",
+        hint="Nothing was changed. Columns, keys, checks and foreign keys can be altered.",
+    )
+
+
+def state_of(wire: Wire, name: str) -> TableState:
+    return TableState(layout(wire, name), one_shape(wire, name), links_from(wire, name))
+
+
+def _is_same(one: TableState, other: TableState) -> bool:
+    """Names of foreign keys do not count: InnoDB gives some of them by itself."""
+    return one.layout == other.layout and _bare_links(one.links) == _bare_links(other.links)
+
+
+def _bare_links(links: tuple[MariaForeignKey, ...]) -> set[MariaForeignKey]:
+    return {link._replace(name="", child="") for link in links}
+
+
+def tried(wire: Wire, trial: UntriedAlter) -> Reshape:
+    """On an empty table of the same form, there and back and there again."""
+    name, wanted, scratch = trial.table, trial.wanted, trial.scratch
+    before = state_of(wire, name)
+    kept = KeptValues(f"_tb_kept_{trial.effect}", f"_tb_left_{trial.effect}", before.shape, before.shape, ())
+    whole = Reshape(name, before, before, (), (), kept, None, wanted.on(name))
+    if gone := _untied(before, wanted):
+        links = tuple(link for link in before.links if link.name not in gone)
+        return whole._replace(after=before._replace(links=links))
+    wire.run(f"CREATE TABLE {quoted(scratch)} LIKE {quoted(name)}")
+    wire.run("SET SESSION foreign_key_checks = 1")
+    wire.run(wanted.on(scratch))
+    wire.run("SET SESSION foreign_key_checks = 0")
+    if not exists(wire, scratch):
+        raise _beyond("That")
+    new = state_of(wire, scratch)
+    links = tuple(link._replace(child=name) for link in new.links)
+    after = TableState(new.layout, new.shape._replace(name=name), (*before.links, *links))
+    if new.shape.engine != before.shape.engine or new.shape.kind != before.shape.kind:
+        raise _beyond("Another engine or kind of table")
+    if _is_same(before, after):
+        raise _beyond("ALTER TABLE that changes nothing which can be seen")
+    if new.links:
+        drops = ", ".join(f"DROP FOREIGN KEY {quoted(link.name)}" for link in new.links)
+        wire.run(f"ALTER TABLE {quoted(scratch)} {drops}")
+    renamed = {
+        old: new
+        for old, new in renamed_columns(wanted).items()
+        if old in _names(before) - _names(after) and new in _names(after) - _names(before)
+    }
+    kept = kept._replace(becomes=after.shape, renamed=tuple(renamed.items()))
+    changed = kept_values.changed(kept)
+    forth = tuple(clauses(before.layout, after.layout, changed, renamed))
+    back = tuple(clauses(after.layout, before.layout, changed, {new: old for old, new in renamed.items()}))
+    for steps, end in ((back, before), (forth, after)):
+        if steps:
+            wire.run(f"ALTER TABLE {quoted(scratch)} {', '.join(steps)}")
+        if layout(wire, scratch) != end.layout:
+            raise _beyond("What this ALTER TABLE does")
+    wire.run(f"DROP TABLE {quoted(scratch)}")
+    return whole._replace(after=after, forth=forth, back=back, kept=kept)
+
+
+def _names(state: TableState) -> set[str]:
+    return {name for name, _ in state.layout.columns}
+
+
+def _untied(before: TableState, wanted: AskedDefinition) -> set[str]:
+    """The foreign keys that are dropped, if that is all that is asked for."""
+    if not _UNTIES.fullmatch(wanted.tail):
+        return set()
+    names = {
+        name.strip("`").replace("``", "`")
+        for name in re.findall(rf"(?:KEY|CONSTRAINT)\s+({_NAME})", wanted.tail, re.IGNORECASE)
+    }
+    return names if names.issubset(link.name for link in before.links) else set()
+
+
+def inverse(plan: Reshape, effect: str) -> Reshape:
+    kept = KeptValues(
+        f"_tb_kept_{effect}",
+        f"_tb_left_{effect}",
+        plan.kept.becomes,
+        plan.kept.was,
+        tuple((new, old) for old, new in plan.kept.renamed),
+    )
+    return Reshape(plan.table, plan.after, plan.before, plan.back, plan.forth, kept, plan.kept)
+
+
+def obstacles(wire: Wire, registry: LogRegistry, plan: Reshape, force: bool) -> list[tuple[str, str]]:
+    name = plan.table
+    if name not in registry.schema.shapes:
+        return [(name, "is gone")]
+    if not _is_same(state_of(wire, name), plan.before):
+        return [(name, "was altered since")]
+    found: list[tuple[str, str]] = []
+    for link in _missing(plan.after, plan.before):
+        if not link.elsewhere and link.parent not in registry.schema.shapes:
+            found.append((name, f"cannot refer to {link.parent}, which is gone"))
+        elif plan.taken and (rows := orphans(wire, name, link)):
+            found.append((name, f"has {rows} rows that refer to rows of {link.parent} which are gone"))
+    if plan.taken and not found:
+        found += [(name, why) for why in kept_values.conflicts(wire, name, plan.taken, force)]
+        found += [(name, why) for why in _doubled(wire, plan)]
+        events = kept_values.fires(plan.taken)
+        own = [one for one in app_triggers(registry, name) if one.event.split()[1] in events]
+        if own and not force:
+            names = ", ".join(one.name for one in own)
+            found.append((name, f"has triggers of its own ({names}), which would fire; force lets them"))
+    return found
+
+
+def _doubled(wire: Wire, plan: Reshape) -> list[str]:
+    """What is to be unique again and is not. Of columns that are not there now the server tells later."""
+    found: list[str] = []
+    there = {column.name for column in plan.before.shape.stored}
+    old, new = plan.before.shape, plan.after.shape
+    for names in (new.key, *new.uniques):
+        if not names or names == old.key or names in old.uniques or not there.issuperset(names):
+            continue
+        given = " AND ".join(f"r.{quoted(name)} IS NOT NULL" for name in names)
+        if wire.rows(
+            f"SELECT 1 FROM {quoted(plan.table)} r WHERE {given} GROUP BY {listed(names, 'r')}"
+            " HAVING COUNT(*) > 1 LIMIT 1"
+        ):
+            found.append(f"has rows with the same {', '.join(names)}, which must be unique again")
+    return found
+
+
+def _missing(one: TableState, other: TableState) -> list[MariaForeignKey]:
+    """Foreign keys that the one has and the other has not."""
+    there = _bare_links(other.links)
+    return [link for link in one.links if link._replace(name="", child="") not in there]
+
+
+def act(wire: Wire, registry: LogRegistry, plan: Reshape, force: bool) -> None:
+    """While nobody else can use the table."""
+    name = quoted(plan.table)
+    kept_values.prepare(wire, plan.kept)
+    wire.run(f"SET @takeback_mode = @@sql_mode, SESSION sql_mode = '{LOG_MODE}'")
+    wire.run("LOCK TABLES " + ", ".join([f"{name} WRITE", f"{name} r WRITE", *_locks(plan)]))
+    try:
+        if not _is_same(state_of(wire, plan.table), plan.before):
+            raise Conflict(
+                f"{plan.table} was altered at the same time.", hint="Nothing was changed. Try again."
+            )
+        if plan.taken:
+            bad = kept_values.conflicts(wire, plan.table, plan.taken, force)
+            if bad:
+                raise Conflict(f"{plan.table} {bad[0]}.", hint="Nothing was changed.")
+        kept_values.save(wire, plan.table, plan.kept)
+        if plan.taken:
+            kept_values.choose(wire, plan.table, plan.taken, force)
+        for trigger in registry.triggers:
+            if trigger.table == plan.table and trigger.name.startswith(OURS):
+                wire.run(f"DROP TRIGGER IF EXISTS {quoted(trigger.name)}")
+        if plan.taken and kept_values.is_whole(plan.kept):
+            wire.run(f"DELETE FROM {name}")
+        _alter(wire, plan)
+        _after(wire, plan)
+    finally:
+        wire.run("UNLOCK TABLES")
+        wire.run("SET SESSION sql_mode = @takeback_mode")
+
+
+def _locks(plan: Reshape) -> list[str]:
+    names = [one for one in (plan.kept.saved_name, plan.kept.left_name) if one]
+    found = [f"{quoted(one)} WRITE" for one in names]
+    if plan.taken:
+        pairs = ((plan.taken.saved_name, "s"), (plan.taken.left_name, "l"))
+        found += [f"{quoted(one)} {alias} WRITE" for one, alias in pairs if one]
+    return found
+
+
+def _alter(wire: Wire, plan: Reshape) -> None:
+    if plan.statement:
+        wire.run("SET SESSION sql_mode = @takeback_mode, foreign_key_checks = 1")
+        wire.run(plan.statement)
+        wire.run(f"SET SESSION sql_mode = '{LOG_MODE}', foreign_key_checks = 0")
+        return
+    names = names_by_columns(wire, plan.table)
+    steps = [f"DROP FOREIGN KEY {quoted(names[link.columns])}" for link in _missing(plan.before, plan.after)]
+    steps += [*plan.forth, *(added(link) for link in _missing(plan.after, plan.before))]
+    wire.run(f"ALTER TABLE {quoted(plan.table)} {', '.join(steps)}")
+
+
+def _after(wire: Wire, plan: Reshape) -> None:
+    if plan.taken:
+        kept_values.bring_back(wire, plan.table, plan.taken)
+    kept_values.remember(wire, plan.table, plan.kept)
+
+
+def is_made(wire: Wire, plan: Reshape) -> bool:
+    return exists(wire, plan.table) and not _is_same(state_of(wire, plan.table), plan.before)
+
+
+def withdraw(wire: Wire, plan: Reshape) -> None:
+    """It was not made: nothing of it stays. Rows that were to be replaced may be gone already."""
+    if plan.taken and kept_values.is_whole(plan.kept) and exists(wire, plan.kept.saved):
+        wire.run(f"SET SESSION sql_mode = '{LOG_MODE}'")
+        kept_values.put_rows_back(wire, plan.table, plan.kept)
+    kept_values.throw_away(wire, plan.kept)
+
+
+def resume(wire: Wire, plan: Reshape) -> None:
+    """It was made, and what comes after it perhaps was not."""
+    name = quoted(plan.table)
+    wire.run(f"SET SESSION sql_mode = '{LOG_MODE}'")
+    wire.run("LOCK TABLES " + ", ".join([f"{name} WRITE", f"{name} r WRITE", *_locks(plan)]))
+    try:
+        _after(wire, plan)
+    finally:
+        wire.run("UNLOCK TABLES")
+
+
+def finish(wire: Wire, plan: Reshape) -> Reshape:
+    """As it is to be remembered: with the names that foreign keys were given."""
+    return plan._replace(after=plan.after._replace(links=links_from(wire, plan.table)))
+
+
+def throw_away(wire: Wire, plan: Reshape) -> None:
+    kept_values.throw_away(wire, plan.kept)
+
+
+def says(plan: Reshape) -> list[str]:
+    name, renamed = plan.table, dict(plan.kept.renamed)
+    old, new = dict(plan.before.layout.columns), dict(plan.after.layout.columns)
+    found = [f"Column {name}.{one} is {two} now." for one, two in renamed.items()]
+    found += [f"Column {name}.{one} was dropped." for one in old if one not in new and one not in renamed]
+    found += [
+        f"Column {name}.{one} was added." for one in new if one not in old and one not in renamed.values()
+    ]
+    found += [f"Column {name}.{one} was changed." for one in new if one in old and old[one] != new[one]]
+    for what, gone in (("was dropped", (plan.before, plan.after)), ("was added", (plan.after, plan.before))):
+        one, other = gone
+        found += [
+            f"Index {key or 'PRIMARY'} of {name} {what}."
+            for key, line in one.layout.keys
+            if (key, line) not in other.layout.keys
+        ]
+        found += [f"Foreign key {link.name} of {name} {what}." for link in _missing(one, other)]
+    return found or [f"Table {name} was altered."]
+
+
+def to_json(plan: Reshape) -> list[Any]:
+    kept = [list(plan.kept), list(plan.taken) if plan.taken else None]
+    return [ALTERED, plan.table, list(plan.before), list(plan.after), plan.forth, plan.back, *kept]
+
+
+def from_json(data: list[Any]) -> Reshape:
+    _, table, before, after, forth, back, kept, taken = data
+    return Reshape(
+        table,
+        _state(before),
+        _state(after),
+        tuple(forth),
+        tuple(back),
+        _kept(kept),
+        _kept(taken) if taken else None,
+    )
+
+
+def _state(data: list[Any]) -> TableState:
+    links = tuple(
+        MariaForeignKey(one[0], one[1], tuple(one[2]), one[3], tuple(one[4]), *one[5:]) for one in data[2]
+    )
+    return TableState(layout_from(data[0]), shape_from(data[1]), links)
+
+
+def _kept(data: list[Any]) -> KeptValues:
+    saved, left, was, becomes, renamed = data
+    return KeptValues(
+        saved, left, shape_from(was), shape_from(becomes), tuple((one, two) for one, two in renamed)
+    )

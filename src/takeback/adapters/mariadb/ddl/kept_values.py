@@ -1,0 +1,339 @@
+"""Values that an ALTER TABLE takes away, and those that it left: kept in two tables of ours, by the key of the row.
+
+`was` and `becomes` are the table before and after. Columns that are the same in both are nobody's business. Where a
+row has no key that stays the same, all of it is kept, and it comes back only if nobody has changed the table since.
+"""
+
+from typing import NamedTuple
+
+from takeback.adapters.mariadb.logs import image, live_image, logged_image, logged_name, logged_names, typed
+from takeback.adapters.mariadb.shapes import MariaColumn, MariaShape
+from takeback.adapters.mariadb.wire import Wire, listed, quoted
+from takeback.errors import UndoFailed
+
+_WHOLE = frozenset(["tinyint", "smallint", "mediumint", "int", "integer", "bigint"])
+
+
+class KeptValues(NamedTuple):
+    saved: str  # names of tables
+    left: str
+    was: MariaShape
+    becomes: MariaShape
+    renamed: tuple[tuple[str, str], ...]
+
+    @property
+    def saved_name(self) -> str:
+        """ "" if nothing needs to be saved."""
+        return self.saved if is_whole(self) or _lost(self) else ""
+
+    @property
+    def left_name(self) -> str:
+        return self.left if is_whole(self) or _gained(self) else ""
+
+
+def _same(kept: KeptValues) -> dict[str, str]:
+    """Columns that are the same, but perhaps for their names."""
+    names = dict(kept.renamed)
+    there = {column.name: column for column in kept.becomes.stored}
+    return {
+        column.name: names.get(column.name, column.name)
+        for column in kept.was.stored
+        if there.get(names.get(column.name, column.name))
+        == column._replace(name=names.get(column.name, column.name))
+    }
+
+
+def changed(kept: KeptValues) -> set[str]:
+    """Columns of both that are not the same, by the names that they get."""
+    names, same = dict(kept.renamed), _same(kept)
+    there = {column.name for column in kept.becomes.columns}
+    was = [names.get(column.name, column.name) for column in kept.was.columns if column.name not in same]
+    return {name for name in was if name in there}
+
+
+def _key(kept: KeptValues) -> list[tuple[str, str]]:
+    """The key before and after, if rows are found by it on both sides."""
+    names, same = dict(kept.renamed), _same(kept)
+    pairs = [(name, names.get(name, name)) for name in kept.was.key]
+    if {new for _, new in pairs} != set(kept.becomes.key):
+        return []
+    was = {column.name: column.kind for column in kept.was.stored}
+    becomes = {column.name: column.kind for column in kept.becomes.stored}
+    if all(old in same or {was[old], becomes[new]} <= _WHOLE for old, new in pairs):
+        return pairs
+    return []
+
+
+def _lost(kept: KeptValues) -> list[MariaColumn]:
+    same, key = _same(kept), {old for old, _ in _key(kept)}
+    return [column for column in kept.was.stored if column.name not in same and column.name not in key]
+
+
+def _gained(kept: KeptValues) -> list[MariaColumn]:
+    same, key = set(_same(kept).values()), {new for _, new in _key(kept)}
+    return [column for column in kept.becomes.stored if column.name not in same and column.name not in key]
+
+
+def is_whole(kept: KeptValues) -> bool:
+    same, stored = _same(kept), (kept.was.stored, kept.becomes.stored)
+    return not _key(kept) and (len(same) != len(stored[0]) or len(same) != len(stored[1]))
+
+
+def fires(taken: KeptValues) -> tuple[str, ...]:
+    """What happens to rows when it is put back."""
+    if is_whole(taken):
+        return ("DELETE", "INSERT")
+    return ("UPDATE",) if taken.saved_name else ()
+
+
+def prepare(wire: Wire, kept: KeptValues) -> None:
+    for name, shape, columns in (
+        (kept.saved_name, kept.was, _columns_before(kept)),
+        (kept.left_name, kept.becomes, _columns_after(kept)),
+    ):
+        if name:
+            wire.run(f"DROP TABLE IF EXISTS {quoted(name)}")
+            wire.run(_table(name, shape, columns))
+
+
+def _columns_before(kept: KeptValues) -> list[MariaColumn]:
+    key, lost = {old for old, _ in _key(kept)}, _lost(kept)
+    return [one for one in kept.was.stored if is_whole(kept) or one.name in key or one in lost]
+
+
+def _columns_after(kept: KeptValues) -> list[MariaColumn]:
+    key, gained = {new for _, new in _key(kept)}, _gained(kept)
+    return [one for one in kept.becomes.stored if is_whole(kept) or one.name in key or one in gained]
+
+
+def _table(name: str, shape: MariaShape, columns: list[MariaColumn]) -> str:
+    inner = ", ".join(f"{logged_name(shape, column.name)} {typed(column)}" for column in columns)
+    there = {column.name for column in columns}
+    key = (
+        f", KEY ({', '.join(logged_name(shape, one) for one in shape.key)})"
+        if shape.key and there.issuperset(shape.key)
+        else ""
+    )
+    return (
+        f"CREATE TABLE {quoted(name)} (tb_keep TINYINT NOT NULL DEFAULT 1, {inner}{key})"
+        " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin ROW_FORMAT=DYNAMIC"
+    )
+
+
+def save(wire: Wire, table: str, kept: KeptValues) -> None:
+    """Before."""
+    if kept.saved_name:
+        _copy(wire, table, kept.saved, kept.was, _columns_before(kept))
+
+
+def remember(wire: Wire, table: str, kept: KeptValues) -> None:
+    """After."""
+    if kept.left_name:
+        wire.run(f"DELETE FROM {quoted(kept.left)}")
+        _copy(wire, table, kept.left, kept.becomes, _columns_after(kept))
+
+
+def _copy(wire: Wire, table: str, into: str, shape: MariaShape, columns: list[MariaColumn]) -> None:
+    names = ", ".join(logged_name(shape, column.name) for column in columns)
+    values = ", ".join(f"r.{quoted(column.name)}" for column in columns)
+    wire.run(f"INSERT INTO {quoted(into)} ({names}) SELECT {values} FROM {quoted(table)} r")
+
+
+def conflicts(wire: Wire, table: str, taken: KeptValues, force: bool) -> list[str]:
+    """What of others would be lost if what was taken is put back."""
+    for name in (taken.saved_name, taken.left_name):
+        if name and not wire.rows(f"SHOW TABLES LIKE '{name}'"):
+            return ["was altered, and what was kept of it was removed"]
+    if is_whole(taken):
+        return _differing(wire, table, taken)
+    if force:
+        return []
+    return _written(wire, table, taken) + _unfit(wire, table, taken) + _without(wire, table, taken)
+
+
+def _differing(wire: Wire, table: str, taken: KeptValues) -> list[str]:
+    shape = taken.becomes._replace(key=())
+    rows = wire.rows(
+        f"SELECT i FROM (SELECT {live_image(shape, 'r')} AS i, 1 AS n FROM {quoted(table)} r UNION ALL"
+        f" SELECT {logged_image(shape, 'l')}, -1 FROM {quoted(taken.left)} l) u GROUP BY i HAVING SUM(n) <> 0 LIMIT 1"
+    )
+    return ["has rows that were changed since, and no key by which they could be told apart"] if rows else []
+
+
+def _written(wire: Wire, table: str, taken: KeptValues) -> list[str]:
+    """Columns that go: somebody has written something else than the ALTER TABLE had put there."""
+    found: list[str] = []
+    there = {new for _, new in taken.renamed} | {column.name for column in taken.was.columns}
+    for column in _gained(taken):
+        if column.name in there:
+            continue
+        value = image([column], [f"r.{quoted(column.name)}"])
+        logged = image([column], [f"l.{logged_name(taken.becomes, column.name)}"])
+        rows = wire.rows(
+            f"SELECT {_shown_key(wire, taken, 'r')}, COUNT(*) OVER () FROM {quoted(table)} r LEFT JOIN"
+            f" {quoted(taken.left)} l ON {_on_left(taken)} WHERE l.tb_keep IS NOT NULL AND {value} <> {logged}"
+            f" OR l.tb_keep IS NULL AND NOT ({_is_default(wire, table, column)}) LIMIT 1"
+        )
+        if rows:
+            found.append(f"has values in column {column.name} that were written since ({_first(rows[0])})")
+    return found
+
+
+def _first(row: tuple[object, ...]) -> str:
+    key, many = row[0], int(str(row[1]))
+    shown = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
+    return shown if many == 1 else f"{shown}, and {many - 1} more rows"
+
+
+def _shown_key(wire: Wire, taken: KeptValues, alias: str) -> str:
+    parts = ", ', ', ".join(f"{wire.text(f'{new}=')}, {alias}.{quoted(new)}" for _, new in _key(taken))
+    return f"CONCAT({parts})"
+
+
+def _on_left(taken: KeptValues) -> str:
+    return " AND ".join(f"r.{quoted(new)} = l.{logged_name(taken.becomes, new)}" for _, new in _key(taken))
+
+
+def _is_default(wire: Wire, table: str, column: MariaColumn) -> str:
+    """For a row that came later. Without a default somebody has written it."""
+    from pymysql import err
+
+    try:
+        wire.rows(f"SELECT DEFAULT(r.{quoted(column.name)}) FROM {quoted(table)} r LIMIT 1")
+    except err.Error:
+        return "FALSE"
+    return f"r.{quoted(column.name)} <=> DEFAULT(r.{quoted(column.name)})"
+
+
+def _both(taken: KeptValues) -> list[tuple[MariaColumn, MariaColumn]]:
+    """Columns that were changed: as they were, and as they became."""
+    names = dict(taken.renamed)
+    gained = {column.name: column for column in _gained(taken)}
+    pairs = [(column, gained.get(names.get(column.name, column.name))) for column in _lost(taken)]
+    return [(old, new) for old, new in pairs if new]
+
+
+def _unfit(wire: Wire, table: str, taken: KeptValues) -> list[str]:
+    """Columns that become again what they were: what others wrote there must fit."""
+    from pymysql import err
+
+    pairs = _both(taken)
+    if not pairs:
+        return []
+    inner = ", ".join(
+        f"a{at} {typed(old)}, b{at} {typed(new)}, o{at} {typed(new)}" for at, (old, new) in enumerate(pairs)
+    )
+    names = ", ".join(f"a{at}, o{at}" for at in range(len(pairs)))
+    values = ", ".join(f"r.{quoted(new.name)}, r.{quoted(new.name)}" for _, new in pairs)
+    wire.run("DROP TEMPORARY TABLE IF EXISTS _tb_fit")
+    wire.run(f"CREATE TEMPORARY TABLE _tb_fit ({inner}) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4")
+    told = f"has values in column {pairs[0][1].name} that were written since and did not fit before"
+    try:
+        wire.run(
+            f"INSERT INTO _tb_fit ({names}) SELECT {values} FROM {quoted(table)} r LEFT JOIN {quoted(taken.left)} l ON"
+            f" {_on_left(taken)} WHERE l.tb_keep IS NULL OR NOT ({_untouched(taken)})"
+        )
+        wire.run("UPDATE _tb_fit SET " + ", ".join(f"b{at} = a{at}" for at in range(len(pairs))))
+    except err.DataError:
+        return [told]
+    except err.OperationalError as error:
+        if error.args[0] in (1205, 1213):
+            raise
+        return [told]
+    columns = [new for _, new in pairs]
+    same = image(columns, [f"b{at}" for at in range(len(pairs))])
+    given = " OR ".join(f"o{at} IS NULL" for at, (old, _) in enumerate(pairs) if not old.nullable) or "FALSE"
+    bad = wire.rows(
+        f"SELECT 1 FROM _tb_fit WHERE {given} OR {same} <> {image(columns, [f'o{at}' for at in range(len(pairs))])}"
+        " LIMIT 1"
+    )
+    wire.run("DROP TEMPORARY TABLE _tb_fit")
+    return [told] if bad else []
+
+
+def _untouched(taken: KeptValues) -> str:
+    """Whether a row has in the changed columns what the ALTER TABLE left there."""
+    columns = [new for _, new in _both(taken)]
+    now = image(columns, [f"r.{quoted(column.name)}" for column in columns])
+    then = image(columns, [f"l.{logged_name(taken.becomes, column.name)}" for column in columns])
+    return f"{now} <=> {then}"
+
+
+def _without(wire: Wire, table: str, taken: KeptValues) -> list[str]:
+    """Rows that came later have nothing for a column that must have something."""
+    both = {old.name for old, _ in _both(taken)}
+    bare = [column.name for column in _lost(taken) if not column.nullable and column.name not in both]
+    if not bare:
+        return []
+    on = " AND ".join(f"r.{quoted(new)} = s.{logged_name(taken.was, old)}" for old, new in _key(taken))
+    rows = wire.rows(
+        f"SELECT {_shown_key(wire, taken, 'r')}, COUNT(*) OVER () FROM {quoted(table)} r"
+        f" LEFT JOIN {quoted(taken.saved)} s ON {on} WHERE s.tb_keep IS NULL LIMIT 1"
+    )
+    return [f"has rows that came since and have no value for {bare[0]} ({_first(rows[0])})"] if rows else []
+
+
+def choose(wire: Wire, table: str, taken: KeptValues, force: bool) -> None:
+    """Which rows get the saved value of a column that was changed: those that nobody has touched in it."""
+    if is_whole(taken) or not _both(taken):
+        return
+    on = " AND ".join(f"r.{quoted(new)} = s.{logged_name(taken.was, old)}" for old, new in _key(taken))
+    wire.run(
+        f"UPDATE {quoted(taken.saved)} s JOIN {quoted(table)} r ON {on} JOIN {quoted(taken.left)} l ON"
+        f" {_on_left(taken)} SET s.tb_keep = {'1' if force else f'({_untouched(taken)})'}"
+    )
+
+
+def bring_back(wire: Wire, table: str, taken: KeptValues) -> None:
+    """The table is again what it was; now its values."""
+    if not taken.saved_name:
+        return
+    if is_whole(taken):
+        put_rows_back(wire, table, taken)
+        return
+    shape, both = taken.was, {old.name for old, _ in _both(taken)}
+    on = " AND ".join(f"r.{quoted(old)} = s.{logged_name(shape, old)}" for old, _ in _key(taken))
+    values = [
+        (column, f"s.{logged_name(shape, column.name)}", column.name in both) for column in _lost(taken)
+    ]
+    sets = [
+        f"r.{quoted(column.name)} = "
+        + (f"IF(s.tb_keep, {value}, r.{quoted(column.name)})" if some else value)
+        for column, value, some in values
+    ]
+    there = {column.name for column, _, _ in values}
+    # Those that the server would set to the time of now.
+    sets += [
+        f"r.{quoted(column.name)} = r.{quoted(column.name)}"
+        for column in shape.stored
+        if column.kind in ("timestamp", "datetime") and column.name not in there
+    ]
+    wire.run(f"UPDATE {quoted(table)} r JOIN {quoted(taken.saved)} s ON {on} SET {', '.join(sets)}")
+    columns = [column for column, _, some in values if not some]
+    if columns:
+        now = image(columns, [f"r.{quoted(column.name)}" for column in columns])
+        then = image(columns, [f"s.{logged_name(shape, column.name)}" for column in columns])
+        many = int(
+            wire.one(
+                f"SELECT COUNT(*) FROM {quoted(table)} r JOIN {quoted(taken.saved)} s ON {on} WHERE {now} <> {then}"
+            )
+            or 0
+        )
+        if many:
+            raise UndoFailed(
+                f"{many} rows of {table} did not get back what they had.",
+                hint="A trigger of the table may have changed them. What was saved is kept.",
+            )
+
+
+def put_rows_back(wire: Wire, table: str, taken: KeptValues) -> None:
+    """All of them, into an empty table. Twice is once."""
+    names = listed([column.name for column in taken.was.stored])
+    values = ", ".join(f"s.{name}" for name in logged_names(taken.was))
+    if not wire.rows(f"SELECT 1 FROM {quoted(table)} LIMIT 1"):
+        wire.run(f"INSERT INTO {quoted(table)} ({names}) SELECT {values} FROM {quoted(taken.saved)} s")
+
+
+def throw_away(wire: Wire, kept: KeptValues) -> None:
+    for name in (kept.saved, kept.left):
+        wire.run(f"DROP TABLE IF EXISTS {quoted(name)}")

@@ -1,0 +1,342 @@
+"""Tables given other names in one step, which is how they are dropped too; foreign keys of one that stands aside."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from takeback.adapters.mariadb.logs import image
+from takeback.adapters.mariadb.registry import LogRegistry
+from takeback.adapters.mariadb.shapes import OURS, MariaForeignKey, definition, exists, links_from, one_shape
+from takeback.adapters.mariadb.statements import CREATE, DROP, RENAME, AskedDefinition
+from takeback.adapters.mariadb.wire import Wire, code_of, listed, quoted
+from takeback.errors import Conflict, NoRemedy, StatementFailed
+
+
+def names_by_columns(wire: Wire, trash: str) -> dict[tuple[str, ...], str]:
+    """Names of foreign keys by their columns: InnoDB gives some another name together with the table."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, column in wire.rows(
+        "SELECT CONSTRAINT_NAME, COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA = DATABASE()"
+        f" AND TABLE_NAME = {wire.text(trash)} AND REFERENCED_TABLE_NAME IS NOT NULL"
+        " ORDER BY CONSTRAINT_NAME, ORDINAL_POSITION"
+    ):
+        found[name] = (*found.get(name, ()), column)
+    return {columns: name for name, columns in found.items()}
+
+
+def untie(wire: Wire, name: str, links: Sequence[MariaForeignKey]) -> None:
+    """What was dropped must hold nobody's rows. Twice is once."""
+    there = names_by_columns(wire, name)
+    gone = [there[link.columns] for link in links if link.columns in there]
+    if gone:
+        wire.run(f"ALTER TABLE {quoted(name)} {', '.join(f'DROP FOREIGN KEY {quoted(one)}' for one in gone)}")
+
+
+def tie(wire: Wire, name: str, links: Sequence[MariaForeignKey], shown: str) -> None:
+    """Before it gets its name back: then rows that it refers to cannot go, and whether all are there can be seen."""
+    there = names_by_columns(wire, name)
+    adds = [added(one) for one in links if one.columns not in there]
+    if adds:
+        before = _indexes(wire, name)
+        wire.run(f"ALTER TABLE {quoted(name)} {', '.join(adds)}")
+        # An index that the server had made for a foreign key gets the name of the new one.
+        for columns, index in _indexes(wire, name).items():
+            if (old := before.get(columns, index)) != index:
+                wire.run(f"ALTER TABLE {quoted(name)} RENAME INDEX {quoted(index)} TO {quoted(old)}")
+    if any(orphans(wire, name, link) for link in links):
+        untie(wire, name, links)
+        raise Conflict(
+            f"{shown} cannot come back: rows that it refers to are gone.", hint="Nothing was changed."
+        )
+
+
+def added(link: MariaForeignKey) -> str:
+    """As a clause of ALTER TABLE."""
+    return (
+        f"ADD CONSTRAINT {quoted(link.name)} FOREIGN KEY ({listed(link.columns)}) REFERENCES {_parent(link)}"
+        f" ({listed(link.refers)}){_rule('DELETE', link.on_delete)}{_rule('UPDATE', link.on_update)}"
+    )
+
+
+def _indexes(wire: Wire, trash: str) -> dict[str, str]:
+    return {
+        str(columns): str(name)
+        for name, columns in wire.rows(
+            "SELECT INDEX_NAME, GROUP_CONCAT(QUOTE(COLUMN_NAME) ORDER BY SEQ_IN_INDEX)"
+            " FROM information_schema.STATISTICS"
+            f" WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {wire.text(trash)} GROUP BY INDEX_NAME"
+        )
+    }
+
+
+def _rule(event: str, act: str) -> str:
+    """Said of itself, RESTRICT comes out as NO ACTION."""
+    return "" if act == "RESTRICT" else f" ON {event} {act}"
+
+
+def orphans(wire: Wire, name: str, link: MariaForeignKey) -> int:
+    on = " AND ".join(
+        f"p.{quoted(refers)} = r.{quoted(column)}"
+        for column, refers in zip(link.columns, link.refers, strict=True)
+    )
+    given = " AND ".join(f"r.{quoted(column)} IS NOT NULL" for column in link.columns)
+    return int(
+        wire.one(
+            f"SELECT COUNT(*) FROM {quoted(name)} r LEFT JOIN {_parent(link)} p ON {on}"
+            f" WHERE {given} AND p.{quoted(link.refers[0])} IS NULL"
+        )
+        or 0
+    )
+
+
+def _parent(link: MariaForeignKey) -> str:
+    return f"{quoted(link.elsewhere)}.{quoted(link.parent)}" if link.elsewhere else quoted(link.parent)
+
+
+# Tables that are given other names, all of them in one step that either happens or does not. In this way a
+# table is
+# dropped (nothing of it is lost), created (under a name of ours first) and renamed; undo gives the names back.
+
+
+RESTORE = "restore"
+_MALFORMED_KEY = 1005
+
+
+class MovedTable(NamedTuple):
+    name: str
+    trash: str  # the name it has while it is not there; of a rename: the new one
+    links: tuple[MariaForeignKey, ...] = ()  # to tables that stay: these must not be held by what was dropped
+    left: str = ""  # what it was when it was created: only then nothing of anybody is lost with it
+
+
+class Moves(NamedTuple):
+    act: str
+    tables: tuple[MovedTable, ...]
+    statement: str = ""  # that creates the table; never kept
+
+
+def plan_drop(registry: LogRegistry, wanted: AskedDefinition, effect: str) -> Moves:
+    there = [name for name in wanted.names if name in registry.schema.shapes]
+    missing = [name for name in wanted.names if name not in there]
+    if missing and not wanted.exists:
+        raise StatementFailed(
+            f"There is no table {missing[0]}.", hint="Nothing was changed. Views are not dropped here."
+        )
+    refuse_referred(registry, there)
+    tables = tuple(
+        MovedTable(name, f"_tb_trash_{effect}_{number}", links_of(registry, name, there))
+        for number, name in enumerate(there)
+    )
+    return Moves(DROP, tables)
+
+
+def plan_create(registry: LogRegistry, wanted: AskedDefinition, effect: str) -> Moves:
+    (name,) = wanted.names
+    if name.startswith(OURS):
+        raise NoRemedy(f"Names that begin with {OURS} are takeback's own.", hint="Give it another name.")
+    if name in registry.schema.shapes:
+        if wanted.exists:
+            return Moves(CREATE, ())
+        raise StatementFailed(f"There is a table {name} already.", hint="Nothing was changed.")
+    return Moves(CREATE, (MovedTable(name, f"_tb_new_{effect}"),), wanted.on(f"_tb_new_{effect}"))
+
+
+def plan_rename(registry: LogRegistry, wanted: AskedDefinition) -> Moves:
+    for name in wanted.names:
+        if name not in registry.schema.shapes:
+            raise StatementFailed(f"There is no table {name}.", hint="Nothing was changed.")
+    for name in wanted.to:
+        if name in registry.schema.shapes or wanted.to.count(name) > 1 or name.startswith(OURS):
+            raise StatementFailed(
+                f"The name {name} is taken.",
+                hint="Nothing was changed. Tables change places in three renames.",
+            )
+    return Moves(RENAME, tuple(MovedTable(*pair) for pair in zip(wanted.names, wanted.to, strict=True)))
+
+
+def links_of(registry: LogRegistry, name: str, together: Sequence[str] = ()) -> tuple[MariaForeignKey, ...]:
+    return tuple(
+        link
+        for link in registry.schema.links
+        if link.child == name and link.parent != name and link.parent not in together
+    )
+
+
+def refuse_referred(registry: LogRegistry, names: Sequence[str]) -> None:
+    for link in registry.schema.links:
+        if link.parent in names and link.child not in names and not link.elsewhere:
+            raise StatementFailed(
+                f"The foreign key {link.name} of {link.child} refers to {link.parent}.",
+                hint="Nothing was changed. Drop that table too, or first.",
+            )
+
+
+def inverse(plan: Moves) -> Moves:
+    if plan.act == RENAME:
+        return plan._replace(
+            tables=tuple(one._replace(name=one.trash, trash=one.name) for one in plan.tables)
+        )
+    return plan._replace(act=RESTORE if plan.act == DROP else DROP)
+
+
+def obstacles(wire: Wire, registry: LogRegistry, plan: Moves, force: bool = False) -> list[tuple[str, str]]:
+    """What is in the way of carrying it out, by table."""
+    found: list[tuple[str, str]] = []
+    for table in plan.tables:
+        if plan.act == DROP:
+            found += _against_drop(wire, registry, plan, table, force)
+        elif plan.act == RENAME:
+            if table.name not in registry.schema.shapes:
+                found.append((table.name, "is gone"))
+            if table.trash in registry.schema.shapes:
+                found.append((table.trash, "is the name of another table now"))
+        elif table.name in registry.schema.shapes:
+            found.append((table.name, "is the name of another table now"))
+        elif plan.act == RESTORE:
+            found += _against_restore(wire, registry, table)
+    return found
+
+
+def _against_drop(
+    wire: Wire, registry: LogRegistry, plan: Moves, table: MovedTable, force: bool
+) -> list[tuple[str, str]]:
+    if table.name not in registry.schema.shapes:
+        return [(table.name, "is gone")]
+    found: list[tuple[str, str]] = []
+    for link in registry.schema.links:
+        if link.parent == table.name and link.child not in {one.name for one in plan.tables}:
+            found.append((table.name, f"is needed: {link.child} refers to it"))
+    if table.left and not force and _left(wire, table.name) != table.left:
+        found.append((table.name, "was created, and has other rows or another definition since"))
+    return found
+
+
+def _against_restore(wire: Wire, registry: LogRegistry, table: MovedTable) -> list[tuple[str, str]]:
+    if not exists(wire, table.trash):
+        return [(table.name, "is gone: what was kept of it was removed")]
+    found: list[tuple[str, str]] = []
+    for link in table.links:
+        if not link.elsewhere and link.parent not in registry.schema.shapes:
+            found.append((table.name, f"cannot come back: {link.parent}, which it refers to, is gone"))
+        elif rows := orphans(wire, table.trash, link):
+            found.append(
+                (
+                    table.name,
+                    f"cannot come back: {rows} of its rows refer to rows of {link.parent} that are gone",
+                )
+            )
+    return found
+
+
+def act(wire: Wire, plan: Moves) -> None:
+    if plan.act == CREATE:
+        _create(wire, plan)
+    if plan.act == RESTORE:
+        for table in plan.tables:
+            tie(wire, table.trash, table.links, table.name)
+    moves = [(table.name, table.trash) for table in plan.tables]
+    if plan.act in (RESTORE, CREATE):
+        moves = [(trash, name) for name, trash in moves]
+    wire.run(f"SET SESSION foreign_key_checks = {int(plan.act == RENAME)}")
+    wire.run("RENAME TABLE " + ", ".join(f"{quoted(old)} TO {quoted(new)}" for old, new in moves))
+    wire.run("SET SESSION foreign_key_checks = 0")
+
+
+def _create(wire: Wire, plan: Moves) -> None:
+    """Under a name of ours. A table that refers to itself refers to something that is not there yet."""
+    from pymysql import err
+
+    (table,) = plan.tables
+    wire.run("SET SESSION foreign_key_checks = 1")
+    try:
+        wire.run(plan.statement)
+    except err.Error as error:
+        if code_of(error) != _MALFORMED_KEY or table.name not in plan.statement:
+            raise
+        wire.run("SET SESSION foreign_key_checks = 0")
+        wire.run(plan.statement)
+        for one in links_from(wire, table.trash):
+            if not one.elsewhere and one.parent != table.name and not exists(wire, one.parent):
+                raise
+
+
+def is_made(wire: Wire, plan: Moves) -> bool:
+    """All of them were renamed in one step."""
+    there = any(exists(wire, table.trash) for table in plan.tables)
+    if plan.act == CREATE:
+        return not there and all(exists(wire, table.name) for table in plan.tables)
+    return there == (plan.act in (DROP, RENAME))
+
+
+def withdraw(wire: Wire, plan: Moves) -> None:
+    """It was not made: nothing of it stays."""
+    for table in plan.tables:
+        if plan.act == RESTORE:
+            untie(wire, table.trash, table.links)
+        if plan.act == CREATE:
+            wire.run(f"DROP TABLE IF EXISTS {quoted(table.trash)}")
+
+
+def finish(wire: Wire, plan: Moves) -> Moves:
+    """It was made. As it is to be remembered."""
+    if plan.act == DROP:
+        for table in plan.tables:
+            untie(wire, table.trash, table.links)
+    if plan.act != CREATE:
+        return plan
+    return plan._replace(tables=tuple(_as_created(wire, table) for table in plan.tables))
+
+
+def _as_created(wire: Wire, table: MovedTable) -> MovedTable:
+    links = tuple(one for one in links_from(wire, table.name) if one.parent != table.name)
+    return table._replace(links=links, left=_left(wire, table.name))
+
+
+def _left(wire: Wire, name: str) -> str:
+    """What a table is, and its rows in every bit, in short."""
+    shape = one_shape(wire, name)
+    whole = f"HEX({image(shape.stored, [f'r.{quoted(column.name)}' for column in shape.stored])})"
+    parts = ", ".join(
+        f"BIT_XOR(CAST(CONV(SUBSTR({whole}, {at}, 16), 16, 10) AS UNSIGNED)),"
+        f" SUM(CAST(CONV(SUBSTR({whole}, {at}, 16), 16, 10) AS UNSIGNED))"
+        for at in (1, 17)
+    )
+    rows = wire.rows(f"SELECT COUNT(*), {parts} FROM {quoted(name)} r")[0]
+    return hashlib.sha256(repr((definition(wire, name), *map(str, rows))).encode()).hexdigest()
+
+
+def says(plan: Moves) -> list[str]:
+    verb = {DROP: "was dropped", RESTORE: "is back", CREATE: "was created"}
+    if plan.act == RENAME:
+        return [f"Table {table.name} was renamed to {table.trash}." for table in plan.tables]
+    return [f"Table {table.name} {verb[plan.act]}." for table in plan.tables]
+
+
+def throw_away(wire: Wire, plan: Moves) -> None:
+    """The power to undo it was given up."""
+    if plan.act == DROP:
+        for table in plan.tables:
+            wire.run(f"DROP TABLE IF EXISTS {quoted(table.trash)}")
+
+
+def to_json(plan: Moves) -> list[Any]:
+    return [plan.act, [[one.name, one.trash, list(one.links), one.left] for one in plan.tables]]
+
+
+def from_json(data: list[Any]) -> Moves:
+    act, tables = data
+    return Moves(
+        act,
+        tuple(
+            MovedTable(
+                name,
+                trash,
+                tuple(
+                    MariaForeignKey(link[0], link[1], tuple(link[2]), link[3], tuple(link[4]), *link[5:])
+                    for link in links
+                ),
+                *left,
+            )
+            for name, trash, links, *left in tables
+        ),
+    )

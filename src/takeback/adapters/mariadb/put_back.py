@@ -1,0 +1,287 @@
+"""Put the rows back and read them again; rows that a foreign key or another rule does not let back."""
+
+from collections.abc import Sequence
+
+from takeback.adapters.mariadb.logs import (
+    GATE,
+    WHOLE,
+    live_image,
+    logged_image,
+    logged_name,
+    logged_names,
+    same_key,
+)
+from takeback.adapters.mariadb.net import APPLY, OVERWRITE, REOCCUPIED, TAKEN, UNFIT, NetPart, names_of
+from takeback.adapters.mariadb.shapes import MariaForeignKey, MariaShape
+from takeback.adapters.mariadb.wire import DUPLICATE, Wire, code_of, quoted
+
+
+def orphaned(wire: Wire, parts: dict[str, NetPart], links: Sequence[MariaForeignKey]) -> dict[str, set[int]]:
+    """Lines, by table, whose row was put back and refers to nothing."""
+    found: dict[str, set[int]] = {}
+    for link in links:
+        part = parts.get(link.child)
+        if part is None or not _is_stored(part, link.columns):
+            continue
+        columns = [f"p.{logged_name(part.shape, name)}" for name in link.columns]
+        pairs = zip(columns, link.refers, strict=True)
+        on = " AND ".join(f"x.{quoted(refers)} = {column}" for column, refers in pairs)
+        given = " AND ".join(f"{column} IS NOT NULL" for column in columns)
+        rows = wire.rows(
+            f"SELECT p.tb_op FROM {part.put} p LEFT JOIN {_parent(link)} x ON {on} WHERE p.tb_sign < 0 AND {given}"
+            f" AND x.{quoted(link.refers[0])} IS NULL LOCK IN SHARE MODE"
+        )
+        if rows:
+            found.setdefault(link.child, set()).update(int(line) for (line,) in rows)
+    return found
+
+
+def needed(wire: Wire, parts: dict[str, NetPart], links: Sequence[MariaForeignKey]) -> dict[str, set[int]]:
+    """Lines, by table, whose row was removed, or changed, although others refer to it."""
+    found: dict[str, set[int]] = {}
+    for link in links:
+        part = parts.get(link.parent)
+        if link.elsewhere or part is None or not _is_stored(part, link.refers):
+            continue
+        refers = [logged_name(part.shape, name) for name in link.refers]
+        on = " AND ".join(
+            f"y.{quoted(column)} = p.{name}" for column, name in zip(link.columns, refers, strict=True)
+        )
+        again = " AND ".join(
+            f"x.{quoted(name)} = y.{quoted(column)}"
+            for column, name in zip(link.columns, link.refers, strict=True)
+        )
+        rows = wire.rows(
+            f"SELECT DISTINCT p.tb_op FROM {part.put} p STRAIGHT_JOIN {quoted(link.child)} y ON {on}"
+            f" LEFT JOIN {part.table} x ON {again} WHERE p.tb_sign > 0 AND x.{quoted(link.refers[0])} IS NULL"
+        )
+        if rows:
+            found.setdefault(link.parent, set()).update(int(line) for (line,) in rows)
+    return found
+
+
+def _is_stored(part: NetPart, names: Sequence[str]) -> bool:
+    """A foreign key on a computed column: the row itself is checked when it is put back."""
+    return {column.name for column in part.shape.stored}.issuperset(names)
+
+
+def _parent(link: MariaForeignKey) -> str:
+    return f"{quoted(link.elsewhere)}.{quoted(link.parent)}" if link.elsewhere else quoted(link.parent)
+
+
+_ACTED = f"state IN ('{APPLY}', '{OVERWRITE}')"
+
+
+def gather(wire: Wire, part: NetPart) -> None:
+    """The images at hand, apart from the log: no statement may read a table that its own triggers write to.
+    `tb_op` is the line, `tb_sign` -1 what is put back and 1 what is removed."""
+    logged, _ = names_of(part)
+    wire.run(f"DELETE FROM {part.put}")
+    for column, sign in (("pre", -1), ("post", 1)):
+        wire.run(
+            f"INSERT INTO {part.put} (tb_op, tb_c, tb_sign, {logged})"
+            f" SELECT s.id, 0, {sign}, {', '.join(f'l.{name}' for name in logged_names(part.shape))}"
+            f" FROM {part.net} s STRAIGHT_JOIN {part.log} l ON l.tb_no = s.{column} WHERE s.{_ACTED}"
+        )
+    if part.shape.key:
+        wire.run(
+            f"INSERT INTO {part.put} (tb_op, tb_c, tb_sign, {logged}) SELECT s.id, 0, 1,"
+            f" {', '.join(f'r.{quoted(column.name)}' for column in part.shape.stored)} FROM {part.net} s"
+            f" STRAIGHT_JOIN {part.log} a ON a.tb_no = s.some STRAIGHT_JOIN {part.table} r ON"
+            f" {same_key(part.shape, 'a', 'r')} WHERE s.state = '{OVERWRITE}'"
+        )
+
+
+def taken(wire: Wire, part: NetPart) -> set[int]:
+    """Lines whose row cannot come back because another, which stays, has a value that must be unique."""
+    shape = part.shape
+    stored = {column.name for column in shape.stored}
+    found: set[int] = set()
+    if not shape.key:
+        return found
+    for unique in shape.uniques:
+        if not unique or not stored.issuperset(unique):
+            continue  # told by the server, when the row is put back
+        same = " AND ".join(f"x.{quoted(name)} = p.{logged_name(shape, name)}" for name in unique)
+        rows = wire.rows(
+            f"SELECT DISTINCT p.tb_op FROM {part.put} p STRAIGHT_JOIN {part.table} x ON {same}"
+            f" LEFT JOIN {part.put} k ON {same_key(shape, 'k', 'x')} WHERE p.tb_sign < 0 AND k.tb_no IS NULL"
+        )
+        found |= {int(line) for (line,) in rows}
+    return found
+
+
+def place(wire: Wire, part: NetPart, has_triggers: bool) -> None:
+    """`has_triggers`: of the application, which must see no more than is done, and whose doing is captured as well."""
+    if not part.shape.key:
+        _place_keyless(wire, part)
+    elif has_triggers or wire.rows(f"SELECT 1 FROM {part.net} WHERE state = '{OVERWRITE}' LIMIT 1"):
+        _place_one_by_one(wire, part)
+    else:
+        _place_at_once(wire, part)
+
+
+def _place_at_once(wire: Wire, part: NetPart) -> None:
+    """What is removed is what was judged, and what comes back is at hand: so our triggers need not write it down row by
+    row, which takes longer than all the rest."""
+    op = wire.one(f"SELECT {GATE}")
+    wire.run(f"SET {GATE} = NULL")
+    try:
+        _remove(wire, part)
+        _put_back(wire, part)
+    finally:
+        wire.run(f"SET {GATE} = {'NULL' if op is None else int(op)}")
+    if op is not None:
+        logged = ", ".join(f"p.{name}" for name in logged_names(part.shape))
+        wire.run(
+            f"INSERT INTO {part.log} (tb_op, tb_c, tb_sign, {names_of(part)[0]})"
+            f" SELECT {int(op)}, 0, IF(s.pre IS NULL OR s.post IS NULL, -1, -2) * p.tb_sign, {logged}"
+            f" FROM {part.put} p STRAIGHT_JOIN {part.net} s ON s.id = p.tb_op ORDER BY p.tb_op, p.tb_sign DESC"
+        )
+
+
+def _put_back(wire: Wire, part: NetPart) -> None:
+    _, live = names_of(part)
+    logged = ", ".join(f"p.{name}" for name in logged_names(part.shape))
+    put = (
+        f"INSERT INTO {part.table} ({live}) SELECT {logged} FROM {part.put} p STRAIGHT_JOIN {part.net} s"
+        " ON s.id = p.tb_op WHERE p.tb_sign < 0"
+    )
+    if part.shape.uniques:
+        wire.run(put)
+        return
+    wire.run(f"{put} AND s.post IS NULL")  # if someone made such a row since, the server says no
+    # These are there, and locked. An UPDATE of a join would gather all of them once more before it changes one.
+    values = ", ".join(f"{name} = VALUES({name})" for name in map(quoted, _changing(part.shape)))
+    wire.run(f"{put} AND s.post IS NOT NULL ON DUPLICATE KEY UPDATE {values}")
+
+
+def _remove(wire: Wire, part: NetPart) -> None:
+    """What only goes; and if another row may be in the way, what comes back differently too: two of them may have to
+    change places."""
+    only = "" if part.shape.uniques else " AND s.pre IS NULL"
+    wire.run(
+        f"DELETE r FROM {part.put} p STRAIGHT_JOIN {part.net} s ON s.id = p.tb_op"
+        f" STRAIGHT_JOIN {part.table} r ON {same_key(part.shape, 'p', 'r')} WHERE p.tb_sign > 0{only}"
+    )
+
+
+def _place_one_by_one(wire: Wire, part: NetPart) -> None:
+    shape = part.shape
+    _, live = names_of(part)
+    same = same_key(shape, "p", "r")
+    _remove(wire, part)
+    if not shape.uniques:
+        values = ", ".join(
+            f"r.{quoted(column.name)} = p.{name}"
+            for column, name in zip(shape.stored, logged_names(shape), strict=True)
+        )
+        wire.run(
+            f"UPDATE {part.put} p STRAIGHT_JOIN {part.table} r ON {same} SET {values} WHERE p.tb_sign < 0"
+        )
+    wire.run(
+        f"INSERT INTO {part.table} ({live}) SELECT {', '.join(f'p.{name}' for name in logged_names(shape))}"
+        f" FROM {part.put} p LEFT JOIN {part.table} r ON {same}"
+        f" WHERE p.tb_sign < 0 AND r.{quoted(shape.key[0])} IS NULL"
+    )
+
+
+def _changing(shape: MariaShape) -> list[str]:
+    """A number in a key that is found by it is what it was; letters may be others that are taken for the same."""
+    found = [
+        column.name for column in shape.stored if column.name not in shape.key or column.kind not in WHOLE
+    ]
+    return found or list(shape.key)
+
+
+def _place_keyless(wire: Wire, part: NetPart) -> None:
+    """Rows that cannot be told apart are interchangeable: all of a kind go, and as many come back as must be there."""
+    shape = part.shape
+    _, live = names_of(part)
+    values = ", ".join(f"p.{name}" for name in logged_names(shape))
+    wire.run(
+        f"DELETE r FROM {part.table} r JOIN (SELECT {logged_image(shape, 'p')} AS i FROM {part.put} p"
+        f" WHERE p.tb_sign > 0) x ON x.i = {live_image(shape, 'r')}"
+    )
+    for sign, copies in ((1, "GREATEST(CAST(s.c AS SIGNED) - s.m, 0)"), (-1, "s.m")):
+        source = f"{part.put} p JOIN {part.net} s ON s.id = p.tb_op WHERE p.tb_sign = {sign}"
+        most = wire.one(f"SELECT MAX({copies}) FROM {source}") or 0
+        for copy in range(1, int(most) + 1):
+            wire.run(
+                f"INSERT INTO {part.table} ({live}) SELECT {values} FROM {source} AND {copies} >= {copy}"
+            )
+
+
+def differing(wire: Wire, part: NetPart) -> int:
+    """How many lines are not as they must be now."""
+    shape = part.shape
+    if not shape.key:
+        return int(
+            wire.one(
+                f"SELECT COUNT(*) FROM {part.net} s LEFT JOIN"
+                f" (SELECT {live_image(shape, 'r')} AS i, COUNT(*) AS c FROM {part.table} r GROUP BY i) x"
+                f" ON x.i = IFNULL(s.was, s.became) WHERE s.{_ACTED}"
+                " AND IFNULL(x.c, 0) <> IF(s.pre IS NULL, GREATEST(CAST(s.c AS SIGNED) - s.m, 0), s.c + s.m)"
+            )
+            or 0
+        )
+    return int(
+        wire.one(
+            f"SELECT COUNT(*) FROM {part.net} s STRAIGHT_JOIN {part.log} a ON a.tb_no = s.some"
+            f" LEFT JOIN {part.table} r ON {same_key(shape, 'a', 'r')}"
+            f" WHERE s.{_ACTED} AND NOT ({live_image(shape, 'r')} <=> s.was)"
+        )
+        or 0
+    )
+
+
+_CHECK, _CHECK_IN_MYSQL, _NOT_NULL = 4025, 3819, 1048
+RULES = (DUPLICATE, _CHECK, _CHECK_IN_MYSQL, _NOT_NULL)
+_MOST = 100  # lines that are looked for
+
+Lines = dict[int, tuple[str, str]]  # where each stands, and what the server said
+
+
+def refused(wire: Wire, part: NetPart) -> Lines:
+    """By trying, halves of halves. The caller has the images at hand, and rolls it back."""
+    op = wire.one(f"SELECT {GATE}")
+    wire.run(f"SET {GATE} = NULL")
+    try:
+        wire.run(
+            f"DELETE r FROM {part.put} p STRAIGHT_JOIN {part.table} r ON {same_key(part.shape, 'p', 'r')}"
+            " WHERE p.tb_sign > 0"
+        )
+        return _tried(wire, part)
+    finally:
+        wire.run(f"SET {GATE} = {'NULL' if op is None else int(op)}")
+
+
+def _tried(wire: Wire, part: NetPart) -> Lines:
+    from pymysql import err
+
+    put = (
+        f"INSERT INTO {part.table} ({names_of(part)[1]}) SELECT {', '.join(logged_names(part.shape))}"
+        f" FROM {part.put} WHERE tb_sign < 0 AND tb_op BETWEEN"
+    )
+    rows = wire.rows(f"SELECT tb_op FROM {part.put} WHERE tb_sign < 0 ORDER BY tb_op")
+    waiting = [[int(line) for (line,) in rows]]
+    found: Lines = {}
+    while waiting and len(found) < _MOST:
+        lines = waiting.pop()
+        try:
+            wire.run(f"{put} {lines[0]} AND {lines[-1]}")
+        except err.Error as error:
+            if code_of(error) not in RULES:
+                raise
+            half = len(lines) // 2
+            if half:
+                waiting += [lines[half:], lines[:half]]
+            else:
+                found[lines[0]] = _state(error), str(error.args[1])
+    return found
+
+
+def _state(error: BaseException) -> str:
+    if code_of(error) != DUPLICATE:
+        return UNFIT
+    return REOCCUPIED if str(error.args[1]).endswith("for key 'PRIMARY'") else TAKEN

@@ -1,0 +1,408 @@
+"""A statement that may change the schema: tried first, to see and save what it would lose; then done and noted."""
+
+import json
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.adapters.database.protocol import Rows
+from takeback.adapters.postgres.connection import ask, driver, run
+from takeback.adapters.postgres.counts import WrittenTally
+from takeback.adapters.postgres.ddl import definitions, dropped_tables
+from takeback.adapters.postgres.ddl.definitions import (
+    Key,
+    Saved,
+    SchemaStep,
+    Thing,
+    Things,
+    differing,
+    forget_rows,
+    from_json,
+    to_json,
+)
+from takeback.adapters.postgres.ddl.dropped_tables import TableMove
+from takeback.adapters.postgres.ddl.undo import Odd, reverse
+from takeback.adapters.postgres.install import capture_again
+from takeback.adapters.postgres.logs import log_name
+from takeback.errors import NoRemedy
+
+if TYPE_CHECKING:
+    from takeback.adapters.postgres.connection import Connection
+
+
+# Keep what a change of the schema did, so that it can be taken back: definitions before and after, and rows
+# that are
+# lost on the way.
+
+
+def losses(connection: "Connection", before: Iterable[Thing], after: Iterable[Thing]) -> dict[int, list[int]]:
+    """Columns that lose what is in them, by table. Partitions go with the table that they are part of."""
+    old = list(before)
+    inner = {
+        one.oid
+        for one in old
+        if one.kind == "column" and one.doc.get("inherited") and not one.doc.get("local", True)
+    }
+    partitions = {one.oid for one in old if one.kind == "relation" and "bound" in one.doc}
+    found: list[tuple[int, list[int]]] = ask(
+        connection, "select takeback.losses(%s, %s)", [json.dumps(to_json(old)), json.dumps(to_json(after))]
+    )[0][0]
+    gone = {one.oid for one in old if one.is_table} - {one.oid for one in after if one.is_table}
+    return {
+        oid: numbers for oid, numbers in found if oid in gone or (oid not in inner and oid not in partitions)
+    }
+
+
+def save(connection: "Connection", lost: dict[int, list[int]]) -> Saved:
+    return [
+        ask(connection, "select takeback.save(%s, %s)", [oid, numbers])[0][0] for oid, numbers in lost.items()
+    ]
+
+
+def note(
+    connection: "Connection",
+    op: int,
+    before: Things,
+    after: Things,
+    saved: Saved,
+    without: Iterable[int] = (),
+) -> SchemaStep | None:
+    """`without`: relations that went to the shelf, or came from there. None if nothing differs."""
+    apart = set(without)
+    old = [one for one in differing(before, after) if one.of not in apart and one.oid not in apart]
+    new = [one for one in differing(after, before) if one.of not in apart and one.oid not in apart]
+    if not old and not new:
+        return None
+    was, became = json.dumps(to_json(old)), json.dumps(to_json(new))
+    kept: Saved = ask(
+        connection,
+        "select takeback.left_behind(%s) || takeback.added(%s, %s)",
+        [json.dumps(saved), was, became],
+    )[0][0]
+    kept += marks(connection, old, new)
+    no, step = ask(
+        connection,
+        "insert into takeback.ddl (op, before, after, saved) values (%s, %s, %s, %s) returning no, step",
+        [op, was, became, json.dumps(kept)],
+    )[0]
+    return SchemaStep(no, step, tuple(old), tuple(new), tuple(kept))
+
+
+def marks(connection: "Connection", old: Iterable[Thing], new: Iterable[Thing]) -> Saved:
+    """What is in tables that were made, so that it is known later whether others wrote there."""
+    before = {one.key for one in old}
+    made = [one.oid for one in new if one.is_table and one.key not in before]
+    return [{"relation": oid, "lost": [], "made": dropped_tables.content(connection, oid)} for oid in made]
+
+
+def mark_again(connection: "Connection", op: int) -> None:
+    """Of a program, whose rows in tables that it made are not captured: what is in them at its end."""
+    for no, before, after, saved in ask(
+        connection, "select no, before, after, saved from takeback.ddl where op = %s", [op]
+    ):
+        here = definitions.read(connection)
+        new = [one for one in from_json(after) if one.key in here]
+        found = marks(connection, from_json(before), new)
+        kept = [one for one in saved if "made" not in one] + found
+        run(connection, "update takeback.ddl set saved = %s where no = %s", [json.dumps(kept), no])
+
+
+def settle(connection: "Connection", op: int) -> list[TableMove]:
+    """At the end of an effect. Tables that it made go and come as a whole, whatever else it did to them; those that it
+    made and dropped never were."""
+    rows = ask(
+        connection,
+        "select no, step, before, after, saved from takeback.ddl where op = %s order by step",
+        [op],
+    )
+    made: dict[
+        int, int
+    ] = {}  # and when it was changed last: what it was called before that is free again by then
+    apart_from: set[int] = set()
+    for _, step, before, after, _ in rows:
+        old = {thing.key for thing in from_json(before)}
+        made |= {thing.oid: step for thing in from_json(after) if thing.is_table and thing.oid in made}
+        for thing in from_json(after):
+            if thing.is_table and thing.key not in old:
+                made[thing.oid] = step
+                others = thing.doc.get("parents") and not set(thing.doc["_parents"]) & made.keys()
+                if others or _tangled(from_json(after), old):
+                    apart_from.add(
+                        thing.oid
+                    )  # it is part of a table that was there before, or others hang on it
+    if not made:
+        return []
+    there = {
+        row[0] for row in ask(connection, "select oid::int8 from pg_class where oid = any (%s)", [list(made)])
+    }
+    _forget_images(connection, op, list(made.keys() - there))
+    apart = made.keys() - (apart_from & there)
+    for no, _, before, after, saved in rows:
+        _prune(connection, no, before, after, saved, apart)
+    found = [
+        dropped_tables.come(connection, oid)._replace(step=step)
+        for oid, step in made.items()
+        if oid in apart & there
+    ]
+    inner = {part for move in found for part in move.parts}
+    return [move for move in found if move.oid not in inner]
+
+
+def _forget_images(connection: "Connection", op: int, gone: list[int]) -> None:
+    for (log,) in ask(connection, "select no from takeback.log where relation = any (%s)", [gone]):
+        run(connection, f"delete from {log_name(log)} where op = %s", [op])
+
+
+def _tangled(after: list[Thing], before: set[Key]) -> bool:
+    """Were other things made at the same moment that tables may be in, or that may hang on them?"""
+    return any(
+        one.key not in before
+        and (
+            one.kind in ("schema", "function", "type")
+            or (one.doc.get("_kind") in ("v", "m") and one.kind == "relation")
+        )
+        for one in after
+    )
+
+
+def _prune(connection: "Connection", no: int, before: Any, after: Any, saved: Saved, apart: set[int]) -> None:
+    old = [one for one in from_json(before) if one.of not in apart and one.oid not in apart]
+    new = [one for one in from_json(after) if one.of not in apart and one.oid not in apart]
+    for one in saved:
+        if one["relation"] in apart:
+            forget_rows(connection, [one])
+    kept = [one for one in saved if one["relation"] not in apart]
+    if old or new:
+        run(
+            connection,
+            "update takeback.ddl set before = %s, after = %s, saved = %s where no = %s",
+            [json.dumps(to_json(old)), json.dumps(to_json(new)), json.dumps(kept), no],
+        )
+    else:
+        run(connection, "delete from takeback.ddl where no = %s", [no])
+
+
+def told(connection: "Connection", op: int) -> list[str]:
+    """What an effect did to the schema, in sentences."""
+    rows = ask(connection, "select before, after from takeback.ddl where op = %s order by step", [op])
+    known = definitions.read(connection) if rows else {}
+    found: list[str] = []
+    for before, after in rows:
+        old, new = from_json(before), from_json(after)
+        names = known | {one.key: one for one in old} | {one.key: one for one in new}
+        found += definitions.sentences(old, new, names)
+    return found
+
+
+# A statement that may change the schema: tried first where it can be rolled back, to see what it would
+# lose; done when
+# that is saved; and only kept if the way back was seen to work.
+
+
+# What these words begin loses no row, so it need not be tried first.
+_HARMLESS = frozenset(("CREATE", "COMMENT", "GRANT", "REVOKE"))
+# Whatever else is written to is not known here, so that it cannot be put back.
+_KNOWN = frozenset(
+    ("pg_class", "pg_attribute", "pg_attrdef", "pg_constraint", "pg_index", "pg_type", "pg_enum", "pg_range", "pg_proc",
+     "pg_trigger", "pg_rewrite", "pg_policy", "pg_namespace", "pg_sequence", "pg_depend", "pg_shdepend",
+     "pg_description", "pg_inherits", "pg_partitioned_table", "pg_statistic", "pg_statistic_ext",
+     "pg_statistic_ext_data", "pg_cast")
+)  # fmt: skip
+_STATISTICS = frozenset(("pg_statistic", "pg_statistic_ext_data"))
+_NAMES = {
+    "pg_extension": "extensions", "pg_largeobject": "large objects", "pg_largeobject_metadata": "large objects",
+    "pg_publication": "publications", "pg_publication_rel": "publications", "pg_subscription": "subscriptions",
+    "pg_event_trigger": "event triggers", "pg_operator": "operators", "pg_collation": "collations",
+    "pg_default_acl": "default rights", "pg_foreign_server": "foreign servers", "pg_language": "languages",
+    "pg_foreign_data_wrapper": "foreign servers", "pg_user_mapping": "foreign servers", "pg_foreign_table":
+    "foreign tables", "pg_authid": "roles", "pg_auth_members": "roles", "pg_db_role_setting": "settings of roles",
+    "pg_database": "the database itself", "pg_ts_config": "text search", "pg_ts_dict": "text search", "pg_opclass":
+    "operators", "pg_seclabel": "security labels",
+}  # fmt: skip
+
+
+def may_change_schema(words: list[str]) -> bool:
+    return bool(words) and words[0] in (
+        "CREATE", "ALTER", "DROP", "DO", "CALL", "SELECT", "WITH", "COMMENT", "GRANT", "REVOKE", "REINDEX", "IMPORT",
+        "SECURITY", "REFRESH", "EXECUTE",
+    )  # fmt: skip
+
+
+def run_it(
+    connection: "Connection", op: int, words: list[str], act: Callable[[], Rows], tally: WrittenTally
+) -> Rows:
+    if words[0] in _HARMLESS:
+        return _for_real(connection, op, act, tally, Tried(definitions.read(connection), [], frozenset()))
+    tally.catalogs()
+    start = tally.mark()
+    counters = _counters(connection)
+    run(connection, "savepoint takeback_try")
+    rows = act()
+    _refuse_own(connection)
+    _refuse_set_back(connection, counters)
+    touched = tally.catalogs()
+    if not touched - _STATISTICS:
+        run(connection, "release savepoint takeback_try")
+        return rows
+    _refuse_unknown(touched)
+    after = definitions.read(connection)
+    run(connection, "rollback to savepoint takeback_try")
+    before = definitions.read(connection)
+    _refuse_lost_types(connection, [one for one in differing(before, after) if one.key not in after])
+    lost = losses(connection, differing(before, after), differing(after, before))
+    saved = save(connection, lost)
+    tally.forget_since(start)
+    return _for_real(connection, op, act, tally, Tried(before, saved, frozenset(lost)))
+
+
+def _refuse_own(connection: "Connection") -> None:
+    if not ask(
+        connection,
+        "select to_regclass('takeback.op') is not null and to_regclass('takeback.log') is not null",
+    )[0][0]:
+        raise NoRemedy(
+            "The statement drops the schema takeback, where the way back is kept.",
+            hint="It was rolled back; nothing was changed. `takeback sql unprotect` removes it.",
+        )
+
+
+_COUNTERS = """
+select c.oid::int8, format('%I.%I', n.nspname, c.relname), pg_sequence_last_value(s.seqrelid), s.seqincrement
+from pg_sequence s join pg_class c on c.oid = s.seqrelid join pg_namespace n on n.oid = c.relnamespace
+where c.relpersistence = 'p' and n.nspname !~ '^takeback(_[0-9_]+)?$'
+  and (has_sequence_privilege(s.seqrelid, 'usage') or has_sequence_privilege(s.seqrelid, 'select'))
+"""
+
+
+def _counters(connection: "Connection") -> dict[int, tuple[str, int | None, int]]:
+    """Sequences: name, what it has reached, and by how much it counts."""
+    return {oid: (name, last, by) for oid, name, last, by in ask(connection, _COUNTERS)}
+
+
+def _refuse_set_back(connection: "Connection", before: dict[int, tuple[str, int | None, int]]) -> None:
+    """A function may call setval(), which no rollback takes back: the sequence is set forward again."""
+    for oid, (name, now, by) in _counters(connection).items():
+        _, was, _ = before.get(oid, ("", None, 1))
+        if was is not None and (now is None or (now - was) * by < 0):
+            run(connection, "select setval(%s::oid::regclass, %s, true)", [oid, was])
+            raise NoRemedy(
+                f"The statement sets the sequence {name} back, which cannot be taken back.",
+                hint=f"It was rolled back, and the sequence goes on from {was}. Run it yourself, outside takeback.",
+            )
+
+
+def _for_real(
+    connection: "Connection", op: int, act: Callable[[], Rows], tally: WrittenTally, tried: "Tried"
+) -> Rows:
+    tally.catalogs()
+    rows = act()
+    touched = tally.catalogs()
+    _refuse_unknown(touched)
+    if "pg_trigger" in touched:
+        _refuse_switched_off(connection)
+    start = tally.mark()
+    new = _note(connection, op, tried, touched)
+    tally.forget_since(start)
+    tally.known(new)
+    return rows
+
+
+class Tried(NamedTuple):
+    """What was there, and what was saved of what is lost."""
+
+    before: Things
+    saved: Saved
+    lost: frozenset[int]
+
+
+def _note(connection: "Connection", op: int, tried: Tried, touched: set[str]) -> frozenset[int]:
+    """Which tables are new."""
+    before, after = tried.before, definitions.read(connection)
+    old, new = differing(before, after), differing(after, before)
+    if losses(connection, old, new).keys() - tried.lost:
+        raise NoRemedy(
+            "The statement did something else than when it was tried.",
+            hint="It was rolled back; nothing was changed.",
+        )
+    step = note(connection, op, before, after, tried.saved)
+    if step is None:
+        _refuse_unseen(connection, touched)
+        return frozenset()
+    _refuse_one_way(connection, step, op)
+    capture_again(connection, _relations(step), new=True)
+    return frozenset(one.oid for one in new if one.kind == "relation" and one.key not in before)
+
+
+def _relations(step: SchemaStep) -> set[int]:
+    return {one.of or one.oid for one in (*step.before, *step.after) if one.kind in ("relation", "column")}
+
+
+def _refuse_unknown(catalogs: set[str]) -> None:
+    if odd := catalogs - _KNOWN:
+        names = ", ".join(sorted({_NAMES.get(one, one.removeprefix("pg_")) for one in odd}))
+        raise NoRemedy(
+            f"The statement changes {names}, which takeback cannot take back there.",
+            hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.",
+        )
+
+
+def _refuse_switched_off(connection: "Connection") -> None:
+    name = ask(connection, "select takeback.switched_off()")[0][0]
+    if name:
+        raise NoRemedy(
+            f"What is written to {name} would not be captured any more: its triggers zz_takeback_… are changed.",
+            hint="It was rolled back; nothing was changed. Name the triggers that are meant instead of ALL or USER; "
+            "`takeback sql protect` puts right what others switched off.",
+        )
+
+
+def _refuse_lost_types(connection: "Connection", gone: list[Thing]) -> None:
+    """Images of rows are of these types too, and would go with them."""
+    types = {one.oid: one.shown for one in gone if one.kind == "type"}
+    rows = ask(
+        connection,
+        "select distinct coalesce(nullif(e.typelem, 0), e.oid)::int8, c.oid::regclass::text from pg_attribute a "
+        "join pg_class c on c.oid = a.attrelid join pg_type e on e.oid = a.atttypid "
+        "join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname ~ '^takeback(_[0-9_]+)?$' and c.relkind in ('r', 'p') and not a.attisdropped "
+        "and coalesce(nullif(e.typelem, 0), e.oid) = any (%s)",
+        [list(types)],
+    )
+    for oid, home in rows:
+        raise NoRemedy(
+            f"The type {types[oid]} cannot be dropped: takeback's own table {home} has a column of it.",
+            hint="It was rolled back; nothing was changed. Leave the type, or run it yourself, outside takeback.",
+        )
+
+
+# Something temporary is nobody's business; TRUNCATE gives a table new files and nothing else.
+_TEMPORARY = """
+select exists (select from pg_class c where c.relpersistence = 't' and age(c.xmin) <= age(pg_current_xact_id()::xid)),
+  coalesce(current_setting('takeback.truncated', true), '') <> ''
+"""
+
+
+def _refuse_unseen(connection: "Connection", catalogs: set[str]) -> None:
+    if catalogs - _STATISTICS and not any(ask(connection, _TEMPORARY)[0]):
+        raise NoRemedy(
+            "The statement changes the schema in a way that takeback does not know.",
+            hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.",
+        )
+
+
+def _refuse_one_way(connection: "Connection", step: SchemaStep, op: int) -> None:
+    """Is there a way back? It is gone, and what it left is rolled back."""
+    psycopg = driver()
+    run(connection, "savepoint takeback_way_back")
+    why = ""
+    try:
+        reverse(connection, step, op)
+    except Odd as odd:
+        why = f"{odd.name} {odd.why}"
+    except psycopg.Error as error:
+        why = str(error.diag.message_primary)
+    run(connection, "rollback to savepoint takeback_way_back")
+    if why:
+        raise NoRemedy(
+            f"The statement changes the schema in a way that cannot be taken back: {why}.",
+            hint="It was rolled back; nothing was changed. Run it yourself, outside takeback.",
+        )

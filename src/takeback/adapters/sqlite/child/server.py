@@ -1,0 +1,264 @@
+"""What the process can be asked. One database at a time."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import apsw
+
+from takeback.adapters.database.statements import SECONDS, first_words
+from takeback.adapters.sqlite.child import driver, programs, questions, undo
+from takeback.adapters.sqlite.child.driver import Cursor, Patience, Tell, nobody_listens
+from takeback.adapters.sqlite.child.open_file import OpenFile
+from takeback.adapters.sqlite.child.transaction import Recording, told
+from takeback.errors import Misuse, Refused, StoreBusy
+
+
+class ChildServer:
+    def __init__(self, has_parent: Callable[[], bool], tell: Tell = nobody_listens) -> None:
+        self._has_parent = has_parent
+        self._tell = tell
+        self._path = ""
+        self._seconds = SECONDS
+        self._place: OpenFile | None = None
+        self._recording: Recording | None = None
+        self._held = ""  # the effect whose transaction waits for a decision
+        self._until = 0.0  # and until when
+
+    # -- the file
+
+    def open(self, path: str, patience: int = SECONDS) -> None:
+        """`patience`: seconds to wait for someone else's transaction; 0: no limit."""
+        if self._place is not None and self._place.path == path:
+            return
+        self.close()
+        self._path, self._seconds = path, patience
+        self._place = self._opened()
+
+    def close(self) -> None:
+        if self._recording is not None:
+            self.rollback()
+        if self._place is not None:
+            self._place.close()
+            self._place = None
+
+    @property
+    def place(self) -> OpenFile:
+        if self._place is not None and self._recording is None and self._place.is_replaced:
+            self._place.close()
+            self._place = None
+        if self._place is None:
+            self._place = self._opened()
+        return self._place
+
+    def _opened(self) -> OpenFile:
+        return OpenFile(self._path, Patience(self._path, self._seconds, self._has_parent, self._tell))
+
+    # -- statements
+
+    def read(self, statement: str, parameters: Any) -> tuple[list[Any], list[str], int] | None:
+        """None if it would write."""
+        place = self.place
+        place.watchman.fresh()
+        columns: list[str] = []
+        rows: list[Any] = []
+        cursor = place.connection.cursor()
+        writes = False
+
+        def before_each(cursor: Cursor, text: str, bindings: Any) -> bool:
+            nonlocal writes
+            watchman = place.watchman
+            writes = not (cursor.is_readonly or cursor.is_explain) or bool(watchman.header) or watchman.nests
+            columns[:] = [one[0] for one in cursor.get_description()]
+            rows.clear()  # the answer is that of the last one
+            return not writes
+
+        cursor.exec_trace = before_each
+        try:
+            rows.extend(cursor.execute(statement, parameters or None, can_cache=False))
+        except apsw.ExecTraceAbort:
+            return None
+        except apsw.Error as error:
+            refusal = place.watchman.refusal
+            if refusal and isinstance(error, apsw.AuthError):
+                raise refusal from None
+            raise driver.said(error, place.path) from None
+        finally:
+            cursor.close(True)
+        return rows, columns, len(rows)
+
+    def begin(self, id: str, most: int = 0) -> None:
+        if self._recording is not None:
+            raise Misuse("There is a transaction open already.")
+        place = self._place
+        if place is None or place.is_replaced:
+            place = self.place
+        self._recording = Recording(place, id, self._has_parent, most)
+
+    def begin_with(
+        self, id: str, most: int, statement: str, parameters: Any, many: bool
+    ) -> tuple[list[Any], list[str], int]:
+        """Asked together: a message there and back takes as long as a small statement."""
+        self.begin(id, most)
+        return self.execute(statement, parameters, many)
+
+    def execute(self, statement: str, parameters: Any, many: bool) -> tuple[list[Any], list[str], int]:
+        return (self._recording or self._open_recording()).execute(statement, parameters, many)
+
+    def commit(self) -> dict[str, Any] | None:
+        recording = self._recording or self._open_recording()
+        try:
+            receipt = recording.commit()
+        except BaseException:
+            self.rollback()
+            raise
+        self._recording = None
+        return receipt
+
+    def rollback(self) -> None:
+        recording, self._recording = self._recording, None
+        self._held = ""
+        if recording is not None:
+            recording.rollback()
+
+    # -- a transaction that waits for a person
+
+    def review(self) -> dict[str, Any] | None:
+        """What `commit` would tell. None: it changes nothing, and is rolled back."""
+        try:
+            receipt = self._open_recording().log()
+        except BaseException:
+            self.rollback()
+            raise
+        if receipt is None:
+            self.rollback()
+        return receipt
+
+    def hold(self, id: str, seconds: float) -> None:
+        self._open_recording()
+        self._held, self._until = id, time.monotonic() + seconds
+
+    def holds(self, id: str) -> bool:
+        return self._held == id != ""
+
+    def keep(self, id: str) -> bool:
+        """Commits it; False if it is not held any more. A reader in the way leaves it held."""
+        if not self.holds(id):
+            return False
+        try:
+            self._open_recording().finish()
+        except StoreBusy:
+            raise
+        except BaseException:
+            self.rollback()
+            raise
+        self._recording, self._held = None, ""
+        return True
+
+    def drop(self, id: str) -> None:
+        if self.holds(id):
+            self.rollback()
+
+    def due(self) -> float | None:
+        """Seconds until what is held is given up; then it is, by whoever asks."""
+        if not self._held:
+            return None
+        if (left := self._until - time.monotonic()) > 0:
+            return left
+        self.rollback()
+        return None
+
+    def _open_recording(self) -> Recording:
+        if self._recording is None:
+            raise Misuse("There is no transaction open.")
+        return self._recording
+
+    def script(self, id: str, statements: list[tuple[str, Any]]) -> dict[str, Any]:
+        """All of it, or nothing; once."""
+        if (op := questions.op(self.place, id)) is not None:
+            return told(op.about)
+        # What only sets something for the connection, such as whether foreign keys are enforced, must come before.
+        rest = list(statements)
+        while rest and first_words(rest[0][0]) == "PRAGMA" and self.read(*rest[0]) is not None:
+            del rest[0]
+        self.begin(id)
+        try:
+            for statement, parameters in rest:
+                self.execute(statement, parameters, False)
+            receipt = self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+        if receipt is None:
+            raise Refused("The statements change nothing.", hint="There is nothing to take back.")
+        return receipt
+
+    # -- what was made
+
+    def marker(self, id: str) -> tuple[bool, dict[str, Any]]:
+        """Whether it was made and is in force, and what it changed. Sure: whoever may have been making it has ended
+        or cannot commit any more."""
+        return questions.marker(self.place, id)
+
+    def reread(self, id: str) -> tuple[bool, dict[str, Any]]:
+        """The same for what was committed here: as another connection finds it in the file."""
+        return questions.reread(self.place, id)
+
+    def standing_on(self, id: str) -> list[str]:
+        return questions.standing_on(self.place, id)
+
+    def rows(self, id: str, after: int, limit: int) -> list[Any]:
+        return questions.rows(self.place, id, after, limit)
+
+    def cover(self) -> dict[str, Any]:
+        return questions.cover(self.place)
+
+    def protect(self) -> None:
+        questions.protect(self.place)
+
+    def remove_log(self) -> None:
+        """And with it every way back in this file; `commit_removal` or `keep_log` comes next."""
+        questions.remove_log(self.place)
+
+    def commit_removal(self) -> None:
+        questions.commit_removal(self.place)
+
+    def keep_log(self) -> None:
+        questions.keep_log(self.place)
+
+    def release(self, id: str) -> None:
+        questions.release(self.place, id)
+
+    # -- programs
+
+    def snapshot(self, to: str) -> None:
+        place = self.place
+        with place.as_ours():
+            programs.refuse_strangers(place)
+        programs.take(place.connection, place.path, to)
+
+    def recall(self, then: str, to: str) -> None:
+        """The same from files as they were, which may be in the middle of something, as after a crash."""
+        made = driver.connection(then)
+        try:
+            programs.take(made, then, to)
+        finally:
+            made.close(True)
+
+    def compare(self, copy: str, id: str) -> dict[str, Any] | None:
+        """Twice is once."""
+        if (done := questions.op(self.place, id)) is not None:
+            return told(done.about)
+        return programs.compare(self.place, copy, id, self._has_parent) if os.path.exists(copy) else None
+
+    # -- back
+
+    def assess_undo(self, id: str, policy: str) -> dict[str, Any]:
+        return undo.assess(self.place, id, policy)
+
+    def undo(self, id: str, by: str, policy: str, partial: bool) -> dict[str, Any]:
+        return undo.undo(self.place, id, by, policy, partial, self._has_parent)
+
+    def take_back(self, id: str) -> None:
+        undo.take_back(self.place, id, self._has_parent)

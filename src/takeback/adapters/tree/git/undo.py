@@ -1,0 +1,260 @@
+"""What the undo of an effect does inside git directories, where paths are compared by what they mean to git.
+
+A pass over the plan of a tree's undo. Where nobody touched anything since, the plan stays as it is, to the byte;
+only what the effect added to the objects is left where it is.
+"""
+
+from takeback.adapters.file.build import Tools
+from takeback.adapters.file.directory import ReadScope
+from takeback.adapters.file.states import ABSENT, FileState
+from takeback.adapters.tree.git.formats import (
+    GITLINK,
+    INTENT_TO_ADD,
+    GitIndex,
+    cached_trees,
+    loose_value,
+    meaning_of,
+    oids_in,
+    parse_index,
+    without_changes,
+    without_lines,
+    written,
+)
+from takeback.adapters.tree.git.layout import MEANING, GitDirs, GitPart, Spot, marked, may_be_gits, spots_of
+from takeback.adapters.tree.git.locks import refuse_while_git_runs
+from takeback.adapters.tree.git.repository import GitDesk, is_whole
+from takeback.adapters.tree.git.undo_refs import holds_more, is_a_ref, plan_refs
+from takeback.adapters.tree.places import Places
+from takeback.adapters.tree.states import is_dir, only_time
+from takeback.adapters.tree.undo import PathStep
+from takeback.model.effect import Effect
+from takeback.model.plan import OnConflict, Outcome
+from takeback.model.resource import display, quote
+
+_FINE = (Outcome.UNDONE, Outcome.ALREADY)
+_UNPARSED = "it is no index that takeback can read entry by entry"
+
+
+def git_aware(
+    steps: list[PathStep], of: Effect, on_conflict: OnConflict, tools: Tools, keep: bool
+) -> list[PathStep]:
+    """The same steps, with those inside git directories planned by meaning."""
+    if not any(may_be_gits(one.resource) for one in of.targets):
+        return steps
+    targets = {target.resource: target for target in of.targets}
+    with Places(of.targets, unlock=True) as places:
+        spots = spots_of(of.targets, places)
+        if not spots:
+            return steps
+        by_resource = {step.outcome.resource: step for step in steps}
+        scope = ReadScope(tools.blobs if keep else None)
+        for home in dict.fromkeys(spot.home for spot in spots.values()):
+            force = on_conflict is OnConflict.FORCE
+            desk = GitDesk(home, spots, targets, by_resource, places, tools, scope, force)
+            _plan(desk)
+        changed = [step.target.resource for step in by_resource.values() if step.target is not None]
+        refuse_while_git_runs(of.targets, changed, places)
+        dirs = GitDirs(of.targets, places)
+        return [_marked(step, dirs) for step in by_resource.values()]
+
+
+def _marked(step: PathStep, dirs: GitDirs) -> PathStep:
+    if step.target is None:
+        return step
+    return PathStep(step.outcome, marked(step.target, dirs.spot(step.target.resource)))
+
+
+def _plan(desk: GitDesk) -> None:
+    _plan_objects(desk)
+    plan_refs(desk)
+    desk.each(GitPart.HEAD, lambda resource, _: _plan_head(desk, resource))
+    desk.each(GitPart.LOG, lambda resource, spot: _plan_log(desk, resource, spot))
+    desk.each(GitPart.INDEX, lambda resource, _: _plan_index(desk, resource))
+    desk.each(GitPart.SCRATCH, lambda resource, _: _plan_scratch(desk, resource))
+    _keep_tables_together(desk)
+    _settle_directories(desk)
+
+
+def _plan_objects(desk: GitDesk) -> None:
+    """What was added stays: a commit that someone else made since may be built on it."""
+    staying: list[str] = []
+    for resource, spot in desk.of(GitPart.OBJECT, GitPart.CACHE):
+        target, step = desk.targets[resource], desk.steps.get(resource)
+        if step is None:
+            continue
+        if target.before["type"] == "absent" and resource != f"{desk.home}/info/refs":
+            del desk.steps[resource]
+            if not is_dir(target.after):
+                staying.append(resource)
+        elif only_time(target.before, target.after) and len(desk.steps) > 1:
+            del desk.steps[resource]  # git only noted that it is still in use
+        elif step.outcome.outcome is Outcome.CONFLICT and _is_good(desk, resource, spot):
+            desk.stay(resource, "the repository has it")
+    if staying:
+        desk.stay(staying[0], staying_words(len(staying)))
+
+
+def staying_words(count: int) -> str:
+    if count == 1:
+        return "stays: 1 git object, which git itself removes when nothing uses it"
+    return f"stays, with the others: {count:,} git objects, which git itself removes when nothing uses them"
+
+
+def _is_good(desk: GitDesk, resource: str, spot: Spot) -> bool:
+    target = desk.targets[resource]
+    if spot.part is GitPart.CACHE or is_dir(target.before):
+        return True
+    content = desk.content_now(resource)
+    return bool(content) and len(spot.name) > 2 and is_whole(spot.name, content or b"")
+
+
+def _plan_head(desk: GitDesk, resource: str) -> None:
+    target = desk.targets[resource]
+    value, left = (loose_value(desk.content(state) or b"") for state in (target.before, target.after))
+    if desk.outcome(resource) is Outcome.CONFLICT and value and value == left:
+        desk.stay(resource, "the effect wrote it again as it was")
+    if desk.outcome(resource) is not Outcome.UNDONE:
+        return
+    if value and not value.startswith("ref: ") and (lost := desk.missing((value,))):
+        desk.refuse(resource, lost)
+
+
+def _plan_log(desk: GitDesk, resource: str, spot: Spot) -> None:
+    target = desk.targets[resource]
+    if not is_a_ref(desk, resource):
+        return
+    if _ref_stays(desk, spot):
+        del desk.steps[resource]  # the ref is told, and its reflog goes with it
+        return
+    before, after = desk.content(target.before), desk.content(target.after)
+    now = desk.content_now(resource) or b""
+    if before is None or after is None:
+        return
+    found = without_lines(before, after, now)
+    if desk.is_plain(resource):
+        if lost := desk.missing(oid for line in found.lines for oid in oids_in(line)):
+            desk.refuse(resource, lost)
+        return
+    if desk.outcome(resource) not in (Outcome.CONFLICT, Outcome.UNDONE) or found.content is None:
+        return
+    if found.content == now:
+        desk.stay(resource, "its lines are no longer there")
+        return
+    if lost := desk.missing(oid for line in found.lines for oid in oids_in(line)):
+        desk.refuse(resource, lost)
+        return
+    there = desk.now(resource)
+    like = there if there["type"] == "file" else target.before
+    gone = not found.content and target.before["type"] == "absent"
+    goal = ABSENT if gone else desk.written(found.content, like, resource)
+    desk.change(resource, there, goal, "without the lines of the effect; the others stay")
+
+
+def _ref_stays(desk: GitDesk, spot: Spot) -> bool:
+    """A ref and its reflog go together; HEAD's tells of every branch."""
+    for resource, other in desk.of(GitPart.REF, GitPart.HEAD):
+        mine = spot.name in (other.name or "HEAD", "HEAD")
+        if mine and desk.outcome(resource) is Outcome.CONFLICT:
+            return True
+    return False
+
+
+def _plan_index(desk: GitDesk, resource: str) -> None:
+    target = desk.targets[resource]
+    outcome = desk.outcome(resource)
+    if outcome is Outcome.UNDONE and not is_dir(target.before):
+        _demand_entries(desk, resource, target.before)
+        return
+    if outcome is not Outcome.CONFLICT:
+        return
+    contents = (desk.content(target.before), desk.content(target.after), desk.content_now(resource))
+    before, after, now = (parse_index(one) if one else None for one in contents)
+    there = desk.now(resource)
+    if now is None or there["type"] != "file":
+        return
+    was, left = (
+        _or_empty(state, one, now) for state, one in ((target.before, before), (target.after, after))
+    )
+    taken = without_changes(was, left, now) if was and left else None
+    if taken is None:
+        desk.refuse(resource, f"{desk.steps[resource].outcome.detail}; {_UNPARSED}")
+        return
+    if taken.conflicts:
+        names = ", ".join(display(quote(name)) for name in taken.conflicts[:3])
+        more = f" and {len(taken.conflicts) - 3:,} more" if len(taken.conflicts) > 3 else ""
+        desk.refuse(resource, f"was staged otherwise since: {names}{more}")
+        return
+    if not taken.restored:
+        desk.stay(resource, "its entries are as they were before")
+        return
+    entries = (taken.entries[key] for key in taken.restored if key in taken.entries)
+    oids = [one.oid.hex() for one in entries if one.mode != GITLINK and not one.flags & INTENT_TO_ADD]
+    if lost := desk.missing(oids):
+        desk.refuse(resource, lost)
+        return
+    content = written(now, taken.entries, taken.restored)
+    goal = desk.written(content, there, resource) | {MEANING: meaning_of(content)}
+    count = len(taken.restored)
+    desk.change(
+        resource, there, goal, f"{count:,} {'entry' if count == 1 else 'entries'} back; the others stay"
+    )
+
+
+def _or_empty(state: FileState, index: GitIndex | None, like: GitIndex) -> GitIndex | None:
+    """No index is one without entries."""
+    if state["type"] != "absent":
+        return index
+    return like._replace(entries={}, stats={}, extensions={})
+
+
+def _demand_entries(desk: GitDesk, resource: str, before: FileState) -> None:
+    """An index goes back only to objects that are there."""
+    content = desk.content(before)
+    index = parse_index(content) if content else None
+    if index is None:
+        return
+    now = parse_index(desk.content_now(resource) or b"")
+    known = {entry.oid for entry in now.entries.values()} if now else set[bytes]()
+    oids = [
+        one.oid.hex()
+        for one in index.entries.values()
+        if one.oid not in known and one.mode != GITLINK and not one.flags & INTENT_TO_ADD
+    ]
+    if lost := desk.missing(oids):
+        desk.refuse(resource, lost)
+    elif b"link" not in index.extensions and desk.missing(tree.hex() for tree in cached_trees(index)):
+        fresh = written(index, index.entries, ())
+        goal = desk.written(fresh, before, resource) | {MEANING: meaning_of(fresh)}
+        desk.change(resource, desk.now(resource), goal, "back, without its cache of trees")
+
+
+def _plan_scratch(desk: GitDesk, resource: str) -> None:
+    if desk.outcome(resource) is Outcome.CONFLICT and not desk.force:
+        desk.stay(resource, "git has written it again since")
+
+
+def _keep_tables_together(desk: GitDesk) -> None:
+    """Refs in reftables are files like others, but only all of them together mean something."""
+    tables = [resource for resource, _ in desk.of(GitPart.TABLE) if resource in desk.steps]
+    odd = next((one for one in tables if desk.outcome(one) not in _FINE), "")
+    for resource in tables if odd else ():
+        if desk.outcome(resource) in _FINE:
+            desk.refuse(resource, f"stays as it is, because {display(odd)} {desk.steps[odd].outcome.detail}")
+
+
+def _settle_directories(desk: GitDesk) -> None:
+    """Directories of refs, reflogs, worktrees mean nothing by themselves: they go if they are empty then."""
+    inside = [
+        resource
+        for resource, _ in desk.of(GitPart.REF, GitPart.LOG, GitPart.ROOM)
+        if resource in desk.steps and not is_a_ref(desk, resource)
+    ]
+    for resource in sorted(inside, key=len, reverse=True):
+        step, target = desk.steps[resource], desk.targets[resource]
+        if is_dir(target.after) and not is_dir(target.before):
+            if (desk.goes(resource) or step.outcome.outcome is Outcome.CONFLICT) and holds_more(
+                desk, resource
+            ):
+                desk.stay(resource, "others use it")
+        elif step.outcome.outcome is Outcome.CONFLICT:
+            desk.stay(resource, "git needs it no more, or has made it again")

@@ -1,0 +1,323 @@
+"""What other effects are known to have done to a watched tree, taken out of what was found there."""
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from takeback.adapters.file.directory import (
+    DIGEST,
+    GID,
+    MODE,
+    MTIME,
+    PATH,
+    TYPE,
+    UID,
+    WHAT,
+    Row,
+    read_manifest,
+)
+from takeback.adapters.file.states import ABSENT, FileState
+from takeback.adapters.tree.places import Places
+from takeback.adapters.tree.states import shell_of
+from takeback.adapters.watch.other_effects import (
+    OtherStep,
+    Steps,
+    alike,
+    explained,
+    followed,
+    is_watched,
+    left_by,
+    mixed,
+    moves_in,
+    note_of,
+    noted,
+    seen,
+)
+from takeback.model.remedy import Target
+from takeback.model.resource import SCHEME, ancestors, file_resource, path_of
+from takeback.storage.protocols import Blobs
+
+NOT_CAPTURED = "it came here while the command ran, and was not captured before it was removed"
+
+NO_PLACE = "another effect changed its directory at the same time"
+
+
+def without(
+    targets: Sequence[Target], steps: Steps, roots: Sequence[str], blobs: Blobs
+) -> tuple[Target, ...]:
+    """What is left when the others' part is taken out. Where the change went on from what another had left, it is told
+    from there; where both changed it in turns, it is told whole, and only force takes it back, or the undo of both."""
+    steps = {one: here for one, here in steps.items() if one.startswith(SCHEME) and "#" not in one}
+    if not steps:
+        return tuple(targets)
+    others = _Others(steps, blobs, roots)
+    found = [others.rest(target) for target in followed(targets, steps, roots, blobs)]
+    left = {target.resource: target for target in found if target is not None}
+    told = {target.resource for target in targets}
+    for target in others.overturned(told):
+        left.setdefault(target.resource, target)
+    _add_directories(left, {target.resource: target for target in targets}, roots)
+    _name_those_inside(left, steps)
+    return tuple(_possible(target, left) for target in left.values())
+
+
+def brought_back(targets: Sequence[Target], steps: Steps, blobs: Blobs) -> frozenset[str]:
+    """What is now just as others brought it back, with a directory that they had removed: so it was changed before."""
+    others = _Others(steps, blobs, ()) if steps else None
+    return frozenset(one.resource for one in targets if others and others.is_brought_back(one))
+
+
+def _add_directories(left: dict[str, Target], all: Mapping[str, Target], roots: Sequence[str]) -> None:
+    """What is to come back needs the directories around it, also those that another removed."""
+    for target in list(left.values()):
+        if target.after["type"] != "absent" or "excluded" in target.before:
+            continue
+        note = note_of(target)
+        for around in ancestors(target.resource):
+            inside = around in roots or is_watched(around, roots)
+            if around in left or not inside or os.path.lexists(path_of(around)):
+                break
+            known = all[around].before if around in all else ABSENT
+            before = known if known["type"] == "dir" else _like_the_one_around(around)
+            then = {"then": {"type": "dir"}} if "then" in note else {}
+            left[around] = noted(Target(around, before, ABSENT), note | then)
+
+
+def _name_those_inside(left: dict[str, Target], steps: Steps) -> None:
+    """Who put something into a directory that was made here goes back before it."""
+    for resource, here in steps.items():
+        for around in ancestors(resource) if here[-1].target.after["type"] != "absent" else ():
+            target = left.get(around)
+            if target and target.after["type"] == "dir" and target.before["type"] != "dir":
+                over = [*target.after.get("over", ()), *(step.effect for step in here)]
+                left[around] = target._replace(after=target.after | {"over": list(dict.fromkeys(over))})
+
+
+def _like_the_one_around(resource: str) -> FileState:
+    """For a directory of which nobody knows how it was."""
+    for around in ancestors(resource):
+        try:
+            return shell_of(os.lstat(path_of(around)), {})
+        except OSError:
+            continue
+    return shell_of(os.lstat("/"), {})
+
+
+def _possible(target: Target, all: Mapping[str, Target]) -> Target:
+    """What lies in something that is told to be no directory cannot be put back in it."""
+    around = all.get(target.resource.rpartition("/")[0])
+    for state, outer in ((target.before, "before"), (target.after, "after")):
+        if around and state["type"] != "absent" and getattr(around, outer)["type"] != "dir":
+            return target._replace(after=target.after | {"excluded": NO_PLACE})
+    return target
+
+
+class _Others:
+    def __init__(self, steps: Steps, blobs: Blobs, roots: Sequence[str]) -> None:
+        self._steps = steps
+        self._blobs = blobs
+        self._roots = roots
+        self._moves = moves_in(steps)
+        self._origins = {to: start for start, to in self._moves.items()}
+        self._rows = lru_cache(maxsize=8)(self._read)
+
+    def rest(self, target: Target) -> Target | None:
+        """None: others did all of it."""
+        here, moved = self._here(target.resource)
+        if explained(target, here) or self._came_with_a_directory(target):
+            return None
+        around = next((one for one in ancestors(target.resource) if _removed(self._steps.get(one))), "")
+        if around and target.after["type"] != "absent":
+            return target._replace(before=ABSENT)  # removed by another, and made anew
+        if around and self._went_with(target, around):
+            return None
+        if target.after["type"] == "absent" and (around := around or self._gone_around(target.resource)):
+            then = here[0].target.before if here else self._was(target, around)
+            return mixed(target, (*here, *self._steps[around]), None if moved else then)
+        if not here:
+            return target
+        return self._apart_from(target, here, moved)
+
+    def _apart_from(self, target: Target, here: Sequence[OtherStep], moved: bool) -> Target:
+        first, left = here[0].target.before, left_by(here, target.before)
+        types = (left["type"], target.before["type"], target.after["type"])
+        if types[1] == types[2] != "dir" and all("meta" in step.target.after for step in here):
+            return target._replace(before=left)  # they changed nothing but the mode
+        last = alike(left, target.after)  # nobody changed it after them
+        if last and alike(left, first):
+            return target  # theirs was taken back
+        if left["type"] == "absent" and types[1] == types[2] == "dir":
+            return target._replace(before=ABSENT)
+        if last:
+            then = target.after | {"mode": first["mode"]} if "meta" in first else first
+            return mixed(target, here, None if moved else then)
+        if "dir" in types:
+            return target
+        if alike(target.before, first) and self._is_kept(left):
+            return target._replace(before=left)
+        return mixed(target, here)
+
+    def _here(self, resource: str) -> tuple[Sequence[OtherStep], bool]:
+        """What others did to it, also where it was before they moved the directory around it; and whether they did."""
+        here = self._steps.get(resource, [])
+        for around in ancestors(resource):
+            if start := self._origins.get(around):
+                earlier = self._steps.get(start + resource[len(around) :], [])
+                return (*earlier, *here), bool(earlier)
+        return here, False
+
+    def _gone_around(self, resource: str) -> str:
+        """A directory around it that another removed, path by path; empty if none did."""
+        for around in ancestors(resource):
+            here = self._steps.get(around)
+            if here and here[-1].target.after["type"] == "absent" and here[0].target.before["type"] == "dir":
+                return around if around not in self._moves else ""
+        return ""
+
+    def _was(self, target: Target, around: str) -> FileState | None:
+        """How the other found it, in a directory that it removed whole."""
+        digest = self._steps[around][0].target.before.get("manifest")
+        if digest is None:
+            return ABSENT  # what was there the other tells path by path
+        if not self._blobs.has(digest):
+            return None
+        row = self._rows(digest).get(target.resource[len(around) + 1 :])
+        if row is None:
+            return ABSENT
+        if row[TYPE] == "file":
+            return {"type": "file", "mode": row[MODE], "digest": row[DIGEST]}
+        return {"type": "dir"} if row[TYPE] == "dir" else None
+
+    def overturned(self, told: Collection[str]) -> Iterator[Target]:
+        """What others made, brought or changed meanwhile, and is as it was at the beginning again, by the hand that is
+        watched: a comparison with the beginning shows nothing of it."""
+        with Places() as places:
+            for resource, here in self._steps.items():
+                if self._is_watched(resource):
+                    yield from self._overturned(resource, here, told, places)
+
+    def _overturned(
+        self, resource: str, here: list[OtherStep], told: Collection[str], places: Places
+    ) -> Iterator[Target]:
+        if self._went_later(resource, here[-1].order):
+            return
+        before = here[0].target.before
+        left = left_by(here, before)
+        now = seen(places, resource, left, self._blobs)
+        if "manifest" in left and self._blobs.has(left["manifest"]):
+            yield from self._entries_gone(resource, left["manifest"])
+        if now is None or self._moved_back(before, now) or self._moved_back(left, now):
+            return
+        if left["type"] == "dir":
+            if now["type"] == "absent" and before["type"] == "absent":
+                yield Target(
+                    resource, _shell(left, "" if self._is_known(resource, left) else NOT_CAPTURED), ABSENT
+                )
+        elif before["type"] == "dir":
+            if left["type"] == "absent" and now["type"] == "dir":
+                yield Target(resource, ABSENT, now)
+                yield from self._all_in(resource, told, places)
+        elif "meta" in left and now["type"] == "absent":
+            return  # it was not theirs
+        elif resource not in told and not alike(left, now):
+            kept = left if self._is_kept(left) else left | {"excluded": NOT_CAPTURED}
+            yield Target(resource, kept, now)
+
+    def _went_later(self, resource: str, order: int) -> bool:
+        """With a directory that another moved away or removed after that."""
+        around = (self._steps.get(one) for one in ancestors(resource))
+        return any(
+            here[-1].order > order and here[-1].target.after["type"] == "absent" for here in around if here
+        )
+
+    def _moved_back(self, state: FileState, now: FileState) -> bool:
+        """A directory that is still the same, or is again at some place where it was."""
+        if "identity" not in state:
+            return False
+        inode = (state["dev"], state["ino"])
+        return any(_inode(one) == inode for one in self._steps)
+
+    def _is_known(self, resource: str, left: FileState) -> bool:
+        """Whether what is in a directory is known: not if it was moved here from elsewhere."""
+        return "identity" not in left or any(
+            to == resource and self._is_watched(start) for start, to in self._moves.items()
+        )
+
+    def _all_in(self, resource: str, told: Collection[str], places: Places) -> Iterator[Target]:
+        """Everything in a directory that is there again is new."""
+        for directory, folders, names in os.walk(path_of(resource)):
+            for name in (*folders, *names):
+                inside = file_resource(os.path.join(directory, name))
+                now = seen(places, inside, ABSENT, self._blobs) if inside not in told else None
+                if now is not None:
+                    yield Target(inside, ABSENT, now)
+
+    def _is_watched(self, resource: str) -> bool:
+        return is_watched(resource, self._roots)
+
+    def _is_kept(self, state: FileState) -> bool:
+        return "digest" not in state or self._blobs.has(state["digest"])
+
+    def _came_with_a_directory(self, target: Target) -> bool:
+        return target.before["type"] == "absent" and self.is_brought_back(target)
+
+    def is_brought_back(self, target: Target) -> bool:
+        """It is as it was in a directory that others made whole."""
+        for around in ancestors(target.resource):
+            here = self._steps.get(around)
+            digest = here[-1].target.after.get("manifest") if here else None
+            if digest and self._blobs.has(digest):
+                row = self._rows(digest).get(target.resource[len(around) + 1 :])
+                return row is not None and _is_row(row, target.after)
+        return False
+
+    def _went_with(self, target: Target, around: str) -> bool:
+        """With a directory that was removed whole, just as it was at the beginning."""
+        digest = self._steps[around][0].target.before["manifest"]
+        row = self._rows(digest).get(target.resource[len(around) + 1 :]) if self._blobs.has(digest) else None
+        return row is not None and _is_row(row, target.before)
+
+    def _entries_gone(self, around: str, digest: str) -> Iterator[Target]:
+        for path, row in self._rows(digest).items():
+            resource = f"{around}/{path}"
+            if row[TYPE] in ("dir", "file") and not os.path.lexists(path_of(resource)):
+                state = {
+                    "type": row[TYPE],
+                    "mode": row[MODE],
+                    "uid": row[UID],
+                    "gid": row[GID],
+                    "mtime": row[MTIME],
+                }
+                if row[TYPE] == "dir":
+                    yield Target(resource, _shell(state), ABSENT)
+                elif self._blobs.has(row[DIGEST]):
+                    yield Target(resource, state | {"size": row[WHAT], "digest": row[DIGEST]}, ABSENT)
+
+    def _read(self, digest: str) -> dict[str, Row]:
+        return {row[PATH]: row for row in read_manifest(self._blobs, digest)}
+
+
+def _inode(resource: str) -> tuple[int, int] | None:
+    try:
+        status = os.lstat(path_of(resource))
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _shell(state: FileState, excluded: str = "") -> FileState:
+    """Of a directory only what it is itself."""
+    kept = {name: state[name] for name in ("mode", "uid", "gid", "mtime")}
+    return {"type": "dir", "shell": True, **kept} | ({"excluded": excluded} if excluded else {})
+
+
+def _is_row(row: Row, state: FileState) -> bool:
+    if row[TYPE] == "link":
+        return state["type"] == "file"
+    if row[TYPE] != state["type"] or row[MODE] != state.get("mode", row[MODE]):
+        return False
+    return row[TYPE] != "file" or row[DIGEST] == state.get("digest")
+
+
+def _removed(steps: list[OtherStep] | None) -> bool:
+    return bool(steps) and steps[-1].target.after["type"] == "absent" and "manifest" in steps[0].target.before

@@ -1,0 +1,412 @@
+"""One watched root: look at it, so that the store has everything that is there; compare it with what was there."""
+
+import errno
+import os
+import time
+from _thread import get_ident
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from takeback.adapters.file.directory import ReadScope
+from takeback.adapters.file.kernel import AT_ROOT
+from takeback.adapters.file.mounts import mounts_below
+from takeback.adapters.file.os_errors import CannotCapture
+from takeback.adapters.file.paths import Handles, open_below, open_place
+from takeback.adapters.file.states import ABSENT, FileState
+from takeback.adapters.tree.states import see
+from takeback.adapters.watch.compare import Compared, differing
+from takeback.adapters.watch.feed import Authors, Feed
+from takeback.adapters.watch.index import Hole, Index, WatchClaim, index_name
+from takeback.adapters.watch.listings import Listing, ListingEntry, Row, digests_of, distrusting, entries_of
+from takeback.adapters.watch.processes import mapped_below
+from takeback.adapters.watch.read import in_threads, read_draft
+from takeback.adapters.watch.roots import Root, resource_in, rules_for
+from takeback.adapters.watch.scan import Bounds, Doubt, Hints, Rules, Scan
+from takeback.errors import Misuse, Refused, ResourceUnreachable, StoreBusy, TakebackError
+from takeback.model.ids import new_id
+from takeback.model.progress import SILENT, Progress
+from takeback.model.resource import display, quote
+from takeback.storage.protocols import Blobs
+
+_LIST = os.O_RDONLY | os.O_DIRECTORY
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # or something else is there, or on the way to it
+_SAMPLE = 64
+_INO = ListingEntry._fields.index("ino")
+_MUCH = 8 << 20  # bytes to read; for less no thread is worth it
+_LONG = 120  # seconds; less than a sweep lets young blobs be
+
+
+Register = tuple[str, dict[str, Any]] | None  # token and owner of a watch that begins with a look
+
+
+class WatchPlace(NamedTuple):
+    """Where the indexes are, where the contents go, and what is never looked into."""
+
+    directory: str
+    blobs: Blobs
+    store: bytes
+    opened: dict[str, Index]  # by name: those in use here; to open one takes a millisecond
+    room: Callable[[int], None] = lambda more: None  # raises where that many bytes more are too many
+    progress: Progress = SILENT
+
+
+class Baseline(NamedTuple):
+    """What was there, by name: everything it stands for is durable."""
+
+    root: str
+    file: str  # of the index
+    generation: int
+    token: str
+
+
+_LOOKS = 4
+_BRIEF = 0.2  # seconds; a look at a large tree takes as long even if nothing has to be read
+
+
+class Looked(NamedTuple):
+    """What one look did."""
+
+    generation: int
+    read: int = 0  # directories whose listing is new
+    bytes: int = 0
+    whole: bool = True  # the whole tree was looked at, not only what a feed told
+
+
+class WatchedRoot:
+    """Lives as long as its feed is to be used; without one it is made anew each time."""
+
+    def __init__(self, root: Root, place: WatchPlace, feed: Feed | None = None) -> None:
+        self.root = root
+        self._place = place
+        self.index = Index(place.directory, index_name(root.resource), root.resource)
+        place.opened.setdefault(self.index.name, self.index)
+        self.feed = feed
+        self.crowded = False  # the last feed ended, because it had to tell too much
+        self._followed = -1  # the generation since which the feed has told everything
+        self._known_inodes: set[int] | None = None
+        self._mapped: dict[str, set[bytes]] = {}  # what may be written without anybody telling
+        self.last = Looked(0)
+        self._books: dict[str, Authors] = {}  # by the token of the watch
+
+    def follow(self, feed: Feed | None) -> None:
+        """From now on; the next look is at everything, because nobody told what happened before."""
+        self.feed = feed
+        self._books.clear()
+        self._followed = -1
+
+    def close(self) -> None:
+        if self._place.opened.get(self.index.name) is self.index:
+            del self._place.opened[self.index.name]
+        self.index.close()
+        if self.feed:
+            self.feed.close()
+            self.feed = None
+
+    def begin(self, owner: dict[str, Any], bounds: Bounds) -> Baseline:
+        """Everything that is there now can be brought back when this returns."""
+        with self.index.looking():
+            others = self.index.watches() if self.index.exists() else ()
+            token = new_id()
+            looked = self.last
+            sticky: bool = bool(others)
+            register: Register = (token, owner)
+            for _ in range(_LOOKS):
+                begun = time.monotonic()
+                looked = self._look(bounds, sticky, register)
+                if not looked.read or time.monotonic() - begun < _BRIEF:
+                    break
+                # What was changed while all that was read must be known as it is when the command starts.
+                sticky, register = True, None
+        if self.feed and (book := self.feed.open_book()) is not None:
+            self._books[token] = book
+        return Baseline(self.root.resource, self.index.name, looked.generation, token)
+
+    def changes(self, baseline: Baseline) -> Compared:
+        """From the baseline to now; what is there now is in the store as well."""
+        with self.index.looking():
+            self._refuse_lost(baseline)
+            self._look(Bounds(), sticky=True)
+            return self._compared(baseline.generation, self._instead())
+
+    def since(self, generation: int) -> set[str]:
+        """The resources that were seen to change after that generation; nothing is looked at."""
+        with self.index.looking():
+            return {target.resource for target in self._compared(generation).targets}
+
+    def authors(self, token: str) -> Authors | None:
+        """Who made the changes since that watch began; None if that is not known."""
+        return self._books.get(token)
+
+    def end(self, token: str) -> None:
+        """That watch is over."""
+        book = self._books.pop(token, None)
+        if self.feed and book is not None:
+            self.feed.close_book(book)
+
+    def others(self, token: str) -> tuple[WatchClaim, ...]:
+        return tuple(watch for watch in self.index.watches() if watch.token != token)
+
+    def holes(self) -> tuple[Hole, ...]:
+        return self.index.holes()
+
+    def _refuse_lost(self, baseline: Baseline) -> None:
+        if not any(watch.token == baseline.token for watch in self.index.watches()):
+            raise Refused(
+                f"The baseline of {display(self.root.resource)} is lost, so the changes there are unknown.",
+                hint="Its index was damaged or removed; look at the directory yourself.",
+            )
+
+    def _instead(self) -> FileState:
+        """What is at the path of the root, if the directory is no longer there."""
+        if self.index.row("") is not None:
+            return ABSENT
+        try:
+            with open_place(self.root.resource) as place:
+                found = see(place, ABSENT, ReadScope(self._place.blobs))
+        except CannotCapture as trouble:
+            return {"type": "file", "excluded": trouble.reason}
+        except OSError:
+            return ABSENT  # what it was in is gone too, or is something else
+        self._place.blobs.sync()
+        return found
+
+    def _compared(self, generation: int, instead: FileState = ABSENT) -> Compared:
+        before = self.index.changed_since(generation)
+        after = {path: self.index.listing(path) for path in before}
+
+        def links_before(ino: int) -> Iterable[str]:
+            for path, name in self.index.names_of_inode(ino):
+                if path not in before:
+                    yield f"{path}/{quote(name)}" if path else quote(name)
+
+        return differing(self.root.resource, before, after, links_before, instead)
+
+    # Looking.
+
+    def _look(self, bounds: Bounds, sticky: bool, register: Register = None) -> Looked:
+        rules = rules_for(self.root, self._place.store, sticky)
+        self._mapped = mapped_below(self.root.path)
+        try:
+            hints = self._hints(sticky)
+            if hints is not None:
+                with suppress(Doubt):
+                    return self._told(self._seen(rules, bounds, hints, register), whole=False)
+            return self._told(self._seen(rules, bounds, None, register), whole=True)
+        except BaseException:
+            self._followed = -1  # what a feed told for a look that failed, it does not tell again
+            raise
+
+    def _told(self, looked: Looked, whole: bool) -> Looked:
+        self._followed = looked.generation
+        self.last = looked._replace(whole=whole)
+        return self.last
+
+    def _hints(self, sticky: bool) -> Hints | None:
+        """None: only the whole tree will do."""
+        told = self.feed.drain() if self.feed else None
+        if self.feed and self.feed.broken:
+            self.crowded = self.feed.crowded
+            self.feed.close()
+            self.feed = None
+        if told is None or not self.index.exists() or not 0 <= self._followed <= self.index.generation:
+            return None
+        if self.feed and self.feed.unsure and not self.feed.unsure.isdisjoint(self._inodes()):
+            return None
+        hints = {path: set(names) for path, names in told.items()}
+        rules_changed = any(b".gitignore" in names for names in hints.values())
+        if rules_changed and not sticky:
+            return None
+        for path, names in self._mapped.items():
+            hints.setdefault(path, set()).update(names)
+        if self.index.has_any_links():
+            self._add_links(hints)
+        return hints
+
+    def _add_links(self, hints: dict[str, set[bytes]]) -> None:
+        """What was done to a file through one of its names was done to all."""
+        for path, name in self.index.linked_elsewhere():
+            hints.setdefault(path, set()).add(name)
+        for path, names in list(hints.items()):
+            for name in list(names):
+                for where, other in self.index.twins_of(path, name):
+                    hints.setdefault(where, set()).add(other)
+
+    def _inodes(self) -> set[int]:
+        """Of all files that the index knows, and some that it knew."""
+        generation = self.index.generation
+        if self._known_inodes is None or generation != self._followed:
+            rows = self.index.rows().values()
+            self._known_inodes = {entry[_INO] for row in rows for entry in entries_of(row)}
+        return self._known_inodes
+
+    def _seen(self, rules: Rules, bounds: Bounds, hints: Hints | None, register: Register) -> Looked:
+        begun = time.monotonic()
+        looked = time.time_ns()
+        try:
+            top = open_below(AT_ROOT, self.root.path, _LIST)
+        except OSError as error:
+            if error.errno in _GONE:
+                return self._nothing_there(register)
+            raise ResourceUnreachable(
+                f"{display(self.root.resource)} cannot be looked at: {os.strerror(error.errno or 0)}.",
+                hint="Check its mode and owner.",
+            ) from error
+        try:
+            with Handles(top) as handles:
+                scan = Scan(
+                    handles,
+                    self._known(hints),
+                    self.index.lately.unpacked,
+                    self._inside,
+                    rules,
+                    bounds,
+                    looked,
+                )
+                if hints is None:
+                    with self._place.progress.stage("Scanning"):
+                        scan.everything(self._place.progress)
+                else:
+                    scan.only(hints)
+                    if self.index.has_links(scan.gone):
+                        raise Doubt  # what was done through names that are gone, was done to files that are not
+                # Most of what is there afterwards may be known already, such as what was moved.
+                self._place.room(scan.bytes if register else 0)
+                seen = self._read(handles, scan, looked, careful=hints is not None)
+        finally:
+            os.close(top)
+        return self._written(seen, scan, begun, register)
+
+    def _known(self, hints: Hints | None) -> Callable[[str], Row | None]:
+        if not self.index.exists():
+            return lambda path: None
+        if hints is not None:
+            return self._doubting(self.index.row)
+        rows = self.index.rows()
+        if not self._has_contents(rows):
+            return lambda path: None  # the store lost something: all of it is read again
+        return self._doubting(rows.get)
+
+    def _doubting(self, known: Callable[[str], Row | None]) -> Callable[[str], Row | None]:
+        """As if what is mapped had been too young to trust its times."""
+        if not self._mapped:
+            return known
+
+        def row(path: str) -> Row | None:
+            found = known(path)
+            return distrusting(found, self._mapped[path]) if found and path in self._mapped else found
+
+        return row
+
+    def _has_contents(self, rows: dict[str, Row]) -> bool:
+        """A sample of what the index names; a sweep leaves it, but someone may have started the store anew."""
+        step = max(1, len(rows) // _SAMPLE)
+        samples = (next(digests_of(row), None) for row in list(rows.values())[::step])
+        return all(self._place.blobs.has(digest.hex()) for digest in samples if digest)
+
+    def _inside(self, path: str) -> list[str]:
+        return self.index.inside(path) if self.index.exists() else []
+
+    def _read(self, handles: Handles, scan: Scan, looked: int, careful: bool) -> dict[str, Listing | None]:
+        seen: dict[str, Listing | None] = dict.fromkeys(scan.gone)
+        progress = self._place.progress
+        with progress.stage("Reading", "file"):
+            progress.expect(sum(len(one.fresh) for one in scan.drafts.values()), scan.bytes)
+            self._read_into(seen, handles, scan, looked, careful)
+        return seen
+
+    def _read_into(
+        self, seen: dict[str, Listing | None], handles: Handles, scan: Scan, looked: int, careful: bool
+    ) -> None:
+        for path, listing in self._listings(handles, scan, looked):
+            draft = scan.drafts[path]
+            self._place.progress.moved(items=len(draft.fresh))
+            if careful and _linked_anew(draft.before, listing, draft.fresh):
+                raise Doubt(path)  # its other names are somewhere in the tree, and no feed tells where
+            if listing != draft.before:
+                seen[path] = listing
+                if self._known_inodes is not None:
+                    self._known_inodes.update(status.st_ino for status in draft.fresh.values())
+
+    def _listings(self, handles: Handles, scan: Scan, looked: int) -> Iterator[tuple[str, Listing]]:
+        several = scan.bytes > _MUCH
+        mounted = self._mounted() if scan.drafts else {}
+
+        def opened() -> Iterator[tuple[str, int]]:
+            for path in sorted(scan.drafts):
+                try:
+                    fd = handles.open(path)
+                    yield path, os.dup(fd) if several else fd
+                except OSError:
+                    continue  # it went away just now; the times of the directory around it tell next time
+
+        threads: set[int] = set()
+
+        def read(path: str, fd: int) -> tuple[str, Listing]:
+            threads.add(get_ident())
+            resource = resource_in(self.root.resource, path)
+            names = mounted.get(path, ())
+            return path, read_draft(fd, resource, scan.drafts[path], self._place.blobs, looked, names)
+
+        try:
+            if several:
+                yield from in_threads(opened(), read)
+            else:
+                yield from (read(path, fd) for path, fd in opened())
+        except TakebackError:
+            if threads:
+                self._place.blobs.disown(threads)  # else the next record would fail for what is lost of it
+            raise
+
+    def _mounted(self) -> dict[str, set[bytes]]:
+        """Mount points below the root, by directory: what is done to a file mounted there, is done elsewhere."""
+        found: dict[str, set[bytes]] = {}
+        cut = len(self.root.path.rstrip(b"/")) + 1
+        for point in mounts_below(self.root.resource):
+            above, _, name = point[cut:].rpartition(b"/")
+            found.setdefault(quote(above), set()).add(name)
+        return found
+
+    def _written(
+        self, seen: dict[str, Listing | None], scan: Scan, begun: float, register: Register
+    ) -> Looked:
+        if seen:
+            self._place.blobs.sync()
+        if time.monotonic() - begun > _LONG:
+            self._refuse_swept(seen)
+        return Looked(self.index.write(seen, register), len(seen), scan.bytes)
+
+    def _refuse_swept(self, seen: dict[str, Listing | None]) -> None:
+        """It took so long that a sweep may have taken what was put at its beginning, for nobody named it yet."""
+        for listing in seen.values():
+            for entry in listing.entries if listing else ():
+                if any(entry.digest) and not self._place.blobs.has(entry.digest.hex()):
+                    raise StoreBusy(
+                        f"A sweep removed what was just read of {display(self.root.resource)}.",
+                        hint="Nothing was done: do it again.",
+                    )
+
+    def _nothing_there(self, register: Register) -> Looked:
+        if register:
+            raise Misuse(
+                f"{display(self.root.resource)} is not a directory any more.",
+                hint="Name a directory to watch.",
+            )
+        gone: dict[str, Listing | None] = dict.fromkeys(self._inside(""))
+        return Looked(self.index.write(gone), len(gone))
+
+
+def _linked_anew(before: Listing | None, now: Listing, fresh: Container[bytes]) -> bool:
+    """Whether a file got another name, or lost one."""
+    several = {
+        name: entry
+        for name, entry in zip(now.names, now.entries, strict=True)
+        if entry.nlink > 1 and name in fresh
+    }
+    if not several:
+        return False
+    known = dict(zip(before.names, before.entries, strict=True)) if before else {}
+    return any(
+        name not in known or (known[name].nlink, known[name].ino) != (entry.nlink, entry.ino)
+        for name, entry in several.items()
+    )

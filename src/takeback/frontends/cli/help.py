@@ -1,0 +1,178 @@
+"""Manual pages (`takeback help --man`), and *did you mean* for a command that does not exist."""
+
+from argparse import SUPPRESS, Action, ArgumentParser
+from collections.abc import Iterable, Iterator
+
+from takeback import __version__
+from takeback.errors import Misuse
+from takeback.frontends.cli.commands import COMMANDS, command_named, parser_of
+from takeback.frontends.cli.parser import START_HERE, Entry, Subcommand, as_sentence, top_parser
+from takeback.model.words import did_you_mean
+
+# What people type who come from git, jj, restic, Docker or a database.
+ELSEWHERE = {
+    "revert": "takeback undo",
+    "restore": "takeback undo",
+    "rollback": "takeback undo",
+    "rewind": "takeback undo",
+    "reset": "takeback undo",
+    "back": "takeback undo",
+    "unstash": "takeback redo",
+    "history": "takeback log",
+    "list": "takeback log",
+    "ls": "takeback log",
+    "reflog": "takeback log --all",
+    "ps": "takeback runs",
+    "info": "takeback show",
+    "st": "takeback status",
+    "gc": "takeback sweep",
+    "prune": "takeback sweep",
+    "clean": "takeback sweep",
+    "check": "takeback verify",
+    "fsck": "takeback verify",
+    "init": "takeback store make",
+    "clone": "takeback store copy",
+    "backup": "takeback store copy --backup",
+    "exec": "takeback run",
+    "do": "takeback run",
+    "sandbox": "takeback run",
+    "bash": "takeback shell",
+    "sh": "takeback shell",
+    "delete": "takeback rm",
+    "del": "takeback rm",
+    "remove": "takeback rm",
+    "move": "takeback mv",
+    "rename": "takeback mv",
+    "link": "takeback ln",
+    "snapshot": "takeback checkpoint",
+    "tag": "takeback checkpoint",
+    "savepoint": "takeback checkpoint",
+    "save": "takeback checkpoint",
+    "continue": "takeback resume",
+    "yes": "takeback approve",
+    "no": "takeback deny",
+    "reject": "takeback deny",
+    "man": "takeback help --man",
+}
+# What is no command here at all: a sentence.
+_ELSEWHERE_IN_WORDS = {
+    "config": "Settings are in the file settings.json of the store; `takeback status` shows where that is.",
+    "settings": "Settings are in the file settings.json of the store; `takeback status` shows where that is.",
+    "commit": "`takeback accept` keeps what a run did; changes need no commit.",
+    "login": "There is no account: `takeback status` shows the store.",
+}
+
+
+def command_meant(word: str, known: Iterable[str]) -> str:
+    """A hint, by meaning first: `revert` is nearer to `undo` than to `recover`, whatever its letters say."""
+    lower = word.lower()
+    if lower in known:
+        return f"Did you mean `takeback {lower}`?"
+    if lower in ELSEWHERE:
+        return f"Did you mean `{ELSEWHERE[lower]}`?"
+    if lower in _ELSEWHERE_IN_WORDS:
+        return _ELSEWHERE_IN_WORDS[lower]
+    return did_you_mean(lower, known, "`takeback help` lists them.", "takeback ")
+
+
+_EXITS = (
+    ("0", "all that was asked for happened"),
+    ("1", "failed, the state of the world is known"),
+    ("2", "the command line is wrong"),
+    ("3", "refused, nothing was changed"),
+    ("4", "stuck, a person is needed"),
+    ("5", "not now, trying again is safe"),
+    ("6", "the store is damaged"),
+    ("7", "in doubt: look first, do not simply repeat it"),
+    ("125", "of `run` and `shell`: takeback itself failed; else the exit code of the command"),
+)
+_VARIABLES = (
+    ("TAKEBACK_STORE", "the store, unless --store names one"),
+    ("TAKEBACK_AGENT", "who does it, unless --agent says so"),
+    ("TAKEBACK_PAGER, PAGER", "the pager for long answers on a terminal (less -FRX)"),
+    ("NO_COLOR", "no colour"),
+    ("FORCE_COLOR, CLICOLOR_FORCE", "colour also where there is no terminal"),
+)
+
+
+def names() -> Iterator[str]:
+    """Of all pages: "" is the first one, then commands and subcommands."""
+    yield ""
+    for name, entry in COMMANDS.items():
+        if entry.group:
+            yield name
+            yield from (f"{name} {part}" for part in command_named(name).parts)
+
+
+def page(name: str) -> str:
+    """In the language of man(7)."""
+    lines = _first_page() if not name else _page_of(name)
+    return "\n".join(lines) + "\n"
+
+
+def _first_page() -> Iterator[str]:
+    yield from _head("takeback", "undo for what AI agents do")
+    yield from ("\\fBtakeback\\fR \\fICOMMAND\\fR [options]", ".SH DESCRIPTION")
+    yield _text("Every change gets a way back before it is made.")
+    yield from _pairs("START HERE", START_HERE)
+    group = ""
+    for name, entry in COMMANDS.items():
+        if not entry.group:
+            continue
+        if entry.group != group:
+            group = entry.group
+            yield f".SH {_text(group.upper())}"
+        yield from (".TP", f"\\fBtakeback\\-{_text(name)}\\fR(1)", _text(as_sentence(entry.help)))
+    yield from _options(top_parser(COMMANDS))
+    yield from _pairs("ENVIRONMENT", _VARIABLES)
+    yield from _pairs("EXIT STATUS", _EXITS)
+
+
+def _page_of(name: str) -> Iterator[str]:
+    first, _, part = name.partition(" ")
+    if first not in COMMANDS or not COMMANDS[first].group:
+        raise Misuse(f"There is no command {first!r}.", hint=command_meant(first, COMMANDS))
+    command = command_named(first)
+    if part and part not in command.parts:
+        hint = did_you_mean(
+            part, command.parts, f"`takeback {first} --help` lists them.", f"takeback {first} "
+        )
+        raise Misuse(f"There is no `takeback {name}`.", hint=hint)
+    entry: Entry | Subcommand = command.parts[part] if part else COMMANDS[first]
+    parser = parser_of(name, command)
+    yield from _head(f"takeback-{name.replace(' ', '-')}", entry.help)
+    usage = parser.format_usage().removeprefix("usage: ")
+    yield from (_text(" ".join(usage.split())), ".SH DESCRIPTION", _text(as_sentence(entry.help)))
+    for inner, told in command.parts.items() if not part else ():
+        yield from (".TP", f"\\fBtakeback\\-{_text(f'{name}-{inner}')}\\fR(1)", _text(as_sentence(told.help)))
+    yield from _options(parser)
+    yield from (".SH EXAMPLE", ".nf", _text(entry.example), ".fi", ".SH SEE ALSO", "\\fBtakeback\\fR(1)")
+
+
+def _head(name: str, told: str) -> Iterator[str]:
+    yield f'.TH "{_text(name.upper())}" 1 "" "takeback {__version__}" "takeback"'
+    yield from (".SH NAME", f"{_text(name)} \\- {_text(told)}", ".SH SYNOPSIS")
+
+
+def _pairs(title: str, pairs: tuple[tuple[str, str], ...]) -> Iterator[str]:
+    yield f".SH {title}"
+    for name, told in pairs:
+        yield from (".TP", f"\\fB{_text(name)}\\fR", _text(told))
+
+
+def _options(parser: ArgumentParser) -> Iterator[str]:
+    yield ".SH OPTIONS"
+    for action in parser._actions:  # pyright: ignore[reportPrivateUsage]  # argparse has no public way to ask
+        if action.help != SUPPRESS:
+            yield from (".TP", f"\\fB{_text(spelled(action))}\\fR", _text(action.help or ""))
+
+
+def spelled(action: Action) -> str:
+    names = ", ".join(action.option_strings)
+    value = str(action.metavar or "") if action.nargs != 0 else ""
+    return f"{names} {value}".strip() or action.dest
+
+
+def _text(plain: str) -> str:
+    quoted = plain.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
+    return f"\\&{quoted}" if quoted.startswith(".") else quoted

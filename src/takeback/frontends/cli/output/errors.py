@@ -1,0 +1,97 @@
+"""How a command ends when not all goes as it should: what is said of it, and with which exit code."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from takeback.errors import Misuse, TakebackError
+from takeback.frontends.cli.output.screen import Screen, Unprintable, at_store, complain, error_json, warn
+from takeback.model.ids import short
+
+_MOST_LISTED = 5
+
+
+def complained(error: TakebackError, as_json: bool) -> int:
+    try:
+        complain(error, as_json)
+    except Unprintable:
+        complain(error, as_json=False)  # standard error may still be heard
+    return error.exit_code
+
+
+def as_field(screen: Screen, errors: Sequence[TakebackError]) -> dict[str, Any]:
+    """For the JSON answer of a command that did some of what it was asked for: the worst trouble comes first."""
+    return {"error": error_json(aimed(errors[0], screen.store))} if errors else {}
+
+
+def told_trouble(screen: Screen, errors: Sequence[TakebackError]) -> int:
+    """The end of such a command: what the matter is, and the exit code. With --json it is part of the answer."""
+    for error in errors if not screen.json else ():
+        complain(aimed(error, screen.store), as_json=False)
+    return errors[0].exit_code if errors else 0
+
+
+def aimed(error: TakebackError, store: str | None) -> TakebackError:
+    """With a hint that can be pasted: the commands in it are about the same store."""
+    error.hint = at_store(error.hint, store)
+    return error
+
+
+def printable(store: str) -> str:
+    """As --store named it; an address without its password."""
+    if "://" not in store:
+        return store
+    from takeback.model.database import without_password
+
+    return without_password(store)
+
+
+def in_our_words(error: Exception) -> TakebackError:
+    if isinstance(error, FileNotFoundError) and not here():
+        return Misuse("The current directory does not exist any more.", hint="Go to one that does: cd /")
+    return TakebackError(
+        f"{type(error).__name__}: {error}".rstrip(".") + "; this is a bug in takeback.",
+        hint="TAKEBACK_DEBUG=1 shows where. `takeback status` tells where things stand.",
+    )
+
+
+def here() -> str:
+    """The current directory; "" when it was removed under our feet."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
+
+
+def tell_interrupted(at_stake: str, made: list[str], signal: BaseException, unfinished: bool = False) -> None:
+    """The effect in hand was settled before the signal was heard. Who only looked need not be told."""
+    if unfinished:
+        told = f"{_listed(made)} {'was' if len(made) == 1 else 'were'} made; " if made else ""
+        warn(f"Interrupted; {told}the rest was begun and is not finished: `takeback recover` finishes it.")
+    elif notes := getattr(signal, "__notes__", ()):
+        warn(f"Interrupted; {notes[0]}.")
+    elif made:
+        warn(f"Interrupted; the change{' was' if len(made) == 1 else 's were'} made: {_listed(made)}.")
+    elif at_stake:
+        warn("Interrupted; nothing was changed." if at_stake == "world" else "Interrupted.")
+
+
+def tell_unprintable(why: str, made: list[str]) -> None:
+    if not made:
+        warn(f"error: The answer could not be printed: {why}.")
+        warn("hint: Send standard output to where it can be taken; `takeback log` tells what was done.")
+        return
+    warn(f"error: It was done ({_listed(made)}), but the answer could not be printed: {why}.")
+    warn(f"hint: `takeback show {short(made[-1])}` tells what was done.")
+
+
+def _listed(ids: list[str]) -> str:
+    more = f" and {len(ids) - _MOST_LISTED} more" if len(ids) > _MOST_LISTED else ""
+    return ", ".join(short(id) for id in ids[:_MOST_LISTED]) + more
+
+
+def swallow_output() -> None:
+    """What is still waiting to be printed goes nowhere, and Python does not complain about it on its way out."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)

@@ -1,0 +1,262 @@
+"""The table of `log`: one line an effect, as wide as the terminal, undos folded into what they took back."""
+
+import json
+import os
+import time
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.errors import Misuse
+from takeback.frontends.cli.output.screen import (
+    Here,
+    Screen,
+    ago,
+    clean,
+    counted,
+    folded,
+    local_time,
+    near,
+    near_text,
+)
+from takeback.model.database import is_of_database
+from takeback.model.effect import PERSON, Effect, State
+from takeback.model.ids import short
+from takeback.model.resource import display
+
+if TYPE_CHECKING:
+    from takeback.model.run import RunInfo
+
+FIELDS = ("ref", "id", "at", "ago", "state", "agent", "run", "summary", "what", "where", "resource")
+_NARROWEST = 20  # columns of a summary, however small the terminal
+_MOST = 10  # paths that --stat lists
+_STYLES = {
+    "undone": "dim",
+    "aborted": "dim",
+    "dropped": "dim",
+    "stuck": "red",
+    "held": "yellow",
+    "proposed": "yellow",
+    "intended": "yellow",
+}
+
+
+class TableContext(NamedTuple):
+    """What the lines of a table need beside the effects."""
+
+    here: Here
+    now: int
+    runs: "Mapping[str, RunInfo]"
+    agent: str  # the reader's own
+    numbered: bool  # whether the first one is @
+    parted: Mapping[
+        str, Sequence[str]
+    ] = {}  # by effect that is partly undone: the paths that were taken back
+
+
+def is_folded(effect: Effect) -> bool:
+    """A finished undo or redo is seen in the state of what it took back."""
+    return effect.is_undo and effect.state in (State.DONE, State.UNDONE)
+
+
+def refs(effects: Sequence[Effect], numbered: bool) -> dict[str, str]:
+    """`@`, `@~1` … by id, as `undo @~1` would count them."""
+    if not numbered:
+        return {}
+    unmade = (State.ABORTED, State.DROPPED)
+    counts = [one.id for one in effects if not one.is_undo and one.state not in unmade]
+    return {id: "@" if not place else f"@~{place}" for place, id in enumerate(counts)}
+
+
+class _Row(NamedTuple):
+    ref: str
+    id: str
+    when: str
+    summary: str
+    what: str
+    marks: str  # the state and what else must be seen; a long summary gives way to it
+    beside: str  # shown where there is room
+    state: str
+
+
+def lines(screen: Screen, effects: Sequence[Effect], told: TableContext, width: int) -> list[str]:
+    """One for each. `width`: 0 for as wide as it gets."""
+    named = refs(effects, told.numbered)
+    rows = [_cells(one, named, told) for one in effects]
+    ref, when, what, marks, room = (
+        max((len(getattr(row, name)) for row in rows), default=0)
+        for name in ("ref", "when", "what", "marks", "summary")
+    )
+    if width:
+        left = width - (ref + 2 * bool(ref) + 8 + 2 + when + 2) - (marks + 4 if marks else 0)
+        if left - (what + 2) < _NARROWEST:
+            what = 0
+        room = max(_NARROWEST, min(room, left - (what + 2 if what else 0)))
+    return [_line(screen, row, (ref, when, room, what), width) for row in rows]
+
+
+def _cells(effect: Effect, named: Mapping[str, str], told: TableContext) -> _Row:
+    state = shown_state(effect, told.parted)
+    must = (
+        state if state != "done" else "",
+        "pinned" if effect.pinned else "",
+        "forgotten" if effect.forgotten else "",
+        "no way back" if "database" in effect.change.args and effect.receipt.get("lost") else "",
+    )
+    return _Row(
+        named.get(effect.id, ""), short(effect.id), ago(effect.at, told.now),
+        near_text(clean(effect.change.summary), told.here), amount(effect),
+        ", ".join(mark for mark in must if mark), _beside(effect, told), state,
+    )  # fmt: skip
+
+
+def _line(screen: Screen, row: _Row, widths: tuple[int, int, int, int], width: int) -> str:
+    ref_width, when_width, room, what_width = widths
+    summary = row.summary if len(row.summary) <= room else row.summary[: room - 1] + "…"
+    head = f"{row.ref:<{ref_width}}  " if ref_width else ""
+    rest = f"{summary:<{room}}" + (f"  {row.what:<{what_width}}" if what_width else "")
+    told = ", ".join(filter(None, (row.marks, row.beside)))
+    left = width - (len(head) + 8 + 2 + when_width + 2 + len(rest)) - 4 if width else len(told)
+    if len(told) > left:
+        told = f"{told[: left - 1]}…" if left > len(row.marks) + 2 else row.marks
+    end = f"  ({told})" if told else ""
+    style = _STYLES.get(row.state, "")
+    painted = screen.paint(row.id, "cyan") if style != "dim" else screen.paint(row.id, style)
+    rest = screen.paint(rest.rstrip() if not end else rest, style)
+    text = f"{head}{painted}  {row.when:<{when_width}}  {rest}"
+    return f"{text}{screen.paint(end, style or 'dim')}".rstrip()
+
+
+def shown_state(effect: Effect, parted: Container[str] = ()) -> str:
+    if effect.id in parted:
+        return "partly undone"
+    return "held" if effect.waits_for == PERSON and effect.state is State.PROPOSED else effect.state.value
+
+
+def amount(effect: Effect) -> str:
+    """How much it changed, where its summary does not say."""
+    if "database" in effect.change.args:
+        tables: dict[str, Any] = effect.receipt.get("tables", {})
+        rows = sum(sum(counts.values()) for counts in tables.values())
+        schema = len(effect.receipt.get("schema", ()))
+        return ", ".join(
+            filter(
+                None,
+                (counted(rows, "row") if rows else "", counted(schema, "schema change") if schema else ""),
+            )
+        )
+    if "argv" not in effect.change.args and "roots" not in effect.change.args:
+        return ""
+    kinds = {"added": 0, "modified": 0, "deleted": 0}
+    for target in effect.targets:
+        before, after = target.before.get("type"), target.after.get("type")
+        kinds["added" if before == "absent" else "deleted" if after == "absent" else "modified"] += 1
+    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
+
+
+def _where(effect: Effect, told: TableContext) -> str:
+    if "argv" not in effect.change.args or is_of_database(effect.change.resource):
+        return ""
+    place = near(display(effect.change.resource), told.here)
+    return "" if place == "." else place
+
+
+def _beside(effect: Effect, told: TableContext) -> str:
+    """Where and why, and who did it where that is not the reader."""
+    run = told.runs.get(effect.run)
+    name = clean(run.name) if run else ""
+    summary = clean(effect.change.summary)
+    agent = clean(effect.agent) if effect.agent and effect.agent != told.agent else ""
+    own = (
+        name
+        and name not in summary
+        and not summary.startswith(name[:20])
+        and not name.startswith("command line")
+    )
+    marks = (
+        _where(effect, told),
+        f"{agent}: {name}" if agent and own else name if own else agent,
+        clean(effect.note) if effect.state in (State.STUCK, State.ABORTED) else "",
+        f"until {local_time(effect.dropped.until, told.now)}"
+        if effect.dropped and effect.state is State.DROPPED
+        else "",
+    )
+    return ", ".join(mark for mark in marks if mark)
+
+
+def stat_lines(effect: Effect, place: Here, undone: Sequence[str] = ()) -> list[str]:
+    """The paths that it changed, for --stat; `undone` are those that were taken back."""
+    if undone:
+        gone = set(undone)
+        stand = (display(one.resource) for one in effect.targets if one.resource not in gone)
+        taken = [f"  {clean(line)} (undone)" for line in folded(map(display, undone), _MOST, place)]
+        return [*(f"  {clean(line)}" for line in folded(stand, _MOST, place)), *taken]
+    if "database" in effect.change.args:
+        return [f"  {clean(table)}" for table in effect.receipt.get("tables", {})][:_MOST]
+    paths = (display(one.resource) for one in effect.targets if not one.resource.startswith("call://"))
+    return [f"  {clean(line)}" for line in folded(paths, _MOST, place)]
+
+
+def formatted(pattern: str, effects: Sequence[Effect], told: TableContext) -> Iterator[str]:
+    """One line for each effect, by --format."""
+    if pattern == "json":
+        from takeback.audit.views import effect_json
+
+        yield from (json.dumps(effect_json(one, told.parted.get(one.id, ()))) for one in effects)
+        return
+    _refuse_unknown(pattern)
+    named = refs(effects, told.numbered)
+    for effect in effects:
+        yield _filled(pattern, _values(effect, named, told))
+
+
+def _values(effect: Effect, named: Mapping[str, str], told: TableContext) -> dict[str, str]:
+    run = told.runs.get(effect.run)
+    moment = time.localtime(effect.at // 1_000_000)
+    return {
+        "ref": named.get(effect.id, ""),
+        "id": short(effect.id),
+        "at": time.strftime("%Y-%m-%dT%H:%M:%S%z", moment) if effect.at else "",
+        "ago": ago(effect.at, told.now),
+        "state": shown_state(effect, told.parted),
+        "agent": clean(effect.agent),
+        "run": clean(run.name) if run else "",
+        "summary": clean(effect.change.summary),
+        "what": amount(effect),
+        "where": _where(effect, told),
+        "resource": effect.change.resource,
+    }
+
+
+def _filled(pattern: str, values: Mapping[str, str]) -> str:
+    """In one pass: a value that looks like a field is none."""
+    pieces = pattern.replace("\\t", "\t").split("{")
+    filled = pieces[0]
+    for piece in pieces[1:]:
+        name, _, rest = piece.partition("}")
+        filled += values[name] + rest
+    return filled
+
+
+def _refuse_unknown(pattern: str) -> None:
+    from takeback.model.words import did_you_mean
+
+    known = "Fields: " + ", ".join(f"{{{field}}}" for field in FIELDS) + "; or json."
+    for piece in pattern.split("{")[1:]:
+        name, closed, _ = piece.partition("}")
+        if not closed or name not in FIELDS:
+            raise Misuse(
+                f"--format knows no field {{{name}}}.",
+                hint=did_you_mean(name, FIELDS, known) if closed else known,
+            )
+    if "{" not in pattern:
+        raise Misuse(f"--format {pattern!r} names no field.", hint=known)
+
+
+def width_of(screen: Screen) -> int:
+    """Of the terminal; 0 where there is none."""
+    if not screen.terminal:
+        return 0
+    try:
+        return os.get_terminal_size(1).columns
+    except OSError:
+        return 0

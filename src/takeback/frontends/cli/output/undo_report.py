@@ -1,0 +1,428 @@
+"""What an undo or redo did, and what it did not do, in files and in databases."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.audit.rows import counts_of, receipt_of
+from takeback.audit.views import undo_json
+from takeback.errors import Blocked, Conflict, Failed, Refused, Stuck, TakebackError
+from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.log import partly_undone
+from takeback.frontends.cli.output.errors import as_field, told_trouble
+from takeback.frontends.cli.output.screen import (
+    clean,
+    counted,
+    folded,
+    here,
+    near,
+    near_text,
+    nearest_first,
+    took,
+)
+from takeback.frontends.cli.output.undo_hints import (
+    WantedUndo,
+    by_hand,
+    earlier,
+    unsettled_error,
+    ways_out,
+    with_those_on_it,
+)
+from takeback.frontends.cli.session.store import give
+from takeback.model.database import is_of_database
+from takeback.model.effect import OPEN_STATES, Effect, State
+from takeback.model.ids import short
+from takeback.model.plan import (
+    Bond,
+    Companion,
+    Obstacle,
+    Outcome,
+    TargetOutcome,
+    UndoResult,
+    nothing_to_do,
+    out_of_the_way,
+    way_to_both,
+)
+from takeback.model.resource import display, path_of, shell_word
+from takeback.runs.selection import overwriting, overwritten
+from takeback.storage.protocols import Query
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+
+
+_MARK = "/effect:"
+
+
+def is_whole(target: TargetOutcome) -> bool:
+    """An effect on a database has one target, which stands for all its rows."""
+    return is_of_database(target.resource) and _MARK in target.resource
+
+
+def named(target: TargetOutcome) -> str:
+    return display(target.resource.rpartition(_MARK)[0] if is_whole(target) else target.resource)
+
+
+def detail_of(target: TargetOutcome, result: UndoResult) -> str:
+    """What was done in which table; while it is planned, what would be: the opposite of the effect."""
+    if not is_whole(target) or target.detail:
+        return target.detail
+    made = next((one for one in result.undo if _of(one) == target.effect), None)
+    effect = made or next((one for one in result.effects if _of(one) == target.effect), None)
+    if effect is None:
+        return ""
+    told = [
+        f"{table}: {words}" for table, words in counts_of(effect, turned=made is None) if words != "nothing"
+    ]
+    schema: list[str] = receipt_of(effect).get("schema", [])
+    return "; ".join((*told, *(schema if made else [f"takes back: {one}" for one in schema])))
+
+
+def _of(effect: Effect) -> str:
+    return effect.undoes or effect.id
+
+
+def amounts_of(result: UndoResult) -> list[str]:
+    """Of rows that changed; empty if no database had a part in it."""
+    receipts = [receipt_of(one) for one in result.undo if is_of_database(one.change.resource)]
+    rows = sum(sum(counts.values()) for one in receipts for counts in one.get("tables", {}).values())
+    schema = sum(len(one.get("schema", ())) for one in receipts)
+    told = [counted(rows, "row")] if rows else []
+    if schema:
+        told.append(counted(schema, "schema change"))
+    whole = sum(1 for one in result.targets if is_whole(one) and one.outcome is Outcome.UNDONE)
+    return told or ([counted(whole, "effect")] if whole else [])
+
+
+_MOST_LISTED = 10
+_FIRST_LISTED = 5
+_GOOD = (Outcome.UNDONE, Outcome.ALREADY)
+
+
+class Words(NamedTuple):
+    past: str
+    passive: str
+    present: str
+    of_a_target: str
+    already: str
+
+
+_WORDS = {
+    "undo": Words("Took back", "taken back", "take back", "undone", "already as it was before"),
+    "redo": Words(
+        "Brought back", "brought back", "bring back", "redone", "already as it was before the undo"
+    ),
+}
+
+
+def tell_refused(asked: Asked, tb: "Takeback", error: TakebackError) -> int:
+    """As an undo result too, so that a script need not know two shapes."""
+    if not asked.screen.json:
+        raise error
+    resources = error.resources if isinstance(error, Conflict) else ()
+    told: dict[str, Any] = {
+        "outcome": "stuck" if isinstance(error, Stuck) else "refused",
+        "effects": [],
+        "targets": [
+            {"resource": one, "outcome": Outcome.CONFLICT.value, "detail": str(error), "effect": error.effect}
+            for one in resources
+        ],
+        "undo": [],
+        **as_field(asked.screen, [error]),
+    }
+    if isinstance(error, Blocked):
+        told["blocked_by"] = list(error.blockers)
+    give(asked, tb, told)
+    return error.exit_code
+
+
+def tell_result(asked: Asked, tb: "Takeback", wanted: WantedUndo, result: UndoResult, started: float) -> int:
+    asked.made.extend(effect.id for effect in result.undo)
+    screen, words = asked.screen, _WORDS[wanted.verb]
+    errors = _troubles(tb, wanted, result)
+    passed = {"passed_over": [one.id for one in wanted.passed]} if wanted.passed else {}
+    made = result.effects if wanted.verb == "undo" else [tb.effect(one.undoes) for one in result.effects]
+    undone = partly_undone(tb, made) if result.undo else {}
+    give(asked, tb, undo_json(result, undone) | passed | as_field(screen, errors))
+    _say_passed(asked, wanted.passed)
+    if not result.targets and result.outcome == "done":
+        screen.say("Nothing to take back: nothing has happened since.")
+    elif nothing_to_do(result.targets):
+        screen.say(f"Nothing to {words.present}: {_named_already(result.targets, words)}.")
+    elif result.outcome == "planned":
+        if not wanted.listed:
+            screen.say(f"Would {words.present} {counted(len(result.effects), 'effect')}:")
+        for effect in () if wanted.listed else result.effects:
+            screen.say(
+                f"  {screen.paint(short(effect.id), 'cyan')}  {near_text(clean(effect.change.summary), here())}"
+            )
+        _list_targets(asked, result, f"would {wanted.verb}")
+        _show_merges(asked, result)
+    elif any(one.outcome in _GOOD for one in result.targets):
+        if any(one.outcome is Outcome.UNDONE for one in result.targets):
+            screen.say(f"{words.past} {_amount(result)} in {took(started)}.")
+        _list_targets(asked, result, words.of_a_target)
+    _say_along(asked, result.along)
+    for id, paths in undone.items():
+        whole = len(tb.effect(id).targets)
+        name = screen.paint(short(id), "cyan")
+        screen.say(
+            f"{name} is partly undone: {whole - len(paths):,} of {counted(whole, 'path')} still stand."
+        )
+    for id in result.settled:
+        screen.say(f"{screen.paint(short(id), 'cyan')} is no longer stuck.")
+    if result.state is not None:
+        import json
+
+        screen.say(f"The agent's state at that point: {clean(json.dumps(result.state))}")
+    if result.outcome == "done" and any(one.change.adapter != "call" for one in result.undo):
+        left = undone if wanted.verb == "undo" else ()
+        rest = "".join(f" `takeback undo {short(id)}` takes back the rest." for id in left)
+        screen.hint(_way_on(tb, result, wanted.verb) + rest)
+    return told_trouble(screen, errors)
+
+
+_BONDS = {
+    Bond.MOVE: "it is the other name of {} in a move",
+    Bond.LINK: "it is the same file as {}",
+    Bond.DATABASE: "it belongs to the database of {}",
+    Bond.REF: "it belongs to the ref of {}",
+    Bond.DIRECTORY: "{} comes back into it",
+    Bond.INSIDE: "it is in {}, which goes",
+    Bond.WHOLE: "the effect changed it as one, with {} in it",
+}
+
+
+def _say_along(asked: Asked, along: Sequence[Companion]) -> None:
+    """What was not named, and goes with what was."""
+    place = here()
+    for one in along[:_MOST_LISTED]:
+        why = _BONDS[one.bond].format(near(display(one.goes_with), place))
+        asked.screen.say(f"  with it   {near(display(one.resource), place)}: {why}")
+    if len(along) > _MOST_LISTED:
+        asked.screen.say(f"  with it   {len(along) - _MOST_LISTED:,} more")
+
+
+def _say_passed(asked: Asked, passed: Sequence[Effect]) -> None:
+    for effect in passed[:_MOST_LISTED]:
+        id = asked.screen.paint(short(effect.id), "cyan")
+        asked.screen.say(
+            f"Passed over {id} ({near_text(clean(effect.change.summary), here())}): it is already as it was before."
+        )
+    if len(passed) > _MOST_LISTED:
+        asked.screen.say(f"Passed over {len(passed) - _MOST_LISTED:,} more.")
+
+
+def _named(targets: Sequence[TargetOutcome]) -> str:
+    first = near(named(targets[0]), here())
+    return f"{first} is" if len(targets) == 1 else f"{first} and {len(targets) - 1:,} more are"
+
+
+def _named_already(targets: Sequence[TargetOutcome], words: Words) -> str:
+    """Why nothing is left to do. Of what stays the detail tells it."""
+    stays = next((one for one in targets if one.obstacle is Obstacle.OTHER), None)
+    if stays is None:
+        return f"{_named(targets)} {words.already}"
+    return f"{near(named(stays), here())} {near_text(clean(stays.detail), here())}"
+
+
+def _troubles(tb: "Takeback", wanted: WantedUndo, result: UndoResult) -> list[TakebackError]:
+    """Why not all that was asked for happened, worst first; empty if it did."""
+    of = {effect.id for effect in result.effects}
+    stuck = (
+        [one for one in tb.store.journal.effects(Query(states=(State.STUCK,))) if one.undoes in of]
+        if result.outcome == "stuck"
+        else []
+    )
+    so = ", so it would be left out" if result.outcome == "planned" else ", so it was left out"
+    errors = [unsettled_error(tb, one) for one in stuck]
+    # Asked again: taking back the run of a dead worker settles what that left open.
+    now = [tb.effect(one.id) for one in wanted.left_out]
+    errors += [unsettled_error(tb, one, so) for one in now if one.state in OPEN_STATES]
+    told = {one.undoes for one in stuck}
+    bad = [one for one in result.targets if one.outcome not in _GOOD and one.effect not in told]
+    if bad:
+        errors.append(_not_all(tb, wanted, result, bad))
+    return sorted(errors, key=lambda error: (4, 1, 3, 5).index(error.exit_code))
+
+
+def _not_all(
+    tb: "Takeback", wanted: WantedUndo, result: UndoResult, bad: list[TargetOutcome]
+) -> TakebackError:
+    names = "; ".join(f"{named(one)} {one.detail.removeprefix('it ')}".rstrip(" .") for one in bad[:5])
+    more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
+    some = any(one.outcome in _GOOD for one in result.targets)
+    was = "would be" if result.outcome == "planned" else "was"
+    kind, what = (Failed, f"Not all of it {was}") if some else (Refused, f"Nothing {was}")
+    sentence = f"{what} {_WORDS[wanted.verb].passive}: {names}{more}."
+    return kind(sentence, hint=_what_now(tb, wanted, result, bad), effect=bad[0].effect)
+
+
+def _what_now(tb: "Takeback", wanted: WantedUndo, result: UndoResult, bad: list[TargetOutcome]) -> str:
+    found = {one.outcome for one in bad}
+    left = list(dict.fromkeys(one.effect for one in bad if one.outcome is not Outcome.EXCLUDED))
+    hints: list[str] = []
+    if left and len(left) <= (_MOST_LISTED if wanted.verb == "undo" else 1):
+        again = partial(tb.undo, left) if wanted.verb == "undo" else partial(tb.redo, left[0])
+        rest = WantedUndo(wanted.verb, " ".join(short(id) for id in left), again)
+        if wanted.paths:
+            rest = _paths_left(tb, left[0], [one for one in bad if one.outcome is not Outcome.EXCLUDED])
+        if result.postponed:
+            hints.append(f"Something could not be reached; `{rest.command}` tries again.")
+        if Outcome.CONFLICT in found:
+            known = {one.resource: one.obstacle for one in bad if one.outcome is Outcome.CONFLICT}
+            ways = ways_out(tb, rest, {"on_conflict": "skip"})
+            ways = ways or out_of_the_way(known, f"{wanted.verb} again")
+            hints.append(ways or with_those_on_it(tb, rest, {"on_conflict": "merge"}) or by_hand(wanted))
+    failed = {one.resource: one.obstacle for one in bad if one.outcome is Outcome.FAILED}
+    hints.append(out_of_the_way(failed, f"{wanted.verb} again"))
+    if failed.keys() - _uncaptured(failed) and not result.postponed:
+        hints.append("`takeback verify --read-data` tells whether the store is sound.")
+    if Outcome.EXCLUDED in found:
+        hints.append(_what_others_changed_too(result, bad) or _why_excluded(bad))
+    if wanted.newest and not result.undo:
+        hints.append(earlier(tb, wanted.newest))
+    return " ".join(hint for hint in hints if hint) or "`takeback log` shows how things stand."
+
+
+def _paths_left(tb: "Takeback", effect: str, bad: Sequence[TargetOutcome]) -> WantedUndo:
+    """An undo of those paths that the last one left."""
+    resources = list(dict.fromkeys(one.resource for one in bad))
+    names = " ".join(map(shell_word, resources))
+    return WantedUndo(
+        "undo", short(effect), partial(tb.undo, effect, paths=[*map(path_of, resources)]), paths=names
+    )
+
+
+def _uncaptured(failed: Mapping[str, Obstacle]) -> set[str]:
+    """It cannot be captured as it is now, which says nothing of the store."""
+    return {one for one, why in failed.items() if why in (Obstacle.UNREADABLE, Obstacle.UNCAPTURED)}
+
+
+def _why_excluded(bad: list[TargetOutcome]) -> str:
+    if all(one.resource.startswith("call://") for one in bad):
+        return "What cannot be undone can only be made good by a person."
+    return "What was not captured cannot come back."
+
+
+def _what_others_changed_too(result: UndoResult, bad: list[TargetOutcome]) -> str:
+    left = {one.resource for one in bad if one.outcome is Outcome.EXCLUDED}
+    return next((way for effect in result.effects if (way := way_to_both(effect, left))), "")
+
+
+def _way_on(tb: "Takeback", result: UndoResult, verb: str) -> str:
+    from takeback.engine.portion import takes
+
+    several = len(result.undo) > 1
+    if verb == "undo":
+        again = (
+            "`takeback redo` brings them back."
+            if several
+            else f"`takeback redo {short(result.undo[0].id)}` brings it back."
+        )
+        return again + _still_saved(tb, result)
+    undos = {one.id: one for one in result.effects}
+    over = [one for one in result.undo if one.undoes in undos and overwritten(one, undos[one.undoes])]
+    if over and len(result.undo) <= _MOST_LISTED:
+        redos = " ".join(short(one.id) for one in result.undo)
+        names = " ".join(short(one.undoes) for one in result.effects)
+        return (
+            f"`takeback undo {redos}` takes {'them' if several else 'it'} back again and brings back what was "
+            f"overwritten. `takeback undo {names}` goes back to how it was before the "
+            f"{'effects' if several else 'effect'}."
+        )
+    # What was overwritten or merged when it was undone is there again, so that undo would be a conflict again.
+    asked = {str(effect.change.args.get("on_conflict")) for effect in result.effects}
+    how = {one.removesuffix("-or-skip") for one in asked} & {"force", "merge"}
+    named = [effect.undoes for effect in result.effects]
+    if any(takes(effect) is not None for effect in result.effects):
+        # They took back some paths. The effects themselves have more, so what brought these back is named.
+        named, how = [effect.id for effect in result.undo], set[str]()
+    names = " ".join(map(short, named))
+    if len(result.effects) > _MOST_LISTED:
+        return "`takeback log` lists them; `takeback undo ID…` takes them back again."
+    options = "".join(f" --{one}" for one in sorted(how)[:1])
+    return f"`takeback undo {names}{options}` takes {'them' if several else 'it'} back again."
+
+
+def _still_saved(tb: "Takeback", result: UndoResult) -> str:
+    """What an earlier redo with force had overwritten is not what this undo puts back."""
+    taken = [one for one in result.effects[:_MOST_LISTED] if not one.is_undo and one.state is State.UNDONE]
+    redos = [one for effect in taken for one in overwriting(tb.store.journal, effect)]
+    return "".join(
+        f" Redo {short(one.id)} had overwritten something: after that, `takeback undo {short(one.id)}` brings it back."
+        for one in redos[:_FIRST_LISTED]
+    )
+
+
+def _amount(result: UndoResult) -> str:
+    """Of what was changed, calls first: they reach furthest. What was as it should be already is not counted."""
+    rest = [one for one in result.targets if not is_of_database(one.resource)]
+    calls = [one for one in rest if one.resource.startswith("call://")]
+    paths = [one for one in rest if not one.resource.startswith("call://")]
+    kind = "key" if paths and all("#" in one.resource for one in paths) else "path"
+    files = [effect for effect in result.effects if not is_of_database(effect.change.resource)]
+    if kind == "path" and all(_is_file(target) for effect in files for target in _of_paths(effect)):
+        kind = "file"
+    told = [_counted(calls, "call"), _counted(paths, kind), *amounts_of(result)]
+    names = _names_of_calls(result, calls)
+    if told[0] and names:
+        told[0] += f" ({names})"
+    return ", ".join(filter(None, told))
+
+
+def _of_paths(effect: Effect) -> Sequence[Any]:
+    return () if effect.change.adapter == "call" else effect.targets
+
+
+def _counted(targets: Sequence[TargetOutcome], kind: str) -> str:
+    """Each once, however many effects changed it."""
+    undone = {one.resource for one in targets if one.outcome is Outcome.UNDONE}
+    left = {one.resource for one in targets if one.outcome not in _GOOD}
+    changed, wanted = len(undone), len(undone | left)
+    if not wanted:
+        return ""
+    if changed == wanted:
+        return f"{'part of ' if left else ''}{counted(changed, kind)}"
+    return f"{changed:,} of {wanted:,} {kind}s"
+
+
+def _names_of_calls(result: UndoResult, calls: Sequence[TargetOutcome]) -> str:
+    """Each once, by the name of its function."""
+    undone = {one.effect for one in calls if one.outcome is Outcome.UNDONE}
+    found = [one for one in result.effects if undone & {one.id, one.undoes}]
+    names = list(
+        dict.fromkeys(clean(one.change.resource.removeprefix("call://").rpartition(":")[2]) for one in found)
+    )
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+
+
+def _is_file(target: Any) -> bool:
+    return {target.before.get("type"), target.after.get("type")} <= {"file", "absent"}
+
+
+def _show_merges(asked: Asked, result: UndoResult) -> None:
+    """What a merge would change, as a diff."""
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    for line in (line for one in result.targets for line in one.diff.splitlines()):
+        asked.screen.say(asked.screen.paint(clean(line), styles.get(line[:1], "dim")))
+
+
+def _list_targets(asked: Asked, result: UndoResult, word: str) -> None:
+    """What lies below the reader comes first. Of many only some of those that went well are listed, by directory."""
+    screen, place = asked.screen, here()
+    styles = {"undone": "green", "already": "dim", "conflict": "red", "failed": "red", "excluded": "yellow"}
+    listed = nearest_first(result.targets, named, place)
+    folded_lines: list[str] = []
+    if len(listed) > _MOST_LISTED:
+        undone = [one for one in listed if one.outcome is Outcome.UNDONE]
+        listed = [one for one in listed if one.outcome is not Outcome.UNDONE]
+        folded_lines = folded((named(one) for one in undone), _FIRST_LISTED, place)
+    for line in folded_lines:
+        screen.say(f"  {screen.paint(f'{word:<8}', 'green')}  {line}")
+    for one in listed:
+        detail = detail_of(one, result)
+        detail = f"  {near_text(clean(detail), place)}" if detail else ""
+        outcome = word if one.outcome is Outcome.UNDONE else one.outcome.value
+        name = near(named(one), place)
+        screen.say(f"  {screen.paint(f'{outcome:<8}', styles[one.outcome])}  {name}{detail}")

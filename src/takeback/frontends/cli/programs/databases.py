@@ -1,0 +1,225 @@
+"""`run --sql`: a program with a database driver of its own, and all that it changes there as one effect."""
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from takeback.errors import Misuse, TakebackError
+from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.output.screen import clean, warn
+from takeback.model.database import Database, engine_of, resource_of
+from takeback.model.effect import Effect
+from takeback.model.ids import short
+from takeback.runs.commands.outcome import CommandOutcome
+from takeback.runs.commands.request import shown
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.runs.run import Run
+
+_PARENT_DEATH_SIGNAL = 1  # prctl
+_AT_ONCE = (
+    "What it does in a database is done at once; `takeback undo` takes it back. Single statements can be held, with "
+    "`takeback sql exec --review`."
+)
+_SENTENCES = 20  # about the schema, at most
+_DIRECT = "rows of the databases named: exactly; files: not at all, for {}"
+
+
+def refuse_unfit(asked: Asked) -> None:
+    options = asked.options
+    for given, name, instead in (
+        (options.hold, "--hold", _AT_ONCE),
+        (
+            options.on_failure == "hold",
+            "--on-failure hold",
+            "`--on-failure undo`, which is the default, takes back what it did; `--on-failure leave` leaves it.",
+        ),
+        (options.ask, "--ask", _AT_ONCE),
+        (
+            options.dry_run,
+            "--dry-run",
+            "What it does in a database is done at once; `takeback sql exec --dry-run` shows what single statements "
+            "would change.",
+        ),
+        (options.in_place, "--in-place", "Leave one of them out: --in-place records files, --sql databases."),
+        (
+            options.no_network,
+            "--no-network",
+            "Leave one of them out: without a network there is no way to the server of a database, and with a SQLite "
+            "file it runs outside a sandbox.",
+        ),
+    ):
+        if given:
+            raise Misuse(f"{name} does not go with --sql.", hint=f"Nothing was run. {instead}")
+
+
+class ProgramEnd(NamedTuple):
+    """What became of a command, and of what it was seen to change in databases."""
+
+    outcome: CommandOutcome
+    effects: tuple[Effect, ...]  # that still stand
+    taken_back: tuple[Effect, ...]
+    unchanged: tuple[str, ...]  # databases where no change of it was seen
+
+
+def carried_out(asked: Asked, tb: "Takeback", run: "Run", argv: list[str], limit: float) -> ProgramEnd:
+    addresses: list[str] = asked.options.sql
+    direct = next((why for one in addresses if (why := _out_of_reach(tb.parts.named(one)))), "")
+    _warn_of_held(tb, addresses)
+    with run.program(*addresses, says=shown(tuple(argv)), tell=_tell) as seen:
+        environment = {**os.environ, **seen.environment}
+        if direct:
+            warn(f"takeback: it runs outside a sandbox, for {direct}: what it does to files is not recorded.")
+            outcome = _directly(argv, environment, limit, capture=asked.screen.json)
+            outcome = outcome._replace(coverage=_DIRECT.format(direct), files_recorded=False)
+        else:
+            outcome = run.command(
+                argv,
+                env=environment,
+                timeout=limit,
+                on_failure=asked.options.on_failure,
+                capture=asked.screen.json,
+            )
+    failed = (outcome.exit_code and asked.options.on_failure == "undo") or outcome.conflicts
+    left = _taken_back(run, seen.effects) if failed else tuple(seen.effects)
+    gone = tuple(one for one in seen.effects if one not in left)
+    return ProgramEnd(outcome, left, gone, tuple(seen.unchanged))
+
+
+def _warn_of_held(tb: "Takeback", addresses: list[str]) -> None:
+    """The program has connections of its own: they wait as long as its driver and the server let them."""
+    from takeback.engine.holding import held_in
+
+    for address in addresses:
+        for effect in held_in(tb.parts, resource_of(tb.parts.named(address))):
+            name = short(effect.id)
+            warn(
+                f"takeback: effect {name} is held in this database: if the program wants the same rows it waits until "
+                f"`takeback apply {name}` or `takeback discard {name}`."
+            )
+
+
+def _tell(sentence: str, hint: str) -> None:
+    warn(f"takeback: {clean(sentence)}")
+    if hint:
+        warn(f"hint: {clean(hint)}")
+
+
+def _out_of_reach(database: Database) -> str:
+    """Why a program in a sandbox could not work in this database; empty if it could."""
+    if database.engine == "sqlite":
+        return "a SQLite file cannot be changed in one"
+    named = database.engine == "mariadb" and "socket=" in database.url.partition("?")[2]
+    if named or (database.engine == "postgres" and _by_socket(database.url)):
+        return "the socket of a server cannot be reached from one"
+    return ""
+
+
+def _by_socket(url: str) -> bool:
+    """As libpq reads an address; where it names no host, that is PGHOST, or the socket of this machine."""
+    from urllib.parse import parse_qs, unquote, urlsplit
+
+    parts = urlsplit(url)
+    host = unquote(parts.netloc.rpartition("@")[2].partition(":")[0])
+    named = parse_qs(parts.query)
+    if "hostaddr" in named:
+        return False
+    host = named.get("host", [host])[0] or os.environ.get("PGHOST", "")
+    return not host or host.startswith(("/", "@"))
+
+
+def _directly(argv: list[str], environment: dict[str, str], limit: float, capture: bool) -> CommandOutcome:
+    """Its exit code as a shell tells it; what it printed only where that must not mix with our answer. It ends with
+    this process, however that ends: nobody would record what it does afterwards."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            argv,
+            env=environment,
+            timeout=limit or None,
+            check=False,
+            capture_output=capture,
+            preexec_fn=_ending_with_us(),  # one call of the kernel, ready before: no lock can be in its way
+        )
+    except subprocess.TimeoutExpired as error:
+        return CommandOutcome(124, stdout=error.stdout or b"", stderr=error.stderr or b"")
+    except FileNotFoundError:
+        return CommandOutcome(127)
+    except OSError:  # no right to run it, or no program at all
+        return CommandOutcome(126)
+    code = done.returncode if done.returncode >= 0 else 128 - done.returncode
+    return CommandOutcome(code, stdout=done.stdout or b"", stderr=done.stderr or b"")
+
+
+def _ending_with_us() -> Callable[[], None]:
+    """To be called by the program's process before it is the program."""
+    import signal
+    from ctypes import CDLL
+
+    us, control, kill = os.getpid(), CDLL(None).prctl, int(signal.SIGKILL)
+
+    def tie() -> None:
+        control(_PARENT_DEATH_SIGNAL, kill, 0, 0, 0)
+        if os.getppid() != us:
+            os._exit(1)  # we are gone already
+
+    return tie
+
+
+def _taken_back(run: "Run", effects: list[Effect]) -> tuple[Effect, ...]:
+    left: list[Effect] = []
+    for effect in reversed(effects):
+        try:
+            run.undo(effect)
+        except TakebackError as error:
+            warn(f"takeback: not taken back: {clean(str(error))}")
+            left.append(effect)
+    return tuple(left)
+
+
+def say_effects(tb: "Takeback", ended: ProgramEnd) -> None:
+    """Only what was seen: a program may have sessions that are not recognised."""
+    from takeback.audit.rows import no_way_back
+
+    for effect in ended.effects:
+        said = _in_words(tb.effect(effect.id))
+        warn(f"takeback: {clean(effect.change.resource)}: {clean(said)}: {short(effect.id)}")
+        for sentence in (*effect.receipt.get("notes", ()), *no_way_back(effect)):
+            warn(f"takeback: {clean(sentence)}")
+        if no_way_back(effect):
+            warn(f"hint: `takeback undo {short(effect.id)}` says what you can do.")
+    for effect in ended.taken_back:
+        said = _in_words(tb.effect(effect.id))
+        warn(f"takeback: {clean(effect.change.resource)}: taken back: {clean(said)}")
+        for sentence in effect.receipt.get("notes", ()):
+            warn(f"takeback: {clean(sentence)}")
+    for resource in ended.unchanged:
+        warn(f"takeback: {clean(resource)}: no change of it was seen.")
+
+
+def _in_words(effect: Effect) -> str:
+    """The schema first: rows that were changed must not hide a table that was dropped."""
+    from takeback.audit.rows import counts_of
+
+    schema: list[str] = effect.receipt.get("schema", [])
+    more = [f"{len(schema) - _SENTENCES} more changes of the schema"] if len(schema) > _SENTENCES else []
+    counts = [f"{table}: {words}" for table, words in counts_of(effect)]
+    return "; ".join([*schema[:_SENTENCES], *more, *counts]) or "changed"
+
+
+def after_failure(why: str, effects: tuple[Effect, ...], outcome: CommandOutcome) -> str:
+    """No claim about what was not looked at."""
+    if effects:
+        return f"it failed ({why}), and what it changed stays."
+    if not outcome.files_recorded:
+        return f"it failed ({why}); what it did to files was not recorded."
+    return f"it failed ({why}), so no file was changed."
+
+
+def refuse_unknown(addresses: list[str]) -> None:
+    """Before anything is opened."""
+    for address in addresses:
+        if not address.startswith("env:"):
+            engine_of(address)

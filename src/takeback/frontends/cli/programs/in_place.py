@@ -1,0 +1,331 @@
+"""`run --in-place`: the command changes the files themselves, and what it changed is found by comparing."""
+
+import os
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any
+
+from takeback.errors import Conflict, Misuse, TakebackError
+from takeback.frontends.cli.commands import OURS, Asked
+from takeback.frontends.cli.output.screen import clean, counted, here, warn
+from takeback.frontends.cli.output.screen import shown as shown_path
+from takeback.frontends.cli.programs.interruption import taken_back
+from takeback.frontends.cli.programs.process import Gate
+from takeback.frontends.cli.session.store import agent_of, opened, own_directory, store_path
+from takeback.model.effect import DropReason
+from takeback.model.ids import new_id, short
+from takeback.model.plan import Outcome, way_to_both
+from takeback.model.remedy import surprises
+from takeback.model.resource import file_resource
+from takeback.runs.commands.outcome import CommandOutcome, in_numbers, in_words
+from takeback.runs.commands.pipes import Pipes, TerminalUse
+from takeback.runs.commands.request import directory_of, shown, told, words_of
+from takeback.storage.sqlite.store import exists
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.runs.run import Run
+    from takeback.runs.watch import Watch
+
+_LISTED = 10
+_BACK = (Outcome.UNDONE, Outcome.ALREADY)
+_NAMED = 5
+
+
+def carry_out_in_place(asked: Asked, argv: list[str]) -> int:
+    from takeback.adapters.watch.processes import MARK
+
+    options = asked.options
+    _refuse_unfit(asked)
+    words = words_of(argv)
+    directory_of(None)
+    roots: list[str] = options.root or ["."]
+    _refuse_early(asked, roots)
+    mark = new_id()
+    with ExitStack() as stack:
+        captured = stack.enter_context(Pipes()) if asked.screen.json else None
+        stdio = (0, *captured.stdio[1:]) if captured else (0, 1, 2)
+        # Before the store is opened: a process with threads and connections is not to be forked.
+        gate = stack.enter_context(Gate(words, {**os.environ, MARK: mark}, stdio))
+        if captured:
+            captured.listen()
+        with opened(asked) as tb:
+            outcome, code = _carried_out(asked, tb, gate, words, roots, mark)
+            if captured:
+                from takeback.frontends.cli.run import outcome_json
+
+                captured.close()
+                outcome = outcome._replace(stdout=captured.stdout, stderr=captured.stderr)
+                asked.screen.give(outcome_json(tb, outcome))
+    return code
+
+
+def _refuse_unfit(asked: Asked) -> None:
+    options = asked.options
+    for given, name in (
+        (options.hold or options.on_failure == "hold", "--hold"),
+        (options.ask, "--ask"),
+        (options.dry_run, "--dry-run"),
+        (options.no_network, "--no-network"),
+    ):
+        if given:
+            raise Misuse(
+                f"{name} needs the sandbox, and in place there is none.",
+                hint="Nothing was run. In place a command changes the files themselves; `takeback undo` takes it back.",
+            )
+
+
+def _refuse_early(asked: Asked, roots: list[str]) -> None:
+    """What can be known without a store is said before there is one."""
+    from takeback.adapters.watch.roots import refuse_dangerous, refuse_large, roots_of
+    from takeback.model.settings import Settings
+
+    found = roots_of(roots)
+    refuse_dangerous(found, os.fsencode(os.path.realpath(own_directory(asked))), asked.options.force)
+    if not asked.options.force and not exists(store_path(asked)):
+        refuse_large(found, Settings().watch_entries)
+
+
+def _carried_out(
+    asked: Asked, tb: "Takeback", gate: Gate, argv: tuple[str, ...], roots: list[str], mark: str
+) -> tuple[CommandOutcome, int]:
+    with tb.run(asked.options.name or shown(argv) or "command", agent_of(asked)) as run:
+        exit_code = -1
+        try:
+            watch = _watched(asked, run, gate, argv, roots, mark)
+            with TerminalUse((0, 1, 2)) as use:
+                exit_code = _ran(asked, gate, argv)
+            outcome = _finished(asked, watch, gate, exit_code, mark)._replace(used_terminal=use.happened)
+        except TakebackError as error:
+            # There may be no room even for saying that it is over: then the next command settles it.
+            with suppress(TakebackError):
+                if exit_code < 0:
+                    taken_back(tb, run, error, "nothing was changed")
+            with suppress(TakebackError):
+                run.leave()
+            error.hint = _not_run(error.way_on) if exit_code < 0 else _not_recorded(error.way_on, exit_code)
+            raise
+        except BaseException as error:
+            taken_back(tb, run, error, "nothing was changed")
+            raise
+        reason = DropReason.INTERRUPTED if gate.interrupted else DropReason.FAILED
+        return _settled(asked, tb, run, outcome, watch, reason)
+
+
+def _not_run(hint: str) -> str:
+    return f"Nothing was run. {hint}".rstrip()
+
+
+def _not_recorded(hint: str, exit_code: int) -> str:
+    """The world is changed, and how it was is in the store: so much must be said, whatever went wrong."""
+    return (
+        f"The command has ended with exit code {exit_code}, and what it changed stays; how it was before is in the "
+        f"store. {hint} Then `takeback recover` records it, and `takeback undo` "
+        "takes it back."
+    )
+
+
+def _watched(
+    asked: Asked, run: "Run", gate: Gate, argv: tuple[str, ...], roots: list[str], mark: str
+) -> "Watch":
+    from takeback.adapters.watch.processes import identity
+
+    about: dict[str, Any] = {
+        "argv": told(argv),
+        "cwd": file_resource(os.getcwd()),
+        "process": identity(gate.pid, mark),
+    }
+    watch = run.watch(*roots, force=asked.options.force, about=about, summary=shown(argv))
+    watch.begin()
+    _say_left_out(asked, watch)
+    return watch
+
+
+def _say_left_out(asked: Asked, watch: "Watch") -> None:
+    if not watch.left_out or asked.screen.quiet or asked.screen.json:
+        return
+    named = ", ".join(shown_path(hole.path, here()) for hole in watch.left_out[:_NAMED])
+    more = f" and {len(watch.left_out) - _NAMED:,} more" if len(watch.left_out) > _NAMED else ""
+    warn(f"takeback: not captured, and never touched by undo: {named}{more}.")
+
+
+def _ran(asked: Asked, gate: Gate, argv: tuple[str, ...]) -> int:
+    from takeback.frontends.cli.run import hint_at_shell, seconds
+
+    try:
+        return gate.run(seconds(asked.options.timeout))
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        warn(f"takeback: {clean(argv[0])}: {'command not found' if missing else error.strerror}")
+        if hint := hint_at_shell(argv, 127 if missing else 126):
+            warn(f"hint: {clean(hint)}")
+        return 127 if missing else 126
+
+
+def _finished(asked: Asked, watch: "Watch", gate: Gate, exit_code: int, mark: str) -> CommandOutcome:
+    from takeback.adapters.watch.processes import named
+
+    left = named(gate.leftover, mark)
+    more: dict[str, Any] = {"exit_code": exit_code}
+    if left:
+        more["leftover"] = [str(process) for process in left]
+        names = ", ".join(map(str, left[:_NAMED]))
+        still = (
+            "is still running, and what it changes"
+            if len(left) == 1
+            else "are still running, and what they change"
+        )
+        warn(f"takeback: {clean(names)} {still} from now on is not part of this.")
+    effect = watch.finish(more)
+    stopped = "time" if gate.timed_out else ""
+    more_to_say = (watch.told_of_databases, watch.others, watch.turned_back, watch.not_covered)
+    for sentence in filter(None, more_to_say):
+        if not asked.screen.quiet and not asked.screen.json:
+            warn(f"takeback: {clean(sentence)}")
+    asked.made.extend(one.id for one in watch.databases)
+    coverage = " ".join(filter(None, (watch.coverage, watch.shared, *more_to_say)))
+    return CommandOutcome(exit_code, b"", b"", effect, watch.changes, coverage, stopped=stopped)
+
+
+def _settled(
+    asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome, watch: "Watch", reason: DropReason
+) -> tuple[CommandOutcome, int]:
+    failed = outcome.exit_code != 0
+    code = outcome.exit_code
+    if outcome.effect is None:
+        what = (
+            _not_its_own(watch.elsewhere) if watch.elsewhere else f"and changed nothing below {_where(watch)}"
+        )
+        if watch.turned_back or watch.databases:
+            what = "and nothing was taken back"
+        if failed and not asked.screen.quiet and not asked.screen.json:
+            warn(f"takeback: it failed ({_why(outcome)}), {what}.")
+        elif not (failed or asked.screen.quiet or asked.screen.json or watch.databases or watch.turned_back):
+            warn(f"takeback: {_nothing_recorded(watch)}")
+        if not (watch.elsewhere or watch.turned_back or watch.databases):
+            nothing = f"Nothing below {_where(watch)} was changed, so nothing was recorded."
+            told = f"The command ended with exit code {outcome.exit_code}. {nothing} {watch.not_covered}".rstrip()
+            outcome = outcome._replace(text=told)
+        elif failed and (watch.elsewhere or watch.turned_back):
+            outcome = outcome._replace(text=f"The command ended with exit code {outcome.exit_code}, {what}.")
+        if failed:
+            with run.uninterrupted():
+                run.close(failed=f"exit code {outcome.exit_code}")
+    elif failed and asked.options.on_failure == "undo":
+        outcome, code = _taken_back(asked, tb, run, outcome, reason)
+    else:
+        asked.made.append(outcome.effect.id)
+        _say_done(asked, outcome)
+    return outcome._replace(text=outcome.text or in_words(outcome)), code
+
+
+def _where(watch: "Watch") -> str:
+    named = [shown_path(root, here()) for root in watch.roots[:_NAMED]]
+    return ", ".join("the current directory" if one == "." else one for one in named)
+
+
+def _nothing_recorded(watch: "Watch") -> str:
+    """Else a bare `undo` would be taken for the undo of this."""
+    nothing = f"no change by this command was seen below {_where(watch)}, so none was recorded"
+    if watch.elsewhere:
+        return f"{nothing}; other effects changed files there at the same time."
+    return f"{nothing}. Changes elsewhere are not covered." if not watch.outside else f"{nothing}."
+
+
+def _not_its_own(elsewhere: tuple[str, ...]) -> str:
+    """Who changed it cannot be known: it may have been the command."""
+    names = ", ".join(shown_path(one, here()) for one in elsewhere[:_NAMED])
+    more = f" and {len(elsewhere) - _NAMED:,} more" if len(elsewhere) > _NAMED else ""
+    return (
+        f"and nothing was taken back: what changed there is recorded with other effects ({names}{more}); "
+        "`takeback log` shows them"
+    )
+
+
+def _taken_back(
+    asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome, reason: DropReason
+) -> tuple[CommandOutcome, int]:
+    from takeback.frontends.cli.run import say_changes
+
+    assert outcome.effect
+    effect = outcome.effect
+    try:
+        result = run.undo(effect)
+    except TakebackError as error:
+        asked.made.append(effect.id)
+        both = way_to_both(effect, {one.resource for one in effect.targets})
+        again = f"`takeback undo {short(effect.id)}` tries again, or tells how."
+        way_on = again if isinstance(error, Conflict) else both or again
+        warn(
+            f"takeback: it failed ({_why(outcome)}), but what it changed could not be taken back: {clean(str(error))} "
+            f"{way_on}"
+        )
+        return outcome, OURS
+    dropped, final = run.drop_undone(effect, result, hold=outcome.used_terminal, reason=reason)
+    # Told is what was seen to be back: what others changed after the command stays with them.
+    stay = {one.resource: one.detail for one in result.targets if one.outcome not in _BACK}
+    back = outcome._replace(changes=tuple(one for one in outcome.changes if one.resource not in stay))
+    numbers = in_numbers(back.changes) or "nothing"
+    if not asked.screen.quiet and not asked.screen.json:
+        warn(
+            f"takeback: it failed ({_why(outcome)}), so the changes made there while it ran were taken back: {numbers}."
+        )
+        say_changes(back.changes)
+        for resource, why in list(stay.items())[:_LISTED]:
+            warn(f"takeback: not taken back: {shown_path(resource, here())}: {clean(why)}")
+        if len(stay) > _LISTED:
+            warn(f"takeback: and {counted(len(stay) - _LISTED, 'path')} more stay")
+        if both := way_to_both(effect, stay):
+            warn(f"takeback: {both}")
+        _say_way_back(
+            back._replace(dropped=dropped, final=final), result.undo[0].id if result.undo else effect.id
+        )
+        if effect.remedy and effect.remedy.residue:
+            warn(f"takeback: this is left behind: {clean(effect.remedy.residue)}")
+    text = f"The command ended with exit code {outcome.exit_code}. What it had changed was taken back: {numbers}."
+    if dropped:
+        text += f" `takeback apply {short(dropped.id)}` makes it again."
+    told = outcome._replace(effect=tb.effect(effect.id), text=text, dropped=dropped)
+    return told, outcome.exit_code
+
+
+def _say_way_back(outcome: CommandOutcome, undo: str) -> None:
+    """Where the store cannot hold it as a drop, the undo that took it back can be taken back itself."""
+    from takeback.frontends.cli.run import until
+    from takeback.runs.commands.outcome import why_final
+
+    if outcome.dropped:
+        name = short(outcome.dropped.id)
+        if outcome.dropped.waits_for:
+            warn(
+                f"takeback: it read from the terminal, so what it did is held: `takeback apply {name}` makes it again, "
+                f"`takeback discard {name}` drops it."
+            )
+            return
+        warn(f"takeback: `takeback apply {name}` makes it again{until(outcome.dropped)}.")
+        return
+    why = ""
+    if outcome.final:  # the undo has saved it, whatever the settings of drops say
+        off = outcome.final.value == "off"
+        why = f" It is not listed as a drop: {'`dropped_seconds` is 0' if off else why_final(outcome.final)}."
+    warn(f"takeback: `takeback redo {short(undo)}` brings it back.{why}")
+
+
+def _say_done(asked: Asked, outcome: CommandOutcome) -> None:
+    effect = outcome.effect
+    if effect is None or asked.screen.quiet or asked.screen.json:
+        return
+    from takeback.frontends.cli.run import say_changes, sizes
+
+    if asked.screen.terminal:
+        say_changes(outcome.changes)
+    though = f", though it failed ({_why(outcome)})" if outcome.exit_code else ""
+    warn(f"takeback: {in_numbers(outcome.changes)} ({sizes(outcome.changes)}): {short(effect.id)}{though}")
+    if effect.remedy and surprises(effect.remedy):
+        warn(f"takeback: undo would leave this behind: {clean(effect.remedy.residue)}")
+    shared: str = effect.change.args.get("shared", "")
+    if shared:
+        warn(f"takeback: {clean(shared)}")
+
+
+def _why(outcome: CommandOutcome) -> str:
+    return "it took too long" if outcome.stopped else f"exit code {outcome.exit_code}"

@@ -1,0 +1,284 @@
+"""The frame of every command that changes the world: join the run, make one change, tell what happened or would."""
+
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from takeback.audit.views import effect_json
+from takeback.errors import Corrupt, Misuse, NoRemedy, TakebackError, ValidationFailed
+from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.output.errors import as_field, told_trouble
+from takeback.frontends.cli.output.screen import clean, here, near_text, shown, took
+from takeback.frontends.cli.session.store import give, known_effects, opened, rehearsal, session
+from takeback.model.ids import short
+from takeback.model.settings import bytes_in_words
+from takeback.storage.protocols import Query
+
+if TYPE_CHECKING:
+    from takeback.api import Takeback
+    from takeback.model.change import Change
+    from takeback.model.effect import Effect
+    from takeback.policy.checks import Check
+    from takeback.runs.run import Run
+
+    Content = bytes | Iterable[bytes]
+
+
+def changing_arguments(parser: ArgumentParser, inexact: bool = False) -> None:
+    """What every command that changes the world takes."""
+    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+    parser.add_argument(
+        "--run", metavar="NAME", help="make it part of this run (it is opened if it is not there)"
+    )
+    parser.add_argument("--agent", metavar="A", help="who does it (else TAKEBACK_AGENT, else cli)")
+    parser.add_argument(
+        "--key",
+        metavar="K",
+        help="done once: the same key again changes nothing (what changed nothing leaves it free)",
+    )
+    parser.add_argument("--needs", metavar="ID", action="append", default=[], help="it builds on this effect")
+    if inexact:
+        parser.add_argument(
+            "--allow-inexact", action="store_true", help="even if not all of it could be brought back"
+        )
+
+
+def wishes(asked: Asked, tb: "Takeback") -> dict[str, Any]:
+    needs = [tb.effect(id).id for id in asked.options.needs]
+    return {"key": asked.options.key or "", "needs": needs}
+
+
+def one_change(
+    asked: Asked,
+    planned: "Callable[[Takeback], Change]",
+    do: "Callable[[Takeback, Run], Effect | None]",
+    checks: "Sequence[Check]" = (),
+    content: "Callable[[], Content]" = bytes,
+    nothing: str = "it is like that already",
+) -> int:
+    """`content` is what the checks look at in a dry run: the new content of the file. `nothing` tells why there is
+    nothing to change."""
+    if asked.options.dry_run:
+        with rehearsal(asked) as tb:
+            change = planned(tb)
+            return tell_plan(
+                asked, tb, [change], lambda: _said_no(change, checks, content()) if checks else ""
+            )
+    with opened(asked, known_effects(asked.options.needs)) as tb, _told_if_done() as done:
+        earlier = _of_key(asked, tb)
+        with session(asked, tb) as run:
+            started = time.perf_counter()
+            try:
+                effect = do(tb, run)
+            except NoRemedy as error:
+                raise followable(asked, error) from None
+            done += [effect.id] if effect and effect.id != earlier else []
+        tell_effect(asked, tb, effect, earlier, started, nothing)
+    return 0
+
+
+@contextmanager
+def _told_if_done() -> Iterator[list[str]]:
+    """A journal that is damaged where only its tables are kept fails after the change was made and recorded."""
+    done: list[str] = []
+    try:
+        yield done
+    except Corrupt as error:
+        if not done:
+            raise
+        raise type(error)(f"It was done ({short(done[0])}), but then: {error}", hint=error.hint) from error
+
+
+def _of_key(asked: Asked, tb: "Takeback") -> str:
+    """The effect that has been made with this key before."""
+    key: str = asked.options.key or ""
+    return next((effect.id for effect in tb.store.journal.effects(Query(key=key))), "") if key else ""
+
+
+def tell_effect(
+    asked: Asked, tb: "Takeback", effect: "Effect | None", earlier: str, started: float, nothing: str
+) -> None:
+    changed = effect is not None and effect.id != earlier
+    if effect and changed:
+        asked.made.append(effect.id)
+    give(asked, tb, {"changed": changed, **(effect_json(tb.effect(effect.id)) if effect else {"id": None})})
+    if effect is None:
+        asked.screen.say(f"Changed nothing: {clean(nothing)}.")
+    elif not changed:
+        asked.screen.say(f"Done before under this key, so nothing was done now: {short(effect.id)}")
+    else:
+        say_effect(asked, effect, took(started))
+
+
+def say_effect(asked: Asked, effect: "Effect", lasted: str) -> None:
+    screen = asked.screen
+    screen.say(f"{past_tense(effect)} in {lasted}: {screen.paint(short(effect.id), 'cyan')}")
+    if effect.remedy and effect.remedy.residue:
+        screen.say(screen.paint(f"Undo would leave behind: {clean(effect.remedy.residue)}", "yellow"))
+
+
+def past_tense(effect: "Effect") -> str:
+    change = effect.change
+    place = here()
+    name = shown(change.resource, place)
+    if change.kind == "write":
+        return f"Wrote {name} ({bytes_in_words(change.args.get('size', 0))})"
+    if change.kind == "delete":
+        return f"Removed {name}{_what(effect.targets[0].before) if effect.targets else ''}"
+    if change.kind == "move":
+        return f"Moved {name} to {shown(change.args['to'], place)}"
+    done = {
+        "mkdir": f"Made directory {name}",
+        "symlink": f"Linked {name}",
+        "chmod": f"Set the mode of {name}",
+    }
+    return done.get(change.kind) or f"Done: {near_text(clean(change.summary), place)}"
+
+
+def _what(state: dict[str, Any]) -> str:
+    if state.get("type") == "dir" and "entries" in state:
+        return f" ({state['entries']:,} {'entry' if state['entries'] == 1 else 'entries'})"
+    return f" ({bytes_in_words(state['size'])})" if "size" in state else ""
+
+
+def _said_no(change: "Change", checks: "Sequence[Check]", content: "Content") -> str:
+    """What the first check that says no to this content says; it looks at a private copy of the same name."""
+    import os
+    from tempfile import TemporaryDirectory
+
+    from takeback.model.change import Staged
+    from takeback.model.resource import path_of
+    from takeback.policy.checks import run_checks
+
+    with TemporaryDirectory(prefix="takeback-dry-run-") as place:
+        copy = os.path.join(os.fsencode(place), os.path.basename(path_of(change.resource)))
+        with open(copy, "wb") as file:
+            file.writelines((content,) if isinstance(content, bytes) else content)
+        mode = change.args.get("mode")
+        if mode is None and os.path.exists(path_of(change.resource)):
+            mode = os.stat(path_of(change.resource)).st_mode & 0o7777
+        if mode is not None:
+            os.chmod(copy, mode)
+        try:
+            run_checks(checks, Staged(change.resource, os.fsdecode(copy), None, os.stat(copy).st_mode))
+        except ValidationFailed as error:
+            return str(error)
+    return ""
+
+
+def tell_plan(
+    asked: Asked, tb: "Takeback", changes: "Sequence[Change]", said_no: "Callable[[], str]" = str
+) -> int:
+    """What would happen, found by looking; exits as the real thing would if it had to refuse. `said_no` asks the
+    checks, as the real thing would: not if there is nothing to change or no way back."""
+    from takeback.engine.parts import adapter_of
+
+    told: list[dict[str, Any]] = []
+    errors: list[TakebackError] = []
+    for change in changes:
+        assessment = adapter_of(tb.parts, change.adapter).assess(change)
+        lost = list(assessment.lost) if not change.args.get("allow_inexact") else []
+        possible = bool(assessment.offers) and not lost
+        no = said_no() if possible and not assessment.changes_nothing else ""
+        possible = possible and not no
+        if not possible and not assessment.changes_nothing:
+            errors.append(_would_be_refused(asked, change, lost, no))
+        best = assessment.offers[0] if assessment.offers else None
+        told.append(
+            {
+                "summary": change.summary,
+                "resources": list(assessment.resources),
+                "changes_nothing": assessment.changes_nothing,
+                "possible": possible,
+                "lost": list(assessment.lost),
+                "refused": no,
+                "strategy": best.strategy.value if best else None,
+                "exact": best.exact if best else None,
+                "residue": best.residue if best else "",
+            }
+        )
+        _say_plan(asked, told[-1])
+    give(asked, tb, {"dry_run": True, "changes": told} | as_field(asked.screen, errors))
+    return told_trouble(asked.screen, errors)
+
+
+def _would_be_refused(asked: Asked, change: "Change", lost: list[str], no: str) -> TakebackError:
+    if no:
+        return ValidationFailed(no, hint="Put right what the check names, then try again.")
+    return NoRemedy(
+        f"This could not be taken back: {'; '.join(lost) or change.summary}.", hint=_about_the_loss(asked)
+    )
+
+
+def followable(asked: Asked, error: TakebackError) -> TakebackError:
+    """The library speaks of its own names, and not every command has an option for it."""
+    if isinstance(error, NoRemedy) and error.allowable:
+        error.hint = _about_the_loss(asked)
+    return error
+
+
+def _about_the_loss(asked: Asked) -> str:
+    if hasattr(asked.options, "allow_inexact"):
+        return "Nothing was changed. --allow-inexact does it all the same, if that loss is acceptable."
+    return "Nothing was changed. Move what would be lost out of the way first, then try again."
+
+
+def _say_plan(asked: Asked, plan: dict[str, Any]) -> None:
+    screen, summary = asked.screen, clean(plan["summary"])
+    if plan["changes_nothing"]:
+        screen.say(f"Would change nothing: {summary}.")
+        return
+    if not plan["possible"]:
+        screen.say(screen.paint(f"Would be refused: {clean(plan['refused']) or f'{summary}.'}", "red"))
+    else:
+        exact = "undo would be exact" if plan["exact"] else "undo would not be exact"
+        screen.say(f"Would {summary}; {exact}.")
+    for one in plan["lost"]:
+        screen.say(f"  cannot be brought back: {clean(one)}")
+    if plan["residue"]:
+        screen.say(f"  undo would leave behind: {clean(plan['residue'])}")
+
+
+def mode_of(text: str) -> int:
+    try:
+        mode = int(text, 8)
+    except ValueError:
+        mode = -1
+    if not 0 <= mode <= 0o7777:
+        raise Misuse(f"{text!r} is not a file mode.", hint="Use three or four octal digits, such as 644.")
+    return mode
+
+
+def refuse_open_files(path: str) -> None:
+    """Asked before standard input is read. A name such as /dev/stdout stands for whatever this process has open there;
+    what is behind it may be a stream, or a file that its writer has not done with."""
+    import os
+    import re
+    import stat
+
+    step = os.path.abspath(path)
+    for _ in range(40):  # as many links as the kernel follows
+        place = os.path.realpath(os.path.dirname(step))
+        if re.fullmatch(r"/proc/[^/]+(/task/\d+)?/fd", place):
+            raise Misuse(
+                f"{path} stands for an open file, not for a place of its own.", hint="Name the file itself."
+            )
+        if not os.path.islink(step):
+            break
+        step = os.path.join(place, os.readlink(step))
+    try:
+        mode = os.stat(step).st_mode
+    except OSError:
+        return  # what is the matter is told when it is looked at closely
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise Misuse(f"{path} is not a regular file.", hint="FIFOs, sockets and devices are not written.")
+
+
+def checks_of(asked: Asked) -> "list[Check]":
+    if not asked.options.check:
+        return []
+    from takeback.policy.checks import command
+
+    return [command(line) for line in asked.options.check]

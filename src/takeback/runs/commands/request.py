@@ -1,0 +1,177 @@
+"""What is asked of a command: checked before anything starts, and recorded without passwords."""
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple, cast
+
+from takeback.errors import Misuse, Renamed
+from takeback.model.record import canonical
+
+_SHOWN = 60
+_COVERED = "xxxxx"  # needs no quoting in a shell, and is what others write
+_SECRET = r"(?:pass(?:word|wd|phrase)?|secret|token|api[-_]?key)"
+_IN_ADDRESS = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/:@\"']*:)[^\s/\"']+(?=@)", re.IGNORECASE)
+_ASSIGNED = re.compile(
+    rf"((?:--?|\b)(?:\w+[-_]|pg)?(?:{_SECRET}|mysql_pwd)=)(?![$\s])[^\s\"']+", re.IGNORECASE
+)
+_FOLLOWED = re.compile(rf"(--?(?:\w+[-_])?{_SECRET}[ \t]+)(?![-$\s])[^\s\"']+", re.IGNORECASE)
+_BEFORE_ONE = re.compile(rf"--?(?:\w+[-_])?{_SECRET}", re.IGNORECASE)
+_WITH_SHORT_OPTION = ("mysql", "mysqldump", "mysqladmin", "mariadb", "mariadb-dump", "mariadb-admin")
+
+
+def shown(argv: tuple[str, ...]) -> str:
+    """The command line, short enough for a list. What `sh -c` was given is shown as it was typed."""
+    words = _covered(argv)
+    line = words[2] if words[:2] == ["/bin/sh", "-c"] and len(words) == 3 else shlex.join(words)
+    line = line.encode("utf-8", "replace").decode()  # a record holds no half characters
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+
+
+def told(argv: tuple[str, ...]) -> list[str]:
+    """For the record: bytes that are no UTF-8 are escaped."""
+    return [
+        word.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for word in _covered(argv)
+    ]
+
+
+def _covered(argv: tuple[str, ...]) -> list[str]:
+    """Passwords do not belong in the journal, which is kept for months and shown to many. What is recognised: those in
+    addresses, and those given to a name or an option that says so."""
+    found: list[str] = []
+    short = bool(argv) and os.path.basename(argv[0]) in _WITH_SHORT_OPTION
+    for number, word in enumerate(argv):
+        before = argv[number - 1] if number else ""
+        if _BEFORE_ONE.fullmatch(before) and word and word[0] not in "-$":
+            found.append(_COVERED)
+        elif short and word.startswith("-p") and len(word) > 2:
+            found.append(f"-p{_COVERED}")
+        else:
+            for pattern in (_IN_ADDRESS, _ASSIGNED, _FOLLOWED):
+                word = pattern.sub(rf"\g<1>{_COVERED}", word)
+            found.append(word)
+    return found
+
+
+_MOST = 1 << 63
+ON_FAILURE = ("undo", "leave", "hold")
+
+
+class CommandRequest(NamedTuple):
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str]
+    network: bool = True
+    timeout: float = 0  # seconds; 0: none
+    memory: int = 0  # bytes; 0: no limit
+    processes: int = 0
+    hold: bool = False
+    on_failure: str = "undo"
+    dry_run: bool = False
+
+
+def words_of(command: "Sequence[str] | str") -> tuple[str, ...]:
+    """A text is a line for the shell."""
+    if not isinstance(command, (str, list, tuple)):
+        given: tuple[str, ...] = ()
+    else:
+        given = ("/bin/sh", "-c", command) if isinstance(command, str) else tuple(command)
+    if not given or not all(isinstance(word, str) for word in given):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Misuse(
+            "A command is a text for the shell, or a list of words.", hint='For example ["make", "-j4"].'
+        )
+    if not given[0] or (given[-1] == "" and isinstance(command, str)):
+        raise Misuse("The command is empty.", hint="Name a program: `takeback run -- make -j4`.")
+    if not _can_be_given(given):
+        raise Misuse(
+            "A command cannot hold a zero byte, nor half a character.",
+            hint="Give such content on its standard input.",
+        )
+    return given
+
+
+def _can_be_given(texts: Iterable[str]) -> bool:
+    """To a program, as words or as variables."""
+    try:
+        return all(b"\0" not in os.fsencode(text) for text in texts)
+    except UnicodeEncodeError:
+        return False
+
+
+def refuse_odd(
+    *, timeout: object = None, memory: object = None, processes: object = None, env: object = None,
+    stdin: object = None, key: object = "",
+) -> None:  # fmt: skip
+    """What is of another kind than it should be, before anything is made of it."""
+    if timeout is not None and not isinstance(timeout, (int, float)):
+        raise Misuse(f"{timeout!r} is no time limit.", hint="Give seconds as a number, for example 2.5.")
+    for name, value in (("memory", memory), ("processes", processes)):
+        if value is not None and not isinstance(value, int):
+            raise Misuse(
+                f"{value!r} is no limit for {name}.",
+                hint="Give a whole number; memory is in bytes, for example 2 << 30 for 2 GiB.",
+            )
+    if env is not None:
+        _refuse_odd_env(env)
+    if stdin is not None and not isinstance(stdin, bytes):
+        raise Misuse(
+            "The standard input of a command is given as bytes.", hint='For example stdin=b"yes\\n".'
+        )
+    if not isinstance(key, str):
+        raise Misuse(f"A key is text, not {key!r}.", hint='For example key="deploy-42".')
+    canonical(key)  # refuses what the journal could not hold
+
+
+def _refuse_odd_env(env: object) -> None:
+    hint = 'Give a dict from names to values, all of them text, for example {"CC": "clang"}.'
+    if not isinstance(env, Mapping):
+        raise Misuse(f"{env!r} is no environment.", hint=hint)
+    for name, value in cast("Mapping[object, object]", env).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise Misuse(f"A variable cannot be {name!r} = {value!r}.", hint=hint)
+
+
+def directory_of(cwd: "str | os.PathLike[str] | None") -> str:
+    try:
+        path: str = os.path.abspath(os.fsdecode(cwd) if cwd is not None else os.getcwd())
+    except TypeError:
+        raise Misuse(f"{cwd!r} is no directory.", hint="Give a path.") from None
+    except FileNotFoundError:
+        raise Misuse(
+            "The current directory does not exist any more.", hint="Go to one that does: cd /"
+        ) from None
+    if "\0" in path or not os.path.isdir(path):
+        raise Misuse(f"{path!r} is no directory to run a command in.", hint="Give one that exists.")
+    return path
+
+
+def refuse_unfit(request: CommandRequest) -> CommandRequest:
+    if not 0 <= request.timeout < _MOST:
+        raise Misuse(
+            f"A time limit of {request.timeout} s makes no sense.",
+            hint="Give seconds greater than 0, or none.",
+        )
+    for name, value in (("memory", request.memory), ("processes", request.processes)):
+        if not 0 <= value < _MOST:
+            raise Misuse(
+                f"A limit of {value} for {name} makes no sense.",
+                hint="Give a number that a machine could have, or none.",
+            )
+    refuse_keep(request.on_failure)
+    if request.on_failure not in ON_FAILURE:
+        raise Misuse(
+            f"After a failure one can do one of {', '.join(ON_FAILURE)}, not {request.on_failure!r}.",
+            hint="`undo` drops what the command changed.",
+        )
+    if not _can_be_given(chain(request.env, request.env.values())) or any("=" in one for one in request.env):
+        raise Misuse(
+            "The environment holds a name or value that no process can have.", hint="Look for zero bytes."
+        )
+    return request
+
+
+def refuse_keep(on_failure: str) -> None:
+    if on_failure == "keep":
+        raise Renamed("After a failure `keep` was renamed.", hint="`leave` leaves what the command changed.")

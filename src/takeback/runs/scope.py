@@ -1,0 +1,163 @@
+"""Which project and which paths are meant, which effects are theirs, and which others they touch."""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from takeback.errors import Misuse, Refused
+from takeback.model.effect import Effect, State
+from takeback.model.resource import Scope, display, file_resource, in_scope, outside
+from takeback.model.run import RunInfo
+from takeback.runs.selection import effects_of, id_of, latest_first
+from takeback.storage.projects import begun_at, here, scope_at
+from takeback.storage.protocols import Journal, Query
+
+if TYPE_CHECKING:
+    from takeback.engine.parts import Parts
+    from takeback.engine.portion import Chosen
+    from takeback.runs.verbs import Path
+
+
+_ONE = "Paths can be chosen of one effect at a time."
+
+
+def resource_of(path: "Path") -> str:
+    """The parent is resolved, the last part is not: it may be a link that was changed itself."""
+    from takeback.adapters.file.paths import path_bytes
+
+    raw = path_bytes(path)
+    if not raw or b"\0" in raw:
+        raise Misuse(
+            "An empty path, or one with a zero byte, names nothing.",
+            hint="Nothing was changed. `.` names the current directory.",
+        )
+    whole = os.path.abspath(raw)
+    parent, name = os.path.split(whole)
+    return file_resource(os.path.join(os.path.realpath(parent), name) if name else whole)
+
+
+def resources_named(paths: "Iterable[Path] | Path") -> list[tuple[str, ...]]:
+    """By path: the resource it names, and the one that a link there leads to."""
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        raise Misuse("Paths are given as a list.", hint='For example paths=["config.toml", "src"].')
+    named = [(resource_of(one), file_resource(os.path.realpath(os.fsencode(one)))) for one in paths]
+    return [tuple(dict.fromkeys(one)) for one in named]
+
+
+def effects_with_paths(
+    parts: "Parts", what: object, paths: "Sequence[Path]", scope: Scope | None, more: bool
+) -> "Chosen":
+    """`more`: later effects, or what it was built on, were asked for too."""
+    from takeback.engine.portion import chosen
+
+    if more:
+        raise Misuse(
+            "Paths cannot be combined with cascade or with_needs, which take back whole effects.",
+            hint="Undo the later effects first, or merge.",
+        )
+    resources = resources_named(paths)
+    if isinstance(what, (list, tuple)) and not isinstance(what, (Effect, RunInfo)):
+        named = cast("Sequence[object]", what)
+        if len(named) != 1:
+            raise Misuse(_ONE, hint="Name one effect; `takeback log PATH` lists those that touched a path.")
+        what = named[0]
+    id = what.id if isinstance(what, Effect) else what if isinstance(what, str) else getattr(what, "id", "")
+    if not isinstance(id, str) or any(parts.journal.runs((id_of(parts.journal, id, scope=scope),))):
+        raise Misuse(_ONE, hint="That is a run; `takeback log --run` lists its effects.")
+    (effect,) = effects_of(parts.journal, id, scope)
+    return chosen(parts, effect, resources)
+
+
+_HAPPENED = (State.PROPOSED, State.INTENDED, State.DONE, State.UNDONE, State.STUCK)
+
+
+class Elsewhere(NamedTuple):
+    """The newest effect of all, where it belongs to another project."""
+
+    effect: Effect
+    project: str  # as a resource
+
+
+def directory_meant(project: "Path | None") -> bytes | None:
+    """As a real path; the current directory if none is named, None if that is gone."""
+    if project is None:
+        return here()
+    from takeback.adapters.file.paths import path_bytes
+
+    return os.path.realpath(path_bytes(project))
+
+
+def scope_of(journal: Journal, project: "Path | None" = None) -> Scope:
+    """Of the project that holds this directory. Home and `/` are projects only with a marker of their own."""
+    directory = directory_meant(project)
+    scope = scope_at(journal, directory) if directory is not None else Scope(())
+    if not scope.roots:
+        where = display(file_resource(directory)) if directory is not None else ""
+        raise Refused(
+            f"{where} is not a project." if where else "The current directory was removed.",
+            hint="Go to a project, name an effect or a run, or use --all for everything.",
+        )
+    return scope
+
+
+def scope_of_run(journal: Journal, run: str) -> Scope | None:
+    """Of the project that it began in; None if that was none."""
+    info = next(journal.runs((run,)), None)
+    if info is None or not info.project:
+        return None
+    marked = any(one.marked for one in journal.projects((info.project,)))
+    return Scope((info.project,), "" if marked else info.project)
+
+
+def opening(journal: Journal, project: "Path | None" = None) -> dict[str, Any]:
+    """What the record of a run that begins there says of its project."""
+    directory = directory_meant(project)
+    begun = begun_at(journal, directory) if directory is not None else None
+    if begun is None:
+        return {}
+    return {"project": begun.root} | ({"marked": True} if begun.marked else {})
+
+
+def as_those_of(journal: Journal, effects: Iterable[Effect]) -> dict[str, Any]:
+    """The same for a run that takes these back: it belongs where they belong."""
+    found = {info.project for info in journal.runs(tuple({one.run for one in effects}))} - {""}
+    if len(found) != 1:
+        return {}
+    (root,) = found
+    marked = any(one.marked for one in journal.projects((root,)))
+    return {"project": root} | ({"marked": True} if marked else {})
+
+
+def project_of(journal: Journal, effect: Effect) -> str:
+    """Where a person would look for it; "" where that is no project."""
+    info = next(journal.runs((effect.run,)), None)
+    own = info.project if info else ""
+    touched = (*effect.roots, *effect.places)
+    return own if own and (not touched or own in touched) else next(iter(touched), own)
+
+
+def other_projects(journal: Journal, effects: Iterable[Effect], scope: Scope) -> tuple[str, ...]:
+    """What these effects touch beside the projects of this scope, where that is a project: it has a marker, or a run
+    began there. What lies inside counts as its own."""
+    found: dict[str, None] = {}
+    for effect in effects:
+        touched = (*effect.roots, *effect.places)
+        if touched:
+            found.update(dict.fromkeys(outside(touched, scope)))
+    known = journal.projects(tuple(found)) if found else ()
+    return tuple(sorted(one.root for one in known if one.marked or one.began))
+
+
+def belongs(journal: Journal, effect: Effect, scope: Scope) -> bool:
+    info = next(journal.runs((effect.run,)), None)
+    roots = {*effect.roots, *effect.places, info.project if info else ""}
+    return any(in_scope(one, scope) for one in journal.projects(tuple(roots)))
+
+
+def newest_elsewhere(journal: Journal, scope: Scope, *, undos: bool = False) -> Elsewhere | None:
+    """Unless the newest effect of all (or the newest undo) is of this scope."""
+    which = Query(states=(State.DONE,), undos=True) if undos else Query(states=_HAPPENED, made=True)
+    newest = next(latest_first(journal, which, 1), None)
+    if newest is None or belongs(journal, newest, scope):
+        return None
+    return Elsewhere(newest, project_of(journal, newest))

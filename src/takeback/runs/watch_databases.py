@@ -1,0 +1,174 @@
+"""Databases that others change while we watch: told in rows, not put back as files that are open."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from takeback.adapters.database.protocol import Databases, Programs, Tell, quiet
+from takeback.engine.do import Terms, refuse_own
+from takeback.engine.parts import adapter_of
+from takeback.engine.settle import abort
+from takeback.engine.watch import NOTHING, RECEIPT, begin, finish
+from takeback.errors import NoRemedy, TakebackError
+from takeback.model.change import Change
+from takeback.model.database import Database, resource_of, to_json
+from takeback.model.effect import Effect
+from takeback.model.ids import short
+from takeback.model.remedy import Target
+from takeback.model.resource import display, path_of, quote
+from takeback.runs.sql import SqlHand
+
+if TYPE_CHECKING:
+    from takeback.adapters.sqlite.adapter import SqliteAdapter
+    from takeback.runs.sql import SqlHand
+
+
+PROGRAM = "program"
+
+
+class SeenProgram(NamedTuple):
+    """A program that is being watched: what it must be started with, and what became of it when it has ended."""
+
+    environment: Mapping[str, str]
+    effects: list[Effect]
+    unchanged: list[str]  # databases where no change of it was seen
+
+
+class Watched(NamedTuple):
+    adapter: Programs
+    effect: Effect
+
+
+@contextmanager
+def program(hand: SqlHand, addresses: Sequence[str], says: str, tell: Tell = quiet) -> Iterator[SeenProgram]:
+    """Whether the block ends well or not, what the program changed is recorded."""
+    watched: list[Watched] = []
+    seen = SeenProgram({}, [], [])
+    environment: dict[str, str] = {}
+    try:
+        for address in addresses:
+            one, variables = _entered(hand, address, says, tell)
+            watched.append(one)
+            environment.update(variables)
+        yield seen._replace(environment=environment)
+    finally:
+        for one in watched:
+            if effect := _left(hand, one):
+                seen.effects.append(effect)
+                hand.took_hold(effect)
+            else:
+                seen.unchanged.append(one.effect.change.resource)
+
+
+def _entered(hand: SqlHand, address: str, says: str, tell: Tell) -> tuple[Watched, Mapping[str, str]]:
+    database = hand.parts.named(address)
+    adapter = adapter_of(hand.parts, database.engine)
+    if not isinstance(adapter, Programs) or not isinstance(adapter, Databases):
+        raise NoRemedy(
+            f"What a program does in {database.engine} by itself cannot be captured.",
+            hint="Let it go through run.sql(…).",
+        )
+    session = adapter.connect(database)
+    database = session.database
+    session.close()
+    refuse_own(hand.parts, resource_of(database))
+    change = Change(database.engine, PROGRAM, resource_of(database), says, {"database": to_json(database)})
+    effect = begin(hand.parts, hand.lease, change, Terms(key=hand.next_key(change), agent=hand.agent))
+    try:
+        return Watched(adapter, effect), adapter.enter(effect, tell)
+    except BaseException:
+        abort(hand.parts, hand.lease, adapter_of(hand.parts, database.engine), effect, NOTHING)
+        raise
+
+
+def _left(hand: SqlHand, one: Watched) -> Effect | None:
+    change = one.effect.change
+
+    def found() -> Change | None:
+        receipt: dict[str, Any] | None = one.adapter.leave(one.effect)
+        return None if receipt is None else change._replace(args={**change.args, RECEIPT: receipt})
+
+    with hand.uninterrupted():
+        return finish(hand.parts, hand.lease, one.effect, found)
+
+
+# Databases in a watched tree that someone has open: put back as files they would break under whoever has
+# them. So what
+# changed in one is found row by row, with what the watch had kept of its files, and is an effect on a database.
+
+
+_ENDS = ("", "-wal", "-shm", "-journal")
+_KEPT = ("", "-wal", "-journal")  # the index of the log is made anew
+
+
+class FoundDatabases(NamedTuple):
+    resources: frozenset[str]  # files that are told of as databases
+    effects: tuple[Effect, ...] = ()
+    sentence: str = ""
+
+
+def record(hand: "SqlHand", says: str, targets: Sequence[Target], used: Mapping[str, str]) -> FoundDatabases:
+    """Of these files those of databases that are `used` (by whom, in words). What is not told in rows stays a file."""
+    by_name = {one.resource: one for one in targets}
+    resources: set[str] = set()
+    effects: list[Effect] = []
+    told: list[str] = []
+    for base in sorted({_base(one) for one in used}):
+        if not _is_the_same_file(by_name.get(base)):
+            continue
+        try:
+            effect = _recorded(hand, base, by_name, says)
+        except TakebackError:
+            continue  # it stays a file
+        resources |= {base + end for end in _ENDS}
+        if effect:
+            effects.append(effect)
+            why = used.get(base) or next(used[base + end] for end in _ENDS if base + end in used)
+            told.append(
+                f"{display(base)} {why}: the change of its rows is effect {short(effect.id)}, which stays "
+                f"until `takeback undo {short(effect.id)}`."
+            )
+    return FoundDatabases(frozenset(resources), tuple(effects), " ".join(told))
+
+
+def _base(resource: str) -> str:
+    for end in _ENDS[1:]:
+        resource = resource.removesuffix(end)
+    return resource
+
+
+def _is_the_same_file(target: Target | None) -> bool:
+    """Changed where it is, and all of it is kept."""
+    if target is None or "digest" not in target.before or "digest" not in target.after:
+        return False
+    odd = ("holes", "excluded", "meta")
+    return target.before.get("ino") == target.after.get("ino") and not any(
+        one in target.before for one in odd
+    )
+
+
+def _recorded(hand: "SqlHand", base: str, by_name: dict[str, Target], says: str) -> Effect | None:
+    database = Database("sqlite", f"sqlite:///{quote(path_of(base))}")
+    adapter: SqliteAdapter = adapter_of(hand.parts, database.engine)  # pyright: ignore[reportAssignmentType]
+    args = {"database": to_json(database)}
+    change = Change(database.engine, PROGRAM, resource_of(database), says, args)
+    effect = begin(hand.parts, hand.lease, change, Terms(agent=hand.agent))
+    then = {
+        end: hand.parts.blobs.read(by_name[base + end].before["digest"])
+        for end in _KEPT
+        if base + end in by_name and "digest" in by_name[base + end].before
+    }
+
+    def found() -> Change | None:
+        receipt: dict[str, Any] | None = adapter.leave(effect)
+        return None if receipt is None else change._replace(args={**args, RECEIPT: receipt})
+
+    try:
+        adapter.recall(effect, then)
+        done = finish(hand.parts, hand.lease, effect, found)
+    except TakebackError:
+        abort(hand.parts, hand.lease, adapter, effect, NOTHING)
+        raise
+    if done:
+        hand.took_hold(done)
+    return done

@@ -1,0 +1,138 @@
+"""Going on from a checkpoint: what followed is taken back, what cannot come again is asked about."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from takeback.engine.parts import Parts
+from takeback.engine.plan import Wishes, plan_undo
+from takeback.engine.stuck import Taker, carry_out
+from takeback.engine.undo import not_accepted, refuse_blocked, refuse_conflicts, refuse_untouched
+from takeback.errors import Misuse, Spent
+from takeback.model.change import Change, intent
+from takeback.model.effect import Effect, State
+from takeback.model.ids import short
+from takeback.model.plan import Plan
+from takeback.model.record import Draft, Kind, Record
+from takeback.model.remedy import Strategy
+from takeback.model.run import Checkpoint, Lease
+from takeback.runs import checkpoints
+from takeback.storage.protocols import Journal, Query
+
+_WISHES = Wishes()
+
+
+def point_of(parts: Parts, run: str, checkpoint: "Checkpoint | str") -> Checkpoint:
+    point = checkpoints.find(parts.journal, checkpoint, run)
+    if point.run != run:
+        raise Misuse(
+            f"Checkpoint {short(point.id)} is not of run {short(run)}.",
+            hint=f"`takeback checkpoints --run {short(run)}` lists those that are.",
+        )
+    return point
+
+
+def plan_back(parts: Parts, point: Checkpoint) -> Plan | None:
+    """What is to be taken back; raises when something stands in the way. What only a person could take back stays, and
+    answers for itself when it is asked for again."""
+    after = [one for one in not_accepted(parts, point.run) if one.order > point.seq and _can_be(one)]
+    if not after:
+        return None
+    plan = plan_undo(parts, after, _WISHES)
+    refuse_blocked(plan)
+    refuse_conflicts(plan, _WISHES)
+    return plan
+
+
+def go_back(parts: Parts, lease: Lease, plan: Plan, agent: str, taker: Taker) -> None:
+    refuse_untouched(carry_out(parts, lease, plan, _WISHES, agent, taker))
+
+
+def _can_be(effect: Effect) -> bool:
+    return effect.remedy is not None and effect.remedy.strategy not in (
+        Strategy.MANUAL,
+        Strategy.IRREVERSIBLE,
+    )
+
+
+BACK, FORK = "back_to", "fork"
+_FOR_GOOD = (Strategy.IRREVERSIBLE, Strategy.MANUAL)
+
+
+class Past(NamedTuple):
+    """Calls that came after a point which the run went back to, oldest first; and how often it was forked."""
+
+    spent: tuple[Effect, ...] = ()
+    forks: int = 0
+
+
+def went_back(run: str, seq: int) -> Draft:
+    return Draft(Kind.REMEMBER, run, "", {BACK: seq})
+
+
+def forked(run: str, reason: str) -> Draft:
+    return Draft(Kind.REMEMBER, run, "", {FORK: reason})
+
+
+def past_of(journal: Journal, run: str) -> Past:
+    """From what the journal remembers of the run."""
+    told = journal.records(kinds=(Kind.OPEN, Kind.REMEMBER), run=run)
+    records = [one for one in told if BACK in one.body or FORK in one.body]
+    if not records:
+        return Past()
+    calls = [one for one in journal.effects(Query(run=run, made=True)) if one.change.adapter == "call"]
+    past = Past()
+    for record in records:
+        past = after(past, record, calls)
+    return past
+
+
+def after(past: Past, record: Record, calls: Iterable[Effect]) -> Past:
+    """A fork begins anew; going back makes what came after that point the past."""
+    if FORK in record.body:
+        return Past((), past.forks + 1)
+    known = {one.id for one in past.spent}
+    more = (
+        one
+        for one in calls
+        if record.body[BACK] < one.order < record.seq
+        and one.id not in known
+        and _cannot_come_again(one, said=record.kind is Kind.OPEN)
+    )
+    return past._replace(spent=(*past.spent, *more))
+
+
+def _cannot_come_again(effect: Effect, said: bool) -> bool:
+    """`said`: a person resumed the run from a checkpoint, which says that what was taken back is meant anew."""
+    if effect.state is State.UNDONE:
+        return not said
+    return effect.state is State.DONE and effect.remedy is not None and effect.remedy.strategy in _FOR_GOOD
+
+
+def answer(spent: Sequence[Effect], change: Change, now: int) -> Effect | None:
+    """The effect that answers this request; None if it is a new one. `Spent` if a person has to decide that."""
+    for one in spent:
+        if intent(one.change) == intent(change) and one.state is State.DONE:
+            return one
+    wanted = _meaning(change, now)
+    for one in spent:
+        if _meaning(one.change, one.at) == wanted:
+            raise _asked_about(one, change)
+    return None
+
+
+def _meaning(change: Change, at: int) -> Any:
+    from takeback.policy.patterns import sameness
+
+    return [change.args.get("action"), sameness(json.loads(change.args["arguments"]), at=at)]
+
+
+def _asked_about(one: Effect, change: Change) -> Spent:
+    became = "and taken back since" if one.state is State.UNDONE else "and cannot be taken back"
+    written = "" if intent(one.change) == intent(change) else ", written in another way"
+    return Spent(
+        f"{change.summary}: effect {short(one.id)} did this before{written} ({one.change.summary}), {became}.",
+        hint="Nothing was called. Go on with what is recorded, or say that it is meant once more: "
+        'run.fork("why") and call it again, which is a new intent with a key and an approval of its own.',
+        effect=one.id,
+    )

@@ -1,0 +1,357 @@
+"""A worker: claims runs of its workflows that are due, calls each function, and ends or suspends it."""
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, NamedTuple
+
+from takeback.engine.ending import close_rolled_back
+from takeback.engine.functions import named
+from takeback.engine.parts import Parts
+from takeback.engine.recover import open_in, settle_open
+from takeback.engine.stuck import Taker
+from takeback.engine.undo import not_accepted, roll_back
+from takeback.errors import (
+    AwaitingApproval,
+    LeaseLost,
+    Misuse,
+    Refused,
+    Spent,
+    Stuck,
+    TakebackError,
+    Unavailable,
+)
+from takeback.model.boot_clock import since_boot
+from takeback.model.effect import Effect, State
+from takeback.model.functions import as_json
+from takeback.model.ids import short
+from takeback.model.record import Draft, Kind
+from takeback.model.run import DECIDED, NEVER, SETTLED, Lease, RunInfo, RunState
+from takeback.runs.run import Run
+from takeback.runs.workflows.function import Workflow, call_with
+from takeback.runs.workflows.replay import (
+    FAILING,
+    History,
+    Leaving,
+    Replay,
+    error_in_words,
+    error_to_json,
+    history_of,
+)
+from takeback.runs.workflows.rewind import go_back, plan_back, point_of
+from takeback.storage.owners import myself
+from takeback.storage.protocols import Query
+
+_LONGEST = 300  # seconds between two tries at most
+_MOMENT = 1.0
+_MOST_WORDS = 2_000  # of an error, in the journal
+
+
+class Shift(NamedTuple):
+    """What whoever works on a run needs besides the run."""
+
+    parts: Parts
+    now: Callable[[], int]
+    stopping: Callable[[], bool]  # whether it should stop at its next step
+    tell: Callable[[str], None]
+    taker: Callable[[], Taker]  # who settles what is stuck on the way back
+
+
+def work_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None:
+    """Until it has ended or is suspended. A run that was lost to another worker is dropped at once."""
+    try:
+        _carry_on(shift, run, info, workflow)
+    except LeaseLost as error:
+        shift.tell(f"Run {short(run.id)} was taken over: {error}")
+    # Whatever it is, the next worker must not meet it again at once, and a person must hear of it.
+    except Exception as error:  # noqa: BLE001
+        words = str(error) if isinstance(error, TakebackError) else f"{type(error).__name__}: {error}"
+        shift.tell(f"Run {short(run.id)} cannot go on: {words}")
+        _put_aside(shift, run, error, words)
+    finally:
+        run.let_go()
+
+
+def _put_aside(shift: Shift, run: Run, error: Exception, words: str) -> None:
+    due = shift.now() + _LONGEST * 1_000_000 if isinstance(error, Unavailable) else NEVER
+    try:
+        run.suspend_workflow(Leaving(f"cannot go on: {words[:_MOST_WORDS]}", due))
+    except TakebackError:
+        # The store itself is in trouble. It is not asked again at once, neither by us nor, while we have the lease, by
+        # others; what is recorded stays true.
+        time.sleep(_MOMENT)
+
+
+def _carry_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None:
+    made = info.effects > 0  # what another worker has made of it; nobody else adds to it now
+    history = history_of(shift.parts.journal, run.id, made)
+    try:
+        if info.state is RunState.SUSPENDED:
+            shift.parts.journal.append(run.lease, [Draft(Kind.OPEN, run.id, "", {"resumed": True})])
+        settled = made and _settle(shift, run, history)
+        if history.back_to:
+            _go_back(shift, run, history.back_to)
+        if history.failing is not None:
+            _fail(shift, run, workflow, history.failing)
+            return
+        if settled or history.back_to:
+            # Again: what was in doubt is known now.
+            history = history_of(shift.parts.journal, run.id)
+        _call(shift, run, workflow, history)
+    except Leaving as leaving:
+        run.suspend_workflow(leaving)
+    except LeaseLost:
+        raise
+    except Unavailable as error:
+        run.suspend_workflow(_later(shift, history, error))
+
+
+def _settle(shift: Shift, run: Run, history: History) -> bool:
+    """What the worker before left in flight; whether there was anything. What a person has to say is waited for."""
+    if functions := named(iter(open_in(shift.parts, run.id))):
+        shift.tell(
+            f"Going on with run {short(run.id)} ({run.name}) calls functions of {', '.join(functions)}."
+        )
+    found = settle_open(shift.parts, run.lease)
+    for one in found:
+        if one.outcome == "left":
+            raise _later(shift, history, Unavailable(f"{one.summary} {one.detail}"))
+    _refuse_stuck(shift, run)
+    return bool(found)
+
+
+def _go_back(shift: Shift, run: Run, checkpoint: str) -> None:
+    """Whoever resumed it from there was killed before all that came after was taken back."""
+    try:
+        plan = plan_back(shift.parts, point_of(shift.parts, run.id, checkpoint))
+        if plan:
+            go_back(shift.parts, run.lease, plan, run.agent, shift.taker())
+    except (Refused, Stuck) as error:
+        _refuse_stuck(shift, run)
+        raise Leaving(f"it cannot go back to its checkpoint: {error}", NEVER) from error
+
+
+def _refuse_stuck(shift: Shift, run: Run) -> None:
+    stuck = next(shift.parts.journal.effects(Query(run=run.id, states=(State.STUCK,))), None)
+    if stuck:
+        raise _parked(stuck)
+
+
+def _parked(effect: Effect) -> Leaving:
+    why = f"effect {short(effect.id)} is stuck: {effect.note}"
+    return Leaving(why, NEVER, f"{SETTLED}{effect.id}")
+
+
+def _later(shift: Shift, history: History, error: TakebackError) -> Leaving:
+    again = history.again + 1
+    wait = min(2 ** min(again - 1, 20), _LONGEST)
+    return Leaving(f"could not go on: {error}", shift.now() + wait * 1_000_000, again=again)
+
+
+def _call(shift: Shift, run: Run, workflow: Workflow, history: History) -> None:
+    replay = Replay(run.id, history, shift.stopping, lambda: run.progress(workflow.step_seconds))
+    run.play(replay)
+    try:
+        call = call_with(workflow, run, history.opened["arguments"])
+    except Misuse as error:
+        raise Leaving(f"{error} {error.hint}", NEVER) from None
+    try:
+        run.progress(workflow.step_seconds)
+        result = call()
+        replay.refuse_gone()
+        replay.at_the_end()
+        told = {"result": as_json(result, f"What {workflow.name} returns")}
+    except Leaving as leaving:
+        raise replay.leaving or leaving from None
+    # Somebody's code: however it ends, its run must not be left hanging.
+    except BaseException as error:  # noqa: BLE001
+        _stopped(shift, run, workflow, replay, error)
+        return
+    run.end_workflow(told)
+
+
+def _stopped(shift: Shift, run: Run, workflow: Workflow, replay: Replay, error: BaseException) -> None:
+    """By an error: of the function itself, or of something that is no failure of its."""
+    if replay.leaving:  # whatever it made of that
+        raise replay.leaving
+    if replay.broken is None:
+        try:
+            replay.at_the_end(f"the function has failed: {type(error).__name__}: {error}")
+        except TakebackError:
+            error = replay.broken or error
+    error = replay.broken or error
+    if isinstance(error, AwaitingApproval):
+        # When its time is over, a worker goes on with the run, and the function learns that silence means no.
+        raise Leaving(f"{error} {error.hint}", error.until or NEVER, f"{DECIDED}{error.effect}")
+    if isinstance(error, Unavailable):
+        raise error
+    if isinstance(error, (Spent, Stuck)):
+        _refuse_stuck(shift, run)
+        raise Leaving(f"{error} {error.hint}", NEVER)
+    failing = error_to_json(error)
+    failing["message"] = failing["message"][:_MOST_WORDS]
+    shift.parts.journal.append(run.lease, [Draft(Kind.REMEMBER, run.id, "", {FAILING: failing})])
+    _fail(shift, run, workflow, failing)
+
+
+def _fail(shift: Shift, run: Run, workflow: Workflow, failing: dict[str, Any]) -> None:
+    """It is recorded that the function has failed; whoever goes on with the run goes on with this."""
+    told = {
+        "error": error_in_words(failing),
+        "error_type": failing["type"],
+        "hint": failing.get("hint", ""),
+    }
+    shift.tell(f"Run {short(run.id)} ({run.name}) failed: {told['error']}")
+    if workflow.on_failure == "leave":
+        run.end_workflow(told)
+        return
+    run.close_databases()
+    result = roll_back(shift.parts, run.lease, not_accepted(shift.parts, run.id), run.agent)
+    if close_rolled_back(shift.parts, run.lease, result, RunState.UNDONE.value, told):
+        return
+    _refuse_stuck(shift, run)
+    raise Unavailable("What it did could not all be taken back yet.")
+
+
+POLL = 0.25  # seconds: a dead worker's run is taken over within two
+_TROUBLED = 5.0  # at most, between two tries to reach the store
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Workplace(NamedTuple):
+    """Where a worker works."""
+
+    parts: Parts
+    now: Callable[[], int]
+    lasts: int  # microseconds that a lease is for
+    begin: Callable[[RunInfo, Lease, int], Run]  # with what `since_boot` said before the lease was taken
+    wait: Callable[[float], None]  # until there may be work, or so many seconds are over
+
+
+class Worker:
+    def __init__(
+        self,
+        place: Workplace,
+        workflows: Mapping[str, Workflow],
+        concurrency: int = 1,
+        tell: Callable[[str], None] = lambda words: None,
+    ) -> None:
+        self._place = place
+        self._workflows = dict(workflows)
+        self._concurrency = concurrency
+        self._tell = tell
+        # Threads that are through, and None to wake us; its `put` may be called by a signal's function.
+        self._wakes: queue.SimpleQueue[threading.Thread | None] = queue.SimpleQueue()
+        self._working: set[threading.Thread] = set()
+        self._stopping = False
+        self.worked = 0  # how many times it went on with a run
+
+    def stop(self) -> None:
+        """No new runs; those at hand are suspended at their next step."""
+        self._stopping = True
+        self._wakes.put(None)
+
+    def work(self, *, until_idle: bool = False) -> None:
+        """Until it is stopped; with `until_idle` until nothing is due and nothing is at work here."""
+        trouble = 0.0
+        while not self._stopping:
+            try:
+                claimed = self._claim_all()
+                trouble = 0.0
+            except TakebackError as error:
+                # Not ours to solve: whoever runs the store does, and then we go on.
+                trouble = min(trouble * 2 or POLL, _TROUBLED)
+                self._tell(f"The store cannot be asked for work: {error}")
+                claimed = False
+            if until_idle and not claimed and not self._working and not trouble:
+                return
+            self._pause(trouble or POLL)
+        if self._working:
+            count = len(self._working)
+            waits = "a run is" if count == 1 else f"{count} runs are"
+            self._tell(f"Stopping when {waits} at the next step; a second signal does not wait for that.")
+        while self._working:
+            self._pause(POLL)
+
+    def _pause(self, seconds: float) -> None:
+        """Until there may be something to do; a store that cannot be asked is no reason to end."""
+        if self._stopping or self._working or not self._waited(seconds):
+            with suppress(queue.Empty):
+                self._through(self._wakes.get(timeout=seconds))
+        with suppress(queue.Empty):
+            while True:
+                self._through(self._wakes.get_nowait())
+
+    def _waited(self, seconds: float) -> bool:
+        try:
+            self._place.wait(seconds)
+        except TakebackError:
+            return False
+        return True
+
+    def _through(self, thread: threading.Thread | None) -> None:
+        if thread:
+            thread.join()
+            self._working.discard(thread)
+
+    def _claim_all(self) -> bool:
+        place, claimed = self._place, False
+        while len(self._working) < self._concurrency and not self._stopping:
+            begun = since_boot()
+            lease = place.parts.leases.claim(myself(), place.now(), place.lasts, tuple(self._workflows))
+            if lease is None:
+                break
+            claimed = True
+            self.worked += 1
+            thread = threading.Thread(
+                target=self._work_on, args=(lease, begun), name=f"takeback-run-{lease.run}"
+            )
+            thread.daemon = True  # a second signal does not wait for it
+            self._working.add(thread)
+            thread.start()
+        return claimed
+
+    def _work_on(self, lease: Lease, begun: int) -> None:
+        place = self._place
+        try:
+            info = next(place.parts.journal.runs((lease.run,)))
+            run = place.begin(info, lease, begun)
+            work_on(
+                Shift(
+                    place.parts,
+                    place.now,
+                    lambda: self._stopping,
+                    self._tell,
+                    lambda: Taker(myself(), place.now(), place.lasts),
+                ),
+                run,
+                info,
+                self._workflows[info.workflow],
+            )
+        except TakebackError as error:
+            self._tell(f"Run {lease.run[:8]} is left for later: {error}")
+        finally:
+            self._wakes.put(threading.current_thread())
+
+
+@contextmanager
+def stopped_by_signals(worker: Worker, at_once: Callable[[int], None]) -> Iterator[None]:
+    """The first one lets the runs at hand come to their next step; the second one ends the process."""
+    seen: list[int] = []
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        if seen:
+            at_once(number)
+        seen.append(number)
+        worker.stop()
+
+    before = {number: signal.signal(number, heard) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, function in before.items():
+            signal.signal(number, function)

@@ -1,0 +1,202 @@
+"""Notes beside a store: whose it is, and which ways back were given up until a person was told."""
+
+import json
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from takeback.errors import ResourceUnreachable
+from takeback.model.record import sha256_of
+from takeback.storage import disk
+from takeback.storage.owners import machine
+from takeback.storage.tables import Reading
+
+# A note beside the store of ways back, and of drops, that were given up by policy, until a person was told.
+#
+# It is written before they are forgotten, so that a kill in between loses no line. So it may name effects
+# that were not
+# forgotten after all: whoever shows it asks the journal.
+
+
+NAME = "GIVEN_UP"
+_MOST = 1_000  # effects that the note names; the journal has them all
+
+
+class Bound(StrEnum):
+    """What was reached, so that a way back was given up; the value is in the record."""
+
+    TIME = "time"
+    STORE = "store"  # it is over its cap
+    DISK = "disk"  # too little is free
+    VERSIONS = "versions"  # of one file
+    DROPS = "drops"  # too many of a project
+    DROPPED = "dropped"  # too many bytes of them
+
+    @property
+    def setting(self) -> str:
+        """The one that moves the limit."""
+        return _SETTINGS[self]
+
+
+_SETTINGS = {
+    Bound.TIME: "accepted_seconds",
+    Bound.STORE: "store_bytes",
+    Bound.DISK: "free_bytes",
+    Bound.VERSIONS: "versions_per_file",
+    Bound.DROPS: "dropped_most",
+    Bound.DROPPED: "dropped_bytes",
+}
+
+
+class GivenUp(NamedTuple):
+    effect: str
+    bound: Bound
+    at: int  # when the effect was made
+    limit: int  # the number that was reached: seconds, bytes or versions
+
+
+def untold(path: str) -> tuple[GivenUp, ...]:
+    try:
+        with open(os.path.join(path, NAME), encoding="utf-8") as file:
+            return tuple(GivenUp(one[0], Bound(one[1]), int(one[2]), int(one[3])) for one in json.load(file))
+    except (OSError, ValueError, TypeError, IndexError):
+        return ()  # only a note: the records tell as well
+
+
+def note(path: str, more: Iterable[GivenUp]) -> None:
+    known = {one.effect: one for one in (*untold(path), *more)}
+    text = json.dumps([list(one) for one in list(known.values())[-_MOST:]])
+    disk.write_file(os.path.join(path, NAME), text.encode() + b"\n")
+
+
+def was_told(path: str, effects: Iterable[str]) -> None:
+    """A person has read of these."""
+    told = set(effects)
+    if left := [one for one in untold(path) if one.effect not in told]:
+        disk.write_file(os.path.join(path, NAME), json.dumps([list(one) for one in left]).encode() + b"\n")
+    elif os.path.lexists(os.path.join(path, NAME)):
+        disk.remove(os.path.join(path, NAME))
+
+
+# Whether a store is this user's own, and what this user remembers of it outside of it.
+#
+# A store that was removed, cut or exchanged cannot tell that itself: a note outside remembers how far its
+# journal had
+# come. The note is only a witness: without it everything works, and nothing is noticed. That a store was
+# made here stands
+# in the store, as a digest of this machine, this user and its place, which a store from elsewhere cannot have.
+
+
+DIRECTORY = "takeback-known"
+OWNER = "OWNER"
+_HEAD = "SELECT seq, hash, at FROM records ORDER BY seq DESC LIMIT 1"
+_LONGEST = 4096
+
+
+class Note(NamedTuple):
+    seq: int = 0  # of the newest record that was seen
+    hash: str = ""
+    at: int = 0  # when that one was written, microseconds since 1970
+
+    def in_words(self) -> str:
+        when = (
+            datetime.fromtimestamp(self.at / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+            if self.at
+            else ""
+        )
+        return f"{self.seq:,} records" + (f", the newest of {when}" if when else "")
+
+
+class Witness:
+    def __init__(self, state: str, store: str) -> None:
+        """`state`: the directory in which this user's programs keep what they know."""
+        self._store = os.path.realpath(store)
+        self._directory = os.path.join(state, DIRECTORY)
+        name = sha256_of(os.fsencode(self._store)).hex()[:32]
+        self._path = os.path.join(self._directory, name)
+
+    def note(self) -> Note | None:
+        try:
+            handle = disk.open_private(self._path)
+        except (OSError, disk.Refused):
+            return None
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return None
+            told: Any = json.loads(os.read(handle, _LONGEST))
+            return Note(int(told["seq"]), str(told["hash"]), int(told["at"]))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None  # a note that cannot be read is no note
+        finally:
+            os.close(handle)
+
+    def made(self) -> None:
+        """A new, empty store takes the place of whatever was known."""
+        disk.write_file(os.path.join(self._store, OWNER), self._mark())
+        self._write(Note())
+
+    def is_mine(self) -> bool:
+        try:
+            handle = disk.open_private(os.path.join(self._store, OWNER))
+        except (OSError, disk.Refused):
+            return False
+        try:
+            return stat.S_ISREG(os.fstat(handle).st_mode) and os.read(handle, _LONGEST) == self._mark()
+        except OSError:
+            return False
+        finally:
+            os.close(handle)
+
+    def _mark(self) -> bytes:
+        told = f"{machine()} {os.geteuid()} {self._store}".encode("utf-8", "surrogateescape")
+        return sha256_of(told).hex().encode() + b"\n"
+
+    def lost(self, tables: Reading) -> Note | None:
+        """The note, if the store does not have the record that it tells of."""
+        note = self.note()
+        if note is None or not note.seq:
+            return None
+        rows = tables.read("SELECT hash FROM records WHERE seq = ?", (note.seq,))
+        return None if rows and rows[0][0].hex() == note.hash else note
+
+    def remember(self, tables: Reading) -> None:
+        """How far the journal has come, unless it has lost what was known: that stays known until `trust`."""
+        rows = tables.read(_HEAD)
+        note = self.note()
+        if not rows or (note and note.seq == rows[0][0]) or self.lost(tables):
+            return
+        self._write(Note(rows[0][0], rows[0][1].hex(), rows[0][2]))
+
+    def trust(self, tables: Reading) -> None:
+        """A person said that this store, as it is, is their own."""
+        disk.write_file(os.path.join(self._store, OWNER), self._mark())
+        rows = tables.read(_HEAD)
+        self._write(Note(rows[0][0], rows[0][1].hex(), rows[0][2]) if rows else Note())
+
+    def _write(self, note: Note) -> None:
+        """Not synced: a note that is lost is missed by no one."""
+        content = json.dumps({"store": self._store, **note._asdict()}).encode()
+        staged = f"{self._path}.{os.getpid()}.new"
+        if not self._has_home():
+            return
+        with suppress(OSError, ResourceUnreachable, disk.Refused):
+            os.makedirs(self._directory, disk.DIRECTORY_MODE, exist_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(staged)
+            handle = disk.create_private(staged)
+            try:
+                disk.write_fully(handle, content, staged)
+            finally:
+                os.close(handle)
+            os.rename(staged, self._path)
+
+    def _has_home(self) -> bool:
+        """No directory is made at the root of the filesystem for a user who has no place of their own."""
+        place = self._directory
+        while not os.path.isdir(place):
+            place = os.path.dirname(place)
+        return place != "/"

@@ -1,0 +1,397 @@
+"""The journal in SQLite: records, projections kept in the same transaction, and queries as SQL."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from takeback.errors import RecordInvalid, StoreFull, TakebackError
+from takeback.model.change import Change
+from takeback.model.effect import OPEN_STATES, Effect, State
+from takeback.model.ids import short
+from takeback.model.lifecycle import OF_EFFECTS, told
+from takeback.model.record import GENESIS, Draft, Flaw, Kind, Record, chained
+from takeback.model.resource import Project, Scope, ancestors
+from takeback.model.run import Lease, RunInfo
+from takeback.storage.bodies import parsed, whole
+from takeback.storage.leases import refuse_unheld
+from takeback.storage.projects import effects_of, runs_of
+from takeback.storage.protocols import Query
+from takeback.storage.sqlite.append import EFFECTS_OF_RUN, IN_FLIGHT, RECORD, RUN, to_life, to_run
+from takeback.storage.sqlite.database import Row, SqliteDatabase
+from takeback.storage.sqlite.projection import HEAD, Unlisted
+from takeback.storage.tables import Reading
+
+_COLUMNS = """
+  e.id, coalesce(r.id, ''), e.state, e.seq, e.told, e.ended, e.undoes, e.partial, e.undone_by, e.accepted_by,
+  e.forgotten, e.pinned,
+  coalesce(r.agent, ''),
+  i.seq, i.kind, i.run, i.effect, i.at, i.body, i.hash,
+  p.hash,
+  o.seq, o.kind, o.run, o.effect, o.at, o.body, o.hash,
+  q.hash
+FROM effects e
+LEFT JOIN runs r ON r.number = e.run
+LEFT JOIN records i ON i.seq = e.told
+LEFT JOIN records p ON p.seq = e.told - 1
+LEFT JOIN records o ON o.seq = e.ended
+LEFT JOIN records q ON q.seq = e.ended - 1
+"""
+
+# Spelled out, and in the words of the schema, so that SQLite sees its index of those in flight applies.
+IN_FLIGHT_EFFECTS = "(e.state = 'proposed' OR e.state = 'intended' OR e.state = 'stuck')"
+
+# Stands in listings for an effect whose record cannot be trusted; asking for it by id raises.
+DAMAGED = Effect(
+    id="",
+    run="",
+    agent="",
+    seq=0,
+    state=State.STUCK,
+    change=Change("", "damaged", "", "(its journal record is damaged)"),
+    note="The journal record is damaged.",
+)
+
+
+def select_effects(
+    query: Query, beyond: int = 0, in_flight: str = IN_FLIGHT_EFFECTS
+) -> tuple[str, list[Any]]:
+    """`beyond` is where the page before ended: in the order asked for, what comes after it. `in_flight`: what those
+    have in common, so that they are found among many."""
+    where, values = _narrowed(query, in_flight)
+    if beyond:
+        where.append("e.seq < ?" if query.newest else "e.seq > ?")
+        values.append(beyond)
+    return "SELECT" + _COLUMNS + _where(where) + _in_order(query), values
+
+
+def count_effects(query: Query, in_flight: str = IN_FLIGHT_EFFECTS) -> tuple[str, list[Any]]:
+    where, values = _narrowed(query, in_flight)
+    limit = f" LIMIT {query.limit}" if query.limit else ""
+    found = f"SELECT 1 FROM effects e LEFT JOIN runs r ON r.number = e.run {_where(where)}{limit}"
+    return f"SELECT count(*) FROM ({found}) AS found", values
+
+
+def _where(conditions: list[str]) -> str:
+    return "WHERE " + " AND ".join(conditions) if conditions else ""
+
+
+def _narrowed(query: Query, in_flight: str) -> tuple[list[str], list[Any]]:
+    where: list[str] = []
+    values: list[Any] = []
+
+    def narrow(sql: str, *given: Any) -> None:
+        where.append(sql)
+        values.extend(given)
+
+    if query.ids:
+        narrow(f"e.id IN ({_marks(query.ids)})", *query.ids)
+    if query.undoing:
+        # Spelled out, so that the partial index of undos applies.
+        narrow(f"e.undoes <> '' AND e.undoes IN ({_marks(query.undoing)})", *query.undoing)
+    for sql, value in (
+        ("e.run = (SELECT number FROM runs WHERE id = ?)", query.run),
+        ("r.agent = ?", query.agent),
+        ("e.key = ? AND e.key <> '' AND e.state <> 'aborted'", query.key),
+        ("e.seq IN (SELECT effect FROM needs WHERE needed = ?)", query.needing),
+        ("e.seq > ?", query.after),
+        ("e.seq < ?", query.before),
+        # By the records since, which are few: `told` has no index, and nearly all effects are older.
+        (
+            "e.id IN (SELECT effect FROM records WHERE seq > ?) AND e.told > ?",
+            0 if query.scope else query.told_after,
+        ),
+    ):
+        if value:
+            narrow(sql, *[value] * sql.count("?"))
+    if query.scope:
+        sql, given = _belonging(query.scope, query)
+        narrow(sql, *given)
+    if query.states:
+        narrow(_in_states(query.states, in_flight))
+    if query.resource:
+        sql, given = _overlapping(query.resource)
+        narrow(f"e.seq IN ({sql})", *given)
+    for sql, asked in (
+        ("e.undoes <> ''", query.undos),
+        ("e.undoes = ''", query.made),
+        ("e.accepted_by <> '' AND e.forgotten = 0", query.forgettable),
+        ("e.pinned = 1", query.pinned),
+        ("e.forgotten = 0", query.remembered),
+    ):
+        if asked:
+            narrow(sql)
+    return where, values
+
+
+def _belonging(scope: Scope, query: Query) -> tuple[str, list[Any]]:
+    """With `told_after` those of the scope that took hold later: by its own index, however old it is."""
+    sql, values = effects_of(scope)
+    if not query.told_after:
+        return f"e.seq IN ({sql})", values
+    if query.before and query.before <= query.told_after:
+        late = f"{sql} AND told <> effect AND told > ? AND effect < ?"
+        return f"e.seq IN ({late})", [*values, query.told_after, query.before]
+    return f"e.seq IN ({sql} AND told > ?)", [*values, query.told_after]
+
+
+def _in_states(states: tuple[State, ...], in_flight: str) -> str:
+    sql = "e.state IN (" + ", ".join(f"'{state.value}'" for state in states) + ")"
+    if states == (
+        State.DROPPED,
+    ):  # few: found by their records, of which there is an index without the plain ones
+        rare = "effect <> '' AND kind NOT IN ('intent', 'done') AND kind = 'drop'"
+        return f"{sql} AND e.id IN (SELECT effect FROM records WHERE {rare})"
+    return f"{sql} AND {in_flight}" if set(states).issubset(OPEN_STATES) else sql
+
+
+def _in_order(query: Query) -> str:
+    order = " ORDER BY e.seq DESC" if query.newest else " ORDER BY e.seq"
+    return f"{order} LIMIT {query.limit}" if query.limit else order
+
+
+def _overlapping(resource: str) -> tuple[str, list[str]]:
+    around = (resource, *ancestors(resource))
+    sql = [f"SELECT effect FROM targets WHERE resource IN ({_marks(around)})"]
+    values = list(around)
+    inside = ("", "0") if resource.endswith("/") else ("/", "0")
+    # '/' is followed by '0' and '#' by '$': everything inside sorts between them.
+    for first, last in (inside, ("#", "$")):
+        sql.append("SELECT effect FROM targets WHERE resource >= ? AND resource < ?")
+        values += [
+            resource + first,
+            (resource.rstrip("/") if inside[0] == "" and last == "0" else resource) + last,
+        ]
+    return " UNION ".join(sql), values
+
+
+def _marks(values: tuple[str, ...]) -> str:
+    return ",".join("?" * len(values))
+
+
+# The first record, the one that tells what it is and the newest outcome are pointed to; the others are few.
+_OF_EFFECT = (
+    "SELECT seq FROM effects WHERE id = ? UNION SELECT told FROM effects WHERE id = ?"
+    " UNION SELECT ended FROM effects WHERE id = ?"
+    " UNION SELECT seq FROM records WHERE effect = ? AND effect <> '' AND kind NOT IN ('intent', 'done')"
+)
+_PAGE = 500
+
+
+class SqlJournal:
+    """What can be asked of a journal in tables, whichever database has them."""
+
+    _CHECKPOINTS = ""  # how the index of checkpoints is asked for by name
+    _IN_FLIGHT = IN_FLIGHT_EFFECTS  # how those in flight are found
+
+    def __init__(self, tables: Reading) -> None:
+        self._tables = tables
+
+    def records(
+        self, after: int = 0, kinds: tuple[Kind, ...] = (), run: str = "", effect: str = ""
+    ) -> Iterator[Record]:
+        where: list[str] = ["seq > ?"]
+        values: list[Any] = [after]
+        if run:
+            where.append("run = ?")
+            values.append(run)
+        if effect:
+            self._list()
+            where.append(f"seq IN ({_OF_EFFECT})")
+            values += [effect] * 4
+        if kinds:
+            # Spelled out, so that SQLite sees the partial indexes apply.
+            where.append("(" + " OR ".join(f"kind = '{kind.value}'" for kind in kinds) + ")")
+        if run and kinds and not effect and set(kinds).isdisjoint(OF_EFFECTS):
+            where.append("effect = ''")
+        # SQLite would rather read every record in order than the few of this index and sort them.
+        index = self._CHECKPOINTS if kinds == (Kind.CHECKPOINT,) else ""
+        sql = f"SELECT {RECORD} FROM records {index} WHERE {' AND '.join(where)} ORDER BY seq LIMIT {_PAGE}"
+        # In pages: a reader that stops half-way has not read it all, and holds no lock meanwhile.
+        while True:
+            rows = self._tables.read(sql, values)
+            for row in rows:
+                yield to_record(row)
+            if len(rows) < _PAGE:
+                return
+            values[0] = rows[-1][0]
+
+    def effects(self, query: Query) -> Iterator[Effect]:
+        # Asked before every change, and nearly always in vain.
+        if query.key and not self._knows_key(query.key):
+            return
+        self._list()
+        sql, values = select_effects(
+            query if query.limit or query.ids else query._replace(limit=_PAGE), in_flight=self._IN_FLIGHT
+        )
+        while True:
+            rows = self._tables.read(sql, values)
+            for row in rows:
+                yield _to_effect(row, strict=bool(query.ids) and not query.damaged_too)
+            if query.limit or query.ids or len(rows) < _PAGE:
+                return
+            last = rows[-1][3]
+            sql, values = select_effects(query._replace(limit=_PAGE), last, self._IN_FLIGHT)
+
+    def runs(
+        self,
+        ids: tuple[str, ...] = (),
+        unfinished: bool = False,
+        key: str = "",
+        scope: Scope | None = None,
+    ) -> Iterator[RunInfo]:
+        where: list[str] = []
+        within: list[Any] = []
+        if ids:
+            where.append(f"id IN ({','.join('?' * len(ids))})")
+        if unfinished:
+            where.append("state IN ('open', 'suspended')")
+        if key:
+            where.append("key = ? AND key <> ''")
+        if scope:
+            sql, within = runs_of(scope)
+            where.append(sql)
+        self._list()
+        narrowed = f"WHERE {' AND '.join(where)}" if where else ""
+        for row in self._tables.read(
+            f"SELECT {RUN}, {EFFECTS_OF_RUN} FROM runs {narrowed} ORDER BY opened_at, number",
+            (*ids, *([key] if key else []), *within),
+        ):
+            yield to_run(row)
+
+    def projects(self, roots: Sequence[str]) -> Iterator[Project]:
+        self._list()
+        marks = ",".join("?" * len(roots))
+        sql = f"SELECT root, marked, began, made FROM projects WHERE root IN ({marks})"
+        for root, *flags in self._tables.read(sql, tuple(roots)) if roots else ():
+            yield Project(root, *(bool(flag) for flag in flags))
+
+    def resolve(self, prefix: str) -> tuple[str, ...]:
+        self._list()
+        span = (prefix, prefix + "~")
+        rows = self._tables.read(
+            "SELECT id FROM effects WHERE id >= ? AND id < ?"
+            " UNION ALL SELECT id FROM runs WHERE id >= ? AND id < ? LIMIT 9",
+            span + span,
+        )
+        return tuple(row[0] for row in rows)
+
+    def count(self, query: Query) -> int:
+        self._list()
+        return int(self._tables.read(*count_effects(query, self._IN_FLIGHT))[0][0])
+
+    def tally(self) -> dict[str, int]:
+        self._list()
+        rows = self._tables.read("SELECT name, n FROM tally WHERE n > 0 AND name <> 'listed'")
+        counts = {str(name): int(n) for name, n in rows}
+        # What is in flight is counted by its index: few at any time, and two writes less for each effect.
+        in_flight = f"SELECT state, count(*) FROM effects WHERE {IN_FLIGHT} GROUP BY state"
+        counts |= {str(state): int(n) for state, n in self._tables.read(in_flight)}
+        counts["records"] = self._tables.read("SELECT coalesce(max(seq), 0) FROM records")[0][0]
+        return counts
+
+    def _list(self) -> None:
+        """Asked before the tables of effects are read: whoever puts listing off has to see to it now."""
+
+    def _knows_key(self, key: str) -> bool:
+        """Whether an effect may have it."""
+        return bool(self._tables.read("SELECT 1 FROM effects WHERE key = ? AND key <> ''", (key,)))
+
+
+class SqliteJournal(SqlJournal):
+    _CHECKPOINTS = "INDEXED BY checkpoints"
+
+    def __init__(self, database: SqliteDatabase, now: Callable[[], int]) -> None:
+        super().__init__(database)
+        self._database = database
+        self._now = now
+        self._unlisted = Unlisted()
+        database.after_rollback.append(self._unlisted.forget)
+
+    def append(self, lease: Lease | None, drafts: Sequence[Draft]) -> tuple[Record, ...]:
+        refuse_unheld(lease, drafts)
+        with self._database.write() as connection:
+            at = self._now()
+            return tuple(self._unlisted.append(connection, lease, draft, at) for draft in drafts)
+
+    def check(self) -> Iterator[Flaw]:
+        from takeback.storage.sqlite.check import check_journal
+
+        with suppress(TakebackError):  # whatever keeps it from being listed is among the findings
+            self._list()
+        return check_journal(self._database)
+
+    def _list(self) -> None:
+        """The tables tell of every record before they are read."""
+        seq, listed = self._database.read(HEAD)[0]
+        if seq == listed:
+            return
+        if self._database.only_read:
+            self._database.copy_into_memory()
+        try:
+            self._list_now()
+        except StoreFull:
+            self._list_now()  # on a full disk the store has made room for this much
+
+    def _list_now(self) -> None:
+        try:
+            with self._database.write(durable=False) as connection:
+                self._unlisted.list_all(connection)
+        except BaseException:
+            self._unlisted.forget()
+            raise
+
+    def _knows_key(self, key: str) -> bool:
+        with self._database.lock:
+            sql = f"{HEAD}, EXISTS (SELECT 1 FROM effects WHERE key = ? AND key <> '')"
+            seq, listed, found = self._database.read(sql, (key,))[0]
+            if found or seq == listed:
+                return bool(found)
+            return not self._unlisted.knows(seq, listed) or self._unlisted.has_key(key)
+
+
+def to_record(row: Row) -> Record:
+    seq, kind, run, effect, at, body, hash = row
+    try:
+        return Record(seq, Kind(kind), run, effect, at, parsed(body), hash)
+    except ValueError as error:
+        raise RecordInvalid(
+            f"Record {seq} cannot be read: {error}.", hint="Run `takeback verify`."
+        ) from error
+
+
+def _to_effect(row: Row, strict: bool) -> Effect:
+    life, agent = to_life(row[:12]), row[12]
+    intent, before_intent, outcome, before_outcome = row[13:20], row[20], row[21:28], row[28]
+    try:
+        _vouch(intent, before_intent)
+        if life.ended:
+            _vouch(outcome, before_outcome)
+        return told(life, to_record(intent), to_record(outcome) if life.ended else None, agent)
+    except (RecordInvalid, KeyError, ValueError) as error:
+        if strict:
+            raise RecordInvalid(
+                f"The journal record of effect {short(life.id)} is damaged.",
+                hint="`takeback verify` shows the extent; other effects can still be undone.",
+                effect=life.id,
+            ) from error
+        return DAMAGED._replace(
+            id=life.id,
+            run=life.run,
+            agent=agent,
+            seq=life.seq,
+            state=life.state,
+            undoes=life.undoes,
+            undone_by=life.undone_by,
+            accepted_by=life.accepted_by,
+            forgotten=life.forgotten,
+            pinned=life.pinned,
+        )
+
+
+def _vouch(row: Row, previous: bytes | None) -> None:
+    """An effect is taken back by what its records say: they are checked each time they are read."""
+    seq, kind, run, effect, at, body, hash = row
+    if seq is None:
+        raise RecordInvalid("A record that should be there is missing.")
+    if chained(previous or GENESIS, seq, at, kind, run, effect, whole(body)) != hash:
+        raise RecordInvalid(f"Record {seq} does not have the hash it should.")

@@ -1,0 +1,268 @@
+"""Records that the tables made from records do not tell of yet.
+
+The record alone makes an append durable; listing it (effects, targets, needs, tally) touches ten times as many pages.
+So for the plain life of an effect, an intent and its done, that is put off: who appended them keeps in memory what the
+tables would say and lists many at once. Whoever else wants to append or to read lists first what is not listed
+(`listed` in `tally`), from the records. Runs, and all that is rare, are listed with the record itself.
+"""
+
+import sqlite3
+from typing import NamedTuple
+
+from takeback.errors import TakebackError
+from takeback.model.effect import State
+from takeback.model.lifecycle import BIRTHS, Life, touched
+from takeback.model.record import GENESIS, Draft, Kind, Record
+from takeback.model.resource import Project
+from takeback.model.run import Lease, RunState
+from takeback.storage.bodies import parsed
+from takeback.storage.projects import belong, derive_one
+from takeback.storage.sqlite.append import (
+    EFFECTS_OF_RUN,
+    FIND_LIFE,
+    IN_FLIGHT,
+    RECORD,
+    append_one,
+    belonging,
+    changing,
+    count,
+    list_effects,
+    refuse_overlap,
+    row_of,
+    stand_of,
+    to_life,
+)
+from takeback.storage.sqlite.database import Row
+
+MOST = 64  # records; a reader that finds that many unlisted hardly notices
+_PLAIN = (Kind.INTENT, Kind.DONE, Kind.CHECKPOINT, Kind.REMEMBER)
+LISTED = "SELECT n FROM tally WHERE name = 'listed'"
+HEAD = f"SELECT (SELECT coalesce(max(seq), 0) FROM records), ({LISTED})"
+# Nothing is inserted if anyone else has appended (the number is taken) or listed, or has the lease.
+_INSERT = (
+    f"INSERT OR IGNORE INTO records ({RECORD}) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE ({LISTED}) = ?8"
+    " AND (SELECT generation FROM leases WHERE run = ?3 AND pid <> 0) = ?9"
+)
+_INSERT_BIRTH = f"{_INSERT} AND NOT EXISTS (SELECT 1 FROM effects WHERE id = ?4 OR (key = ?10 AND key <> ''))"
+_ANY_IN_FLIGHT = f"SELECT EXISTS (SELECT 1 FROM effects WHERE {IN_FLIGHT})"
+
+
+class RunPlace(NamedTuple):
+    """Of a run: where its next effect goes."""
+
+    state: RunState
+    number: int
+    effects: int
+
+
+class EffectRow(NamedTuple):
+    """A row of `effects` as it has to become."""
+
+    life: Life
+    key: str = ""
+    run: int = 0
+    nth: int = 0
+    resources: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    projects: tuple[Project, ...] = ()
+
+    @property
+    def is_new(self) -> bool:
+        return self.nth > 0
+
+
+class Unlisted:
+    """What this process knows better than the tables; worth something as long as nobody else appends or lists."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self._seq = -1  # of the newest record; -1: not known
+        self._hash = b""
+        self._listed = -1
+        self._entries: dict[str, EffectRow] = {}
+        self._keys: set[str] = set()
+        self._flying: dict[str, EffectRow] = {}  # those of them that are in flight
+        self._runs: dict[str, RunPlace] = {}
+        self._in_flight: bool | None = None  # whether the table has any; None: not known
+
+    def knows(self, seq: int, listed: int) -> bool:
+        """Whether all that is not listed is ours."""
+        return self._seq == seq and self._listed == listed
+
+    def has_key(self, key: str) -> bool:
+        return key in self._keys
+
+    def append(self, connection: sqlite3.Connection, lease: Lease | None, draft: Draft, at: int) -> Record:
+        if lease and draft.kind in _PLAIN and not draft.body.get("undoes"):
+            record = self._append_plain(connection, lease, draft, at)
+            if record:
+                return record
+        self.list_all(connection)
+        record = append_one(connection, lease, draft, at)
+        self.forget()
+        self._seq, self._hash, self._listed = record.seq, record.hash, record.seq
+        _set_listed(connection, record.seq)
+        return record
+
+    def _append_plain(
+        self, connection: sqlite3.Connection, lease: Lease, draft: Draft, at: int
+    ) -> Record | None:
+        """None: there is more to it, and the whole way has to be gone."""
+        if self._seq < 0:
+            return None
+        if self._seq - self._listed >= MOST:
+            self.list_all(connection)
+        kind, run, effect, body = draft
+        life, place = None, None
+        if kind is Kind.INTENT:
+            place = self._place(connection, run)
+            if place is None or place.state is not RunState.OPEN:
+                return None
+            if effect in self._entries or body["key"] in self._keys:
+                return None
+        elif kind is Kind.DONE:
+            life = self._life(connection, effect)
+            if life is None or life.state is not State.INTENDED or life.undoes:
+                return None
+        row = row_of(self._seq, self._hash, draft, at)
+        fence = (self._listed, lease.generation)
+        if place:
+            inserted = connection.execute(_INSERT_BIRTH, (*row, *fence, body["key"]))
+        else:
+            inserted = connection.execute(_INSERT, (*row, *fence))
+        if inserted.rowcount != 1:
+            return None
+        record = Record(row[0], kind, run, effect, at, body, row[6])
+        if place:
+            self._bear(connection, record, place)
+        elif life:
+            life = life._replace(state=State.DONE, ended=record.seq)
+            entry = self._entries.get(life.id)
+            self._entries[life.id] = entry._replace(life=life) if entry else EffectRow(life)
+            self._flying.pop(life.id, None)
+        self._seq, self._hash = record.seq, record.hash
+        return record
+
+    def _bear(self, connection: sqlite3.Connection, record: Record, place: RunPlace) -> None:
+        if self._in_flight is None:
+            self._in_flight = bool(connection.execute(_ANY_IN_FLIGHT).fetchone()[0])
+        if self._in_flight or self._flying:
+            held = [(id, entry.life.state.value, entry.resources) for id, entry in self._flying.items()]
+            refuse_overlap(connection, record, held, self._entries.keys() - self._flying.keys())
+        seq, body = record.seq, record.body
+        life = Life(record.effect, record.run, State.INTENDED, seq, seq)
+        nth, key, needs = place.effects + 1, body["key"], tuple(body.get("needs", ()))
+        self._entries[life.id] = self._flying[life.id] = EffectRow(
+            life, key, place.number, nth, touched(body), needs, belonging(body)
+        )
+        self._runs[record.run] = place._replace(effects=nth)
+        if key:
+            self._keys.add(key)
+
+    def _place(self, connection: sqlite3.Connection, run: str) -> RunPlace | None:
+        if run not in self._runs:
+            sql = f"SELECT state, number, {EFFECTS_OF_RUN} FROM runs WHERE id = ?"
+            row = connection.execute(sql, (run,)).fetchone()
+            if row is None:
+                return None
+            self._runs[run] = RunPlace(RunState(row[0]), row[1], row[2] or 0)
+        return self._runs[run]
+
+    def _life(self, connection: sqlite3.Connection, effect: str) -> Life | None:
+        entry = self._entries.get(effect)
+        if entry:
+            return entry.life
+        row = connection.execute(FIND_LIFE, (effect,)).fetchone()
+        return to_life(row) if row else None
+
+    def list_all(self, connection: sqlite3.Connection) -> None:
+        """From memory if we know it all, else from the records."""
+        seq, listed = connection.execute(HEAD).fetchone()
+        if not self.knows(seq, listed):
+            self.forget()
+            list_records(connection)
+            self._seq = self._listed = seq
+            row = connection.execute("SELECT hash FROM records WHERE seq = ?", (self._seq,)).fetchone()
+            self._hash = row[0] if row else GENESIS
+            return
+        self._list_entries(connection)
+        self._entries.clear()
+        self._keys.clear()
+        self._flying.clear()
+        self._in_flight = None
+        if self._listed != self._seq:
+            _set_listed(connection, self._seq)
+            self._listed = self._seq
+
+    def _list_entries(self, connection: sqlite3.Connection) -> None:
+        new = [entry for entry in self._entries.values() if entry.is_new]
+        connection.executemany(
+            "INSERT INTO effects (state, told, ended, undoes, partial, undone_by, accepted_by, forgotten, pinned,"
+            " seq, id, key, run, nth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [(*changing(e.life), e.life.seq, e.life.id, e.key, e.run, e.nth) for e in new],
+        )
+        connection.executemany(
+            "INSERT OR IGNORE INTO targets VALUES (?, ?)", [(r, e.life.seq) for e in new for r in e.resources]
+        )
+        connection.executemany(
+            "INSERT OR IGNORE INTO needs VALUES (?, ?)", [(n, e.life.seq) for e in new for n in e.needs]
+        )
+        for entry in new:
+            belong(connection, entry.projects, entry.life.seq, entry.life.told)
+        old = [entry.life for entry in self._entries.values() if not entry.is_new]
+        connection.executemany(
+            "UPDATE effects SET state = ?, ended = ? WHERE seq = ?",
+            [(life.state.value, life.ended, life.seq) for life in old],
+        )
+        done = sum(1 for entry in self._entries.values() if entry.life.state is State.DONE)
+        if done:
+            count(connection, State.DONE.value, done)
+
+
+def list_records(connection: sqlite3.Connection) -> None:
+    """What others left. Of a record whose body cannot be read as much is listed as stands beside it; `verify` tells."""
+    sql = f"SELECT {RECORD} FROM records WHERE seq > ({LISTED}) ORDER BY seq"
+    rows = connection.execute(sql).fetchall()
+    for row in rows:
+        try:
+            record = _read(row)
+            list_effects(connection, record, stand_of(connection, record.kind, record.run, record.effect))
+            if record.kind in BIRTHS and not belonging(record.body):
+                _derive(connection, record)
+        except (TakebackError, KeyError, ValueError):
+            _list_damaged(connection, row)
+    if rows:
+        _set_listed(connection, rows[-1][0])
+
+
+def _derive(connection: sqlite3.Connection, record: Record) -> None:
+    """A run of an earlier version recorded no project."""
+    sql = "SELECT e.seq FROM effects e JOIN runs r ON r.number = e.run WHERE e.id = ? AND r.project = ''"
+    if row := connection.execute(sql, (record.effect,)).fetchone():
+        derive_one(connection, touched(record.body), row[0], record.seq)
+
+
+def _list_damaged(connection: sqlite3.Connection, row: Row) -> None:
+    """So that the effect can be named, and given up."""
+    seq, kind, run, effect = row[:4]
+    if kind == Kind.INTENT:
+        connection.execute(
+            "INSERT OR IGNORE INTO effects (seq, id, run, nth, state, told, key)"
+            f" SELECT ?1, ?2, number, coalesce({EFFECTS_OF_RUN}, 0) + 1, 'intended', ?1, '' FROM runs WHERE id = ?3",
+            (seq, effect, run),
+        )
+    elif kind == Kind.DONE:
+        sql = "UPDATE effects SET state = 'done', ended = ? WHERE id = ? AND state = 'intended'"
+        if connection.execute(sql, (seq, effect)).rowcount:
+            count(connection, State.DONE.value, 1)
+
+
+def _read(row: Row) -> Record:
+    seq, kind, run, effect, at, body, hash = row
+    return Record(seq, Kind(kind), run, effect, at, parsed(body), hash)
+
+
+def _set_listed(connection: sqlite3.Connection, seq: int) -> None:
+    connection.execute("UPDATE tally SET n = ? WHERE name = 'listed'", (seq,))
