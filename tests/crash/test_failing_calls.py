@@ -48,7 +48,7 @@ def fail(number: int) -> Callable[[], None]:
     return happens
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(9, always=("run-EIO-for ever",))
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("name", WORK)
