@@ -173,6 +173,7 @@ def _become(what: int, files: list[int]) -> None:
     import takeback
     from takeback.frontends.cli.main import main
 
+    code: object = 1
     try:
         with open(what, "rb") as asked:
             asked.seek(0)
@@ -192,10 +193,13 @@ def _become(what: int, files: list[int]) -> None:
         sys.stderr = os.fdopen(
             2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
         )
-        main()  # ends the process
+        main()  # ends the process, but for a page of help
+        code = 0
+    except SystemExit as ended:
+        code = ended.code
     except BaseException:
         traceback.print_exc()
         raise
     finally:
         sys.stdout.flush()
-        os._exit(1)
+        os._exit(code if isinstance(code, int) else 1)
