@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.forks import Forks
 from tests.servers import fixtures
+from tests.shares import Shares
 from tests.unsynced import Unsynced
 from tests.within import Within, over
 from tests.world import World
@@ -100,7 +102,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SkipList(), "skip-list")
     config.pluginmanager.register(Counts(), "counts")
     config.pluginmanager.register(Within(), "within")
+    config.pluginmanager.register(Shares(), "shares")
     config.pluginmanager.register(Unsynced(), "unsynced")
+    config.pluginmanager.register(Forks(), "forks")
     config.pluginmanager.register(fixtures, "servers")
 
 

@@ -68,6 +68,7 @@ def played(scene: str, place: Path, words: str) -> Any:
     return json.loads(said.stdout.splitlines()[-1])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("words", ["now", "later"])
 @pytest.mark.parametrize("scene", SCENES)
 def test_finding_10_no_sentence_decides(scene: str, words: str, tmp_path: Path) -> None:

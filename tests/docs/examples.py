@@ -38,20 +38,24 @@ class Reader:
         os.chdir(self.project)
 
     def read(self, page: Path, block: Block, output: Block | None = None) -> None:
-        """`output`: what a script prints, as the page says."""
+        """`output`: what a shell block prints, as the page says; nothing where the page has no such block."""
+        if block.not_run:
+            return
         if block.language == "python":
             # Padded, so that a failing line has the number it has in the page.
             code = compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True)
             exec(code, self.names)  # noqa: S102, the page is ours
-        elif block.language == "console":
-            for number, command, expected in commands(block):
-                self.type(f"{page.name}:{number}", command, expected)
-        elif output is not None:
-            self.type(f"{page.name}:{block.line}", block.text, output.text.splitlines())
+        elif block.language == "sh":
+            expected = [line.rstrip() for line in output.text.splitlines()] if output else []
+            self.paste(f"{page.name}:{block.line}", block.text, expected)
 
-    def type(self, where: str, command: str, expected: list[str]) -> None:
-        for written, real in self.ids.items():
-            command = command.replace(written, real)
+    def paste(self, where: str, command: str, expected: list[str]) -> None:
+        printed = self.printed(command)
+        ids = fitting(expected, printed, self.ids)
+        assert ids is not None, _difference(where, command, expected, printed)
+        self.ids = ids
+
+    def printed(self, command: str) -> list[str]:
         done = subprocess.run(
             ["bash", "-c", command],
             stdin=subprocess.DEVNULL,
@@ -61,11 +65,8 @@ class Reader:
             timeout=300,
             check=False,
         )
-        printed = done.stdout.replace(str(self.home), _HOME).rstrip("\n").split("\n")
-        printed = [] if printed == [""] else [line.rstrip() for line in printed]
-        ids = fitting(expected, printed, self.ids)
-        assert ids is not None, _difference(where, command, expected, printed)
-        self.ids = ids
+        lines = done.stdout.replace(str(self.home), _HOME).rstrip("\n").split("\n")
+        return [] if lines == [""] else [line.rstrip() for line in lines]
 
 
 def fitting(expected: list[str], printed: list[str], ids: dict[str, str]) -> dict[str, str] | None:
@@ -97,18 +98,5 @@ def _wild(text: str) -> str:
     return re.escape(text.replace("… ms", "…")).replace("…", ".*")
 
 
-def commands(block: Block) -> list[tuple[int, str, list[str]]]:
-    """Each `$ ` line with its `> ` continuations, and the lines that should follow."""
-    found: list[tuple[int, str, list[str]]] = []
-    for number, line in enumerate(block.text.splitlines(), block.line):
-        if line.startswith("$ "):
-            found.append((number, line[2:], []))
-        elif line.startswith("> ") and found and not found[-1][2]:
-            found[-1] = (found[-1][0], f"{found[-1][1]}\n{line[2:]}", [])
-        else:
-            found[-1][2].append(line.rstrip())
-    return found
-
-
 def _difference(where: str, command: str, expected: list[str], printed: list[str]) -> str:
-    return "\n".join([f"{where}: $ {command}", "-- the page says:", *expected, "-- it prints:", *printed])
+    return "\n".join([f"{where}: {command}", "-- the page says:", *expected, "-- it prints:", *printed])

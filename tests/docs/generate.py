@@ -9,7 +9,7 @@ from argparse import SUPPRESS, Action, ArgumentParser
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.docs import databases
+from tests.docs import databases, picture, site
 from tests.docs.pages import ROOT, generated, name_of, pages, rows, with_generated
 
 SOURCE = ROOT / "src" / "takeback"
@@ -399,6 +399,7 @@ def write_manual() -> None:
 
 def main() -> None:
     write_manual()
+    site.write()
     for page in pages():
         wanted = [name for name, _ in generated(page)]
         if not wanted:
@@ -408,6 +409,7 @@ def main() -> None:
         if new != old:
             page.write_text(new)
             print(f"wrote {name_of(page)}")  # noqa: T201
+    picture.draw()  # last: it changes the directory and the environment of this process
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 _FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_NOT_RUN = re.compile(r"<!-- not run: (.+) -->\s*\Z")
 _GENERATED = re.compile(r"(<!-- generated: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -18,6 +19,9 @@ class Block(NamedTuple):
     language: str
     text: str
     line: int  # of its first line of text, counted from 1
+    not_run: str = (
+        ""  # why no test runs it, as the comment above it says: `<!-- not run: it needs a server -->`
+    )
 
 
 def pages() -> list[Path]:
@@ -30,26 +34,42 @@ def name_of(page: Path) -> str:
 
 
 def blocks(page: Path) -> list[Block]:
+    return _blocks(page.read_text())
+
+
+def _blocks(text: str) -> list[Block]:
+    found: list[Block] = []
+    for fence in _FENCE.finditer(text):
+        why = _NOT_RUN.search(text, 0, fence.start())
+        line = text.count("\n", 0, fence.start()) + 2
+        found.append(Block(fence[1], fence[2], line, why[1] if why else ""))
+    return found
+
+
+def outputs(page: Path) -> dict[int, Block]:
+    """By the line of a shell block: the block of text right after it, which is what it prints."""
     text = page.read_text()
-    return [
-        Block(found[1], found[2], text.count("\n", 0, found.start()) + 2) for found in _FENCE.finditer(text)
-    ]
-
-
-def scripts(page: Path) -> dict[int, Block]:
-    """Blocks of shell with what they print in the block right after them; by the line of the script, its output."""
-    text, found = page.read_text(), dict[int, Block]()
-    fences = list(_FENCE.finditer(text))
-    for script, output in pairwise(fences):
-        if script[1] == "sh" and output[1] == "text" and not text[script.end() : output.start()].strip():
-            line = text.count("\n", 0, script.start()) + 2
-            found[line] = Block(output[1], output[2], text.count("\n", 0, output.start()) + 2)
+    found: dict[int, Block] = {}
+    for (script, block), (output, printed) in pairwise(
+        zip(_FENCE.finditer(text), _blocks(text), strict=True)
+    ):
+        between = text[script.end() : output.start()].strip()
+        if block.language == "sh" and printed.language == "text" and not between:
+            found[block.line] = printed
     return found
 
 
 def prose(page: Path) -> str:
     """Without code blocks."""
     return _FENCE.sub("", page.read_text())
+
+
+def plain_prose(page: Path) -> str:
+    """What a person wrote, line by line: without code, headings and parts printed from the code."""
+    text = page.read_text()
+    for hidden in (_GENERATED, _FENCE, re.compile(r"`[^`\n]*`"), re.compile(r"^#+ .*$", re.MULTILINE)):
+        text = hidden.sub(lambda found: "\n" * found[0].count("\n"), text)
+    return text
 
 
 def links(page: Path) -> list[str]:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.examples import Reader, commands, fitting, fitting_line
-from tests.docs.pages import Block
+from tests.docs.examples import Reader, fitting, fitting_line
+from tests.docs.pages import Block, blocks, outputs
 
 
 def test_a_line_that_differs_does_not_fit() -> None:
@@ -28,14 +28,27 @@ def test_an_id_must_be_the_same_one_each_time_a_page_writes_it() -> None:
     assert fitting_line("k3f9a2bq again", "8zyxw543 again", known) is None
 
 
-def test_a_command_goes_on_over_continuation_lines_and_ends_where_its_output_begins() -> None:
-    block = Block("console", "$ cat <<E\n> one\n> E\none\n$ true\n", 10)
-    assert commands(block) == [(10, "cat <<E\none\nE", ["one"]), (14, "true", [])]
+def test_the_output_of_a_shell_block_is_the_block_of_text_right_after_it(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```sh\necho one\n```\n\n```text\none\n```\n\n```sh\ntrue\n```\n\nsaid\n\n```text\ntwo\n```\n"
+    )
+    assert outputs(page) == {2: Block("text", "one\n", 6)}
+
+
+def test_a_comment_right_above_a_block_says_why_it_is_not_run(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- not run: a server -->\n\n```sh\nfalse\n```\n\n```sh\ntrue\n```\n")
+    assert [block.not_run for block in blocks(page)] == ["a server", ""]
 
 
 def test_a_page_that_promises_other_output_fails(tmp_path: Path) -> None:
+    reader = Reader(tmp_path / "you")
     with pytest.raises(AssertionError, match="it prints"):
-        Reader(tmp_path / "you").read(Path("page.md"), Block("console", "$ echo yes\nno\n", 1))
+        reader.read(Path("page.md"), Block("sh", "echo yes\n", 1), Block("text", "no\n", 5))
+    with pytest.raises(AssertionError, match="it prints"):
+        reader.read(Path("page.md"), Block("sh", "echo yes\n", 1))
+    reader.read(Path("page.md"), Block("sh", "echo yes\n", 1, "a server"))
 
 
 def test_a_page_whose_python_is_wrong_fails_with_the_line_of_the_page(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ def broken_copy(mutant: Mutant, into: Path) -> Path:
 
 
 def run_suite(mutant: Mutant, source: Path) -> subprocess.CompletedProcess[str]:
-    surroundings = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}
+    # Of tables that are run in turns only what runs each time: then every `make test` notices.
+    surroundings = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}", "TAKEBACK_TESTS_TURN": "-1"}
     # A place of its own: pytest would change the mode of the directory that all sessions share.
     place = f"--basetemp={source.parent / 'tests'}"
     arguments = [place, "-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "-n", "0", *mutant.suite]

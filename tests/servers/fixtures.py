@@ -31,8 +31,17 @@ class _Database(Protocol):
 
 
 _NUMBERS = count(1)
+_SERVERS = {"postgres", "postgres_prepared", "postgres_other", "mariadb", "redis_server", "object_server"}
 _S = TypeVar("_S", bound=_Server)
 _D = TypeVar("_D", bound=_Database)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """So that `-m 'not served'` leaves out every test that waits for a server to start."""
+    for item in items:
+        if _SERVERS & set(getattr(item, "fixturenames", ())):
+            item.add_marker("served")
 
 
 @contextmanager

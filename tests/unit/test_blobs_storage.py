@@ -135,6 +135,7 @@ def assert_sound_after_the_next_sweep(opened: Open, store: str) -> None:
     shutil.rmtree(store)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("code", "persistent"),
     [(errno.EIO, False), (errno.EIO, True), (errno.ENOSPC, True), (errno.EACCES, False)],

@@ -66,6 +66,7 @@ ALL = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("check", ALL, ids=lambda check: check.name)
 @pytest.mark.parametrize(
     "content", [GARBAGE, b"", b"[" * 100_000, b"\xff" * 300_000], ids=["bytes", "empty", "deep", "long"]

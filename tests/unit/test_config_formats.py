@@ -204,6 +204,7 @@ BEGIN = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("format", formats.FORMATS)
 @pytest.mark.parametrize(
     "pointer", ["/there", "/there/x", "/there/x/0", "/new", "/there/new/er", "/there/x/-"]

@@ -281,6 +281,7 @@ def no_round_trip(monkeypatch):
     monkeypatch.setattr(yaml_edit, "change_by_round_trip", refuse)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("no_round_trip")
 @pytest.mark.parametrize(("name", "pointer"), every_key(is_on_one_line))
 def test_a_scalar_is_replaced_on_its_own_line(name, pointer):
@@ -294,6 +295,7 @@ def test_a_scalar_is_replaced_on_its_own_line(name, pointer):
     assert differ[0][0].partition("#")[2] == differ[0][1].partition("#")[2]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.usefixtures("no_round_trip")
 @pytest.mark.parametrize(("name", "pointer"), every_key())
 @pytest.mark.parametrize("crlf", [False, True], ids=["", "crlf"])
@@ -318,6 +320,7 @@ def is_comment(line):
     return line.strip().startswith(("#", "//", "/*"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("no_round_trip")
 @pytest.mark.parametrize("name", SAMPLES)
 @settings(max_examples=60, deadline=None)
@@ -340,6 +343,7 @@ def test_a_new_key_or_item_leaves_every_line_in_place(name, data):
     assert ("\r\n" in new) == ("\r\n" in text) and ("\r\n" not in text or "\n" not in new.replace("\r\n", ""))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "pointer"), every_key())
 def test_what_was_deleted_comes_back_by_key_with_its_type(name, pointer):
     format, text, document = parts(name)

@@ -122,6 +122,7 @@ class TestEveryWay:
         desk.adapter.tidy(effect)
         assert with_link_counts(files) == before and os.listdir(files.held) == []
 
+    @pytest.mark.sampled(5)
     @pytest.mark.parametrize("step", ["undo", "redo", "undo again"])
     def test_killed_anywhere_it_settles(self, files: Files, begin: Begin, ask: Ask, step: str) -> None:
         """Apply and tidy of the undo, the redo and the second undo die at every few points."""

@@ -1,6 +1,7 @@
 """The frame that the other tests stand on: it must keep them away from the user, and see every difference."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,7 +68,7 @@ def run_pytest(
     (directory / "test_other.py").write_text("def test_that_passes(): pass\n")
     (directory / "conftest.py").write_text("from tests.conftest import *\n")
     (directory / "pytest.ini").write_text(
-        "[pytest]\nmarkers =\n    root\n    slow\n    needs(*tools)\n    may_skip(why)\n"
+        "[pytest]\nmarkers =\n    root\n    slow\n    sampled\n    needs(*tools)\n    may_skip(why)\n"
     )
     inherited = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")}
     own = {"PYTHONPATH": str(Path(__file__).parents[2])}
@@ -110,3 +111,60 @@ def test_a_test_that_may_skip_fails_nothing(tmp_path: Path) -> None:
 
     assert session.returncode == 0, session.stdout + session.stderr
     assert "needs no-such-tool" in session.stdout
+
+
+TABLE = """
+@pytest.mark.sampled(3, always=("0",))
+@pytest.mark.parametrize("case", range(7))
+def test_case(case): pass
+
+@pytest.mark.parametrize("case", range(4))
+def test_whole(case): pass
+"""
+
+
+def ran(session: subprocess.CompletedProcess[str]) -> set[str]:
+    assert session.returncode == 0, session.stdout + session.stderr
+    return set(re.findall(r"test_it.py::(\S+) PASSED", session.stdout))
+
+
+def other(session: subprocess.CompletedProcess[str]) -> int:
+    return session.stdout.count("test_that_passes PASSED")
+
+
+def test_a_sampled_table_runs_a_share_and_each_case_has_its_turn(tmp_path: Path) -> None:
+    turns = [
+        ran(run_pytest(tmp_path, TABLE, "-v", "-m", "not slow", TAKEBACK_TESTS_TURN=str(turn)))
+        for turn in (6, 7, 8)
+    ]
+
+    assert set.union(*turns) == {f"test_case[{case}]" for case in range(7)} | set.intersection(*turns)
+    assert set.intersection(*turns) == {"test_case[0]", *(f"test_whole[{case}]" for case in range(4))}
+    assert [len(turn) for turn in turns] == [7, 7, 7]
+
+
+def test_what_is_not_sampled_is_a_sweep_and_counted(tmp_path: Path) -> None:
+    session = run_pytest(tmp_path, TABLE, "-m", "slow", "-v", TAKEBACK_TESTS_TURN="6")
+
+    assert len(ran(session)) == 4
+    assert "sampled tables: 3 of 7 cases, turn 6; the others are sweeps." in session.stdout
+
+
+def test_a_share_of_the_sweeps_is_counted(tmp_path: Path) -> None:
+    shares = [
+        run_pytest(tmp_path, TABLE, "-m", "", "-v", TAKEBACK_TESTS_TURN=str(turn), TAKEBACK_TESTS_SHARE="2")
+        for turn in (0, 1)
+    ]
+
+    assert len(ran(shares[0])) + len(ran(shares[1])) == len(ran(shares[0]) | ran(shares[1])) == 11
+    assert f"sweeps: {len(ran(shares[1])) + other(shares[1])} of 12 ran, share 2 of 2." in shares[1].stdout
+
+
+@pytest.mark.parametrize(("at_least", "code"), [("100", 1), ("0", 0)])
+def test_a_session_whose_time_was_over_fails_where_every_test_must_run(
+    tmp_path: Path, at_least: str, code: int
+) -> None:
+    session = run_pytest(tmp_path, TABLE, TAKEBACK_TESTS_UNTIL="1", TAKEBACK_TESTS_AT_LEAST=at_least)
+
+    assert session.returncode == code
+    assert f"0 of 12 were run; at least {at_least} % must be." in session.stdout

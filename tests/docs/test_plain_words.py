@@ -1,0 +1,97 @@
+"""README, documents, messages and help texts in plain English: `docs/style.md` says how, this says what is not.
+
+Documents have none of these words. Sentences of `src` that a user reads still have some: their number may only fall. If
+you mend some, lower it; `python -m tests.docs.test_plain_words` prints where they are.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, ROOT, name_of, pages, plain_prose
+
+TICS = re.compile(
+    r"""
+      \bwhom?(?:so)?ever\b | \bnobody\b | \bmeanwhile\b | \banew\b | \bas\ ever\b | \bby\ then\b
+    | \b(?:is|are|was|were|be|being|been|get|gets)\ told\b | \b(?:tell|tells|telling|told)\ of\b
+    | \bma(?:de|ke|kes|king)\ up\ for\b | \b(?:gone|going|goes|go|went)\ on\b(?!\ (?:a|an|the)\b)
+    | \bwhat\ (?:is|was)\ (?:there|held)\b | \bin\ the\ hands\ of\b
+    | \b(?:put|puts)\ (?:it\ |that\ )?right\b(?!\ (?:after|before|behind|beside)\b)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+# A relative clause as a subject: "What the command made stays." A question may begin so.
+CLAUSE = re.compile(
+    r"(?:^|[.:;] |\| |^- )What (?:is|was|were|are|has|had|can|cannot|it|they|a|an|the|you|others|someone|another)\b"
+    r"(?![^.|\n]*\?)",
+    re.MULTILINE,
+)
+HISTORY = (
+    "CHANGELOG.md",
+    *(f"docs/decisions/{number:04}-" for number in range(1, 29)),
+)  # in the words of then
+SAYS_WHAT_NOT = DOCS / "style.md"
+# The number of sentences in `src` that a user reads and that have such a word. Lower it, never raise it.
+LEFT_IN_SOURCE = 118
+
+
+PLAIN = [page for page in pages() if page != SAYS_WHAT_NOT and not name_of(page).startswith(HISTORY)]
+
+
+@pytest.mark.parametrize("page", PLAIN, ids=name_of)
+def test_a_page_is_in_plain_words(page: Path) -> None:
+    text = plain_prose(page)
+    hits = (*TICS.finditer(text), *CLAUSE.finditer(text))
+    found = [(text.count("\n", 0, hit.start()) + 1, hit[0].strip()) for hit in hits]
+    assert found == [], "docs/style.md has better words"
+
+
+def test_the_sentences_of_the_source_get_plainer() -> None:
+    left = list(tics_in_source())
+    assert len(left) <= LEFT_IN_SOURCE, f"{left[:5]}: docs/style.md has better words"
+    assert len(left) == LEFT_IN_SOURCE, f"Set LEFT_IN_SOURCE to {len(left)}, so that it stays so."
+
+
+def tics_in_source() -> Iterator[str]:
+    for file in sorted((ROOT / "src" / "takeback").rglob("*.py")):
+        for line, sentence in sentences(ast.parse(file.read_text())):
+            if found := TICS.search(sentence) or CLAUSE.search(sentence):
+                yield f"{file.relative_to(ROOT)}:{line}: {found[0].strip()}: {sentence}"
+
+
+def sentences(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Every text of several words in the code that is not a docstring, with `…` for the values put into it."""
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if id(node) in docstrings or id(node) in inner:
+            continue
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        elif isinstance(node, ast.JoinedStr):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        else:
+            continue
+        if text.count(" ") >= 2:
+            yield node.lineno, " ".join(text.split())
+
+
+def test_a_tic_is_found_and_plain_words_are_not() -> None:
+    for text in ("Whoever asks", "It is told so.", "The run went on.", "What is held stays.", "made up for"):
+        assert TICS.search(text) or CLAUSE.search(text), text
+    for text in (
+        "No one asks.",
+        "It continues.",
+        "What was changed?",
+        "It was put right after the call.",
+        "on the go",
+    ):
+        assert not TICS.search(text), text
+        assert not CLAUSE.search(text), text
+
+
+if __name__ == "__main__":
+    print("\n".join(tics_in_source()))  # noqa: T201

@@ -1,0 +1,116 @@
+"""Which cases run: some of a large table in `make test`, all of it in the sweeps.
+
+`@pytest.mark.sampled(6)`: one in six of the cases of a test runs in `make test`; the others count as `slow`. The share
+changes with each commit, so that six commits run each case once. `always=("a scene",)` names cases for each time, and
+`only=("killed",)` lets every test of a class run whole whose name holds none of these words.
+`TAKEBACK_TESTS_SHARE=6`: one in six of all that is selected; CI has time for such a share of the sweeps.
+The turn is the number of commits, or `TAKEBACK_TESTS_TURN`; -1 leaves what runs each time.
+"""
+
+import os
+import subprocess
+import zlib
+from collections.abc import Generator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TURN = "TAKEBACK_TESTS_TURN"
+ROOT = Path(__file__).parents[1]
+
+
+class Shares:
+    def __init__(self) -> None:
+        # Set before workers are started: they must all select the same.
+        os.environ.setdefault(TURN, str(commits()))
+        self.turn = int(os.environ[TURN])
+        self.share = int(os.environ.get("TAKEBACK_TESTS_SHARE", "1"))
+        self.counts: dict[str, Any] = {}
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> Generator[None, None, None]:
+        """Before pytest selects by markers, and after it has."""
+        self._mark(items)
+        yield
+        if self.share > 1:
+            self._take_a_share(config, items)
+
+    def _mark(self, items: list[pytest.Item]) -> None:
+        tables: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            marker = item.get_closest_marker("sampled")
+            name = item.nodeid.partition("[")[0]
+            if not marker or any(map(item.get_closest_marker, ("slow", "long"))):
+                continue
+            if any(word in name.rpartition("::")[2] for word in marker.kwargs.get("only", ("",))):
+                tables.setdefault(name, []).append(item)
+        chosen = 0
+        for name, table in tables.items():
+            kept = chosen_of(name, table, self.turn)
+            chosen += len(kept)
+            for item in table:
+                if item not in kept:
+                    item.add_marker("slow")
+        self.counts["sampled"] = chosen, sum(map(len, tables.values()))
+
+    def _take_a_share(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        self.counts["selected"] = len(items)
+        kept = {item for item in items if (zlib.crc32(item.nodeid.encode()) + self.turn) % self.share == 0}
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["shares"] = self.counts
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.counts |= getattr(node, "workeroutput", {}).get("shares", {})
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        chosen, cases = self.counts.get("sampled", (0, 0))
+        if chosen < cases and not self.counts.get("selected"):
+            terminalreporter.line(
+                f"sampled tables: {chosen:,} of {cases:,} cases, turn {self.turn:,}; the others are sweeps."
+            )
+        if selected := self.counts.get("selected"):
+            ended = {
+                report.nodeid
+                for kind in ("passed", "failed", "error")
+                for report in terminalreporter.getreports(kind)
+            }
+            part = self.turn % self.share + 1
+            terminalreporter.line(
+                f"sweeps: {len(ended):,} of {selected:,} ran, share {part} of {self.share}."
+            )
+
+
+def chosen_of(name: str, table: list[pytest.Item], turn: int) -> set[pytest.Item]:
+    """Tests that share a table begin at different cases, so that each case meets some of them."""
+    marker = table[0].get_closest_marker("sampled")
+    assert marker, name
+    always: tuple[str, ...] = marker.kwargs.get("always", ())
+    first = {item for item in table if item.name.endswith(tuple(f"[{case}]" for case in always))}
+    assert len(first) == len(always), f"{name} has not all of {always}"
+    if turn < 0:
+        return first
+    others = [item for item in table if item not in first]
+    each = min(marker.args[0], len(others)) or 1
+    return first | set(_each(each, others, turn + zlib.crc32(name.encode())))
+
+
+def _each(each: int, items: list[pytest.Item], start: int) -> Iterable[pytest.Item]:
+    return (item for place, item in enumerate(items) if (place + start) % each == 0)
+
+
+def commits() -> int:
+    """How many lead to this one; 0 where git cannot tell."""
+    asked = ["git", "-c", "safe.directory=*", "rev-list", "--count", "HEAD"]
+    try:
+        told = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError:
+        return 0
+    return int(told.stdout or "0")
