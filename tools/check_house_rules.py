@@ -1,11 +1,15 @@
-"""What no linter knows: rooms that live on the standard library, the length of files, names that stay out."""
+"""What no linter knows: rooms that live on the standard library, the length and number of files, names that stay out,
+one class for one name, no crumbs, no circles of imports."""
 
 import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "takeback"
@@ -17,6 +21,12 @@ STANDARD_LIBRARY_ONLY = {  # room: the rooms of ours it may still import
 }
 EXCEPT = {("policy", "ruamel")}  # the check of YAML, which says so itself when the parser is missing
 LONGEST = 600
+MOST_FILES = 400
+CRUMB = 60  # lines: a shorter file with one importer belongs into it
+# Files that stay alone: the entry point, which must hear an interrupt before anything else is imported.
+ALONE = {"takeback.frontends.cli.main"}
+NOUNS_IN_ING = {"testing", "setting"}
+BEING_REBUILT = ("takeback.engine", "takeback.frontends")  # their circles and participles go with issue 15
 WORDS_WE_DO_NOT_USE = re.compile(r"(^|_)(manager|handler|helper|utils?|common|base)s?$")
 # Whoever installs this uses the registry that their own machine is set up for.
 HOSTS = re.compile(r"\b(?:pypi|npmjs|debian|pythonhosted)\.(?:org|com|net)\b")
@@ -68,9 +78,96 @@ def about_files(files: list[Path]) -> Iterator[str]:
             yield f"{name}: names {host.group()}; name the package, the machine knows where from."
 
 
+class Module(NamedTuple):
+    name: str
+    lines: int
+    tree: ast.Module
+    is_package: bool
+
+    @property
+    def leaf(self) -> str:
+        return self.name.rpartition(".")[2]
+
+
+def modules() -> dict[str, Module]:
+    found = (read_module(file) for file in sorted(PACKAGE.rglob("*.py")))
+    return {module.name: module for module in found}
+
+
+def read_module(file: Path) -> Module:
+    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    is_package = parts[-1] == "__init__"
+    text = file.read_text()
+    name = ".".join(parts[:-1] if is_package else parts)
+    return Module(name, text.count("\n"), ast.parse(text), is_package)
+
+
+def importers(known: Mapping[str, Module]) -> dict[str, set[str]]:
+    """Who imports each module, at the top, inside a function or only for types."""
+    users: dict[str, set[str]] = defaultdict(set)
+    for module in known.values():
+        for target in targets(module.tree, known):
+            if target != module.name:
+                users[target].add(module.name)
+    return users
+
+
+def targets(tree: ast.Module, known: Mapping[str, Module]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in known:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in known else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+
+
+def about_modules(known: Mapping[str, Module]) -> Iterator[str]:
+    if len(known) > MOST_FILES:
+        yield f"src: {len(known)} files; {MOST_FILES} are the most. Fold what belongs together."
+    users = importers(known)
+    for name, module in known.items():
+        if (
+            module.leaf.endswith("ing")
+            and module.leaf not in NOUNS_IN_ING
+            and not name.startswith(BEING_REBUILT)
+        ):
+            yield f"{name}: name the noun, not what is being done."
+        small = module.lines < CRUMB and not module.is_package and name not in ALONE
+        if small and len(users[name]) == 1:
+            yield f"{name}: {module.lines} lines for {next(iter(users[name]))} alone; put them there."
+    yield from names_used_twice(known)
+    yield from circles(known)
+
+
+def names_used_twice(known: Mapping[str, Module]) -> Iterator[str]:
+    homes: dict[str, list[str]] = defaultdict(list)
+    for name, module in known.items():
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(name)
+    for word, places in homes.items():
+        if len(places) > 1:
+            yield f"class {word} means several things: {', '.join(places)}."
+
+
+def circles(known: Mapping[str, Module]) -> Iterator[str]:
+    """Imports inside functions and for types count: who waits for whom is hidden there, not gone."""
+    below = {
+        name: {target for target in targets(module.tree, known) if target != name}
+        for name, module in known.items()
+        if not name.startswith(BEING_REBUILT)
+    }
+    try:
+        TopologicalSorter(below).prepare()
+    except CycleError as error:
+        yield f"import circle: {' → '.join(reversed(error.args[1]))}."
+
+
 def main() -> int:
     found = [line for room, ours in STANDARD_LIBRARY_ONLY.items() for line in foreign_imports(room, ours)]
     found += about_files(tracked())
+    found += about_modules(modules())
     for line in found:
         print(line, file=sys.stderr)
     print(f"House rules: {len(found)} broken." if found else "House rules: kept.")

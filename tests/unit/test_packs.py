@@ -10,16 +10,8 @@ import pytest
 from takeback.errors import Refused, ResourceUnreachable
 from takeback.storage import disk
 from takeback.storage.blobs.codec import BlobForm, name
-from takeback.storage.blobs.packs import (
-    CAP,
-    EntryDamaged,
-    PackEntry,
-    PackPlace,
-    Packs,
-    pack_path,
-    packs_in,
-    scan,
-)
+from takeback.storage.blobs.packs import CAP, EntryDamaged, Packs, pack_path, packs_in, scan
+from takeback.storage.tables import PackEntry, PackPlace
 
 
 def entry(content: bytes, base: bytes = b"") -> PackEntry:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from takeback.errors import StoreFull
+from takeback.errors import Corrupt, StoreFull
 from takeback.model.settings import MB, Limits, Settings, bytes_in_words, limits
 from takeback.storage import disk
 from takeback.storage.protocols import Journal, Leases
@@ -235,3 +235,10 @@ class Store(ABC):
 
     @abstractmethod
     def close(self) -> None: ...
+
+
+def unfinished(name: str, source: str, way_out: str) -> Corrupt:
+    return Corrupt(
+        f"The store at {name} is a copy of {source} that was never finished.",
+        hint=f"Go on with it: `takeback store copy {source} {name}`; or {way_out} and do it again.",
+    )

@@ -3,13 +3,9 @@
 from _thread import RLock
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from takeback.errors import Refused
-
-if TYPE_CHECKING:
-    from takeback.storage.blobs.packs import PackEntry, PackPlace
-
 
 # A store that was moved takes nothing new: what is unfinished in it would go on in two places.
 #
@@ -98,6 +94,20 @@ class Tables(Reading, Protocol):
         ...
 
 
+class PackEntry(NamedTuple):
+    digest: bytes
+    base: bytes  # empty: none
+    form: int
+    size: int  # of the content
+    data: bytes
+
+
+class PackPlace(NamedTuple):
+    pack: int
+    position: int
+    length: int  # of the data
+
+
 class Shelf(Protocol):
     """Where blobs are that are too large for a row: packs beside the database, or objects elsewhere.
 
@@ -106,7 +116,7 @@ class Shelf(Protocol):
 
     directory: str  # what it is called
 
-    def append(self, entries: "Sequence[PackEntry]") -> "list[PackPlace]":
+    def append(self, entries: Sequence[PackEntry]) -> list[PackPlace]:
         """Written and read back, but not durable before `sync`. No sweep takes it before `release`."""
         ...
 
@@ -120,9 +130,9 @@ class Shelf(Protocol):
         """All that was appended is committed or given up; `for_nothing`: all of it is given up."""
         ...
 
-    def read(self, place: "PackPlace", check: bool = False) -> "PackEntry": ...
+    def read(self, place: PackPlace, check: bool = False) -> PackEntry: ...
 
-    def peek(self, place: "PackPlace") -> "PackEntry":
+    def peek(self, place: PackPlace) -> PackEntry:
         """Without its data."""
         ...
 

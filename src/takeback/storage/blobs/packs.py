@@ -11,10 +11,11 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from takeback.errors import ResourceUnreachable, StoreBusy
 from takeback.storage import disk
+from takeback.storage.tables import PackEntry, PackPlace
 
 CAP = 32 << 20  # a pack beyond it gets no more entries, so that sweep can rewrite one pack at a time
 OPENING = b"takeback pack 1\n"
@@ -23,20 +24,6 @@ MARK = b"TBe1"
 NOTHING = bytes(32)
 TOGETHER = 4 << 20  # bytes that the kernel is told to write out at once
 READ_HANDLES = 4
-
-
-class PackEntry(NamedTuple):
-    digest: bytes
-    base: bytes  # empty: none
-    form: int
-    size: int  # of the content
-    data: bytes
-
-
-class PackPlace(NamedTuple):
-    pack: int
-    position: int
-    length: int  # of the data
 
 
 class EntryDamaged(Exception):
@@ -334,11 +321,6 @@ class Packs:
             yield
         finally:
             os.close(handle)
-
-    def tidy(self, tables: Any, in_use: set[int], oldest: int, copying: bool) -> None:
-        from takeback.storage.blobs.sweep import tidy_packs
-
-        tidy_packs(tables, self, in_use, oldest, copying)
 
     def close(self) -> None:
         self.forget_handles()

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from takeback.storage.blobs.codec import BlobForm, Undecodable, names_in, seal
-from takeback.storage.blobs.packs import PackPlace
-from takeback.storage.tables import Connection
+from takeback.storage.tables import Connection, PackPlace
 
 Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 

@@ -71,6 +71,13 @@ def create(database: SqliteDatabase, directory: str) -> None:
         database.script("PRAGMA auto_vacuum = INCREMENTAL; VACUUM;")
 
 
+class _TidyPacks(Packs):
+    def tidy(self, tables: Tables, in_use: set[int], oldest: int, copying: bool) -> None:
+        from takeback.storage.blobs.sweep import tidy_packs
+
+        tidy_packs(self, tables, in_use, oldest, copying)
+
+
 class StoredBlobs:
     """Thread-safe: what it remembers is guarded by the lock of the database."""
 
@@ -85,7 +92,7 @@ class StoredBlobs:
         self._database = database
         self._lock = database.lock
         self._now = now or _now
-        self._packs: Shelf = shelf or Packs(os.path.join(directory, "packs"), self._on_io_error)
+        self._packs: Shelf = shelf or _TidyPacks(os.path.join(directory, "packs"), self._on_io_error)
         self._holding = Holding(database, self._packs, self._now)
         self._reader = BlobReader(self._find, self._packs)
         self._ahead = ReadAhead(database.read, self._find)

@@ -9,20 +9,11 @@ from takeback.model.progress import SILENT, Progress
 from takeback.storage import disk
 from takeback.storage.blobs import codec, rows
 from takeback.storage.blobs.codec import BlobForm
-from takeback.storage.blobs.packs import (
-    CAP,
-    HEADER,
-    EntryDamaged,
-    PackPlace,
-    Packs,
-    pack_path,
-    packs_in,
-    read_entry,
-)
+from takeback.storage.blobs.packs import CAP, HEADER, EntryDamaged, Packs, pack_path, packs_in, read_entry
 from takeback.storage.blobs.reader import BlobReader, damaged
 from takeback.storage.blobs.rows import Ask, Stored
 from takeback.storage.blobs.uncommitted import INLINE, to_entry
-from takeback.storage.tables import Connection, Shelf, Tables
+from takeback.storage.tables import Connection, PackPlace, Shelf, Tables
 
 # Delete the blobs that nothing needs any more, and give their space back.
 #
@@ -261,7 +252,7 @@ class Victim(NamedTuple):
     needed: int  # bytes
 
 
-def tidy_packs(database: Tables, packs: Packs, in_use: set[int], oldest: int, copying: bool) -> None:
+def tidy_packs(packs: Packs, database: Tables, in_use: set[int], oldest: int, copying: bool) -> None:
     """`in_use` had rows during this sweep; another pack without rows goes only if older than `oldest`."""
     packs.forget_handles()
     needed: dict[int, int] = dict(

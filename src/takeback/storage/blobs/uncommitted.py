@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from takeback.errors import ResourceUnreachable, StoreBusy
 from takeback.storage.blobs import codec, rows
-from takeback.storage.blobs.packs import PackEntry
 from takeback.storage.blobs.reader import damaged
 from takeback.storage.blobs.rows import Ask, Stored
-from takeback.storage.tables import Connection, Shelf, Tables
+from takeback.storage.tables import Connection, PackEntry, Shelf, Tables
 
 INLINE = 64 << 10  # what is encoded in more bytes than this goes to a pack
 MOST_DATA = 256 << 10  # encoded bytes held for the next commit; beyond it they all go to a pack

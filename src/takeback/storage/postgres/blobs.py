@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from takeback.errors import Misuse, ResourceUnreachable, StoreBusy
 from takeback.model.words import install_hint
-from takeback.storage.blobs.packs import HEADER, EntryDamaged, PackEntry, PackPlace, sound_entry, to_bytes
+from takeback.storage.blobs.packs import HEADER, EntryDamaged, sound_entry, to_bytes
 from takeback.storage.postgres.database import PostgresDatabase, StoreSession
-from takeback.storage.tables import Tables
+from takeback.storage.tables import PackEntry, PackPlace, Tables
 
 _HINT = (
     "Check the bucket and the rights: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL for"

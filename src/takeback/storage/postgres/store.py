@@ -14,7 +14,7 @@ from takeback.storage.owners import alive, machine
 from takeback.storage.postgres.connection import SCHEMA, Address, address_of, connect, driver
 from takeback.storage.postgres.database import PostgresDatabase, StoreSession
 from takeback.storage.postgres.journal import LeasesAtHome, PostgresJournal, PostgresLeases
-from takeback.storage.store import Store
+from takeback.storage.store import Store, unfinished
 
 if TYPE_CHECKING:
     from takeback.storage.blobs.stored import StoredBlobs
@@ -88,7 +88,6 @@ def bring_up_to_date(connection: Any, address: Address) -> None:
 
 def _derive_projects(connection: Any, address: Address) -> None:
     """For effects of before: by what they touched. All of them are listed first."""
-    from takeback.storage.postgres.database import StoreSession
     from takeback.storage.projects import derive
 
     connection.execute(f"set local search_path = {address.schema}, pg_catalog".encode())
@@ -254,8 +253,6 @@ def _looked_at(connection: Any, address: Address, objects: str, copying: str) ->
 
 def _begin_copying(connection: Any, address: Address, filling: str, copying: str) -> None:
     if filling:
-        from takeback.storage.sqlite.store import unfinished
-
         raise unfinished(address.shown, filling, f"drop the schema {address.schema}")
     schema = address.schema
     begun = connection.execute(

@@ -374,3 +374,13 @@ def _word(words: type[_Word], found: str, where: str) -> _Word:
             f"{where} is listed as {found!r}, a word that takeback does not write.",
             hint="Run `takeback verify`.",
         ) from None
+
+
+def to_record(row: Row) -> Record:
+    seq, kind, run, effect, at, body, hash = row
+    try:
+        return Record(seq, Kind(kind), run, effect, at, parsed(body), hash)
+    except ValueError as error:
+        raise RecordInvalid(
+            f"Record {seq} cannot be read: {error}.", hint="Run `takeback verify`."
+        ) from error

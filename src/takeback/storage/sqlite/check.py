@@ -10,9 +10,8 @@ from takeback.model.resource import Project, display, made_markers, touched_proj
 from takeback.model.run import OF_RUNS, RunInfo, RunState, run_after
 from takeback.storage import tables
 from takeback.storage.bodies import whole
-from takeback.storage.sqlite.append import RUN, to_run
+from takeback.storage.sqlite.append import RUN, to_record, to_run
 from takeback.storage.sqlite.database import SCHEMAS, Row, SqliteDatabase, schema
-from takeback.storage.sqlite.journal import to_record
 from takeback.storage.tables import Reading
 
 _PAGE = 2000

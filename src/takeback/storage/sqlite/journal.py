@@ -12,11 +12,11 @@ from takeback.model.lifecycle import OF_EFFECTS, told
 from takeback.model.record import GENESIS, Draft, Flaw, Kind, Record, chained
 from takeback.model.resource import Project, Scope, ancestors
 from takeback.model.run import Lease, RunInfo
-from takeback.storage.bodies import parsed, whole
+from takeback.storage.bodies import whole
 from takeback.storage.leases import refuse_unheld
 from takeback.storage.projects import effects_of, runs_of
 from takeback.storage.protocols import Query
-from takeback.storage.sqlite.append import EFFECTS_OF_RUN, IN_FLIGHT, RECORD, RUN, to_life, to_run
+from takeback.storage.sqlite.append import EFFECTS_OF_RUN, IN_FLIGHT, RECORD, RUN, to_life, to_record, to_run
 from takeback.storage.sqlite.database import Row, SqliteDatabase
 from takeback.storage.sqlite.projection import HEAD, Unlisted
 from takeback.storage.tables import Reading
@@ -347,16 +347,6 @@ class SqliteJournal(SqlJournal):
             if found or seq == listed:
                 return bool(found)
             return not self._unlisted.knows(seq, listed) or self._unlisted.has_key(key)
-
-
-def to_record(row: Row) -> Record:
-    seq, kind, run, effect, at, body, hash = row
-    try:
-        return Record(seq, Kind(kind), run, effect, at, parsed(body), hash)
-    except ValueError as error:
-        raise RecordInvalid(
-            f"Record {seq} cannot be read: {error}.", hint="Run `takeback verify`."
-        ) from error
 
 
 def _to_effect(row: Row, strict: bool) -> Effect:

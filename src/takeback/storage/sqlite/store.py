@@ -19,7 +19,7 @@ from takeback.storage.owners import alive_beside
 from takeback.storage.sqlite.database import SCHEMAS, SqliteDatabase, schema
 from takeback.storage.sqlite.format_1 import VERSION, FormatOne
 from takeback.storage.sqlite.journal import SqliteJournal
-from takeback.storage.store import Store
+from takeback.storage.store import Store, unfinished
 
 if TYPE_CHECKING:
     from takeback.storage.blobs.stored import StoredBlobs
@@ -417,13 +417,6 @@ def _check_copied(path: str, copying: str, there: bool) -> None:
         return
     if source != copying:
         raise unfinished(path, source, f"remove {path}")
-
-
-def unfinished(name: str, source: str, way_out: str) -> Corrupt:
-    return Corrupt(
-        f"The store at {name} is a copy of {source} that was never finished.",
-        hint=f"Go on with it: `takeback store copy {source} {name}`; or {way_out} and do it again.",
-    )
 
 
 def _settings(path: str) -> Settings:
