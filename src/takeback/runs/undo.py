@@ -1,0 +1,102 @@
+"""What a run takes back while it works: one effect, some paths of it, or everything after a checkpoint."""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from takeback.engine.plan import Wishes
+from takeback.engine.stuck import Taker
+from takeback.engine.undo import Undoer, not_accepted
+from takeback.engine.undo import undo as take_back
+from takeback.errors import Misuse
+from takeback.model.effect import PERSON, Effect
+from takeback.model.plan import Plan, UndoResult
+from takeback.model.run import Checkpoint
+from takeback.runs import checkpoints
+from takeback.runs.core import RunCore
+from takeback.runs.held import held_error
+from takeback.runs.scope import effects_with_paths, resources_named
+from takeback.runs.selection import name_of, standing_again
+from takeback.runs.verbs import Path
+from takeback.runs.workflows.durable import undo_once
+from takeback.storage.owners import myself
+
+
+def undo(
+    core: RunCore,
+    effect: "Effect | str | None",
+    to: "str | Checkpoint | None",
+    paths: "Sequence[Path] | None",
+    wishes: Wishes,
+    dry_run: bool,
+) -> UndoResult:
+    """In a workflow an undo is a step."""
+    if paths is None:
+        what = (
+            name_of(effect) if effect is not None else name_of(to, "checkpoint") if to is not None else "all"
+        )
+    elif effect is None:
+        raise Misuse("Paths are chosen of one effect.", hint="Give the effect: run.undo(effect, paths=[…]).")
+    else:
+        named = " ".join(sorted(names[0] for names in resources_named(paths)))
+        what = f"{name_of(effect)} {named}"
+
+    def now() -> UndoResult:
+        with core.lock:
+            if paths is not None and effect is not None:
+                return _undo_paths(core, effect, paths, wishes, dry_run)
+            return _undo_now(core, effect, to, wishes, dry_run)
+
+    if dry_run or core.replay is None:
+        return now()
+    return undo_once(core, core.replay, what, wishes, now)
+
+
+def _undo_paths(
+    core: RunCore, effect: "Effect | str", paths: "Sequence[Path]", wishes: Wishes, dry_run: bool
+) -> UndoResult:
+    core.refuse_ended()
+    more = wishes.cascade or wishes.with_needs
+    chosen = effects_with_paths(core.parts, effect, paths, None, more)
+    core.refuse_in_transaction(chosen.effects)
+    result = undo_all(core, chosen.effects, wishes._replace(only=chosen.only), dry_run)
+    return result._replace(along=chosen.along)
+
+
+def _undo_now(
+    core: RunCore, effect: "Effect | str | None", to: "str | Checkpoint | None", wishes: Wishes, dry_run: bool
+) -> UndoResult:
+    core.calls.quiet()
+    core.refuse_ended()
+    point = checkpoints.find(core.parts.journal, to, core.id) if to is not None else None
+    if effect is not None:
+        found = (core.effect(effect),)
+    else:
+        after = point.seq if point else 0
+        found = tuple(one for one in not_accepted(core.parts, core.id) if one.order > after)
+    wanted = tuple(each for one in found for each in standing_again(core.parts.journal, one))
+    core.refuse_in_transaction(one for one in wanted if not one.waits_for)
+    if wanted and wanted[0].waits_for == PERSON:
+        raise held_error(wanted[0], "undone")
+    state = checkpoints.state_of(core.parts.blobs, point)
+    return undo_all(core, wanted, wishes, dry_run, point)._replace(state=state)
+
+
+def undo_all(
+    core: RunCore, wanted: Sequence[Effect], wishes: Wishes, dry_run: bool, point: Checkpoint | None = None
+) -> UndoResult:
+    with core.lock:
+        core.refuse_ended()
+        to_a_point = point is not None
+        begin = partial(_begin, core, point)
+        return take_back(
+            core.parts, wanted, wishes, begin, dry_run=dry_run, to_a_point=to_a_point, always_begins=True
+        )
+
+
+@contextmanager
+def _begin(core: RunCore, point: Checkpoint | None, plan: Plan) -> Generator[Undoer, None, None]:
+    if point and (said := core.calls.go_back(point.seq)):
+        core.append(said)
+    with core.uninterrupted():
+        yield Undoer(core.lease, core.agent, Taker(myself(), core.now(), core.lasts))
