@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from takeback.adapters.database.protocol import RowChange
     from takeback.adapters.file.adapter import FileAdapter
     from takeback.engine.parts import Parts
+    from takeback.runs.core import RunCore
     from takeback.runs.run import Run
     from takeback.runs.verbs import Path
     from takeback.storage.notes import GivenUp
@@ -61,8 +62,8 @@ class Takeback(Undos, Deciding, Acceptance):
         self.tell(words)
 
     def _hold(self, run: str, seconds: float) -> None:
-        if here := self._open_here.get(run):
-            here.outlast(seconds)
+        if core := self._open_here.get(run):
+            core.outlast(seconds)
 
     # Runs.
 
@@ -76,7 +77,7 @@ class Takeback(Undos, Deciding, Acceptance):
         if on_death not in (OnDeath.UNDO, OnDeath.ACCEPT):
             raise Misuse(f"A run cannot end with {on_death!r}.", hint='Say on_death="undo" or "accept".')
         belongs = self._beginning(name, agent, project)
-        return self._open(name, agent, OnDeath(on_death), belongs)
+        return self._as_run(self._open(name, agent, OnDeath(on_death), belongs))
 
     def _beginning(self, name: object, agent: object, project: "Path | None") -> dict[str, Any]:
         """What its first record says of the project, once it is known that there will be one."""
@@ -102,19 +103,27 @@ class Takeback(Undos, Deciding, Acceptance):
                 if mine and not self.store.elsewhere(info.id):
                     break
             else:
-                return self._open(name, agent, OnDeath.LEAVE, begun)
-        here = self._open_here.get(info.id)
-        if here and here.join_again():
-            return here
+                return self._as_run(self._open(name, agent, OnDeath.LEAVE, begun))
+        core = self._open_here.get(info.id)
+        if core:
+            from takeback.runs.end import join_again
+
+            if join_again(core):
+                return self._as_run(core)
         return self.resume(info, wait=wait)
 
-    def _run(self, info: RunInfo, lease: Lease, begun: int = 0) -> "Run":
-        """`begun`: what the clock since the machine started said before the lease was taken, if that is known."""
+    def _as_run(self, core: "RunCore") -> "Run":
         from takeback.runs.run import Run
 
-        run = Run(self.parts, info, lease, self.store.settings, now, self._keep_up, begun)
-        self._open_here[info.id] = run
-        return run
+        return Run(core)
+
+    def _run(self, info: RunInfo, lease: Lease, begun: int = 0) -> "RunCore":
+        """`begun`: what the clock since the machine started said before the lease was taken, if that is known."""
+        from takeback.runs.core import RunCore
+
+        core = RunCore(self.parts, info, lease, self.store.settings, now, self._keep_up, begun)
+        self._open_here[info.id] = core
+        return core
 
     def _open(
         self,
@@ -125,7 +134,7 @@ class Takeback(Undos, Deciding, Acceptance):
         undoing: Sequence[str] = (),
         on_conflict: str = "",
         only: frozenset[str] | None = None,
-    ) -> "Run":
+    ) -> "RunCore":
         refuse_while_looking()
         self.store.refuse_if_suspect()
         id = new_id()
@@ -158,9 +167,11 @@ class Takeback(Undos, Deciding, Acceptance):
     @contextmanager
     def _leased(self, run: str) -> "Generator[Lease, None, None]":
         """To decide on what it holds. One that is open here lends its own."""
-        here = self._open_here.get(run)
-        if here:
-            with here.lent() as its_own:
+        core = self._open_here.get(run)
+        if core:
+            from takeback.runs.end import lent
+
+            with lent(core) as its_own:
                 if its_own:
                     yield its_own
                     return

@@ -23,6 +23,7 @@ from takeback.upkeep import Upkeep, now
 if TYPE_CHECKING:
     from takeback.model.plan import UndoResult
     from takeback.model.run import Checkpoint
+    from takeback.runs.core import RunCore
     from takeback.runs.run import Run
     from takeback.runs.workflows.function import Workflow
     from takeback.runs.workflows.worker import Worker
@@ -39,7 +40,7 @@ class Workflows(Upkeep):
     def _acquire(self, run: str, wait: float) -> Lease: ...
 
     @abstractmethod
-    def _run(self, info: RunInfo, lease: Lease, begun: int = 0) -> "Run": ...
+    def _run(self, info: RunInfo, lease: Lease, begun: int = 0) -> "RunCore": ...
 
     @abstractmethod
     def undo(self, what: Any) -> "UndoResult": ...
@@ -233,6 +234,8 @@ class Workflows(Upkeep):
         `run.state` is the agent's own state then. A workflow is not gone on with here: it is due for a worker from now,
         and the run that is returned was let go of."""
         from takeback.runs.checkpoints import state_of
+        from takeback.runs.end import leave
+        from takeback.runs.run import Run
 
         info = run_of(self.store.journal, run) if isinstance(run, str) else run
         _refuse_over(info)
@@ -251,14 +254,14 @@ class Workflows(Upkeep):
             if durable:
                 due = {"outcome": RunState.SUSPENDED.value, "why": "is due for a worker"}
                 self.store.journal.append(lease, [Draft(Kind.CLOSE, info.id, "", due)])
-            resumed = self._run(next(self.store.journal.runs((info.id,))), lease)
+            core = self._run(next(self.store.journal.runs((info.id,))), lease)
         except BaseException:
             self.store.leases.release(lease)
             raise
-        resumed.state = state_of(self.store.blobs, point)
+        core.state = state_of(self.store.blobs, point)
         if durable:
-            resumed.leave()
-        return resumed
+            leave(core)
+        return Run(core)
 
     def _settle_calls(self, info: RunInfo, lease: Lease) -> None:
         """Of a run that goes on, or ends: whether calls that its process left in the middle have happened."""
@@ -278,20 +281,17 @@ class Workflows(Upkeep):
         unfinished goes on with it."""
         from takeback.engine.recover import settle_open
         from takeback.engine.stuck import Taker
+        from takeback.engine.undo import Undoer
         from takeback.runs.workflows.replay import steps_before
-        from takeback.runs.workflows.rewind import go_back, plan_back, point_of
+        from takeback.runs.workflows.rewind import BACK, go_back, point_of
 
         point = point_of(self.parts, info.id, checkpoint)
         settle_open(self.parts, lease)
-        plan = plan_back(self.parts, point)
-        from takeback.runs.workflows.rewind import BACK
-
         told: dict[str, Any] = {"resumed": True, "from": point.id, BACK: point.seq}
         if info.on_death is OnDeath.RESUME:
             told["step"] = steps_before(self.store.journal, info.id, point.seq)
-        self.store.journal.append(lease, [Draft(Kind.OPEN, info.id, "", told)])
-        if plan:
-            go_back(self.parts, lease, plan, info.agent, Taker(myself(), now(), self._lease_lasts))
+        undoer = Undoer(lease, info.agent, Taker(myself(), now(), self._lease_lasts))
+        go_back(self.parts, point, undoer, Draft(Kind.OPEN, info.id, "", told))
         return point
 
     def _wake_settled(self) -> None:
@@ -334,12 +334,13 @@ class Workflows(Upkeep):
         from takeback.engine.ending import closing
         from takeback.engine.recover import open_in, settle_open
         from takeback.model.plan import UndoResult
+        from takeback.runs.end import leave
         from takeback.runs.selection import stuck_in
 
-        run = self._run(info, self._acquire(info.id, 0))
+        core = self._run(info, self._acquire(info.id, 0))
         try:
-            self._settle_calls(info, run.lease)
-            settle_open(self.parts, run.lease)
+            self._settle_calls(info, core.lease)
+            settle_open(self.parts, core.lease)
             anything = any(
                 self.store.journal.effects(Query(run=info.id, states=(State.DONE, State.PROPOSED)))
             )
@@ -351,20 +352,22 @@ class Workflows(Upkeep):
                 "due": NEVER,
             }
             why["taking_back"] = True
-            self._reopen(info, run.lease, [Draft(Kind.CLOSE, info.id, "", why)])
+            self._reopen(info, core.lease, [Draft(Kind.CLOSE, info.id, "", why)])
             try:
                 result = undo(False) if anything else UndoResult("done", (), ())
             except Refused:
-                self._reopen(info, run.lease, [Draft(Kind.CLOSE, info.id, "", self._waiting_as_before(info))])
+                self._reopen(
+                    info, core.lease, [Draft(Kind.CLOSE, info.id, "", self._waiting_as_before(info))]
+                )
                 raise
             if not stuck_in(self.store.journal, info):
                 outcome = RunState.UNDONE if result.outcome == "done" else RunState.PARTLY
                 told = {"outcome": outcome.value, "error": "It was taken back.", "error_type": "Refused"}
                 left = open_in(self.parts, info.id)
-                self._reopen(info, run.lease, closing(self.parts, info.id, told, left))
+                self._reopen(info, core.lease, closing(self.parts, info.id, told, left))
             return result
         finally:
-            run.leave()
+            leave(core)
 
     def _waiting_as_before(self, info: RunInfo) -> dict[str, Any]:
         from takeback.runs.workflows.replay import Leaving, history_of

@@ -8,6 +8,7 @@ import pytest
 
 import takeback
 from takeback.model.effect import DropReason
+from takeback.runs.run import core_of
 from takeback.storage.notes import Bound, untold
 from tests.world import Picture, World
 
@@ -279,7 +280,7 @@ def test_where_there_is_no_room_a_drop_is_final(
             raise full
 
         limits = tb.parts.drops._replace(refuse_without_room=no_room)
-        run._parts = tb.parts._replace(drops=limits)  # pyright: ignore[reportPrivateUsage]
+        core_of(run).parts = tb.parts._replace(drops=limits)
         outcome = run.command("echo x > a; exit 1", cwd=world.root)
     assert (outcome.exit_code, outcome.dropped, outcome.final) == (1, None, "room")
 

@@ -331,7 +331,7 @@ def test_finding_31_what_a_run_may_still_take_back_cannot_be_forgotten(scene: Sc
     if state == "suspended":
         run.suspend("it waits")
     elif state == "dead":
-        run.let_go()
+        run.leave()
 
     with pytest.raises(takeback.Refused, match="may still take it back"):
         scene.tb.forget(effect)

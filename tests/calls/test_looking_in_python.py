@@ -73,7 +73,7 @@ LOOKS: dict[str, Callable[[Takeback], object]] = {
 CHANGES: dict[str, Callable[[Takeback], object]] = {
     "run": lambda tb: tb.run("new").close(),
     "session": lambda tb: tb.session("lasting").leave(),
-    "resume": lambda tb: tb.resume("asks").let_go(),
+    "resume": lambda tb: tb.resume("asks").leave(),
     "undo": lambda tb: tb.undo(tb.find_run("well")),
     "undo_to": lambda tb: tb.undo_to("point", run="well"),
     "undo_span": lambda tb: tb.undo_span(Span(None, tb.find_run("well").id, seq=0, began=0)),

@@ -13,10 +13,13 @@ from tests.docs import databases, picture, site
 from tests.docs.pages import ROOT, generated, name_of, pages, rows, with_generated
 
 SOURCE = ROOT / "src" / "takeback"
-INTERNAL = (  # for our own front ends, and for workers
-    "parts", "lease", "submit_named", "worker", "end_workflow", "play", "progress", "close_databases",
-    "suspend_workflow",
-)  # fmt: skip
+INTERNAL = ("parts", "submit_named", "worker")  # for our own front ends
+# Methods of a run that have a chapter of their own.
+CALLS = ("call", "call_all", "fork")
+LASTING = ("remember", "sleep", "wait")
+COMMANDS = ("command", "watch")
+DATABASES = ("sql", "program")
+ELSEWHERE = (*CALLS, *LASTING, *COMMANDS, *DATABASES, "sandbox")
 
 
 # -- the life of an effect
@@ -188,7 +191,7 @@ def python_takeback() -> str:
 
 
 def python_run() -> str:
-    return _methods("runs/verbs.py", "Verbs") + _methods("runs/run.py", "Run")
+    return _run(*(name for name in _names("runs/run.py", "Run") if name not in ELSEWHERE))
 
 
 def run_transitions() -> str:
@@ -216,22 +219,18 @@ def python_actions() -> str:
     return (
         _function(decorator)
         + _methods("adapters/call/action.py", "Action")
-        + _methods("runs/call.py", "Calling")
+        + _run(*CALLS)
         + _methods("decisions.py", "Deciding")
     )
 
 
 def python_workflows() -> str:
     decorator = [node for node in _tree("runs/workflows/function.py").body if _named(node, "workflow")][-1]
-    return (
-        _function(decorator)
-        + _methods("workflows.py", "Workflows")
-        + _methods("runs/workflows/durable.py", "Durable")
-    )
+    return _function(decorator) + _methods("workflows.py", "Workflows") + _run(*LASTING)
 
 
 def python_commands() -> str:
-    return _methods("runs/commands/execute.py", "Commands") + _methods("runs/watch.py", "Watching")
+    return _run(*COMMANDS)
 
 
 def python_box() -> str:
@@ -246,7 +245,7 @@ def regenerable() -> str:
 
 
 def python_databases() -> str:
-    return _methods("runs/verbs.py", "Querying")
+    return _run(*DATABASES)
 
 
 def python_sql() -> str:
@@ -292,13 +291,25 @@ def _named(node: ast.stmt, name: str) -> bool:
     return isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name
 
 
-def _methods(file: str, name: str) -> str:
+def _run(*names: str) -> str:
+    return _methods("runs/run.py", "Run", *names)
+
+
+def _methods(file: str, name: str, *chosen: str) -> str:
+    """All that are for users, or those that are chosen."""
+    names = chosen or _names(file, name)
+    return "".join(_function(node) for node in _functions(file, name) if node.name in names)
+
+
+def _names(file: str, name: str) -> tuple[str, ...]:
+    found = (node.name for node in _functions(file, name) if not _abstract(node))
+    return tuple(one for one in found if not one.startswith("_") and one not in INTERNAL)
+
+
+def _functions(file: str, name: str) -> list[ast.FunctionDef]:
     found = next(node for node in _tree(file).body if _named(node, name))
     assert isinstance(found, ast.ClassDef)
-    methods = [node for node in found.body if isinstance(node, ast.FunctionDef) and not _abstract(node)]
-    return "".join(
-        _function(node) for node in methods if not node.name.startswith("_") and node.name not in INTERNAL
-    )
+    return [node for node in found.body if isinstance(node, ast.FunctionDef)]
 
 
 def _abstract(node: ast.FunctionDef) -> bool:

@@ -113,7 +113,7 @@ def test_the_next_change_drops_it_too(takeback: CommandLine, world: World, store
     assert made(world)
 
 
-AT_ITS_END = "from takeback.runs.commands.execute import Commands; Commands._merged = die"
+AT_ITS_END = "import takeback.runs.commands.execute as execute; execute._merged = die"
 BEFORE_THE_RECORD = "from takeback.runs import command_drop; command_drop.drop = die"
 AFTER_THE_RECORD = "from takeback.runs import command_drop; command_drop.remove_all = die"
 AFTER_THE_MERGE = "from takeback.runs import workshop; workshop.remove_all = die"

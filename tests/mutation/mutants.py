@@ -224,8 +224,8 @@ MUTANTS = (
         "runs/change.py",
         (
             (
-                "            self._position += 1\n            self._count()\n",
-                "            self._count()\n",
+                "        core.position += 1\n        _count(core)\n",
+                "        _count(core)\n",
             ),
         ),
         ("tests/properties/test_keys.py", "tests/behaviour/test_runs.py"),
@@ -286,7 +286,7 @@ MUTANTS = (
     Mutant(
         "work for which there is no room is held",
         "runs/commands/execute.py",
-        (("raise self._held_instead(found.change, options, trouble) from trouble", "raise"),),
+        (("raise _held_instead(core, found.change, options, trouble) from trouble", "raise"),),
         ("tests/trees/test_full_disk.py",),
     ),
     Mutant(

@@ -20,7 +20,6 @@ from takeback.model.resource import display
 from takeback.model.run import Lease, OnDeath, RunState
 from takeback.runs import checkpoints
 from takeback.runs.core import RunCore
-from takeback.runs.watch import KIND
 from takeback.runs.workflows.replay import Leaving
 
 _RETURN = "Return a result, or raise what went wrong; run.undo() takes back."
@@ -49,13 +48,12 @@ def _left(core: RunCore, error: BaseException | None) -> None:
         return
     try:
         if error is None:
-            with core.uninterrupted():
-                close(core)
+            close(core)
         elif isinstance(error, AwaitingApproval) and on_death is not OnDeath.FINISH:
             suspend(core, str(error))
         elif on_death is OnDeath.ACCEPT:
             # That something of it is in doubt keeps it from ending, and the error tells more.
-            with core.uninterrupted(), suppress(InDoubt):
+            with suppress(InDoubt):
                 close(core)
         elif on_death is OnDeath.FINISH:
             _end_undo(core)
@@ -72,8 +70,9 @@ def _left(core: RunCore, error: BaseException | None) -> None:
 
 def close(core: RunCore, failed: str = "") -> None:
     core.refuse_in_workflow("Ending the run", _RETURN)
-    _end(core, RunState.ACCEPTED, {"error": failed} if failed else None)
-    core.keep_up(core.id)
+    with core.uninterrupted():
+        _end(core, RunState.ACCEPTED, {"error": failed} if failed else None)
+        core.keep_up(core.id)
 
 
 def suspend(core: RunCore, label: str) -> None:
@@ -264,8 +263,10 @@ def _folded(paths: list[str], why: str) -> str:
 
 def _of_watches(result: UndoResult) -> Iterator[str]:
     """What others changed in a watched directory counts as the run's: so the paths are named."""
+    from takeback.adapters.tree.targets import WATCH
+
     for undo in result.undo:
-        if undo.of is None or undo.of.change.kind != KIND:
+        if undo.of is None or undo.of.change.kind != WATCH:
             continue
         names = [
             display(one.resource)

@@ -5,29 +5,24 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from takeback.engine.do import Terms
-from takeback.engine.drop import Final, refusal
 from takeback.engine.held import apply_held, discard_held, judged
 from takeback.engine.parts import Parts
-from takeback.errors import Conflict, Drifted, Failed, Refused, ResourceUnreachable
+from takeback.errors import Conflict, Drifted, Refused
 from takeback.model.change import Change
 from takeback.model.effect import (
     FIRST_TARGETS,
     PERSON,
     REVIEWED,
     TAKEN_BACK_BY,
-    DropReason,
     Effect,
     State,
     waits_for_approval,
 )
 from takeback.model.ids import short
 from takeback.model.plan import Outcome, TargetOutcome, UndoResult
-from takeback.model.record import Draft, Kind
 from takeback.model.remedy import Target
 from takeback.model.resource import display
 from takeback.model.run import Lease
-from takeback.runs.change import Options, drop_change, hold_change
-from takeback.runs.core import RunCore
 from takeback.storage.protocols import Query
 
 _OF_COMMANDS = ("argv", "cwd", "exit_code", "coverage")
@@ -145,7 +140,7 @@ def refuse_unheld(effect: Effect, dropped: bool = True) -> None:
     raise Refused(f"Effect {name} is {effect.state.value}, not held.", hint=ways, effect=effect.id)
 
 
-def _made_again(parts: Parts, effect: Effect, undo: Effect) -> Change:
+def made_again(parts: Parts, effect: Effect, undo: Effect) -> Change:
     """What an undo took back, as a change that makes it again. The undo has saved all of it."""
     from takeback.adapters.tree.targets import command_change
 
@@ -176,10 +171,10 @@ def discard_all(parts: Parts, effects: Sequence[Effect], dry_run: bool, leased: 
         with leased(effect.run) as lease:
             (fresh,) = parts.journal.effects(Query(ids=(effect.id,)))
             gone[place] = discard_held(parts, lease, fresh)
-    return _as_undo(gone)
+    return as_undo(gone)
 
 
-def _as_undo(effects: Sequence[Effect]) -> UndoResult:
+def as_undo(effects: Sequence[Effect]) -> UndoResult:
     """As the result of an undo: it had not been made, so all of it is as it was."""
     targets = tuple(
         TargetOutcome(target.resource, Outcome.UNDONE, "was held and is dropped", effect.id)
@@ -187,64 +182,3 @@ def _as_undo(effects: Sequence[Effect]) -> UndoResult:
         for target in effect.targets
     )
     return UndoResult("done", tuple(effects), targets)
-
-
-# By a run itself, of its own effects.
-
-
-def accept(core: RunCore, effect: "Effect | str") -> None:
-    with core.lock:
-        core.refuse_ended()
-        found = core.effect(effect)
-        refuse_unmade(found, "accepted")
-        if not _said_before(core, found):
-            core.append(Draft(Kind.ACCEPT, core.id, found.id))
-
-
-def apply(core: RunCore, effect: "Effect | str") -> None:
-    with core.lock:
-        core.refuse_ended()
-        found = core.effect(effect)
-        if _said_before(core, found):
-            return
-        terms = Terms(found.key, agent=core.agent, held_back=core.uninterrupted)
-        if apply_held(core.parts, core.lease, found, found.change, terms).state is State.DONE:
-            core.append(Draft(Kind.ACCEPT, core.id, found.id))
-
-
-def _said_before(core: RunCore, effect: Effect) -> bool:
-    """When the function of the workflow was called before."""
-    return core.replay is not None and effect.accepted_by == "person"
-
-
-def discard(core: RunCore, effect: "Effect | str") -> UndoResult:
-    with core.lock:
-        core.refuse_ended()
-        found = core.effect(effect)
-        if core.replay is not None and found.state in (State.ABORTED, State.DROPPED):
-            return UndoResult("done", (found,), ())  # when it was called before
-        return _as_undo([discard_held(core.parts, core.lease, found)])
-
-
-def drop_undone(
-    core: RunCore,
-    effect: Effect,
-    result: UndoResult,
-    hold: bool = False,
-    reason: DropReason = DropReason.FAILED,
-) -> tuple[Effect | None, Final | None]:
-    """A command that was watched failed, and an undo took back what it had changed: for a while that can be
-    applied after all, or until someone decides (`hold`). What comes of it, or why the store cannot hold it."""
-    undo = next((one for one in result.undo if one.undoes == effect.id), None)
-    if undo is None:
-        return None, None
-    size = sum(target.before.get("size", 0) for target in undo.targets)
-    if not hold and (final := refusal(core.parts.drops, size)):
-        return None, final
-    try:
-        change = _made_again(core.parts, effect, undo)
-        dropped = hold_change(core, change, Options()) if hold else drop_change(core, change, reason)
-        return dropped, None
-    except (Refused, Failed, ResourceUnreachable):
-        core.parts.blobs.disown()
-        return None, Final.UNREADABLE

@@ -1,6 +1,6 @@
 """A run: one agent's stretch of work, held under a lease; accepted or taken back as a whole.
 
-This is what an agent can ask for. Each method hands over to the file that does it, with the core that all of them share.
+This is what an agent can ask for. Each method hands over to the file that does it, with the core they all share.
 """
 
 import os
@@ -17,7 +17,7 @@ from takeback.model.effect import Effect
 from takeback.model.plan import UndoResult, on_conflict_named
 from takeback.model.run import Checkpoint
 from takeback.policy.checks import Check
-from takeback.runs import call, checkpoints, end, held, undo, verbs
+from takeback.runs import call, end, undo, verbs
 from takeback.runs.commands.execute import run_command
 from takeback.runs.commands.outcome import CommandOutcome
 from takeback.runs.commands.request import CommandRequest, directory_of, refuse_odd, refuse_unfit, words_of
@@ -325,15 +325,15 @@ class Run:
 
     def accept(self, effect: "Effect | str") -> None:
         """This one stays even if the run fails later."""
-        held.accept(self._core, effect)
+        undo.accept(self._core, effect)
 
     def apply(self, effect: "Effect | str") -> None:
         """Make a change that is held. It stays even if the run fails later."""
-        held.apply(self._core, effect)
+        undo.apply(self._core, effect)
 
     def discard(self, effect: "Effect | str") -> UndoResult:
         """Drop a change that is held; for a day `apply` can make it after all."""
-        return held.discard(self._core, effect)
+        return undo.discard(self._core, effect)
 
     def keep(self, *what: object) -> NoReturn:
         """Renamed: says which word is meant, and does nothing."""
@@ -380,4 +380,4 @@ class Run:
 
 def core_of(run: Run) -> RunCore:
     """For workers, an opened store and our own front ends."""
-    return run._core
+    return run._core  # pyright: ignore[reportPrivateUsage]

@@ -214,9 +214,7 @@ class Sql:
             args[MOST] = self._most
         change = Change(self.database.engine, STATEMENTS, resource_of(self.database), says, args)
         step, asked = core.part_of or (0, "")
-        terms = Terms(
-            key or next_key(core, change), tuple(needs), agent=core.agent, step=step, asked=asked
-        )
+        terms = Terms(key or next_key(core, change), tuple(needs), agent=core.agent, step=step, asked=asked)
         with self._made(change, terms) as made:
             yield made
 
@@ -383,9 +381,7 @@ class ReviewedSql(Sql):
             super().close()
 
 
-def _step(
-    core: RunCore, replay: Replay, says: str, asked: str, make: Callable[[], SqlResult]
-) -> SqlResult:
+def _step(core: RunCore, replay: Replay, says: str, asked: str, make: Callable[[], SqlResult]) -> SqlResult:
     """In a workflow a statement is a step; what it answered is recorded, too, as JSON has it."""
 
     def again(step: WorkflowStep) -> SqlResult:

@@ -1,20 +1,26 @@
-"""What a run takes back while it works: one effect, some paths of it, or everything after a checkpoint."""
+"""What a run takes back while it works (an effect, some of its paths, all after a checkpoint), and what it accepts,
+applies and discards."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from takeback.engine.do import Terms
+from takeback.engine.drop import Final, refusal
+from takeback.engine.held import apply_held, discard_held
 from takeback.engine.plan import Wishes
 from takeback.engine.stuck import Taker
 from takeback.engine.undo import Undoer, not_accepted
 from takeback.engine.undo import undo as take_back
-from takeback.errors import Misuse
-from takeback.model.effect import PERSON, Effect
+from takeback.errors import Failed, Misuse, Refused, ResourceUnreachable
+from takeback.model.effect import PERSON, DropReason, Effect, State
 from takeback.model.plan import Plan, UndoResult
+from takeback.model.record import Draft, Kind
 from takeback.model.run import Checkpoint
 from takeback.runs import checkpoints
+from takeback.runs.change import Options, drop_change, hold_change
 from takeback.runs.core import RunCore
-from takeback.runs.held import held_error
+from takeback.runs.held import as_undo, held_error, made_again, refuse_unmade
 from takeback.runs.scope import effects_with_paths, resources_named
 from takeback.runs.selection import name_of, standing_again
 from takeback.runs.verbs import Path
@@ -100,3 +106,64 @@ def _begin(core: RunCore, point: Checkpoint | None, plan: Plan) -> Generator[Und
         core.append(said)
     with core.uninterrupted():
         yield Undoer(core.lease, core.agent, Taker(myself(), core.now(), core.lasts))
+
+
+# What it says of single effects.
+
+
+def accept(core: RunCore, effect: "Effect | str") -> None:
+    with core.lock:
+        core.refuse_ended()
+        found = core.effect(effect)
+        refuse_unmade(found, "accepted")
+        if not _said_before(core, found):
+            core.append(Draft(Kind.ACCEPT, core.id, found.id))
+
+
+def apply(core: RunCore, effect: "Effect | str") -> None:
+    with core.lock:
+        core.refuse_ended()
+        found = core.effect(effect)
+        if _said_before(core, found):
+            return
+        terms = Terms(found.key, agent=core.agent, held_back=core.uninterrupted)
+        if apply_held(core.parts, core.lease, found, found.change, terms).state is State.DONE:
+            core.append(Draft(Kind.ACCEPT, core.id, found.id))
+
+
+def _said_before(core: RunCore, effect: Effect) -> bool:
+    """When the function of the workflow was called before."""
+    return core.replay is not None and effect.accepted_by == "person"
+
+
+def discard(core: RunCore, effect: "Effect | str") -> UndoResult:
+    with core.lock:
+        core.refuse_ended()
+        found = core.effect(effect)
+        if core.replay is not None and found.state in (State.ABORTED, State.DROPPED):
+            return UndoResult("done", (found,), ())  # when it was called before
+        return as_undo([discard_held(core.parts, core.lease, found)])
+
+
+def drop_undone(
+    core: RunCore,
+    effect: Effect,
+    result: UndoResult,
+    hold: bool = False,
+    reason: DropReason = DropReason.FAILED,
+) -> tuple[Effect | None, Final | None]:
+    """A command that was watched failed, and an undo took back what it had changed: for a while that can be
+    applied after all, or until someone decides (`hold`). What comes of it, or why the store cannot hold it."""
+    undo = next((one for one in result.undo if one.undoes == effect.id), None)
+    if undo is None:
+        return None, None
+    size = sum(target.before.get("size", 0) for target in undo.targets)
+    if not hold and (final := refusal(core.parts.drops, size)):
+        return None, final
+    try:
+        change = made_again(core.parts, effect, undo)
+        dropped = hold_change(core, change, Options()) if hold else drop_change(core, change, reason)
+        return dropped, None
+    except (Refused, Failed, ResourceUnreachable):
+        core.parts.blobs.disown()
+        return None, Final.UNREADABLE

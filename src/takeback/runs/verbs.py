@@ -65,9 +65,7 @@ def write(core: RunCore, options: Options, path: Path, content: Content, mode: i
 
 def write_all(core: RunCore, options: Options, files: Mapping[Any, Content]) -> Effect | None:
     def build() -> Change:
-        return changes.write_all_change(
-            [_new_file(core, path, content) for path, content in files.items()]
-        )
+        return changes.write_all_change([_new_file(core, path, content) for path, content in files.items()])
 
     return ask(core, build, options, "write", files)
 

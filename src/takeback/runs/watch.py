@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from takeback.engine.parts import Parts
     from takeback.runs.watch_authors import Telling
 
-ADAPTER, KIND = "tree", "watch"
+ADAPTER = "tree"
 _LISTED = 20
 UNUSED = DAY  # after that the copy of a tree that was kept for the next watch of it is dropped
 
@@ -142,6 +142,7 @@ class Watch:
         return Telling(pid, lineage, authors, beside(journal, [one.root for _, one in self._roots]))
 
     def _propose(self) -> None:
+        from takeback.adapters.tree.targets import WATCH
         from takeback.adapters.watch.roots import refuse_destroyable
         from takeback.engine.watch import begin
 
@@ -161,7 +162,7 @@ class Watch:
         if self.left_out:
             args["left_out"] = [[hole.path, hole.reason] for hole in self.left_out[:_LISTED]]
         summary = self._summary or f"watch {', '.join(display(root) for root in roots)}"
-        change = Change(ADAPTER, KIND, roots[0], summary, args)
+        change = Change(ADAPTER, WATCH, roots[0], summary, args)
         terms = Terms(next_key(core, change), agent=core.agent)
         self._proposal = begin(parts, core.lease, change, terms)
 

@@ -306,7 +306,11 @@ def drop_step(core: RunCore, setting: Setting, cut: Cut, ran: Ran, reason: DropR
         after = point_at(core.parts.blobs, there, point, cut.exported)
         args = {"argv": told(cut.request.argv), "exit_code": ran.ended.exit_code, "coverage": cut.coverage}
         change = box_change("run", setting.resource, shown(cut.request.argv), point, after, args)
-        effect = hold_change(core, change, Options()) if ran.used_terminal else drop_change(core, change, reason, size)
+        effect = (
+            hold_change(core, change, Options())
+            if ran.used_terminal
+            else drop_change(core, change, reason, size)
+        )
     except StoreFull:
         return BoxDrop(None, Final.ROOM)
     except _TROUBLE:

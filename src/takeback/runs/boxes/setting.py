@@ -140,9 +140,7 @@ def _back_to_what_is_whole(core: RunCore, setting: Setting) -> int:
     return len(lost)
 
 
-def _setting(
-    layers: Layers, id: str, env: Mapping[str, str] | None, able: "Ability", store: str
-) -> Setting:
+def _setting(layers: Layers, id: str, env: Mapping[str, str] | None, able: "Ability", store: str) -> Setting:
     about = layers.about(id)
     if not os.path.isdir(about["base"]):
         raise ResourceUnreachable(f"{about['base']}, which the box is over, is gone.", hint="Put it back.")

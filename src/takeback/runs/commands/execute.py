@@ -80,7 +80,8 @@ def _step(
     return once(core, replay, COMMAND, says, asked, run_it, outcomes.outcome_to_json, again)
 
 
-def _run_command(core: RunCore, request: CommandRequest, capture: bool, stdin: bytes | None, key: str
+def _run_command(
+    core: RunCore, request: CommandRequest, capture: bool, stdin: bytes | None, key: str
 ) -> CommandOutcome:
     if not capture:
         outcome = _in_a_layer(core, request, None, Options(key=key))
@@ -91,7 +92,9 @@ def _run_command(core: RunCore, request: CommandRequest, capture: bool, stdin: b
     return outcome._replace(text=in_words(outcome))
 
 
-def _in_a_layer(core: RunCore, request: CommandRequest, printed: Pipes | None, options: Options) -> CommandOutcome:
+def _in_a_layer(
+    core: RunCore, request: CommandRequest, printed: Pipes | None, options: Options
+) -> CommandOutcome:
     from takeback.sandbox.protocol import Stack
 
     room = room_of(core.parts)
@@ -124,7 +127,8 @@ def _in_a_layer(core: RunCore, request: CommandRequest, printed: Pipes | None, o
         return _merged(core, request, outcome, layer, Stack(), started, options)
 
 
-def _merged(core: RunCore,
+def _merged(
+    core: RunCore,
     request: CommandRequest,
     outcome: CommandOutcome,
     layer: str,
@@ -157,7 +161,13 @@ def _merged(core: RunCore,
     return outcome._replace(effect=hold_change(core, found.change, options), conflicts=found.conflicts)
 
 
-def _unmade(core: RunCore, request: CommandRequest, outcome: CommandOutcome, layer: str, since: int, reason: DropReason
+def _unmade(
+    core: RunCore,
+    request: CommandRequest,
+    outcome: CommandOutcome,
+    layer: str,
+    since: int,
+    reason: DropReason,
 ) -> CommandOutcome:
     """It failed. A command that someone typed to waits until someone decides; any other is dropped."""
     from takeback.runs.commands.drop import UNSAVED
@@ -174,7 +184,13 @@ def _unmade(core: RunCore, request: CommandRequest, outcome: CommandOutcome, lay
     return _dropped(core, request, outcome, layer, since, reason)
 
 
-def _dropped(core: RunCore, request: CommandRequest, outcome: CommandOutcome, layer: str, since: int, reason: DropReason
+def _dropped(
+    core: RunCore,
+    request: CommandRequest,
+    outcome: CommandOutcome,
+    layer: str,
+    since: int,
+    reason: DropReason,
 ) -> CommandOutcome:
     """Not made. What it had changed is saved for a while, if that can be done."""
     from takeback.runs.commands.drop import drop_layer

@@ -108,9 +108,7 @@ def wait(core: RunCore, event: str, timeout: float | None) -> Any:
     if timeout is not None and not (type(timeout) in (int, float) and 0 <= timeout < 1e9):
         raise Misuse(f"A time of {timeout!r} seconds makes no sense.", hint="For example timeout=86_400.")
     lasts = None if timeout is None else round(timeout * 1_000_000)
-    signal = (
-        _wait_here(core, event, lasts) if core.replay is None else _wait(core, core.replay, event, lasts)
-    )
+    signal = _wait_here(core, event, lasts) if core.replay is None else _wait(core, core.replay, event, lasts)
     if signal is None:
         raise TimeoutError(f"Nobody sent {event!r} in time.")
     return json.loads(signal.data)

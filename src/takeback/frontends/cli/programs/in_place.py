@@ -208,8 +208,7 @@ def _settled(
         elif failed and (watch.elsewhere or watch.turned_back):
             outcome = outcome._replace(text=f"The command ended with exit code {outcome.exit_code}, {what}.")
         if failed:
-            with run.uninterrupted():
-                run.close(failed=f"exit code {outcome.exit_code}")
+            run.close(failed=f"exit code {outcome.exit_code}")
     elif failed and asked.options.on_failure == "undo":
         outcome, code = _taken_back(asked, tb, run, outcome, reason)
     else:
@@ -245,6 +244,8 @@ def _taken_back(
     asked: Asked, tb: "Takeback", run: "Run", outcome: CommandOutcome, reason: DropReason
 ) -> tuple[CommandOutcome, int]:
     from takeback.frontends.cli.run import say_changes
+    from takeback.runs.run import core_of
+    from takeback.runs.undo import drop_undone
 
     assert outcome.effect
     effect = outcome.effect
@@ -260,7 +261,7 @@ def _taken_back(
             f"{way_on}"
         )
         return outcome, OURS
-    dropped, final = run.drop_undone(effect, result, hold=outcome.used_terminal, reason=reason)
+    dropped, final = drop_undone(core_of(run), effect, result, outcome.used_terminal, reason)
     # Told is what was seen to be back: what others changed after the command stays with them.
     stay = {one.resource: one.detail for one in result.targets if one.outcome not in _BACK}
     back = outcome._replace(changes=tuple(one for one in outcome.changes if one.resource not in stay))
