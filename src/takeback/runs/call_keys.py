@@ -2,7 +2,7 @@
 
 import hashlib
 from _thread import get_ident
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import NamedTuple, cast
 
@@ -109,10 +109,10 @@ class CallKeys:
             self._past = past_of(self._parts.journal, self._lease.run)
         return self._past
 
-    def answered(self, change: Change, now: int) -> Effect | None:
+    def answered(self, change: Change, now: Callable[[], int]) -> Effect | None:
         """From the journal, after the run went back: what cannot come again is not called again."""
         spent = self.past.spent if change.adapter == "call" else ()
-        found = answer(spent, change, now) if spent else None
+        found = answer(spent, change, now()) if spent else None
         if found and self._past:
             # Two that are the same are answered one after the other.
             self._past = self._past._replace(spent=tuple(one for one in spent if one.id != found.id))

@@ -77,13 +77,14 @@ def _make(
     try:
         with core.lock:
             core.refuse_ended()
-            if earlier := core.calls.answered(change, core.now()):
+            if earlier := core.calls.answered(change, core.now):
                 return earlier
             key, own = _keys(core, change, options, step)
             if options.apart:
                 core.calls.begin(own)
                 begun = own
-        core.refuse_ended()
+        if begun:
+            core.refuse_ended()
         if key:
             _settle_its_run(core, key)
         terms = _terms(core, own, options)._replace(step=step, asked=asked, fresh=fresh and not key)
