@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import NamedTuple, cast
 
-from takeback.engine.joined import Joined
 from takeback.engine.parts import Parts
+from takeback.engine.pipelined import PipelinedJournal
 from takeback.model.change import Change, intent
 from takeback.model.effect import OPEN_STATES, Effect, State, waits_for_approval
 from takeback.model.record import Draft, canonical
@@ -22,7 +22,7 @@ class OneByOne(NamedTuple):
     """A thread's calls of one list: the parts that it makes them with, and their keys."""
 
     parts: Parts
-    journal: Joined
+    journal: PipelinedJournal
     keys: list[str]
 
 
@@ -47,7 +47,7 @@ class CallKeys:
     @contextmanager
     def one_by_one(self) -> Generator[None, None, None]:
         """In the block, what became of a call of this thread is recorded together with the intent of its next."""
-        mine, joined = get_ident(), Joined(self._parts.journal)
+        mine, joined = get_ident(), PipelinedJournal(self._parts.journal)
         self._joined[mine] = OneByOne(self._parts._replace(journal=cast(Journal, joined)), joined, [])
         try:
             yield

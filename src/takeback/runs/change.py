@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from takeback.engine.do import Terms, do
+from takeback.engine.write import Terms, do
 from takeback.errors import Drifted, LeaseLost, Spent, StoreBusy, Stuck, TakebackError, Unavailable
 from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import DropReason, Effect, State

@@ -162,7 +162,7 @@ def suspend_workflow(core: RunCore, leaving: Leaving) -> None:
 
 def _taken_back(core: RunCore) -> tuple[UndoResult, int]:
     """Also how many changes that were held were dropped."""
-    from takeback.engine.ending import close_rolled_back
+    from takeback.engine.close_run import close_rolled_back
     from takeback.engine.recover import settle_open
 
     with core.lock, core.uninterrupted():
@@ -195,7 +195,7 @@ def _end_undo(core: RunCore) -> None:
 
 
 def _end(core: RunCore, state: RunState, told: dict[str, str] | None = None) -> None:
-    from takeback.engine.ending import closing
+    from takeback.engine.close_run import closing
     from takeback.engine.recover import open_in, settle_all
     from takeback.engine.settled import stands
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.database.protocol import OPEN, Databases, DatabaseSession, Reviewing, Rows
 from takeback.adapters.database.statements import MOST, first_words
-from takeback.engine import review, stretch
-from takeback.engine.do import Terms
+from takeback.engine import review, transaction
 from takeback.engine.held import discard_held
-from takeback.engine.holding import named
+from takeback.engine.lock_holder import named
 from takeback.engine.parts import adapter_of
+from takeback.engine.write import Terms
 from takeback.errors import InDoubt, Misuse, RowsHeld, StatementFailed, TakebackError
 from takeback.model.change import Change
 from takeback.model.database import Database, resource_of, to_json
@@ -221,7 +221,7 @@ class Sql:
     @contextmanager
     def _made(self, change: Change, terms: Terms) -> "Iterator[MadeTransaction]":
         core = self._core
-        made = MadeTransaction(stretch.begin(core.parts, core.lease, change, terms))
+        made = MadeTransaction(transaction.begin(core.parts, core.lease, change, terms))
         if made.before:
             yield made
             return
@@ -232,11 +232,11 @@ class Sql:
                 receipt = self._session.commit()
         except InDoubt as error:
             with core.uninterrupted():
-                made.effect = stretch.doubted(core.parts, core.lease, made.effect, error)
+                made.effect = transaction.doubted(core.parts, core.lease, made.effect, error)
         except BaseException as error:
             with core.uninterrupted():
                 self._session.rollback()
-                made.effect = stretch.give_up(core.parts, core.lease, made.effect, _sentence(error))
+                made.effect = transaction.give_up(core.parts, core.lease, made.effect, _sentence(error))
             if isinstance(error, RowsHeld):
                 raise named(core.parts, made.effect.change.resource, error) from error
             if isinstance(error, TakebackError):
@@ -244,7 +244,7 @@ class Sql:
             raise
         else:
             with core.uninterrupted():
-                done = stretch.end(core.parts, core.lease, made.effect, receipt)
+                done = transaction.end(core.parts, core.lease, made.effect, receipt)
             made.effect = done or made.effect._replace(state=State.ABORTED)
             made.answers = tuple(_result(rows, made.effect) for rows in self._session.answers)
         if made.effect.state is State.DONE:
@@ -334,7 +334,7 @@ class ReviewedSql(Sql):
     @contextmanager
     def _made(self, change: Change, terms: Terms) -> Iterator[MadeTransaction]:
         core = self._core
-        made = MadeTransaction(stretch.ready(core.parts, core.lease, change, terms))
+        made = MadeTransaction(transaction.ready(core.parts, core.lease, change, terms))
         if made.before:
             yield made
             return

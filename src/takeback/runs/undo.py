@@ -5,13 +5,13 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from takeback.engine.do import Terms
 from takeback.engine.drop import Final, refusal
 from takeback.engine.held import apply_held, discard_held
 from takeback.engine.plan import Wishes
 from takeback.engine.stuck import Taker
 from takeback.engine.undo import Undoer, not_accepted
 from takeback.engine.undo import undo as take_back
+from takeback.engine.write import Terms
 from takeback.errors import Failed, Misuse, Refused, ResourceUnreachable
 from takeback.model.effect import PERSON, DropReason, Effect, State
 from takeback.model.plan import Plan, UndoResult
