@@ -174,7 +174,7 @@ def test_every_hint_of_it_passes_through_its_class_so_that_none_is_missed() -> N
 
 # Exit codes.
 
-OF_EACH = {
+OF_EACH: dict[int, TakebackError] = {
     kind.exit_code: kind("So it is.") for kind in (Failed, Misuse, Refused, Stuck, Unavailable, Corrupt)
 }
 OF_EACH[7] = LOST
