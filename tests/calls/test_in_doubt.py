@@ -58,7 +58,11 @@ def test_retries_do_not_repeat_it_even_with_a_key(store: Path) -> None:
         assert len(MADE) == 1
 
 
-@takeback.action(name="tests.lost_undo", verify=lambda key: {"id": 1} if "made" in MADE else None)
+def is_made(key: str) -> dict[str, int] | None:
+    return {"id": 1} if "made" in MADE else None
+
+
+@takeback.action(name="tests.lost_undo", verify=is_made)
 def made(*, key: str) -> dict[str, int]:
     MADE.append("made")
     return {"id": 1}
@@ -111,7 +115,11 @@ def test_a_worker_leaves_it_to_a_person(bench: Bench, workflow: takeback.Workflo
     assert bench.look(run).state.value == "suspended"
 
 
-@takeback.action(name="tests.unseen", verify=lambda key: loses_its_answer())
+def loses_it(key: str) -> None:
+    loses_its_answer()
+
+
+@takeback.action(name="tests.unseen", verify=loses_it)
 def unseen(*, key: str) -> None:
     MADE.append("called")
     raise ConnectionError("hung up")
