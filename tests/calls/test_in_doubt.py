@@ -14,7 +14,7 @@ import takeback
 from takeback.errors import Corrupt, Failed, Misuse, Refused, Stuck, TakebackError, Unavailable
 from takeback.frontends.cli.output.errors import exit_code, worst_first
 from tests.calls.test_actions import command
-from tests.workflows.conftest import Bench, bench  # noqa: F401
+from tests.workflows.conftest import Bench, bench  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from tests.world import World
 
 SOURCES = Path(takeback.__file__).parent
