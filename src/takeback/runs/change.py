@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from takeback.engine.write import Terms, do
-from takeback.errors import Drifted, LeaseLost, Spent, StoreBusy, Stuck, TakebackError, Unavailable
+from takeback.errors import Drifted, InDoubt, LeaseLost, Spent, StoreBusy, Stuck, TakebackError, Unavailable
 from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import DropReason, Effect, State
 from takeback.model.ids import new_id
@@ -156,7 +156,7 @@ def make_step(core: RunCore, replay: Replay, taken: TakenStep, options: Options)
                 return effect
             # Its key is made of the step, and of this one the journal has nothing, or it would have been recorded.
             effect = _make(core, change, options, step, asked, step not in replay.history.unmade)
-        except (Spent, Stuck, Unavailable):
+        except (Spent, Stuck, Unavailable, InDoubt):
             raise
         except TakebackError as error:
             core.append(replay.draft(CHANGE, says, asked, as_failed(error), step))
@@ -287,6 +287,6 @@ def _count(core: RunCore) -> None:
             core.append(checkpoints.draft(core.id, f"after {core.position} effects", automatic=True))
         except LeaseLost:
             raise
-        except Unavailable:
+        except (Unavailable, InDoubt):
             return  # the effect was made and is recorded; after the next one it is tried again
         core.since_checkpoint = 0

@@ -31,7 +31,7 @@ def leave_block(core: RunCore, error: BaseException | None) -> None:
     try:
         if not core.ended and not core.is_a_childs_copy:
             _left(core, error)
-    except Unavailable as trouble:
+    except (Unavailable, InDoubt) as trouble:
         # That something is in doubt says more about the world than that this cannot be recorded, either.
         if not isinstance(error, InDoubt):
             raise
