@@ -201,8 +201,8 @@ def test_a_drop_whose_time_is_over_is_erased_by_the_next_run_and_not_by_a_look(
 ) -> None:
     with takeback.open(store) as tb:
         dropped = failed(tb, world, "echo x > a; exit 1")
-    later = takeback.upkeep.now() + 25 * 3600 * 1_000_000
-    monkeypatch.setattr("takeback.upkeep.now", lambda: later)
+    later = takeback.api.upkeep.now() + 25 * 3600 * 1_000_000
+    monkeypatch.setattr("takeback.api.upkeep.now", lambda: later)
     with takeback.open(store) as tb:
         assert tb.effect(dropped.id).state is takeback.State.DROPPED  # to look erases nothing
         with tb.run("next") as run:
@@ -300,8 +300,8 @@ def test_a_sweep_erases_what_was_dropped_too_long_ago(
 ) -> None:
     with takeback.open(store) as tb:
         dropped = failed(tb, world, "head -c 100000 /dev/urandom > a; exit 1")
-        later = takeback.upkeep.now() + 25 * 3600 * 1_000_000
-        monkeypatch.setattr("takeback.upkeep.now", lambda: later)
+        later = takeback.api.upkeep.now() + 25 * 3600 * 1_000_000
+        monkeypatch.setattr("takeback.api.upkeep.now", lambda: later)
         assert tb.sweep(grace=0) >= 100_000
         assert tb.effect(dropped.id).state is takeback.State.ABORTED
 

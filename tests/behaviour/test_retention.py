@@ -18,8 +18,8 @@ TERM = 30 * 24 * HOUR
 
 
 def later(scene: Scene, monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
-    real = takeback.upkeep.now
-    for place in ("takeback.api.now", "takeback.upkeep.now"):
+    real = takeback.api.upkeep.now
+    for place in ("takeback.api.open_store.now", "takeback.api.upkeep.now"):
         monkeypatch.setattr(place, lambda: real() + seconds * 1_000_000)
 
 

@@ -13,13 +13,16 @@ from tests.docs import databases, picture, site
 from tests.docs.pages import ROOT, generated, name_of, pages, rows, with_generated
 
 SOURCE = ROOT / "src" / "takeback"
+API = "api/__init__.py"
 INTERNAL = ("parts", "submit_named", "worker")  # for our own front ends
 # Methods of a run that have a chapter of their own.
 CALLS = ("call", "call_all", "fork")
 LASTING = ("remember", "sleep", "wait")
 COMMANDS = ("command", "watch")
 DATABASES = ("sql", "program")
-ELSEWHERE = (*CALLS, *LASTING, *COMMANDS, *DATABASES, "sandbox")
+DECISIONS = ("pending", "approve", "deny", "settle")
+WORKFLOWS = ("submit", "signal", "result", "work", "resume")
+ELSEWHERE = (*DECISIONS, *WORKFLOWS, *CALLS, *LASTING, *COMMANDS, *DATABASES, "sandbox")
 
 
 # -- the life of an effect
@@ -182,12 +185,7 @@ def _usage(action: Action) -> str:
 
 
 def python_takeback() -> str:
-    return (
-        _methods("api.py", "Takeback")
-        + _methods("undos.py", "Undos")
-        + _methods("decisions.py", "Acceptance")
-        + _methods("upkeep.py", "Upkeep")
-    )
+    return _methods(API, "Takeback", *(name for name in _names(API, "Takeback") if name not in ELSEWHERE))
 
 
 def python_run() -> str:
@@ -220,13 +218,13 @@ def python_actions() -> str:
         _function(decorator)
         + _methods("adapters/call/action.py", "Action")
         + _run(*CALLS)
-        + _methods("decisions.py", "Deciding")
+        + _methods(API, "Takeback", *DECISIONS)
     )
 
 
 def python_workflows() -> str:
     decorator = [node for node in _tree("runs/workflows/function.py").body if _named(node, "workflow")][-1]
-    return _function(decorator) + _methods("workflows.py", "Workflows") + _run(*LASTING)
+    return _function(decorator) + _methods(API, "Takeback", *WORKFLOWS) + _run(*LASTING)
 
 
 def python_commands() -> str:
@@ -274,7 +272,7 @@ def _fields(file: str, name: str) -> str:
 
 
 def python_open() -> str:
-    return "".join(_function(node) for node in _tree("api.py").body if _named(node, "open"))
+    return "".join(_function(node) for node in _tree(API).body if _named(node, "open"))
 
 
 def python_checks() -> str:
@@ -309,7 +307,10 @@ def _names(file: str, name: str) -> tuple[str, ...]:
 def _functions(file: str, name: str) -> list[ast.FunctionDef]:
     found = next(node for node in _tree(file).body if _named(node, name))
     assert isinstance(found, ast.ClassDef)
-    return [node for node in found.body if isinstance(node, ast.FunctionDef)]
+    functions = [node for node in found.body if isinstance(node, ast.FunctionDef)]
+    return [
+        one for one in functions if not any(".setter" in ast.unparse(mark) for mark in one.decorator_list)
+    ]
 
 
 def _abstract(node: ast.FunctionDef) -> bool:

@@ -238,8 +238,8 @@ MUTANTS = (
     ),
     Mutant(
         "opening a store settles nothing",
-        "api.py",
-        (("    tb._settles = recover", "    tb.settle_first(calls=True)"),),
+        "api/__init__.py",
+        (("    opened_of(tb).settles = recover", "    tb.settle_first(calls=True)"),),
         ("tests/calls/test_looking_in_python.py", "-k", "never_act"),
     ),
     Mutant(

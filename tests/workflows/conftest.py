@@ -61,7 +61,7 @@ def bench(address: str, world: World, monkeypatch: pytest.MonkeyPatch) -> Iterat
         def now() -> int:
             return time.time_ns() // 1000 + made.ahead * 1_000_000
 
-        monkeypatch.setattr("takeback.workflows.now", now)
+        monkeypatch.setattr("takeback.api.workflows.now", now)
         monkeypatch.setattr("takeback.api.now", now)
         yield made
         assert tb.verify(read_data=True).findings == ()

@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from takeback.api.open_store import now
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import Asked, Command, Does
@@ -13,7 +14,6 @@ from takeback.frontends.cli.output.screen import Screen, clean, when
 from takeback.frontends.cli.session.store import existing, give, nothing_yet, opened, tell_nothing
 from takeback.model.effect import GATE, Effect
 from takeback.model.ids import short
-from takeback.upkeep import now
 
 if TYPE_CHECKING:
     from takeback.api import Takeback

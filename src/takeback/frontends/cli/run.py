@@ -8,6 +8,7 @@ from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from takeback.api.open_store import now
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.commands import OURS, Asked, Command
@@ -38,7 +39,6 @@ from takeback.runs.commands.request import (
     shown,
     words_of,
 )
-from takeback.upkeep import now
 
 if TYPE_CHECKING:
     from takeback.api import Takeback

@@ -5,6 +5,7 @@ from argparse import ArgumentParser
 from typing import TYPE_CHECKING, Any
 
 import takeback.api
+from takeback.api.upkeep import Verified
 from takeback.errors import (
     BlobDamaged,
     BlobMissing,
@@ -30,7 +31,6 @@ from takeback.frontends.cli.session.store import (
 from takeback.model.ids import short
 from takeback.model.record import Flaw
 from takeback.model.settings import MOST_SECONDS, bytes_in_words
-from takeback.upkeep import Verified
 
 if TYPE_CHECKING:
     from takeback.audit.runs import DamageReach
