@@ -8,7 +8,7 @@ from takeback.adapters.database.protocol import Keyring
 from takeback.adapters.postgres.adapter import PostgresAdapter
 from takeback.errors import Conflict, Corrupt, Misuse, NoRemedy, Refused, ResourceUnreachable, StatementFailed
 from takeback.model.plan import OnConflict, Outcome, Standing
-from takeback.storage.memory import MemoryBlobs
+from tests.memory import MemoryBlobs
 from tests.sql.engines import intended
 
 

@@ -1,4 +1,4 @@
-"""A journal, leases and blobs in memory: for tests, and to keep the protocols honest."""
+"""A journal, leases and blobs in memory: a third implementation, which keeps the protocols honest, and quick tests."""
 
 import threading
 import time
