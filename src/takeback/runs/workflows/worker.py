@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NamedTuple
 
-from takeback.engine.ending import close_rolled_back
+from takeback.engine.close_run import close_rolled_back
 from takeback.engine.functions import named
 from takeback.engine.parts import Parts
 from takeback.engine.recover import open_in, settle_open
