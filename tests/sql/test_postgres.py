@@ -379,7 +379,7 @@ def test_after_the_protection_was_taken_away_it_is_said_what_is_gone(users):
     effect = users.do("update users set age = 1")
     users.adapter().unprotect(users.database, ())
     for asked in (users.outcomes, users.undo, lambda effect: list(users.adapter().rows(effect))):
-        with pytest.raises(ResourceUnreachable, match="not protected any more"):
+        with pytest.raises(ResourceUnreachable, match="no longer protected"):
             asked(effect)
 
 

@@ -16,6 +16,7 @@ from takeback.errors import (
 )
 from takeback.model.database import busy
 from takeback.model.words import install_hint
+from takeback.storage.postgres.connection import first_line
 
 if TYPE_CHECKING:
     from takeback.adapters.postgres.patient_connection import PatientConnection as Connection
@@ -87,7 +88,7 @@ def connect(url: str, waiting: Waiting = USUAL, first: str = "") -> "Connection"
         connection = another()
     except psycopg.OperationalError as error:
         raise ServerUnreachable(
-            f"PostgreSQL did not let us in: {_first_line(error)}",
+            f"PostgreSQL did not let us in: {first_line(error)}",
             hint="Check the address, the password and that the server is running, then try again. The store keeps no "
             "password: give the address as env:NAME, or have it in TAKEBACK_SQL, PGPASSWORD or ~/.pgpass.",
         ) from None
@@ -207,7 +208,7 @@ def understood(what: str = "") -> Iterator[None]:
 
 def translated(error: Any, what: str = "") -> TakebackError:
     state: str = error.sqlstate or ""
-    said = _first_line(error)
+    said = first_line(error)
     about = f"{what}: " if what else ""
     if holder := getattr(error, "holder", None):
         return busy(holder, what)
@@ -216,9 +217,9 @@ def translated(error: Any, what: str = "") -> TakebackError:
         return unfit(said, about)
     if state == "3F000" and 'schema "takeback"' in said:
         return ResourceUnreachable(
-            f"{about}the database is not protected any more: what takeback kept in it is gone.",
-            hint="Nothing was changed. What was changed there before cannot be taken back by takeback; `takeback sql "
-            "protect` protects what comes.",
+            f"{about}the database is no longer protected: the log of takeback was removed.",
+            hint="Nothing was changed. Earlier changes there cannot be undone any more. `takeback sql protect` "
+            "protects later ones.",
         )
     if not state and not isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         return unfit(said, about)
@@ -241,8 +242,8 @@ def translated(error: Any, what: str = "") -> TakebackError:
     if state == "42501":
         return Refused(
             f"{about}{said}",
-            hint="Nothing was changed. `takeback sql doctor` tells what this role may do. Rows are put back by a role "
-            "that owns the tables: have that role's address in NAME if it was env:NAME, else in TAKEBACK_SQL.",
+            hint="Nothing was changed. `takeback sql doctor` lists what this role may do. Undo needs a role that owns "
+            "the tables: put its address in NAME if you used env:NAME, else in TAKEBACK_SQL.",
         )
     return StatementFailed(f"{about}{said}", hint=_hint(error))
 
@@ -267,14 +268,7 @@ def _hint(error: Any) -> str:
 
 
 def _before_quote(error: Exception) -> str:
-    return _first_line(error).partition('"')[0].rstrip(": ")
-
-
-def _first_line(error: Any) -> str:
-    """The sentence of the server. Not its detail: that quotes rows."""
-    primary = error.diag.message_primary if error.diag else None
-    text = primary or str(error).strip().partition("\n")[0] or type(error).__name__
-    return text if text.endswith((".", "?", "!")) else f"{text}."
+    return first_line(error).partition('"')[0].rstrip(": ")
 
 
 def _known_scheme(url: str) -> str:

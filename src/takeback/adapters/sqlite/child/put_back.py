@@ -94,7 +94,7 @@ class Putting(NamedTuple):
     def _verify(self, part: Images) -> None:
         if wrong := self.connection.execute(part.count_wrong()).get:
             raise UndoFailed(
-                f"{wrong} rows of {part.shape.name} did not come back as they were.",
+                f"{wrong} rows of {part.shape.name} did not get their old values back.",
                 hint="Nothing was changed.",
             )
 
@@ -140,7 +140,7 @@ class Restoring:
         for name, (_, after) in self._op.about.get("header", {}).items():
             if (found := self._connection.pragma(name)) != after:
                 self.possible = False
-                conflicts.add(name, "", CHANGED, f"was changed since: expected {after}, found {found}")
+                conflicts.add(name, "", CHANGED, f"was modified since: expected {after}, found {found}")
         numbers = {(name.lower(), sql): no for no, name, sql, _ in self._place.log.tables_of(self._op)}
         left = {one.name.lower(): one.after for one in self.objects if one.type == "table"}
         for name in sorted(self.tables):
@@ -216,7 +216,7 @@ class Restoring:
         for one in self.objects:
             if now.get((one.type, one.name.lower()), "") != one.before:
                 raise UndoFailed(
-                    f"{one.type} {one.name} did not come back as it was.", hint="Nothing was changed."
+                    f"{one.type} {one.name} did not get its old definition back.", hint="Nothing was changed."
                 )
 
     def restored(self) -> list[Images]:
