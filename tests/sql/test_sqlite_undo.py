@@ -26,7 +26,7 @@ def test_a_conflict_names_key_expectation_and_culprit(world: World) -> None:
     assert outcome.outcome is Outcome.CONFLICT
     assert outcome.resource == f"sqlite:///{world.file}/t/id=1"
     assert outcome.detail == (
-        f"was modified since: expected b=10, found b=20, would go back to b=1; changed by effect {second.id[:8]}"
+        f"was changed since: expected b=10, found b=20, would go back to b=1; changed by effect {second.id[:8]}"
     )
 
 

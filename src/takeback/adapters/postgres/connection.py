@@ -16,7 +16,6 @@ from takeback.errors import (
 )
 from takeback.model.database import busy
 from takeback.model.words import install_hint
-from takeback.storage.postgres.connection import first_line
 
 if TYPE_CHECKING:
     from takeback.adapters.postgres.patient_connection import PatientConnection as Connection
@@ -88,7 +87,7 @@ def connect(url: str, waiting: Waiting = USUAL, first: str = "") -> "Connection"
         connection = another()
     except psycopg.OperationalError as error:
         raise ServerUnreachable(
-            f"PostgreSQL did not let us in: {first_line(error)}",
+            f"PostgreSQL did not let us in: {_first_line(error)}",
             hint="Check the address, the password and that the server is running, then try again. The store keeps no "
             "password: give the address as env:NAME, or have it in TAKEBACK_SQL, PGPASSWORD or ~/.pgpass.",
         ) from None
@@ -208,7 +207,7 @@ def understood(what: str = "") -> Iterator[None]:
 
 def translated(error: Any, what: str = "") -> TakebackError:
     state: str = error.sqlstate or ""
-    said = first_line(error)
+    said = _first_line(error)
     about = f"{what}: " if what else ""
     if holder := getattr(error, "holder", None):
         return busy(holder, what)
@@ -268,7 +267,14 @@ def _hint(error: Any) -> str:
 
 
 def _before_quote(error: Exception) -> str:
-    return first_line(error).partition('"')[0].rstrip(": ")
+    return _first_line(error).partition('"')[0].rstrip(": ")
+
+
+def _first_line(error: Any) -> str:
+    """The sentence of the server. Not its detail: that quotes rows."""
+    primary = error.diag.message_primary if error.diag else None
+    text = primary or str(error).strip().partition("\n")[0] or type(error).__name__
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def _known_scheme(url: str) -> str:

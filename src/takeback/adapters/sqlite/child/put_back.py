@@ -140,7 +140,7 @@ class Restoring:
         for name, (_, after) in self._op.about.get("header", {}).items():
             if (found := self._connection.pragma(name)) != after:
                 self.possible = False
-                conflicts.add(name, "", CHANGED, f"was modified since: expected {after}, found {found}")
+                conflicts.add(name, "", CHANGED, f"was changed since: expected {after}, found {found}")
         numbers = {(name.lower(), sql): no for no, name, sql, _ in self._place.log.tables_of(self._op)}
         left = {one.name.lower(): one.after for one in self.objects if one.type == "table"}
         for name in sorted(self.tables):
