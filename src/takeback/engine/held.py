@@ -1,10 +1,11 @@
 """A change that is ready and waits for a person, who applies or discards it."""
 
 from takeback.adapters.protocol import Assessment
-from takeback.engine.drop import drop_held, ready, size_of
-from takeback.engine.parts import Parts, adapter_of, assessed, draft
-from takeback.engine.settle import abort
-from takeback.engine.write import Terms, announce, carry_out, prepared, refuse_own_store
+from takeback.engine.drop import drop_held, size_of
+from takeback.engine.guards import APPLY, HOLD, refuse_assessed
+from takeback.engine.parts import Parts, adapter_of, assessed
+from takeback.engine.settle import abort, carry_out
+from takeback.engine.write import Ready, Terms, announced, prepared, propose, ready
 from takeback.errors import Conflict, Drifted, Failed, InDoubt, Refused, Unavailable
 from takeback.model.change import Change
 from takeback.model.effect import (
@@ -19,7 +20,6 @@ from takeback.model.effect import (
     waits_for_approval,
 )
 from takeback.model.ids import short
-from takeback.model.record import Kind
 from takeback.model.resource import display
 from takeback.model.run import Lease
 from takeback.storage.protocols import Query
@@ -29,12 +29,12 @@ _OVER = ", `takeback apply --force {}` also over what others changed"
 
 
 def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
-    """Ready, and not made until a person says so."""
-    effect = ready(parts, lease, change, terms)
-    if effect is None:
-        return None
-    (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
-    return effect._replace(seq=record.seq, told=record.seq, at=record.at)
+    """Ready, and not made until a person says so. The one that is held, or was made, under the same key."""
+    change = change._replace(args={**change.args, "waits": PERSON})
+    made = ready(parts, lease, change, terms, HOLD)
+    if made is None or made.earlier:
+        return made and made.effect
+    return propose(parts, lease, made.effect)
 
 
 def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms: Terms) -> Effect:
@@ -44,7 +44,6 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
         from takeback.engine.review import apply
 
         return apply(parts, lease, effect, terms)
-    parts.refuse_if_suspect()
     adapter = adapter_of(parts, effect.change.adapter)
     as_it_was = effect
     effect, assessment = judged(parts, effect, change)
@@ -52,10 +51,9 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
         return as_it_was
     # The key of one that was dropped is free, and may be another's by now.
     effect = effect._replace(key="" if effect.dropped else effect.key)
-    parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
-    effect = prepared(parts, adapter, effect, assessment)
+    made = Ready(adapter, prepared(parts, adapter, effect, assessment), APPLY)
     with terms.held_back():
-        effect = announce(parts, lease, effect)
+        effect = announced(parts, lease, made, terms)
         try:
             return carry_out(parts, lease, adapter, effect)
         except InDoubt:
@@ -73,6 +71,7 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
 
 def judged(parts: Parts, effect: Effect, change: Change) -> tuple[Effect, Assessment]:
     """As it would be made now. Raises where it cannot be; changes nothing."""
+    parts.refuse_if_suspect()
     _refuse_unheld(effect)
     if waits_for_approval(effect):
         raise Refused(
@@ -84,7 +83,8 @@ def judged(parts: Parts, effect: Effect, change: Change) -> tuple[Effect, Assess
     args = {name: value for name, value in change.args.items() if name != "waits"}
     effect = effect._replace(change=change._replace(args={**args, WAS_HELD: True}))
     assessment = assessed(parts, adapter_of(parts, effect.change.adapter), effect.change)
-    refuse_own_store(parts, assessment)
+    if not assessment.changes_nothing:
+        refuse_assessed(parts, effect.change, assessment, APPLY)
     return effect, assessment
 
 

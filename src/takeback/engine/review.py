@@ -6,10 +6,13 @@ from typing import Any
 
 from takeback.adapters.database.protocol import OPEN, RowChange
 from takeback.adapters.database.protocol import Reviewed as Shown
-from takeback.engine.parts import Parts, adapter_of, draft
+from takeback.engine.guards import COMMIT, REVIEW
+from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.settle import abort, finish
-from takeback.engine.write import Terms, announce
+from takeback.engine.write import Ready, Terms, announced, ready
+from takeback.engine.write import propose as propose_effect
 from takeback.errors import InDoubt, Refused, ResourceUnreachable, Unavailable, VerifyFailed
+from takeback.model.change import Change
 from takeback.model.effect import PERSON, REVIEWED, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Standing
@@ -21,6 +24,13 @@ MOST_ROWS = 1_000
 GONE = "It is not held any more: the database has rolled it back."
 
 
+def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
+    """Known to no one else until it is proposed. Held or done, if it was made before under the same key."""
+    made = ready(parts, lease, change, terms, REVIEW)
+    assert made is not None
+    return made.effect
+
+
 def propose(parts: Parts, lease: Lease, effect: Effect, shown: Shown, until: int) -> Effect:
     """Durable before the database is told to hold it."""
     found = tuple(islice(iter(shown.rows), MOST_ROWS + 1))
@@ -29,8 +39,7 @@ def propose(parts: Parts, lease: Lease, effect: Effect, shown: Shown, until: int
     change = effect.change._replace(args={**effect.change.args, "waits": PERSON, REVIEWED: reviewed})
     remedy = effect.remedy._replace(blobs=(*effect.remedy.blobs, rows)) if effect.remedy else None
     effect = effect._replace(change=change, remedy=remedy)
-    (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
-    return effect._replace(seq=record.seq, told=record.seq, at=record.at)
+    return propose_effect(parts, lease, effect)
 
 
 def apply(parts: Parts, lease: Lease, effect: Effect, terms: Terms) -> Effect:
@@ -41,7 +50,8 @@ def apply(parts: Parts, lease: Lease, effect: Effect, terms: Terms) -> Effect:
         raise _gone(parts, lease, effect)
     args = {name: value for name, value in effect.change.args.items() if name != "waits"}
     with terms.held_back():
-        effect = announce(parts, lease, effect._replace(change=effect.change._replace(args=args)))
+        effect = effect._replace(change=effect.change._replace(args=args))
+        effect = announced(parts, lease, Ready(adapter, effect, COMMIT), terms)
         try:
             adapter.apply(effect)
         except (InDoubt, Unavailable) as error:
