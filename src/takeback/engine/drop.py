@@ -50,7 +50,7 @@ def drop(
 ) -> Effect | None:
     """Proposed and dropped in one step: there is no moment in which it waits for a person. `size`: in bytes, where its
     targets do not tell."""
-    change = change._replace(args={**change.args, "waits": PERSON})
+    change = change._replace(phase=change.phase._replace(waits=PERSON))
     made = ready(parts, lease, change, terms._replace(key=""), DROP)
     if made is None:
         return None

@@ -9,11 +9,7 @@ from takeback.engine.write import Ready, Terms, announced, prepared, propose, re
 from takeback.errors import Conflict, Drifted, Failed, InDoubt, Refused, Unavailable
 from takeback.model.change import Change
 from takeback.model.effect import (
-    FIRST_TARGETS,
-    GATE,
     PERSON,
-    REVIEWED,
-    WAS_HELD,
     DropReason,
     Effect,
     State,
@@ -30,7 +26,7 @@ _OVER = ", `takeback apply --force {}` also over what others changed"
 
 def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | None:
     """Ready, and not made until a person says so. The one that is held, or was made, under the same key."""
-    change = change._replace(args={**change.args, "waits": PERSON})
+    change = change._replace(phase=change.phase._replace(waits=PERSON))
     made = ready(parts, lease, change, terms, HOLD)
     if made is None or made.earlier:
         return made and made.effect
@@ -40,7 +36,7 @@ def hold(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | N
 def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms: Terms) -> Effect:
     """Make it after all. `change` is the one that was held, or one that was brought up to date with the world. Where
     all of it is there already nothing is recorded, and it stays as it was."""
-    if REVIEWED in change.args and effect.waits_for == PERSON and not waits_for_approval(effect):
+    if change.phase.reviewed and effect.waits_for == PERSON and not waits_for_approval(effect):
         from takeback.engine.review import apply
 
         return apply(parts, lease, effect, terms)
@@ -62,7 +58,7 @@ def apply_held(parts: Parts, lease: Lease, effect: Effect, change: Change, terms
             again = effect if effect.dropped else held_again(parts, effect)
             error.effect = again.id
             name, how = short(again.id), "can still be applied" if effect.dropped else "is held again"
-            forced = FIRST_TARGETS in change.args
+            forced = bool(change.phase.first_targets)
             once_more = f"`takeback apply {'--force ' if forced else ''}{name}` tries once more"
             over = "" if forced or not isinstance(error, Drifted) else _OVER.format(name)
             error.hint = f"Nothing was changed, and it {how}: {once_more}{over}."
@@ -73,15 +69,14 @@ def judged(parts: Parts, effect: Effect, change: Change) -> tuple[Effect, Assess
     """As it would be made now. Raises where it cannot be; changes nothing."""
     parts.refuse_if_suspect()
     _refuse_unheld(effect)
-    if waits_for_approval(effect):
+    if effect.phase.gate and waits_for_approval(effect):
         raise Refused(
-            f"Effect {short(effect.id)} waits for an approval: {effect.change.args[GATE]['plan']}.",
+            f"Effect {short(effect.id)} waits for an approval: {effect.plan}.",
             hint=f"`takeback approve {short(effect.id)}` or `takeback deny {short(effect.id)}`.",
             effect=effect.id,
         )
     _refuse_conflicts(effect, change)
-    args = {name: value for name, value in change.args.items() if name != "waits"}
-    effect = effect._replace(change=change._replace(args={**args, WAS_HELD: True}))
+    effect = effect._replace(change=change._replace(phase=change.phase._replace(waits="", was_held=True)))
     assessment = assessed(parts, adapter_of(parts, effect.change.adapter), effect.change)
     if not assessment.changes_nothing:
         refuse_assessed(parts, effect.change, assessment, APPLY)
@@ -107,7 +102,7 @@ def is_final(parts: Parts, effect: Effect) -> bool:
     """Whether a drop of it cannot be taken back."""
     limits = parts.drops
     too_large = not limits.seconds or size_of(effect) > limits.bytes
-    return too_large or REVIEWED in effect.change.args or waits_for_approval(effect)
+    return too_large or effect.phase.reviewed is not None or waits_for_approval(effect)
 
 
 def _refuse_conflicts(effect: Effect, change: Change) -> None:

@@ -21,7 +21,7 @@ from takeback.errors import (
     VerifyFailed,
 )
 from takeback.model.change import Staged
-from takeback.model.effect import WAS_HELD, Effect, State, drop_body
+from takeback.model.effect import Effect, State, drop_body
 from takeback.model.ids import new_id, short
 from takeback.model.plan import Standing
 from takeback.model.record import Draft, Kind
@@ -147,7 +147,7 @@ def abort(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why: str
 
 
 def was_held(effect: Effect) -> bool:
-    return bool(effect.change.args.get(WAS_HELD)) and not effect.dropped
+    return effect.phase.was_held and not effect.dropped
 
 
 def _held_again(parts: Parts, effect: Effect) -> tuple[Draft, ...]:

@@ -9,7 +9,7 @@ from takeback.engine.parts import Parts, adapter_of, as_draft, assessed, stage_o
 from takeback.engine.settle import abort
 from takeback.engine.write import Terms, prepared, propose, proposed, recorded
 from takeback.errors import Corrupt, KeyReused, StoreBusy
-from takeback.model.change import Change
+from takeback.model.change import ASKED, Change
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import Standing
@@ -33,7 +33,7 @@ def begin(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect:
         )
     parts.refuse_without_room(0)  # what it captures asks for its own
     refuse_unmet(terms.expects)
-    change = change._replace(args={**change.args, "waits": COMMAND})
+    change = change._replace(phase=change.phase._replace(waits=COMMAND))
     return propose(parts, lease, proposed(lease, change, terms))
 
 
@@ -46,9 +46,9 @@ def finish(parts: Parts, lease: Lease, effect: Effect, found: Callable[[], Chang
         if change is None:
             abort(parts, lease, adapter, effect, NOTHING)
             return None
-        args = {name: value for name, value in change.args.items() if name not in ("waits", RECEIPT)}
+        args = {name: value for name, value in change.args.items() if name != RECEIPT}
         receipt: dict[str, Any] = change.args.get(RECEIPT, {})
-        made = effect._replace(change=change._replace(args=args))
+        made = effect._replace(change=change._replace(args=args, phase=ASKED))
         assessment = assessed(parts, adapter, made.change)
         refuse_assessed(parts, made.change, assessment, WATCH)
         made = parts.belonging(prepared(parts, adapter, made, assessment))

@@ -27,7 +27,7 @@ from takeback.adapters.tree.undo import PathStep, SeenPath, TreeUndo
 from takeback.adapters.tree.verify import sight
 from takeback.errors import Drifted, Misuse, NoRemedy, TakebackError
 from takeback.model.change import UNDO, Change, Staged
-from takeback.model.effect import WAS_HELD, Effect, State
+from takeback.model.effect import Effect, State
 from takeback.model.plan import Bond, Sighting, Standing, leeway_of
 from takeback.model.progress import SILENT, Progress
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
@@ -77,7 +77,7 @@ class TreeAdapter:
                 for _, target in in_order(targets):
                     demand_before(target, places)
                     self._tools.progress.moved(items=1)
-        if change.args.get(WAS_HELD):  # who merges at once has just looked
+        if change.phase.was_held:  # who merges at once has just looked
             refuse_in_use(target.resource for target in targets if target.before["type"] == "file")
         lost: list[str] = list(change.args.get("lost", ()))
         why = "what was there is in the store, path by path"
