@@ -19,7 +19,7 @@ from takeback.engine.guards import (
 )
 from takeback.engine.parts import Parts, adapter_of, as_draft, assessed, draft, stage_of
 from takeback.engine.settle import abort, carry_out, sentence_of, way_out
-from takeback.errors import Drifted, KeyReused, NoRemedy, StoreBusy, Stuck, Superseded, Unavailable
+from takeback.errors import Drifted, InDoubt, KeyReused, NoRemedy, StoreBusy, Stuck, Superseded, Unavailable
 from takeback.model.change import Change, Staged, intent
 from takeback.model.effect import PERSON, Effect, State, waits_for_approval
 from takeback.model.ids import new_id, short
@@ -242,7 +242,7 @@ def announced(parts: Parts, lease: Lease, made: Ready, terms: Terms) -> Effect:
         if Guard.GIVE_WAY not in made.door.without:
             terms.give_way()  # the intent may have taken long
     except BaseException as error:
-        with suppress(Unavailable):  # then recovery sees that it was not begun
+        with suppress(Unavailable, InDoubt):  # then recovery sees that it was not begun
             abort(parts, lease, made.adapter, told, sentence_of(error))
         raise
     return told
