@@ -7,7 +7,7 @@ from takeback.engine.approval import decision_on, digest_of, has_ended, in_words
 from takeback.engine.parts import Parts
 from takeback.engine.settle import abort
 from takeback.errors import ApprovalExpired, AwaitingApproval, Denied, Refused
-from takeback.model.change import Change, Gate, intent
+from takeback.model.change import Approvable, Change, intent
 from takeback.model.effect import PERSON, Effect
 from takeback.model.ids import short
 from takeback.model.run import Lease
@@ -55,7 +55,7 @@ def passed(
 def gated(change: Change, assessment: Assessment, terms: AskedAt) -> Change:
     """As it is proposed to a person."""
     until = terms.asked_at + terms.patience if terms.patience else 0
-    gate = Gate(assessment.offers[0].residue, until)
+    gate = Approvable(assessment.offers[0].residue, until)
     return change._replace(phase=change.phase._replace(waits=PERSON, gate=gate))
 
 

@@ -14,7 +14,7 @@ from takeback.model.remedy import is_gated
 from takeback.model.resource import display, overlaps
 
 
-class Guard(StrEnum):
+class Safeguard(StrEnum):
     SUSPECT = "the store is not suspect"
     KEY = "a key is used once"
     STORE = "takeback's own store stays out of it"
@@ -32,7 +32,7 @@ class Door(NamedTuple):
 
     name: str
     made_by: str
-    without: Mapping[Guard, str] = MappingProxyType({})  # each with the reason
+    without: Mapping[Safeguard, str] = MappingProxyType({})  # each with the reason
     waits: bool = False  # for a person who applies or discards it
 
 
@@ -45,49 +45,49 @@ _CODE = "a function is not recorded, so it cannot be asked again; the content is
 
 WRITE = Door("write", "the adapter")
 UNDO = Door("undo", "the adapter", {
-    Guard.KEY: "an effect is undone once: the journal says whether it is",
-    Guard.ROOM: "the reserve of the store is there for undo",
-    Guard.APPROVAL: "undo is the way back that was approved",
-    Guard.EXPECTS: "what undo expects is what the effect left; its adapter compares that",
-    Guard.CHECKS: "the content was in the world before",
-    Guard.GIVE_WAY: _FINISHED,
-    Guard.HELD_BACK: _FINISHED,
+    Safeguard.KEY: "an effect is undone once: the journal says whether it is",
+    Safeguard.ROOM: "the reserve of the store is there for undo",
+    Safeguard.APPROVAL: "undo is the way back that was approved",
+    Safeguard.EXPECTS: "what undo expects is what the effect left; its adapter compares that",
+    Safeguard.CHECKS: "the content was in the world before",
+    Safeguard.GIVE_WAY: _FINISHED,
+    Safeguard.HELD_BACK: _FINISHED,
 })  # fmt: skip
-SQL = Door("sql", "the session of a database", {Guard.CHECKS: _UNSTAGED})
-REVIEW = Door("review", "no one yet", {Guard.CHECKS: _UNSTAGED, Guard.GIVE_WAY: _UNMADE}, waits=True)
+SQL = Door("sql", "the session of a database", {Safeguard.CHECKS: _UNSTAGED})
+REVIEW = Door("review", "no one yet", {Safeguard.CHECKS: _UNSTAGED, Safeguard.GIVE_WAY: _UNMADE}, waits=True)
 COMMIT = Door("commit", "the database, which holds the transaction", {
-    Guard.KEY: _FROM_PROPOSAL,
-    Guard.STORE: _FROM_PROPOSAL,
-    Guard.LOSS: _FROM_PROPOSAL,
-    Guard.ROOM: "the way back is in the database since the transaction was proposed",
-    Guard.APPROVAL: _FROM_PROPOSAL,
-    Guard.EXPECTS: _CODE,
-    Guard.CHECKS: _UNSTAGED,
-    Guard.GIVE_WAY: "from the intent on it is decided: recovery commits it",
+    Safeguard.KEY: _FROM_PROPOSAL,
+    Safeguard.STORE: _FROM_PROPOSAL,
+    Safeguard.LOSS: _FROM_PROPOSAL,
+    Safeguard.ROOM: "the way back is in the database since the transaction was proposed",
+    Safeguard.APPROVAL: _FROM_PROPOSAL,
+    Safeguard.EXPECTS: _CODE,
+    Safeguard.CHECKS: _UNSTAGED,
+    Safeguard.GIVE_WAY: "from the intent on it is decided: recovery commits it",
 })  # fmt: skip
 HOLD = Door("hold", "no one yet", {
-    Guard.CHECKS: _UNSTAGED,
-    Guard.GIVE_WAY: _UNMADE,
-    Guard.HELD_BACK: _UNMADE,
+    Safeguard.CHECKS: _UNSTAGED,
+    Safeguard.GIVE_WAY: _UNMADE,
+    Safeguard.HELD_BACK: _UNMADE,
 }, waits=True)  # fmt: skip
 APPLY = Door("apply", "the adapter", {
-    Guard.KEY: _FROM_PROPOSAL,
-    Guard.EXPECTS: _CODE,
-    Guard.CHECKS: _UNSTAGED,
+    Safeguard.KEY: _FROM_PROPOSAL,
+    Safeguard.EXPECTS: _CODE,
+    Safeguard.CHECKS: _UNSTAGED,
 }, waits=True)  # fmt: skip
 DROP = Door("drop", "no one", {
-    Guard.KEY: "a change that is not made uses no key",
-    Guard.ROOM: "it was asked before the content was saved; without room the drop is final",
-    Guard.APPROVAL: "applying it asks",
-    Guard.EXPECTS: _UNMADE,
-    Guard.CHECKS: _UNSTAGED,
-    Guard.GIVE_WAY: _UNMADE,
-    Guard.HELD_BACK: _UNMADE,
+    Safeguard.KEY: "a change that is not made uses no key",
+    Safeguard.ROOM: "it was asked before the content was saved; without room the drop is final",
+    Safeguard.APPROVAL: "applying it asks",
+    Safeguard.EXPECTS: _UNMADE,
+    Safeguard.CHECKS: _UNSTAGED,
+    Safeguard.GIVE_WAY: _UNMADE,
+    Safeguard.HELD_BACK: _UNMADE,
 })  # fmt: skip
 WATCH = Door("watch", "someone else", {
-    Guard.APPROVAL: _THERE,
-    Guard.CHECKS: _UNSTAGED,
-    Guard.GIVE_WAY: _THERE,
+    Safeguard.APPROVAL: _THERE,
+    Safeguard.CHECKS: _UNSTAGED,
+    Safeguard.GIVE_WAY: _THERE,
 })  # fmt: skip
 DOORS = (WRITE, UNDO, SQL, REVIEW, COMMIT, HOLD, APPLY, DROP, WATCH)
 
@@ -95,11 +95,11 @@ DOORS = (WRITE, UNDO, SQL, REVIEW, COMMIT, HOLD, APPLY, DROP, WATCH)
 def refuse_assessed(parts: Parts, change: Change, assessment: Assessment, door: Door) -> None:
     """By what was found by looking. A change that someone else has made needs no more room."""
     without = door.without
-    if Guard.STORE not in without:
+    if Safeguard.STORE not in without:
         refuse_own(parts, *assessment.resources)
-    if Guard.LOSS not in without:
+    if Safeguard.LOSS not in without:
         _refuse_loss(change, assessment)
-    if Guard.ROOM not in without and door is not WATCH:
+    if Safeguard.ROOM not in without and door is not WATCH:
         parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
     if door.waits and is_gated(assessment.offers):
         raise Refused(

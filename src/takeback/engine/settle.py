@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from takeback.adapters.protocol import Adapter, Doubting
+from takeback.adapters.protocol import Adapter, Doubting, traits_of
 from takeback.engine.parts import Parts, stage_of
 from takeback.errors import (
     ApplyFailed,
@@ -177,7 +177,7 @@ def _record(
     except (Unavailable, InDoubt, Refused) as error:  # it is refused by a store that was moved meanwhile
         if effect.state is not State.INTENDED:
             raise
-        called = effect.change.adapter == "call" and not effect.is_undo
+        called = traits_of(effect.change).calls and not effect.is_undo
         begun = "called" if called else "made" if kind is Kind.DONE else "begun"
         raise unrecorded(effect.id, f"{effect.change.summary} was {begun}", error) from error
 
@@ -193,7 +193,7 @@ def unrecorded(effect: str, what: str, error: TakebackError) -> InDoubt:
 
 def way_out(effect: Effect) -> str:
     name = short(effect.id)
-    if effect.change.adapter == "call":
+    if traits_of(effect.change).calls:
         return (
             f"`takeback show {name}` tells what is known. Look whether it happened, then say so: "
             f"`takeback settle {name} --happened` or `--did-not`."

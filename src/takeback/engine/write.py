@@ -7,12 +7,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple
 
-from takeback.adapters.protocol import Adapter, Assessment
+from takeback.adapters.protocol import Adapter, Assessment, traits_of
 from takeback.engine.guards import (
     UNDO,
     WRITE,
     Door,
-    Guard,
+    Safeguard,
     refuse_assessed,
     refuse_unmet,
     refuse_unstaged,
@@ -84,17 +84,17 @@ def ready(parts: Parts, lease: Lease, change: Change, terms: Terms, door: Door) 
     """Looked at, guarded, approved and prepared. None if it would change nothing."""
     parts.refuse_if_suspect()
     adapter = adapter_of(parts, change.adapter)
-    asks = not terms.fresh and Guard.KEY not in door.without
+    asks = not terms.fresh and Safeguard.KEY not in door.without
     earlier = recorded(parts, change, terms.key, door) if asks else None
     if earlier and not waits_for_approval(earlier):
         return Ready(adapter, earlier, door, earlier=True)
-    if terms.checks and not (adapter.traits.stages and Guard.CHECKS not in door.without):
+    if terms.checks and not (adapter.traits.stages and Safeguard.CHECKS not in door.without):
         refuse_unstaged(change)
     assessment = terms.assessed or assessed(parts, adapter, change, terms.undoes)
     if assessment.changes_nothing and not terms.taken:
         return None
     refuse_assessed(parts, change, assessment, door)
-    if Guard.APPROVAL not in door.without and (earlier or is_gated(assessment.offers)):
+    if Safeguard.APPROVAL not in door.without and (earlier or is_gated(assessment.offers)):
         from takeback.engine.gate import gated, passed, waiting
 
         if earlier is None:
@@ -136,7 +136,7 @@ def recorded(parts: Parts, change: Change, key: str, door: Door) -> Effect | Non
         raise KeyReused(
             f"The change with key {key!r} was made and then taken back.",
             hint="Use a new key, or say that it is meant anew: run.fork(why)."
-            if earlier.change.adapter == "call"
+            if traits_of(earlier.change).calls
             else f"Bring it back with `takeback redo {short(earlier.undone_by)}`, or use a new key.",
             effect=earlier.id,
         )
@@ -239,7 +239,7 @@ def announced(parts: Parts, lease: Lease, made: Ready, terms: Terms) -> Effect:
             return earlier
         raise
     try:
-        if Guard.GIVE_WAY not in made.door.without:
+        if Safeguard.GIVE_WAY not in made.door.without:
             terms.give_way()  # the intent may have taken long
     except BaseException as error:
         with suppress(Unavailable, InDoubt):  # then recovery sees that it was not begun

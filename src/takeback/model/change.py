@@ -7,7 +7,7 @@ DECIDED_AT = "decided_at"  # of an undo: the newest record when it was decided w
 EDIT = "edit"  # of some keys of a document, whatever else is in it
 
 
-class Gate(NamedTuple):
+class Approvable(NamedTuple):
     """What a person must approve."""
 
     plan: str  # the way back, or that there is none
@@ -27,7 +27,7 @@ class Phase(NamedTuple):
     """What a change is going through. Two requests that differ only in this are the same request."""
 
     waits: str = ""  # while proposed: `PERSON` to apply or discard it, `COMMAND` to end
-    gate: Gate | None = None
+    gate: Approvable | None = None
     reviewed: Review | None = None
     was_held: bool = False  # it waited for a person first
     first_targets: str = ""  # of one that is applied with force: what it was before, as a digest
@@ -71,7 +71,7 @@ def from_recorded(args: dict[str, Any]) -> tuple[dict[str, Any], Phase]:
         return args, ASKED
     phase = Phase(**{name: value for name, value in args.items() if name in _PHASE})
     phase = phase._replace(
-        gate=Gate(**args["gate"]) if "gate" in args else None,
+        gate=Approvable(**args["gate"]) if "gate" in args else None,
         reviewed=Review(**args["reviewed"]) if "reviewed" in args else None,
     )
     return {name: value for name, value in args.items() if name not in _PHASE}, phase

@@ -29,7 +29,7 @@ from takeback.adapters.mariadb.registry import (
 )
 from takeback.adapters.mariadb.session import MariaSession, refuse_other
 from takeback.adapters.mariadb.wire import OVERDUE, Wire, code_of, connected, is_locked, words
-from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import Misuse, Refused, TakebackError
 from takeback.model.change import UNDO, Change, Staged
 from takeback.model.database import Database, Holder, busy, from_json, resource_of, target_of, to_json
@@ -57,7 +57,7 @@ _Found = TypeVar("_Found")
 class MariaAdapter:
     name = "mariadb"
     version = 1
-    traits = Traits(atomic=True, exact=True, marks=True, holds=True, watches=True)
+    traits = TRAITS["mariadb"]
 
     def __init__(self, blobs: Blobs, keyring: Keyring, waiting: Waiting = USUAL) -> None:
         self.blobs = blobs

@@ -32,7 +32,7 @@ from takeback.adapters.postgres.tables import SCHEMA
 from takeback.adapters.postgres.transactions import KEEPER, happened, identity, refuse_another
 from takeback.adapters.postgres.undo import as_planned, reverse, take_back
 from takeback.adapters.postgres.unwind import look
-from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.errors import Forgotten, Misuse, NoRemedy, ResourceUnreachable, StatementFailed, Unavailable
 from takeback.model.change import UNDO, Change, Staged
 from takeback.model.database import Database, from_json, resource_of, target_of, to_json
@@ -50,7 +50,7 @@ SCRIPT = "script"
 class PostgresAdapter:
     name = "postgres"
     version = 1
-    traits = Traits(atomic=True, exact=True, marks=True, holds=True, watches=True)
+    traits = TRAITS["postgres"]
 
     def __init__(self, blobs: Blobs, keyring: Keyring, waiting: Waiting = USUAL) -> None:
         self._blobs = blobs

@@ -17,7 +17,7 @@ from takeback.adapters.database.protocol import (
     quiet,
 )
 from takeback.adapters.database.statements import USUAL, Waiting
-from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.adapters.sqlite.process import Gone
 from takeback.adapters.sqlite.session import (
     PAGE,
@@ -88,7 +88,7 @@ _WHY = "what each row was and became is kept in the file itself, in the same tra
 class SqliteAdapter:
     name = "sqlite"
     version = 1
-    traits = Traits(atomic=True, exact=True, marks=True, watches=True, holds=True)
+    traits = TRAITS["sqlite"]
 
     def __init__(self, blobs: Blobs, keyring: Keyring, waiting: Waiting = USUAL) -> None:
         self._blobs = blobs

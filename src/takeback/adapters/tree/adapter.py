@@ -8,7 +8,7 @@ from takeback.adapters.file.os_errors import translated
 from takeback.adapters.file.paths import scratch
 from takeback.adapters.file.sqlite_files import refuse_in_use
 from takeback.adapters.file.verify import look_again, off_its_ground
-from takeback.adapters.protocol import Assessment, Receipt, Traits
+from takeback.adapters.protocol import TRAITS, Assessment, Receipt
 from takeback.adapters.tree.apply import Carrier
 from takeback.adapters.tree.build import Lent
 from takeback.adapters.tree.capture import (
@@ -53,7 +53,7 @@ class TreeAdapter:
     ) -> None:
         """`name` is "command" or "tree"; `found` tells what changed in a watched tree."""
         self.name = name
-        self.traits = Traits(exact=True, watches=found is not None, holds=True, merges=True, divides=True)
+        self.traits = TRAITS["tree"]._replace(watches=found is not None)
         self._tools = Tools(blobs, held, progress=progress)
         self._found = found
         self._untried: set[str] = set()  # captured here, by nobody applied yet
