@@ -268,7 +268,7 @@ class MadeTransaction:
     def __init__(self, effect: Effect) -> None:
         self.effect = effect
         self.answers: tuple[SqlResult, ...] = ()  # of an engine that answers only at the end (Redis)
-        self.before = effect.state is State.DONE  # under this key it was made before
+        self.before = effect.state is State.DONE or bool(effect.waits_for)  # made, or held, under this key
 
 
 def _failed_before(why: str) -> StatementFailed:
@@ -334,7 +334,7 @@ class ReviewedSql(Sql):
     @contextmanager
     def _made(self, change: Change, terms: Terms) -> Iterator[MadeTransaction]:
         core = self._core
-        made = MadeTransaction(transaction.ready(core.parts, core.lease, change, terms))
+        made = MadeTransaction(review.begin(core.parts, core.lease, change, terms))
         if made.before:
             yield made
             return
