@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from takeback import __version__
 from takeback.errors import Misuse
-from takeback.frontends.cli.commands import COMMANDS, command_named, parser_of
+from takeback.frontends.cli.command import COMMANDS, command_named, parser_of
 from takeback.frontends.cli.parser import START_HERE, Entry, Subcommand, as_sentence, top_parser
 from takeback.model.words import did_you_mean
 

@@ -60,10 +60,9 @@ START_HERE = (
 
 
 class Entry(NamedTuple):
-    """Where a command lives; loaded only when it is asked for, so that `log` does not pay for `undo`."""
+    """A command in the list of all."""
 
     group: str
-    module: str
     help: str
     example: str
 

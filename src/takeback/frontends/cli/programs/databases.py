@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from takeback.errors import InDoubt, Misuse, TakebackError
-from takeback.frontends.cli.commands import Asked
+from takeback.frontends.cli.command import Asked
 from takeback.frontends.cli.output.screen import clean, warn
 from takeback.model.database import Database, engine_of, resource_of
 from takeback.model.effect import Effect
