@@ -9,7 +9,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from takeback.errors import Failed, InDoubt, Misuse, Renamed, TakebackError
-from takeback.frontends.cli.command import COMMANDS, OURS, Command, command_named, parser_of
+from takeback.frontends.cli.command import (
+    COMMANDS,
+    OURS,
+    Command,
+    command_named,
+    parser_of,
+    parser_with_parts,
+    refuse_nameless,
+    short_help,
+    top_parser,
+)
 from takeback.frontends.cli.output.errors import (
     aimed,
     complained,
@@ -28,12 +38,6 @@ from takeback.frontends.cli.output.screen import (
     put,
     screen_for,
     warn,
-)
-from takeback.frontends.cli.parser import (
-    parser_with_parts,
-    refuse_nameless,
-    short_help,
-    top_parser,
 )
 
 RUNNING = ("run", "shell")  # commands that end with the exit code of what they ran

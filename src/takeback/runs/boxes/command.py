@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from takeback.adapters.box.adapter import Variables, box_change, put_variables
+from takeback.adapters.box import Variables, box_change, put_variables
 from takeback.engine.drop import Final, refusal
 from takeback.errors import Failed, Refused, ResourceUnreachable, StoreBusy, StoreFull, TakebackError
 from takeback.model.box import Link, Point

@@ -6,10 +6,9 @@ from itertools import pairwise
 
 import takeback.api
 from takeback.errors import TakebackError
+from takeback.frontends.cli.command import COLOURS, Asked, Command, Does, command_named, parser_of
 from takeback.frontends.cli.command import COMMANDS as ALL
-from takeback.frontends.cli.command import Asked, Command, Does, command_named, parser_of
 from takeback.frontends.cli.output.screen import clean, put
-from takeback.frontends.cli.parser import COLOURS
 from takeback.model.ids import short
 from takeback.storage.protocols import Query
 from takeback.storage.sqlite.store import default_path, exists

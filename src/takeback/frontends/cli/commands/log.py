@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from takeback.api import Takeback, now
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command, Does
+from takeback.frontends.cli.command import Asked, Command, Does, filled
 from takeback.frontends.cli.output.log_table import (
     FIELDS,
     TableContext,
@@ -17,7 +17,6 @@ from takeback.frontends.cli.output.log_table import (
     width_of,
 )
 from takeback.frontends.cli.output.screen import Screen, clean, counted, here, warn
-from takeback.frontends.cli.parser import filled
 from takeback.frontends.cli.session.project import effects_listed, hint_elsewhere
 from takeback.frontends.cli.session.store import agent_of, give, nothing_yet, opened, tell_nothing
 from takeback.model.effect import Effect

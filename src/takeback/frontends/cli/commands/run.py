@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse
 from takeback.frontends.cli.command import OURS, Asked, Command
-from takeback.frontends.cli.output.outcome import (
+from takeback.frontends.cli.output.differences import (
     hint_at_shell,
     outcome_json,
     say_changes,

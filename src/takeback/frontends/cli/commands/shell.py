@@ -12,7 +12,7 @@ from takeback.adapters.protocol import traits_of
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse, ResourceUnreachable, TakebackError
 from takeback.frontends.cli.command import OURS, Asked, Command
-from takeback.frontends.cli.output.outcome import seconds
+from takeback.frontends.cli.output.differences import seconds
 from takeback.frontends.cli.output.screen import clean, complain, counted, local_time, printing, put, warn
 from takeback.frontends.cli.programs.interruption import ctrl_c_is_for_the_command
 from takeback.frontends.cli.programs.shell_lines import commands, from_list, from_script, from_terminal

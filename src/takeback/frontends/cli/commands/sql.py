@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from takeback.audit.rows import counts_of
 from takeback.errors import Misuse, Refused
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import Asked, Command, Subcommand
 from takeback.frontends.cli.output.differences import say_rows
 from takeback.frontends.cli.output.screen import answered, clean, counted, warn
-from takeback.frontends.cli.parser import Subcommand
 from takeback.frontends.cli.session.project import at_terminal, confirmed
 from takeback.frontends.cli.session.store import give, opened, session
 from takeback.model.effect import Effect, State
@@ -19,7 +18,7 @@ from takeback.model.ids import short
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from takeback.adapters.database.protocol import Cover, Databases
+    from takeback.adapters.database import Cover, Databases
     from takeback.api import Takeback
     from takeback.model.database import Database
     from takeback.retention.candidates import Verdict
@@ -179,7 +178,7 @@ def _say_given_up(asked: Asked, going: "Sequence[Verdict]", verb: str, say: "Cal
 
 
 def _protect(adapter: "Databases", database: "Database", options: Namespace) -> "Cover":
-    from takeback.adapters.database.protocol import Attaching
+    from takeback.adapters.database import Attaching
 
     if options.triggers is None:
         return adapter.protect(database, options.words)
@@ -192,7 +191,7 @@ def _protect(adapter: "Databases", database: "Database", options: Namespace) -> 
 
 
 def _found(tb: "Takeback", address: str) -> "tuple[Database, Databases]":
-    from takeback.adapters.database.protocol import Databases
+    from takeback.adapters.database import Databases
     from takeback.engine.parts import adapter_of
 
     database = tb.parts.named(address)

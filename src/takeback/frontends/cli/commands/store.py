@@ -4,10 +4,9 @@ from argparse import ArgumentParser
 
 import takeback.api
 from takeback.errors import Misuse
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import Asked, Command, Subcommand
 from takeback.frontends.cli.output.errors import printable
 from takeback.frontends.cli.output.screen import clean, counted
-from takeback.frontends.cli.parser import Subcommand
 from takeback.frontends.cli.session.store import show_work, store_path
 from takeback.storage.sqlite.store import exists
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from takeback.api import now
 from takeback.audit.views import undo_json
 from takeback.errors import Blocked, InDoubt, Misuse, Refused, StoreBusy, Stuck, TakebackError
-from takeback.frontends.cli.command import Asked, Command
+from takeback.frontends.cli.command import Asked, Command, filled
 from takeback.frontends.cli.output.screen import clean, here, near_text
 from takeback.frontends.cli.output.undo_hints import (
     WantedUndo,
@@ -21,7 +21,6 @@ from takeback.frontends.cli.output.undo_hints import (
     with_a_way_out,
 )
 from takeback.frontends.cli.output.undo_report import tell_refused, tell_result
-from takeback.frontends.cli.parser import filled
 from takeback.frontends.cli.session.project import (
     elsewhere,
     hint_elsewhere,
