@@ -20,7 +20,7 @@ from takeback.runs.commands.pipes import TerminalUse
 from takeback.runs.commands.request import CommandRequest, shown, told
 from takeback.runs.commands.scratch import hidden
 from takeback.runs.verbs import Options
-from takeback.sandbox.unmapped import in_words as unmapped
+from takeback.sandbox.ability import in_words as unmapped
 from takeback.storage.layers import Layers
 from takeback.storage.owners import boot_id
 from takeback.storage.protocols import Blobs

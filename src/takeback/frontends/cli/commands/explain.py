@@ -127,8 +127,7 @@ def _explain(asked: Asked) -> int:
 
 
 def _explained(asked: Asked, argv: tuple[str, ...], cwd: str) -> Explained:
-    from takeback.sandbox.ability import ability
-    from takeback.sandbox.unmapped import unmapped
+    from takeback.sandbox.ability import ability, unmapped
 
     options = asked.options
     others = ()

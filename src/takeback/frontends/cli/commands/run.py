@@ -302,7 +302,7 @@ def _say_what_if(asked: Asked, outcome: CommandOutcome, failed: str) -> None:
 
 
 def _say_failed(asked: Asked, outcome: CommandOutcome, failed: str) -> None:
-    from takeback.sandbox.unmapped import git_links
+    from takeback.sandbox.ability import git_links
 
     dropped = f"; dropped: {in_numbers(outcome.changes)}" if outcome.changes else ""
     warn(f"takeback: it failed ({failed}), so nothing was changed{dropped}.{way_to_apply(outcome)}")
@@ -338,7 +338,7 @@ def _say_held(outcome: CommandOutcome, failed: str = "") -> None:
 
 def _hint_at_owners() -> None:
     """What it printed went to the terminal and is not known; so this is told wherever it may be the reason."""
-    from takeback.sandbox.unmapped import OVERFLOW, unmapped
+    from takeback.sandbox.ability import OVERFLOW, unmapped
 
     path, whose = unmapped(".")
     if path:
