@@ -156,7 +156,7 @@ def refuse_unmet(expects: Callable[[], bool] | None) -> None:
         raise
     except Exception as error:
         raise PreconditionFailed(
-            f"Whether the change's precondition holds could not be told: {type(error).__name__}: {error}.",
+            f"The precondition of the change could not be checked: {type(error).__name__}: {error}.",
             hint="Nothing was changed.",
         ) from error
     if not holds:
