@@ -176,10 +176,10 @@ def test_finding_12_an_interrupt_while_takeback_is_loaded_ends_without_a_traceba
 
 LATE = """
 import os, signal
-from takeback.frontends.cli import running
+from takeback.frontends.cli import run
 from takeback.frontends.cli.main import main
 
-running._told = lambda *words: os.kill(os.getpid(), signal.SIGINT)
+run._told = lambda *words: os.kill(os.getpid(), signal.SIGINT)
 main()
 """
 WAYS = {
