@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.able import HAS_NO, need, place_for_tests
 from tests.forks import Forks
+from tests.ready import Ready
 from tests.servers import fixtures
 from tests.shares import Shares
 from tests.unsynced import Unsynced
@@ -27,6 +29,8 @@ for _number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
 # Whatever opens a store outside a test (a session fixture) must name it; the user's own is out of reach.
 os.environ["TAKEBACK_STORE"] = "/nonexistent/set-by-tests-conftest"
 os.environ["XDG_STATE_HOME"] = "/nonexistent/set-by-tests-conftest"
+
+place_for_tests()
 
 # The machine is noisy: no deadline. CI repeats the same examples: it fails for a change, not by chance.
 settings.register_profile("here", deadline=None, print_blob=True)
@@ -90,6 +94,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         missing = [tool for tool in marker.args if not shutil.which(tool)]
         if missing:
             pytest.skip(f"needs {' and '.join(missing)}")
+    for marker in item.iter_markers("able"):
+        need(*marker.args)
 
 
 def no_skips() -> bool:
@@ -105,6 +111,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Shares(), "shares")
     config.pluginmanager.register(Unsynced(), "unsynced")
     config.pluginmanager.register(Forks(), "forks")
+    config.pluginmanager.register(Ready(), "ready")
     config.pluginmanager.register(fixtures, "servers")
 
 
@@ -155,8 +162,12 @@ class SkipList:
             return
         terminalreporter.section("not run here, and why")
         for why in sorted({why for _, why, _ in self.skipped}):
+            tests = sorted(test for test, reason, _ in self.skipped if reason == why)
+            if why.startswith(HAS_NO) and not no_skips():
+                terminalreporter.line(f"{why}: {len(tests)} tests not run")
+                continue
             terminalreporter.line(f"{why}:")
-            for test in sorted(test for test, reason, _ in self.skipped if reason == why):
+            for test in tests:
                 terminalreporter.line(f"    {test}")
         if forbidden := self.forbidden():
             terminalreporter.line(
