@@ -110,10 +110,16 @@ def _own_network() -> bool:
     return os.geteuid() == 0 and _in_another_process("assert not libc.unshare(0x40000000)")
 
 
+def _plain_root() -> bool:
+    """Three overlays on top of each other are one too many."""
+    return _filesystem("/") != "overlay"
+
+
 _ABILITIES: dict[str, Callable[[], bool]] = {
     "user namespaces": _user_namespaces,
     "mounts": _mounts,
     "overlays": _overlays,
     "fanotify": _fanotify,
     "networks of its own": _own_network,
+    "root directory on a disk": _plain_root,
 }

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.able import need
 from tests.sandbox.scenes import Home, RootScene, Scene, UserScene, make_home
 
 
@@ -25,6 +26,7 @@ def root_scene(tmp_path: Path) -> Iterator[RootScene]:
 
 @pytest.fixture
 def user_scene(home: Home) -> Iterator[UserScene]:
+    need("user namespaces")
     made = UserScene(home)
     try:
         yield made
