@@ -162,7 +162,11 @@ class CallAdapter:
                 ) from error
             # Whatever else it raises leaves open how far it came.
             except Exception as error:
-                if tries == terms.retries or not self._may_try_again(effect, action):
+                if (
+                    isinstance(error, InDoubt)
+                    or tries == terms.retries
+                    or not self._may_try_again(effect, action)
+                ):
                     raise _lost(effect, error) from error
             time.sleep(min(BACK_OFF * 2**tries, MOST))
             self._processes.hold(effect.run, terms.timeout)
@@ -175,7 +179,7 @@ class CallAdapter:
             self._processes.hold(effect.run, seconds)
         except LeaseLost:
             raise
-        except Unavailable as error:
+        except (Unavailable, InDoubt) as error:
             raise DidNotHappen(
                 f"{effect.change.summary} was not called, because its run could not be held: {error}",
                 hint="Nothing was begun; trying again is safe.",
@@ -205,7 +209,7 @@ class CallAdapter:
             return Sighting(Standing.AFTER, receipt=effect.receipt or {"result": kept(seen.receipt)})
         if effect.receipt:
             # It was told to have happened and is not there: what may still come of it is made up for.
-            return Sighting(Standing.BETWEEN, "it was answered as done, and is not there")
+            return Sighting(Standing.BETWEEN, "the call returned, but its verify= does not find it")
         self._asker.refuse_under_way(effect)
         return Sighting(Standing.BEFORE, "it is not there")
 
@@ -264,7 +268,7 @@ def _offer(action: Action) -> Offer:
     if not action.everywhere:
         residue += "; and it can be undone by this process only, because no other can import it"
     undo = getattr(way.function, "__qualname__", "undo")
-    return Offer(Strategy.COMPENSATION, exact=False, residue=residue, why=f"{undo} makes up for it")
+    return Offer(Strategy.COMPENSATION, exact=False, residue=residue, why=f"{undo} compensates it")
 
 
 def _kept(action: Action, result: Any) -> dict[str, Any]:
@@ -279,6 +283,6 @@ def _lost(effect: Effect, error: BaseException) -> InDoubt:
     how = str(error) if isinstance(error, TimedOut) else in_words(error)
     return InDoubt(
         f"{effect.change.summary}: whether it happened is not known ({how}).",
-        hint=f"`takeback show {short(effect.id)}` tells what is known.",
+        hint=f"`takeback show {short(effect.id)}` shows what is known.",
         effect=effect.id,
     )
