@@ -1,10 +1,10 @@
 """A process that has the package loaded already and becomes a program: it starts in a tenth of the time.
 
 What a test starts as `python -c …`, `python -m takeback …`, `python -m tests.…` or `python script.py` is forked from a
-process that did nothing but import; it is a child of ours, so that waiting and killing are as with any other. It differs
-from a started Python in nothing that a user sees: number, directory, variables, arguments, umask, files, session and
-exit code are its own. What asks for more (options of Python, another locale, other limits) is started for real, and so
-is every program of a test marked `real`, and everything where `TAKEBACK_TESTS_REAL` is set.
+process that did nothing but import; it is a child of ours, so that waiting and killing are as with any other. It
+differs from a started Python in nothing that a user sees: number, directory, variables, arguments, umask, files,
+session and exit code are its own. What asks for more (options of Python, another locale, other limits) is started for
+real, and so is every program of a test marked `real`, and everything where `TAKEBACK_TESTS_REAL` is set.
 """
 
 import array
@@ -177,7 +177,10 @@ class _Nest:
         environment = {name: value for name, value in self._environment.items() if name != _PATHS}
         with theirs:
             self._process = _Started(
-                [sys.executable, "-c", code, str(self._source)], stdin=theirs, env=environment, cwd="/"
+                [sys.executable, "-c", code, str(self._source)],
+                stdin=theirs.fileno(),
+                env=environment,
+                cwd="/",
             )
         return self._line
 
@@ -279,11 +282,11 @@ def _take_on(program: Program, base: list[str]) -> None:
     )
     paths = program.environment.get(_PATHS, "").split(os.pathsep) if program.environment.get(_PATHS) else []
     sys.path[:] = [first, *(os.path.abspath(path) for path in paths), *base]
-    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
-    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stdin = os.fdopen(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
     if program.environment.get("PYTHONUNBUFFERED"):
         sys.stdout.reconfigure(write_through=True)  # pyright: ignore
-    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
 
 
@@ -307,9 +310,9 @@ def _run(program: Program) -> object:
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):
             return ended.code or 0
-        print(ended.code, file=sys.stderr)
+        sys.stderr.write(f"{ended.code}\n")
         return 1
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  # as the interpreter does
         trace = error.__traceback__
         while trace and trace.tb_frame.f_code.co_filename == __file__:
             trace = trace.tb_next
