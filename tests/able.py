@@ -5,6 +5,7 @@ the end of the session says once what this machine has not and how many tests th
 """
 
 import atexit
+import ctypes
 import os
 import shutil
 import subprocess
@@ -12,13 +13,12 @@ import sys
 import tempfile
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 HAS_NO = "this machine has no "
-_MEMORY = Path("/dev/shm")
-_ENOUGH = 4 << 30
+_ENOUGH = 8 << 30
+_NEW_MOUNTS, _PRIVATE, _LATER = 0x00020000, 0x44000, 2  # CLONE_NEWNS; MS_REC | MS_PRIVATE; MNT_DETACH
 
 
 def need(*names: str) -> None:
@@ -34,13 +34,23 @@ def is_able(name: str) -> bool:
 
 def place_for_tests() -> None:
     """A container's own filesystem is an overlay, which holds no layers of another and cannot be watched as a whole.
-    Temporary directories are made in memory there, where there is enough."""
-    if "PYTEST_XDIST_WORKER" in os.environ or _filesystem(tempfile.gettempdir()) != "overlay":
+    Where we may mount, temporary directories are made in memory there, and no other process sees that."""
+    place = tempfile.gettempdir()
+    if "PYTEST_XDIST_WORKER" in os.environ or os.geteuid() != 0 or _filesystem(place) != "overlay":
         return
-    if _filesystem(str(_MEMORY)) == "tmpfs" and shutil.disk_usage(_MEMORY).free > _ENOUGH:
-        os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="takeback-tests-", dir=_MEMORY)
-        os.chmod(tempfile.tempdir, 0o1777)
-        atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
+    libc, size = ctypes.CDLL(None), f"size={_available() // 2},mode=1777".encode()
+    if _available() > _ENOUGH and not libc.unshare(_NEW_MOUNTS):
+        own = tempfile.mkdtemp(prefix="takeback-tests-")
+        atexit.register(shutil.rmtree, own, ignore_errors=True)
+        private = libc.mount(b"none", b"/", None, _PRIVATE, None)
+        if not private and not libc.mount(b"tests", os.fsencode(own), b"tmpfs", 0, size):
+            atexit.register(libc.umount2, os.fsencode(own), _LATER)
+            os.environ["TMPDIR"] = tempfile.tempdir = own
+
+
+def _available() -> int:
+    with open("/proc/meminfo", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("MemAvailable")) * 1024
 
 
 def _filesystem(path: str) -> str:

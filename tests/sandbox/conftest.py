@@ -17,6 +17,7 @@ def home() -> Iterator[Home]:
 
 @pytest.fixture
 def root_scene(tmp_path: Path) -> Iterator[RootScene]:
+    need("overlays")
     made = RootScene(tmp_path)
     try:
         yield made
