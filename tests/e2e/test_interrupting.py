@@ -165,6 +165,7 @@ runpy.run_module("takeback", run_name="__main__")
 """
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("module", ["takeback.frontends.cli.main", "gc", "takeback.frontends.cli.commands"])
 def test_finding_12_an_interrupt_while_takeback_is_loaded_ends_without_a_traceback(module: str) -> None:
     done = subprocess.run(
