@@ -3,7 +3,7 @@
 `@pytest.mark.sampled(6)`: one in six of the cases of a test runs in `make test`; the others count as `slow`. The share
 changes with each commit, so that six commits run each case once. `always=("a scene",)` names cases for each time, and
 `only=("killed",)` lets every test of a class run whole whose name holds none of these words. With `whole=True` all
-cases of all tests of a class are one table: laws that another class runs whole.
+marked cases of a class, or of a file, are one table: laws that others run whole.
 `TAKEBACK_TESTS_SHARE=6`: one in six of all that is selected; CI has time for such a share of the sweeps.
 The turn is the number of commits, or `TAKEBACK_TESTS_TURN`; -1 leaves what runs each time.
 """
