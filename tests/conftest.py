@@ -108,6 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SkipList(), "skip-list")
     config.pluginmanager.register(Counts(), "counts")
     config.pluginmanager.register(Within(), "within")
+    config.pluginmanager.register(Whole(), "whole")
     config.pluginmanager.register(Shares(), "shares")
     config.pluginmanager.register(Unsynced(), "unsynced")
     config.pluginmanager.register(Forks(), "forks")
@@ -129,6 +130,21 @@ class Counts:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for name, total in sorted(self.sums.items()):
             terminalreporter.line(f"{name}: {total:,}")
+
+
+class Whole:
+    """`TAKEBACK_TESTS_WHOLE`: a file that is made when every test was run, whether it passed or not. What failed may be
+    tried again alone, but what was not run would be forgotten then."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        place = os.environ.get("TAKEBACK_TESTS_WHOLE")
+        if not place or "PYTEST_XDIST_WORKER" in os.environ or session.shouldstop or session.shouldfail:
+            return
+        ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        plugin = session.config.pluginmanager.get_plugin
+        if ended and not plugin("skip-list").forbidden() and not plugin("within").too_few():
+            Path(place).touch()
 
 
 class SkipList:

@@ -221,3 +221,28 @@ def test_a_session_whose_time_was_over_fails_where_every_test_must_run(
 
     assert session.returncode == code
     assert f"0 of 12 were run; at least {at_least} % must be." in session.stdout
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("test", "more", "is_whole"),
+    [
+        ("def test_it(): assert False", {}, True),
+        (
+            "def test_it(): assert False",
+            {"TAKEBACK_TESTS_UNTIL": "1", "TAKEBACK_TESTS_AT_LEAST": "100"},
+            False,
+        ),
+        (SKIPS + "\ndef test_it(): assert False", {}, False),
+    ],
+)
+def test_a_session_in_which_tests_were_left_out_is_not_whole(
+    tmp_path: Path, test: str, more: dict[str, str], is_whole: bool
+) -> None:
+    """What failed is tried again in CI; what was left out must not be forgotten over that."""
+    note = tmp_path / "whole"
+
+    session = run_pytest(tmp_path, test, CI="true", TAKEBACK_TESTS_WHOLE=str(note), **more)
+
+    assert session.returncode == 1
+    assert note.exists() is is_whole
