@@ -326,7 +326,9 @@ def _leave(code: object) -> NoReturn:
     import atexit
 
     threading._shutdown()  # pyright: ignore
-    atexit._run_exitfuncs()
+    atexit._run_exitfuncs()  # pyright: ignore
+    vars(sys.modules["__main__"]).clear()  # what it still has open is closed
+    gc.collect()
     try:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()

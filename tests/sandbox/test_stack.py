@@ -160,6 +160,7 @@ def test_what_is_mounted_read_only_or_as_one_file_cannot_be_written(root_scene: 
     assert (world / "source").read_text() == "source"
 
 
+@pytest.mark.able("user namespaces")
 def test_an_ordinary_user_may_write_beside_what_another_mounted(home: Home) -> None:
     """In a mount namespace of its own, so that no other test sees the mount."""
     code = f"""
