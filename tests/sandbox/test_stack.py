@@ -56,6 +56,7 @@ def test_a_layer_tells_what_it_changed_of_the_layers_below(root_scene: RootScene
     }  # fmt: skip
 
 
+@pytest.mark.able("root directory on a disk")
 def test_four_hundred_layers(root_scene: RootScene) -> None:
     root_scene.run("echo -n 1 >>count")
     layers = [root_scene.layer]
