@@ -202,7 +202,7 @@ def wait() -> None:
     base = sys.path[2:]  # without "" and the root of the project
     sys.path[:] = [sys.argv[1], *base]
     import takeback
-    import takeback.frontends.cli.commands
+    import takeback.frontends.cli.answer
 
     for module in pkgutil.walk_packages(takeback.__path__, "takeback."):
         if ".testing" not in module.name and not module.name.endswith("__main__"):
