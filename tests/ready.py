@@ -57,7 +57,7 @@ class Ready:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         if self.wanted and session.items and not session.config.option.collectonly:
-            _Popen.nest = _Nest()
+            _Popen.nest = _Popen.nest or _Nest()  # a session that one of ours forked leaves it alone
             subprocess.Popen = _Popen
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -185,7 +185,7 @@ class _Nest:
         return self._line
 
     def end(self) -> None:
-        if self._line and self._process:
+        if self._line and self._process and self._here[0] == os.getpid():
             self._line.close()
             self._process.wait()
 
