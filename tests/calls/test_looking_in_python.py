@@ -14,7 +14,7 @@ import takeback
 from examples.office import BankOffice
 from takeback.api import Takeback
 from takeback.model.run import RunState
-from takeback.runs.span import Span
+from takeback.runs.scope import Span
 from tests.calls.own import order
 from tests.calls.post import send_mail
 from tests.damage import put_back_store, save_store

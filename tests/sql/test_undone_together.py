@@ -27,7 +27,7 @@ _ITEMS = ((1, "ann", "member"), (2, "bob", "member"), (3, "cid", "admin"))
 @pytest.fixture
 def items(shop: Shop, tb: Takeback) -> Shop:
     """A table that no other refers to."""
-    from takeback.adapters.database.protocol import Databases
+    from takeback.adapters.database import Databases
 
     shop.outside("CREATE TABLE items (id INTEGER PRIMARY KEY, name VARCHAR(40), role VARCHAR(40))")
     shop.outside("INSERT INTO items VALUES (1, 'ann', 'member'), (2, 'bob', 'member'), (3, 'cid', 'admin')")
@@ -53,7 +53,7 @@ def _made(tb: Takeback, shop: Shop, statements: tuple[str, ...]) -> list[str]:
     return made
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("way", ["named", "cascade"])
 @pytest.mark.parametrize("statements", _HISTORIES, ids="; ".join)
 def test_fresh_eyes_7_rows_and_then_their_table_are_taken_back_together(

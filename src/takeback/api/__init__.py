@@ -23,7 +23,7 @@ from takeback.storage.protocols import Query
 from takeback.storage.sqlite.store import Store, default_path, open_store
 
 if TYPE_CHECKING:
-    from takeback.adapters.database.protocol import Cover, RowChange
+    from takeback.adapters.database import Cover, RowChange
     from takeback.audit.runs import DeadRun
     from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from takeback.retention.candidates import Verdict
     from takeback.runs.core import RunCore
     from takeback.runs.run import Run
-    from takeback.runs.span import Span
+    from takeback.runs.scope import Span
     from takeback.runs.verbs import Path
     from takeback.runs.workflows.function import Workflow
     from takeback.runs.workflows.worker import Worker

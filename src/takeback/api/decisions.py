@@ -160,8 +160,8 @@ def _decide(
 def settle(
     opened: OpenStore, effect: "Effect | str", happened: bool, receipt: Any = None, by: str = ""
 ) -> Effect:
+    from takeback.engine.approval import refuse_unsettleable, settle
     from takeback.engine.recover import recover
-    from takeback.engine.settle_by_hand import refuse_unsettleable, settle
 
     opened.store.refuse_if_suspect()
     if not isinstance(happened, bool):  # pyright: ignore[reportUnnecessaryIsInstance]

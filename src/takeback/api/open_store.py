@@ -174,8 +174,7 @@ class OpenStore:
 def _wire(opened: OpenStore, room: Callable[[OpenStore, int], None]) -> "Parts":
     """The only place where the concrete adapters meet the concrete store."""
     from takeback.adapters.call.ask import Processes
-    from takeback.adapters.database.protocol import Keyring
-    from takeback.adapters.database.statements import Waiting
+    from takeback.adapters.database import Keyring, Waiting
     from takeback.adapters.registry import Registry
     from takeback.engine.parts import DropLimits, Parts
     from takeback.storage.projects import Belonging

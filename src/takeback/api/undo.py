@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from takeback.engine.portion import Chosen
     from takeback.engine.undo import Undoer
     from takeback.model.plan import Plan, UndoResult
-    from takeback.runs.span import Span
+    from takeback.runs.scope import Span
     from takeback.runs.verbs import Path
 
 
@@ -144,8 +144,7 @@ def undo_to(
     project: "Path | None" = None,
     **wishes: Any,
 ) -> "UndoResult":
-    from takeback.runs.checkpoints import find, state_of
-    from takeback.runs.span import Span
+    from takeback.runs.scope import Span, find, state_of
 
     point = find(opened.store.journal, checkpoint)
     own = scope_of_run(opened.store.journal, point.run)
@@ -164,7 +163,7 @@ def undo_span(
     opened: OpenStore, span: "Span", expected: "Sequence[str] | None" = None, **wishes: Any
 ) -> "UndoResult":
     from takeback.model.plan import UndoResult
-    from takeback.runs.span import planned, refuse_unfinished, stuck_since
+    from takeback.runs.scope import planned, refuse_unfinished, stuck_since
 
     if not wishes.get("dry_run"):
         opened.store.use_spare()

@@ -19,7 +19,7 @@ from takeback.storage.protocols import Journal, Leases, Query
 from takeback.storage.sqlite.store import open_store
 
 if TYPE_CHECKING:
-    from takeback.adapters.database.protocol import Cover
+    from takeback.adapters.database import Cover
     from takeback.audit.runs import DeadRun
     from takeback.engine.parts import Parts
     from takeback.engine.settled import Settled
@@ -102,7 +102,7 @@ def recover_dead(opened: OpenStore, stuck_too: bool, calls: bool = True) -> "tup
 
 def _rescue(opened: OpenStore, parts: "Parts") -> "list[Settled]":
     """What commands changed whose takeback was killed."""
-    from takeback.runs.commands.drop import rescue
+    from takeback.runs.commands.merge import rescue
 
     return rescue(parts, os.path.realpath(opened.store.path), myself(), now(), opened.lease_lasts, opened.say)
 
@@ -179,7 +179,7 @@ def forget(
 def unprotect(
     opened: OpenStore, address: str, tables: "Sequence[str]" = (), dry_run: bool = False
 ) -> "tuple[Cover, tuple[Verdict, ...]]":
-    from takeback.adapters.database.protocol import Databases
+    from takeback.adapters.database import Databases
     from takeback.engine.parts import adapter_of
     from takeback.retention.forget import record_forgotten, release, with_its_database
     from takeback.runs.lease import held_back
@@ -228,7 +228,7 @@ def _swept(
 ) -> int:
     from takeback.retention.forget import release_forgotten
     from takeback.retention.layers import sweep_layers
-    from takeback.retention.sweep import sweep
+    from takeback.retention.space import sweep
     from takeback.runs.watch import UNUSED, drop_unused
 
     opened.store.use_spare()

@@ -248,8 +248,8 @@ def resume(
 
 def _settle_calls(opened: OpenStore, info: RunInfo, lease: Lease) -> None:
     """Of a run that goes on, or ends: whether calls that its process left in the middle have happened."""
-    from takeback.engine.functions import named
     from takeback.engine.recover import open_in, settle_all
+    from takeback.engine.settled import named
     from takeback.model.resource import function_in
 
     left = [one for one in open_in(opened.parts, info.id) if function_in(one.change.resource)]

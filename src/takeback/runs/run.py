@@ -30,7 +30,7 @@ from takeback.storage.protocols import Query
 
 if TYPE_CHECKING:
     from takeback.adapters.call.action import Action
-    from takeback.adapters.database.protocol import Tell
+    from takeback.adapters.database import Tell
     from takeback.runs.boxes.box import Box
     from takeback.runs.sql import Sql
     from takeback.runs.watch_databases import SeenProgram
@@ -177,7 +177,7 @@ class Run:
         """Start a program with a database driver of its own in the block, with the variables in `.environment`, and
         wait for its end there. What it changed in these databases is one effect each, in `.effects` after the block.
         `tell(sentence, hint)` is called, by another thread, when the program is kept from something."""
-        from takeback.adapters.database.protocol import quiet
+        from takeback.adapters.database import quiet
         from takeback.runs.watch_databases import program
 
         self._core.refuse_in_workflow("A program with a driver of its own", "Use run.call with an action.")

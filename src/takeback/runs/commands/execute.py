@@ -170,7 +170,7 @@ def _unmade(
     reason: DropReason,
 ) -> CommandOutcome:
     """It failed. A command that someone typed to waits until someone decides; any other is dropped."""
-    from takeback.runs.commands.drop import UNSAVED
+    from takeback.runs.commands.merge import UNSAVED
     from takeback.sandbox.protocol import Stack
 
     if outcome.used_terminal:
@@ -193,7 +193,7 @@ def _dropped(
     reason: DropReason,
 ) -> CommandOutcome:
     """Not made. What it had changed is saved for a while, if that can be done."""
-    from takeback.runs.commands.drop import drop_layer
+    from takeback.runs.commands.merge import drop_layer
 
     def drop(change: Change) -> Effect | None:
         return drop_change(core, change, reason)
