@@ -69,7 +69,9 @@ class Wrapped:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
         if name == "connect" and self._names is ADAPTER:
-            return lambda database: Wrapped(value(database), SESSION, self._boundaries, f"{self._label} session")  # pyright: ignore
+            return lambda database: Wrapped(
+                value(database), SESSION, self._boundaries, f"{self._label} session"
+            )  # pyright: ignore
         if name not in self._names:
             return value
 
