@@ -7,6 +7,7 @@ from typing import Any
 
 _HOMES = {
     "takeback.testing.adapter_suite": ("AdapterSuite",),
+    "takeback.testing.door_suite": ("DoorScene", "DoorSuite", "KilledDoorSuite", "RefusingDoorSuite"),
     "takeback.testing.blobs_suite": ("BlobsSuite",),
     "takeback.testing.blobs_durable_suite": ("DurableBlobsSuite",),
     "takeback.testing.crash": (
