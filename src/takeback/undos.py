@@ -1,9 +1,9 @@
 """Undo and redo: what is meant, planned and carried out."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from functools import cached_property
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from takeback.errors import Misuse, Refused, StoreBusy
@@ -20,8 +20,10 @@ from takeback.workflows import Workflows
 if TYPE_CHECKING:
     from weakref import WeakValueDictionary
 
+    from takeback.engine.plan import Wishes
     from takeback.engine.portion import Chosen
-    from takeback.model.plan import UndoResult
+    from takeback.engine.undo import Undoer
+    from takeback.model.plan import Plan, UndoResult
     from takeback.runs.run import Run
     from takeback.runs.span import Span
     from takeback.runs.verbs import Path
@@ -275,27 +277,25 @@ class Undos(Workflows):
         to_a_point: bool = False,
         only: frozenset[str] | None = None,
     ) -> "UndoResult":
-        from takeback.engine.plan import Wishes, plan_undo
-        from takeback.engine.stuck import Taker, carry_out, to_settle
-        from takeback.engine.undo import merge_hint, refuse_blocked, refuse_conflicts, refuse_untouched
-        from takeback.model.plan import UndoResult, nothing_to_do, on_conflict_named
-        from takeback.runs.lease import held_back
+        from takeback.engine.plan import Wishes
+        from takeback.engine.undo import undo
+        from takeback.model.plan import on_conflict_named
 
         wishes = Wishes(cascade, with_needs, on_conflict_named(on_conflict), only)
         for run in tuple(self._open_here.values()):
             run.refuse_in_transaction(wanted)
-        plan = plan_undo(self.parts, wanted, wishes)
-        refuse_blocked(plan, lambda: merge_hint(self.parts, wanted, wishes), wishes.only is None)
-        refuse_conflicts(plan, wishes)
-        if dry_run:
-            return UndoResult("planned", plan.effects, plan.targets)
-        stuck = to_settle(self.parts, plan)
-        if nothing_to_do(plan.targets) and not stuck:
-            return UndoResult("done", plan.effects, plan.targets)
-        first = plan.effects[0]
-        name = f"undo {short(first.id)}" + (
-            f" and {len(plan.effects) - 1} more" if len(plan.effects) > 1 else ""
-        )
+        begin = partial(self._run_of_undo, wishes, agent)
+        return undo(self.parts, wanted, wishes, begin, dry_run=dry_run, to_a_point=to_a_point)
+
+    @contextmanager
+    def _run_of_undo(self, wishes: "Wishes", agent: str, plan: "Plan") -> "Generator[Undoer, None, None]":
+        """A run of its own, that a crash finishes."""
+        from takeback.engine.stuck import Taker
+        from takeback.engine.undo import Undoer
+        from takeback.runs.lease import held_back
+
+        first, *others = plan.effects
+        name = f"undo {short(first.id)}" + (f" and {len(others)} more" if others else "")
         # Held back before the run is opened: its first record says what is to be undone, and that is carried out.
         with (
             held_back(),
@@ -306,10 +306,7 @@ class Undos(Workflows):
                 as_those_of(self.store.journal, plan.effects),
                 [one.id for one in plan.effects],
                 wishes.on_conflict.value,
-                only,
+                wishes.only,
             ) as run,
         ):
-            result = carry_out(
-                self.parts, run.lease, plan, wishes, agent, Taker(myself(), now(), self._lease_lasts)
-            )
-        return refuse_untouched(result, to_a_point=to_a_point)
+            yield Undoer(run.lease, agent, Taker(myself(), now(), self._lease_lasts))

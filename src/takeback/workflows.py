@@ -278,20 +278,17 @@ class Workflows(Upkeep):
         unfinished goes on with it."""
         from takeback.engine.recover import settle_open
         from takeback.engine.stuck import Taker
+        from takeback.engine.undo import Undoer
         from takeback.runs.workflows.replay import steps_before
-        from takeback.runs.workflows.rewind import go_back, plan_back, point_of
+        from takeback.runs.workflows.rewind import BACK, go_back, point_of
 
         point = point_of(self.parts, info.id, checkpoint)
         settle_open(self.parts, lease)
-        plan = plan_back(self.parts, point)
-        from takeback.runs.workflows.rewind import BACK
-
         told: dict[str, Any] = {"resumed": True, "from": point.id, BACK: point.seq}
         if info.on_death is OnDeath.RESUME:
             told["step"] = steps_before(self.store.journal, info.id, point.seq)
-        self.store.journal.append(lease, [Draft(Kind.OPEN, info.id, "", told)])
-        if plan:
-            go_back(self.parts, lease, plan, info.agent, Taker(myself(), now(), self._lease_lasts))
+        undoer = Undoer(lease, info.agent, Taker(myself(), now(), self._lease_lasts))
+        go_back(self.parts, point, undoer, Draft(Kind.OPEN, info.id, "", told))
         return point
 
     def _wake_settled(self) -> None:
@@ -331,7 +328,7 @@ class Workflows(Upkeep):
 
     def _end_by_undo(self, info: RunInfo, undo: "Callable[[bool], UndoResult]") -> "UndoResult":
         """Take back what it did, and end it. While that goes on no worker goes on with it."""
-        from takeback.engine.ending import closing
+        from takeback.engine.close_run import closing
         from takeback.engine.recover import open_in, settle_open
         from takeback.model.plan import UndoResult
         from takeback.runs.selection import stuck_in

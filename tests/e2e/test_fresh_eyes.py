@@ -57,11 +57,11 @@ def test_fresh_eyes_4_a_dry_run_of_recover_tells_of_an_undo_that_was_only_asked_
     _killed(
         world,
         "import takeback, time\n"
-        "from takeback.engine import stuck\n"
+        "from takeback.engine import undo\n"
         "def stopped(*words):\n"
         "    print('here', flush=True)\n"
         "    time.sleep(100)\n"
-        "stuck.carry_out = stopped\n"
+        "undo.carry_out = stopped\n"
         "takeback.open().undo('@')\n",
     )
 

@@ -5,9 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter, Rester
-from takeback.engine import undo
 from takeback.engine.parts import Parts, adapter_of, whole
-from takeback.engine.plan import Wishes
 from takeback.model.effect import Effect, State
 from takeback.model.plan import Outcome, Plan, Standing, UndoResult
 from takeback.model.record import Draft, Kind
@@ -39,13 +37,14 @@ class Settling(NamedTuple):
         return {"why": self.why, "given_up": True} if self.given_up else {"why": self.why}
 
 
-def carry_out(parts: Parts, lease: Lease, plan: Plan, wishes: Wishes, agent: str, taker: Taker) -> UndoResult:
-    """A plan that may name what is stuck."""
-    stuck = to_settle(parts, plan)
-    with _holding(parts, stuck, lease, taker) as leases:
-        left, taken = _settled(parts, plan, stuck, leases)
-        result = undo.carry_out(parts, lease, left, wishes, agent, taken)
-    return _told(parts, plan, stuck, result) if stuck else result
+@contextmanager
+def settled_first(
+    parts: Parts, plan: Plan, stuck: Sequence[Settling], own: Lease, taker: Taker
+) -> Iterator[tuple[Plan, dict[str, Remedy]]]:
+    """Settle what is stuck, and hold its runs during the block. Yields the rest of the plan, and by effect what undos
+    that were given up have taken back."""
+    with _holding(parts, stuck, own, taker) as leases:
+        yield _settled(parts, plan, stuck, leases)
 
 
 def to_settle(parts: Parts, plan: Plan) -> tuple[Settling, ...]:
@@ -118,14 +117,14 @@ def _taken_back(adapter: Adapter, undo: Effect) -> Remedy | None:
     return undo.remedy._replace(targets=tuple(targets))
 
 
-def _told(parts: Parts, plan: Plan, stuck: Sequence[Settling], result: UndoResult) -> UndoResult:
+def told(parts: Parts, plan: Plan, stuck: Sequence[Settling], result: UndoResult) -> UndoResult:
     """Nothing of it is stuck any more: so much has happened, even if no path could be taken back."""
-    told = {one.effect for one in result.targets}
+    known = {one.effect for one in result.targets}
     ids = tuple(effect.id for effect in plan.effects)
     return result._replace(
         outcome="partial" if result.outcome == "refused" else result.outcome,
         because=None,
         settled=tuple(one.effect.id for one in stuck),
         effects=tuple(parts.journal.effects(Query(ids=ids, newest=True))),
-        targets=(*result.targets, *(one for one in plan.targets if one.effect not in told)),
+        targets=(*result.targets, *(one for one in plan.targets if one.effect not in known)),
     )

@@ -1,14 +1,17 @@
-"""Carry a plan out: each effect is taken back by an effect of its own, newest first."""
+"""Undo: plan, refuse, then take back each effect by an effect of its own, newest first."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial as partial_of
+from typing import NamedTuple
 
-from takeback.engine.do import Terms, do
-from takeback.engine.holding import holders_named
+from takeback.engine.lock_holder import holders_named
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes, plan_undo, refuse_needed, the_same_for_each
 from takeback.engine.portion import decided, may_be_shared, part_taken, refuse_already
+from takeback.engine.stuck import Taker, settled_first, to_settle, told
 from takeback.engine.trail import assess_undo, undo_change
+from takeback.engine.write import Terms, do
 from takeback.errors import Blocked, Conflict, Drifted, LeaseLost, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
@@ -20,6 +23,7 @@ from takeback.model.plan import (
     TargetOutcome,
     UndoResult,
     in_turn,
+    nothing_to_do,
     only_forced,
     out_of_the_way,
     refused,
@@ -35,6 +39,42 @@ from takeback.storage.protocols import Query
 BRINGING_BACK = "bringing_back"
 _LEFT = (Outcome.CONFLICT, Outcome.FAILED)
 _MANY = 5_000  # paths; trying a merge takes longer than a hint is worth
+
+
+class Undoer(NamedTuple):
+    """Who takes back, under which lease."""
+
+    lease: Lease
+    agent: str
+    taker: Taker
+
+
+def undo(
+    parts: Parts,
+    wanted: Sequence[Effect],
+    wishes: Wishes,
+    begin: Callable[[Plan], AbstractContextManager[Undoer]],
+    *,
+    dry_run: bool = False,
+    to_a_point: bool = False,
+    always_begins: bool = False,
+) -> UndoResult:
+    """Plan, refuse what is blocked or in conflict, and carry the rest out, unless it is a dry run. `begin` is entered
+    when nothing refuses the plan; if everything was taken back before, only with `always_begins`."""
+    plan = plan_undo(parts, wanted, wishes)
+    refuse_blocked(plan, lambda: _merge_hint(parts, wanted, wishes), wishes.only is None)
+    refuse_conflicts(plan, wishes)
+    if dry_run:
+        return UndoResult("planned", plan.effects, plan.targets)
+    stuck = to_settle(parts, plan)
+    if nothing_to_do(plan.targets) and not stuck and not always_begins:
+        return UndoResult("done", plan.effects, plan.targets)
+    with (
+        begin(plan) as undoer,
+        settled_first(parts, plan, stuck, undoer.lease, undoer.taker) as (left, taken),
+    ):
+        result = carry_out(parts, undoer.lease, left, wishes, undoer.agent, taken)
+    return _refuse_untouched(told(parts, plan, stuck, result) if stuck else result, to_a_point)
 
 
 def refuse_blocked(plan: Plan, merge_hint: Callable[[], str] = str, cascades: bool = True) -> None:
@@ -63,7 +103,7 @@ def refuse_blocked(plan: Plan, merge_hint: Callable[[], str] = str, cascades: bo
     )
 
 
-def merge_hint(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> str:
+def _merge_hint(parts: Parts, wanted: Sequence[Effect], wishes: Wishes) -> str:
     """Whether a merge would take these out from under later effects; found by trying. Empty where nothing merges."""
     if wishes.on_conflict.merges or sum(len(one.targets) for one in wanted) > _MANY:
         return ""
@@ -94,7 +134,7 @@ def _conflict(effects: Sequence[Effect], targets: Sequence[TargetOutcome], wishe
     return refused(conflicts, verb, hint=hint, effect=conflicts[0].effect)
 
 
-def refuse_untouched(result: UndoResult, *, to_a_point: bool = False) -> UndoResult:
+def _refuse_untouched(result: UndoResult, to_a_point: bool) -> UndoResult:
     """An undo that changed nothing is an error, however it was asked for; any other is a result. Whoever goes back to
     a point leaves behind what cannot be undone, and is there all the same."""
     if to_a_point and all(one.outcome is Outcome.EXCLUDED for one in result.targets):

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from takeback.adapters.file.paths import path_bytes
-from takeback.engine.do import Terms, do
 from takeback.engine.parts import Parts
+from takeback.engine.write import Terms, do
 from takeback.errors import Drifted, LeaseLost, Misuse, Spent, StoreBusy, Stuck, TakebackError, Unavailable
 from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import DropReason, Effect, State

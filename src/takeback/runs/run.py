@@ -3,21 +3,15 @@
 import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from takeback.engine.do import Terms
 from takeback.engine.parts import Parts
-from takeback.engine.plan import Wishes, plan_undo
-from takeback.engine.stuck import Taker, carry_out
-from takeback.engine.undo import (
-    merge_hint,
-    not_accepted,
-    refuse_blocked,
-    refuse_conflicts,
-    refuse_untouched,
-    roll_back,
-)
+from takeback.engine.plan import Wishes
+from takeback.engine.stuck import Taker
+from takeback.engine.undo import Undoer, not_accepted, roll_back, undo
+from takeback.engine.write import Terms
 from takeback.errors import (
     AwaitingApproval,
     Failed,
@@ -32,7 +26,7 @@ from takeback.errors import (
 )
 from takeback.model.effect import PERSON, DropReason, Effect, State
 from takeback.model.ids import short
-from takeback.model.plan import UndoResult, on_conflict_named
+from takeback.model.plan import Plan, UndoResult, on_conflict_named
 from takeback.model.record import Draft, Kind
 from takeback.model.run import Checkpoint, Lease, OnDeath, RunInfo, RunState
 from takeback.model.settings import Settings
@@ -216,17 +210,25 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
     ) -> UndoResult:
         with self._lock:
             self._refuse_ended()
-            plan = plan_undo(self._parts, wanted, wishes)
-            refuse_blocked(plan, lambda: merge_hint(self._parts, wanted, wishes), wishes.only is None)
-            refuse_conflicts(plan, wishes)
-            if dry_run:
-                return UndoResult("planned", plan.effects, plan.targets)
-            if point:
-                self._going_back(point.seq)
-            with self.uninterrupted():
-                taker = Taker(myself(), self._now(), self._settings.lease_seconds * 1_000_000)
-                result = carry_out(self._parts, self._lease, plan, wishes, self.agent, taker)
-            return refuse_untouched(result, to_a_point=point is not None)
+            begin = partial(self._undoing, point)
+            to_a_point = point is not None
+            return undo(
+                self._parts,
+                wanted,
+                wishes,
+                begin,
+                dry_run=dry_run,
+                to_a_point=to_a_point,
+                always_begins=True,
+            )
+
+    @contextmanager
+    def _undoing(self, point: Checkpoint | None, plan: Plan) -> Generator[Undoer, None, None]:
+        if point:
+            self._going_back(point.seq)
+        with self.uninterrupted():
+            taker = Taker(myself(), self._now(), self._settings.lease_seconds * 1_000_000)
+            yield Undoer(self._lease, self.agent, taker)
 
     def _wanted(self, effect: "Effect | str | None", point: Checkpoint | None) -> tuple[Effect, ...]:
         if effect is None:
@@ -450,7 +452,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
 
     def _taken_back(self) -> tuple[UndoResult, int]:
         """Also how many changes that were held were dropped."""
-        from takeback.engine.ending import close_rolled_back
+        from takeback.engine.close_run import close_rolled_back
         from takeback.engine.recover import settle_open
 
         with self._lock, self.uninterrupted():
@@ -482,7 +484,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         with self._lock:
             self._quiet()
             self._refuse_ended()
-            from takeback.engine.ending import closing
+            from takeback.engine.close_run import closing
             from takeback.engine.recover import open_in, settle_all
             from takeback.engine.settled import stands
 

@@ -1,13 +1,13 @@
 """Going on from a checkpoint: what followed is taken back, what cannot come again is asked about."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from takeback.engine.parts import Parts
-from takeback.engine.plan import Wishes, plan_undo
-from takeback.engine.stuck import Taker, carry_out
-from takeback.engine.undo import not_accepted, refuse_blocked, refuse_conflicts, refuse_untouched
+from takeback.engine.plan import Wishes
+from takeback.engine.undo import Undoer, not_accepted, undo
 from takeback.errors import Misuse, Spent
 from takeback.model.change import Change, intent
 from takeback.model.effect import Effect, State
@@ -15,11 +15,9 @@ from takeback.model.ids import short
 from takeback.model.plan import Plan
 from takeback.model.record import Draft, Kind, Record
 from takeback.model.remedy import Strategy
-from takeback.model.run import Checkpoint, Lease
+from takeback.model.run import Checkpoint
 from takeback.runs import checkpoints
 from takeback.storage.protocols import Journal, Query
-
-_WISHES = Wishes()
 
 
 def point_of(parts: Parts, run: str, checkpoint: "Checkpoint | str") -> Checkpoint:
@@ -32,20 +30,18 @@ def point_of(parts: Parts, run: str, checkpoint: "Checkpoint | str") -> Checkpoi
     return point
 
 
-def plan_back(parts: Parts, point: Checkpoint) -> Plan | None:
-    """What is to be taken back; raises when something stands in the way. What only a person could take back stays, and
-    answers for itself when it is asked for again."""
+def go_back(parts: Parts, point: Checkpoint, undoer: Undoer, *first: Draft) -> None:
+    """Take back what came after the point, once `first` is recorded; raises before that when something stands in the
+    way. What only a person could take back stays, and answers for itself when it is asked for again."""
     after = [one for one in not_accepted(parts, point.run) if one.order > point.seq and _can_be(one)]
-    if not after:
-        return None
-    plan = plan_undo(parts, after, _WISHES)
-    refuse_blocked(plan)
-    refuse_conflicts(plan, _WISHES)
-    return plan
 
+    @contextmanager
+    def begin(plan: Plan) -> Generator[Undoer, None, None]:
+        if first:
+            parts.journal.append(undoer.lease, first)
+        yield undoer
 
-def go_back(parts: Parts, lease: Lease, plan: Plan, agent: str, taker: Taker) -> None:
-    refuse_untouched(carry_out(parts, lease, plan, _WISHES, agent, taker))
+    undo(parts, after, Wishes(), begin, always_begins=True)
 
 
 def _can_be(effect: Effect) -> bool:

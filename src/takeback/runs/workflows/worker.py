@@ -9,12 +9,12 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NamedTuple
 
-from takeback.engine.ending import close_rolled_back
+from takeback.engine.close_run import close_rolled_back
 from takeback.engine.functions import named
 from takeback.engine.parts import Parts
 from takeback.engine.recover import open_in, settle_open
 from takeback.engine.stuck import Taker
-from takeback.engine.undo import not_accepted, roll_back
+from takeback.engine.undo import Undoer, not_accepted, roll_back
 from takeback.errors import (
     AwaitingApproval,
     LeaseLost,
@@ -42,7 +42,7 @@ from takeback.runs.workflows.replay import (
     error_to_json,
     history_of,
 )
-from takeback.runs.workflows.rewind import go_back, plan_back, point_of
+from takeback.runs.workflows.rewind import go_back, point_of
 from takeback.storage.owners import myself
 from takeback.storage.protocols import Query
 
@@ -127,9 +127,8 @@ def _settle(shift: Shift, run: Run, history: History) -> bool:
 def _go_back(shift: Shift, run: Run, checkpoint: str) -> None:
     """Whoever resumed it from there was killed before all that came after was taken back."""
     try:
-        plan = plan_back(shift.parts, point_of(shift.parts, run.id, checkpoint))
-        if plan:
-            go_back(shift.parts, run.lease, plan, run.agent, shift.taker())
+        point = point_of(shift.parts, run.id, checkpoint)
+        go_back(shift.parts, point, Undoer(run.lease, run.agent, shift.taker()))
     except (Refused, Stuck) as error:
         _refuse_stuck(shift, run)
         raise Leaving(f"it cannot go back to its checkpoint: {error}", NEVER) from error

@@ -89,7 +89,7 @@ def carried_out(asked: Asked, tb: "Takeback", run: "Run", argv: list[str], limit
 
 def _warn_of_held(tb: "Takeback", addresses: list[str]) -> None:
     """The program has connections of its own: they wait as long as its driver and the server let them."""
-    from takeback.engine.holding import held_in
+    from takeback.engine.lock_holder import held_in
 
     for address in addresses:
         for effect in held_in(tb.parts, resource_of(tb.parts.named(address))):

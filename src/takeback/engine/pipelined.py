@@ -13,7 +13,7 @@ from takeback.model.run import Lease
 from takeback.storage.protocols import Journal, Query
 
 
-class Joined:
+class PipelinedJournal:
     """The same journal; a single `done` is held until the next append. Nobody may be told of it before `flush`."""
 
     def __init__(self, journal: Journal) -> None:

@@ -82,9 +82,11 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
     if terms.undoes is None:  # what is held in reserve is there for undo
         parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
     if terms.undoes is None and (earlier or is_gated(assessment.offers)):
-        from takeback.engine.gate import passed
+        from takeback.engine.gate import passed, waiting
 
-        effect, staged = passed(parts, lease, adapter, change, terms, assessment, earlier), ()
+        if earlier is None:
+            raise waiting(_proposed_to_a_person(parts, lease, adapter, change, terms, assessment))
+        effect, staged = passed(parts, lease, adapter, earlier, change, terms), ()
     else:
         effect, staged = _prepare(parts, lease, adapter, proposed(lease, change, terms), assessment, terms)
     if terms.expects:
@@ -181,6 +183,16 @@ def proposed(lease: Lease, change: Change, terms: Terms) -> Effect:
         step=terms.step,
         asked=terms.asked,
     )
+
+
+def _proposed_to_a_person(
+    parts: Parts, lease: Lease, adapter: Adapter, change: Change, terms: Terms, assessment: Assessment
+) -> Effect:
+    from takeback.engine.gate import gated
+
+    effect = prepared(parts, adapter, proposed(lease, gated(change, assessment, terms), terms), assessment)
+    (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
+    return effect._replace(seq=record.seq, told=record.seq, at=record.at)
 
 
 def _prepare(
