@@ -72,7 +72,15 @@ class RedisScene:
     def world(self) -> dict[bytes, Any]:
         with closing(self._database.connect()) as client:
             for key in client.scan_iter("takeback:*", count=1000):
-                assert key.split(b":")[1] in (b"op", b"ops", b"touched", b"wide", b"count", b"fence", b"id"), key
+                assert key.split(b":")[1] in (
+                    b"op",
+                    b"ops",
+                    b"touched",
+                    b"wide",
+                    b"count",
+                    b"fence",
+                    b"id",
+                ), key
             return picture(client)
 
     def disturb(self) -> None:

@@ -54,7 +54,8 @@ DRIFTED = "a change of what drifted is refused and changes nothing"
 DRIFTED_ELSEWHERE = "a fresh process respects drift as well"
 _UNSTAGED = dict.fromkeys((STAGING, STAGED), "it stages nothing")
 _MARKED = dict.fromkeys(
-    (DRIFTED, DRIFTED_ELSEWHERE), "it captures in the same step as it changes, so nothing can drift in between"
+    (DRIFTED, DRIFTED_ELSEWHERE),
+    "it captures in the same step as it changes, so nothing can drift in between",
 ) | {AGAIN: "only the statement knows what it would change; it is made once under its key"}
 
 

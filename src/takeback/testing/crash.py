@@ -5,6 +5,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter
@@ -62,16 +63,15 @@ class Wrapped:
         self._label = label
 
     @property
-    def __class__(self) -> Any:
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """What it can do is asked with `isinstance`."""
-        return type(self._inner)
+        inner: Any = self._inner
+        return inner.__class__
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
         if name == "connect" and self._names is ADAPTER:
-            return lambda database: Wrapped(
-                value(database), SESSION, self._boundaries, f"{self._label} session"
-            )  # pyright: ignore
+            return partial(self._connected, value)
         if name not in self._names:
             return value
 
@@ -82,6 +82,9 @@ class Wrapped:
             return result
 
         return call
+
+    def _connected(self, connect: Callable[[Any], Any], database: Any) -> "Wrapped":
+        return Wrapped(connect(database), SESSION, self._boundaries, f"{self._label} session")
 
 
 class WrappedAdapters(Mapping[str, Adapter]):

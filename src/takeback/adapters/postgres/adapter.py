@@ -43,6 +43,7 @@ from takeback.storage.protocols import Blobs
 if TYPE_CHECKING:
     from takeback.adapters.postgres.connection import Connection
 
+
 class PostgresAdapter:
     name = "postgres"
     version = 1

@@ -71,7 +71,9 @@ class RedisAdapter:
         database = database_of(effect)
         target = Target(target_of(database, effect.id), {"there": False}, {"there": True})
         payload = {DATABASE: to_json(database)}
-        return Remedy(self.name, self.version, Strategy.SNAPSHOT, (target,), payload, (anchor(self._blobs, effect.id),))
+        return Remedy(
+            self.name, self.version, Strategy.SNAPSHOT, (target,), payload, (anchor(self._blobs, effect.id),)
+        )
 
     def apply(self, effect: Effect) -> Receipt:
         if effect.of is not None:
@@ -183,6 +185,7 @@ class RedisAdapter:
 
     def close(self) -> None:
         self._links.close()
+
 
 def _refuse_named(tables: Sequence[str]) -> None:
     if tables and tuple(tables) != (EVERY_KEY,):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from takeback.engine.do import recorded
+from takeback.engine.write import recorded
 from takeback.errors import Drifted, Failed, KeyReused, TakebackError, Unavailable
 from takeback.model.change import WORKSHOP, Change
 from takeback.model.effect import DropReason, Effect
