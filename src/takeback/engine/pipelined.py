@@ -51,7 +51,7 @@ class PipelinedJournal:
             self._journal.append(self._lease, held)
         except LeaseLost:
             raise
-        except (Unavailable, Refused) as error:
+        except (Unavailable, InDoubt, Refused) as error:
             raise self._unrecorded(held, error) from error
 
     def _unrecorded(self, held: list[Draft], error: TakebackError) -> InDoubt:

@@ -87,7 +87,7 @@ def _settled(parts: Parts, lease: Lease, effect: Effect) -> Effect | None:
         try:
             if adapter_of(parts, effect.change.adapter).verify(effect).standing is not Standing.BEFORE:
                 return None
-        except Unavailable:
+        except (Unavailable, InDoubt):
             return None  # applying it finds out
     parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": GONE})])
     return effect._replace(state=State.ABORTED, note=GONE)

@@ -12,7 +12,17 @@ from takeback.engine.portion import decided, may_be_shared, part_taken, refuse_a
 from takeback.engine.stuck import Taker, settled_first, to_settle, told
 from takeback.engine.trail import assess_undo, undo_change
 from takeback.engine.write import Terms, do
-from takeback.errors import Blocked, Conflict, Drifted, LeaseLost, Refused, Stuck, TakebackError, Unavailable
+from takeback.errors import (
+    Blocked,
+    Conflict,
+    Drifted,
+    InDoubt,
+    LeaseLost,
+    Refused,
+    Stuck,
+    TakebackError,
+    Unavailable,
+)
 from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
@@ -220,7 +230,7 @@ def _carried_out(
                 raise
             errors.append(error)
             left.add(effect.id)
-            postponed = postponed or isinstance(error, Unavailable)
+            postponed = postponed or isinstance(error, (Unavailable, InDoubt))
             outcomes += the_same_for_each(effect, error)
             continue
         outcomes += found
@@ -338,7 +348,7 @@ def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: st
                 raise
             except TakebackError as error:
                 stuck = stuck or isinstance(error, Stuck)
-                postponed = postponed or isinstance(error, Unavailable)
+                postponed = postponed or isinstance(error, (Unavailable, InDoubt))
                 outcomes += the_same_for_each(effect, error)
                 continue
             outcomes += result.targets

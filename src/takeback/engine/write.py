@@ -277,7 +277,7 @@ def _give_way(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, term
     try:
         terms.give_way()
     except BaseException as error:
-        with suppress(Unavailable):  # then whoever settles it sees that it was not begun
+        with suppress(Unavailable, InDoubt):  # then whoever settles it sees that it was not begun
             abort(parts, lease, adapter, effect, _sentence(error))
         raise
 
@@ -423,7 +423,7 @@ def found_out(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, erro
     abort(parts, lease, adapter, effect, f"{_sentence(error)} It did not happen.")
     raise ApplyFailed(
         _about(effect, _sentence(error)),
-        hint="It did not happen, as was found by asking again; trying again is safe.",
+        hint="It did not happen, as was found by asking; trying again is safe.",
         effect=effect.id,
     ) from error
 

@@ -330,7 +330,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         try:
             if not self._ended and not self._is_a_childs_copy():
                 self._left(error)
-        except Unavailable as trouble:
+        except (Unavailable, InDoubt) as trouble:
             # That something is in doubt says more about the world than that this cannot be recorded, either.
             if not isinstance(error, InDoubt):
                 raise
