@@ -11,6 +11,8 @@ class Mutant(NamedTuple):
 
 
 BOUNDARIES = "tests/crash/test_every_boundary.py"
+DOORS = "tests/conformance/test_doors_to_databases.py"
+REFUSING = "tests/conformance/test_doors_that_refuse.py"
 KILLED = "tests/calls/test_killed.py"
 SLOW = ("-m", "not long")
 
@@ -381,5 +383,33 @@ MUTANTS = (
         "adapters/call/ask.py",
         (("        if not self.may_be_under_way(effect):\n            return\n", "        return\n"),),
         ("tests/calls/test_paused.py",),
+    ),
+    Mutant(
+        "a key is done once, for single statements and transactions too",
+        "runs/sql.py",
+        (("Terms(key or hand.next_key(change),", "Terms(hand.next_key(change),"),),
+        (DOORS, "-k", "TestSqlite and twice and statement"),
+    ),
+    Mutant(
+        "large objects are not written, by a single statement either",
+        "adapters/postgres/counts.py",
+        (
+            (
+                '_HARMLESS = ("pg_statistic", "pg_statistic_ext_data")',
+                '_HARMLESS = ("pg_statistic", "pg_statistic_ext_data", "pg_largeobject", "pg_largeobject_metadata")',
+            ),
+        ),
+        (REFUSING, "-k", "TestPostgres and refused_and_changes_nothing"),
+    ),
+    Mutant(
+        "a command is run once under its key",
+        "runs/commands/execute.py",
+        (
+            (
+                "        if earlier := _made_before(self._parts, request, key):\n",
+                "        if earlier := None:\n",
+            ),
+        ),
+        ("tests/conformance/test_doors_to_files.py", "-k", "TestPrograms and twice"),
     ),
 )
