@@ -58,7 +58,7 @@ class TestSqlite(RefusingDoorSuite):
         yield from door_of(request, swift_path)
 
 
-@pytest.mark.sampled(4, always=("postgres, one statement: select lo_unlink(lo) from large",))
+@pytest.mark.sampled(4, always=("postgres, one statement: select lo_put(lo, 0, 'spoilt') from large",))
 class TestPostgres(RefusingDoorSuite):
     @pytest.fixture(params=doors("postgres", *WRITES, ROLE), ids=str)
     def scene(self, request: pytest.FixtureRequest, swift_path: Path) -> Iterator[DatabaseDoor]:

@@ -392,12 +392,10 @@ MUTANTS = (
     ),
     Mutant(
         "large objects are not written, by a single statement either",
-        "adapters/postgres/counts.py",
+        "adapters/postgres/session.py",
         (
-            (
-                '_HARMLESS = ("pg_statistic", "pg_statistic_ext_data")',
-                '_HARMLESS = ("pg_statistic", "pg_statistic_ext_data", "pg_largeobject", "pg_largeobject_metadata")',
-            ),
+            ('self._begin("begin read only")', 'self._begin("begin")'),
+            ('[Question(_NOTHING_WRITTEN), Question("commit")]', '[Question("commit")]'),
         ),
         (REFUSING, "-k", "TestPostgres and refused_and_changes_nothing"),
     ),
