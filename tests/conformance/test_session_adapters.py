@@ -12,8 +12,8 @@ from takeback.adapters.postgres.adapter import PostgresAdapter
 from takeback.adapters.sqlite.adapter import SqliteAdapter
 from takeback.errors import Refused
 from takeback.model.plan import Standing
-from takeback.storage.memory import MemoryBlobs
 from tests.doors.databases import SEVERAL, TABLES, Server, served
+from tests.memory import MemoryBlobs
 from tests.sql.engines import made
 from tests.sql.redis_cases import named
 from tests.sql.redis_world import RedisScene

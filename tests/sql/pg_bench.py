@@ -13,8 +13,8 @@ from takeback.adapters.postgres.session import PostgresSession
 from takeback.model.database import Database
 from takeback.model.effect import Effect, State
 from takeback.model.plan import OnConflict, TargetOutcome
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import Desk, undo_of
+from tests.memory import MemoryBlobs
 from tests.sql.engines import intended, made
 
 _SYSTEM = Path("/usr/lib/postgresql/15/bin")

@@ -8,7 +8,7 @@ import redis
 from takeback.adapters.database.protocol import Keyring
 from takeback.adapters.redis.adapter import RedisAdapter
 from takeback.model.effect import Effect
-from takeback.storage.memory import MemoryBlobs
+from tests.memory import MemoryBlobs
 from tests.servers.redis import RedisDatabase
 from tests.sql.engines import made
 from tests.sql.redis_cases import Case, Words

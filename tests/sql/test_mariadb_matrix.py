@@ -9,8 +9,8 @@ from takeback.adapters.database.protocol import Keyring
 from takeback.adapters.mariadb.adapter import MariaAdapter
 from takeback.errors import Refused, TakebackError
 from takeback.model.plan import Outcome
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import Desk, undo_of
+from tests.memory import MemoryBlobs
 from tests.sql.engines import made
 from tests.sql.mariadb_cases import CASES, REFUSED
 from tests.sql.mariadb_definition_cases import DEFINITIONS

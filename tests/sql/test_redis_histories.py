@@ -12,8 +12,8 @@ from takeback.adapters.redis.adapter import RedisAdapter
 from takeback.errors import Conflict, StatementFailed
 from takeback.model.effect import Effect
 from takeback.model.plan import OnConflict, Outcome
-from takeback.storage.memory import MemoryBlobs
 from takeback.testing.adapter_suite import Desk, undo_of
+from tests.memory import MemoryBlobs
 from tests.servers.redis import RedisDatabase
 from tests.sql.engines import made
 from tests.sql.redis_world import picture

@@ -33,8 +33,8 @@ def changed_rows(parts: Parts, effect: Effect, table: str = "", limit: int = MOS
         raise Misuse("This effect touched no database.", hint="`takeback show` lists what it touched.")
     if effect.forgotten:
         raise Forgotten(
-            f"Effect {short(effect.id)} was forgotten: the rows that it changed are gone.",
-            hint=f"`takeback show {short(effect.id)}` still tells how many there were.",
+            f"Effect {short(effect.id)} was forgotten: the rows that it changed are no longer kept.",
+            hint=f"`takeback show {short(effect.id)}` still says how many there were.",
             effect=effect.id,
         )
     rows = shown_rows(parts.blobs, effect) if effect.waits_for else adapter.rows(effect)

@@ -22,8 +22,8 @@ from takeback.storage.protocols import Query
 BATCH = 500
 
 _WAITING = {
-    PERSON: "`takeback discard {}` drops what is held.",
-    COMMAND: "Its command has not ended, or what it changed is not recorded yet: `takeback recover` tells which.",
+    PERSON: "`takeback discard {}` drops the held change.",
+    COMMAND: "Its command has not ended, or its changes are not recorded yet: `takeback recover` says which.",
 }
 
 

@@ -128,7 +128,7 @@ def _named_by_effects(parts: Parts) -> Iterator[str]:
         if effect.change.kind == "damaged":
             raise RecordInvalid(
                 f"The record of effect {short(effect.id)} is damaged, so the layers it needs are unknown.",
-                hint="Nothing was swept. `takeback verify` shows the extent; forget that effect to go on without it.",
+                hint="Nothing was swept. `takeback verify` shows the extent; forget that effect to sweep without it.",
             )
         if effect.change.adapter != "box" or effect.forgotten:
             continue

@@ -23,7 +23,7 @@ def live(parts: Parts) -> Iterator[str]:
         if effect.change.kind == "damaged":
             raise RecordInvalid(
                 f"The record of effect {short(effect.id)} is damaged, so the blobs it needs are unknown.",
-                hint="Nothing was swept. `takeback verify` shows the extent; forget that effect to go on without it.",
+                hint="Nothing was swept. `takeback verify` shows the extent; forget that effect to sweep without it.",
             )
         if effect.remedy:
             yield from effect.remedy.blobs

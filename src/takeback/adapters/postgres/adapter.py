@@ -207,7 +207,7 @@ class PostgresAdapter:
             if op.forgotten:
                 raise Forgotten(
                     "The rows of this effect were given up.",
-                    hint="`takeback show` tells how many there were.",
+                    hint="`takeback show` says how many there were.",
                     effect=effect.id,
                 )
             look_for_missing(connection, op)

@@ -244,7 +244,7 @@ class PostgresSession:
             self._op = 0
             raise StatementFailed(
                 "The statement ended the transaction of its effect.",
-                hint="`takeback show` tells what became of it.",
+                hint="`takeback show` says what became of it.",
             )
 
     def commit(self) -> dict[str, Any] | None:

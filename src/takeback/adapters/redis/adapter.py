@@ -30,7 +30,7 @@ from takeback.model.plan import OnConflict, Sighting, Standing, TargetSighting
 from takeback.model.remedy import Offer, Remedy, Strategy, Target
 from takeback.storage.protocols import Blobs
 
-_WHY = "what the keys hold is kept in the store, and a mark in the server tells whether it happened"
+_WHY = "the values of the keys are in the store, and a mark in the server says whether it happened"
 _BARE = (
     "Every mark of takeback was removed: what was made here before cannot be taken back any more.",
     "Nothing is installed in a Redis server: what goes through takeback from now on is covered again.",

@@ -142,7 +142,7 @@ class SqliteAdapter:
         if tables:
             raise Misuse(
                 "A SQLite file is protected as a whole, so single tables cannot be left out.",
-                hint="Name no tables: then the log goes, and with it every way back in this file.",
+                hint="Name no tables to remove the log, and with it every way back in this file.",
             )
         place = resolved(self._whole(database))
         with self._lock:  # nothing else may be asked of a transaction that is half-way
@@ -305,7 +305,7 @@ class SqliteAdapter:
     def found(self, effect: Effect, others: Sequence[Effect]) -> Change | None:
         if processes := at_work(effect.id):
             raise StoreBusy(
-                f"The program is still at work (process {processes[0]}): what it changes is not recorded yet.",
+                f"The program is still running (process {processes[0]}); its changes are not recorded yet.",
                 hint="End it, or wait until it has ended; then run `takeback recover`.",
                 effect=effect.id,
             )

@@ -80,7 +80,7 @@ class TreeAdapter:
         if change.args.get(WAS_HELD):  # who merges at once has just looked
             refuse_in_use(target.resource for target in targets if target.before["type"] == "file")
         lost: list[str] = list(change.args.get("lost", ()))
-        why = "what was there is in the store, path by path"
+        why = "the earlier content is in the store, path by path"
         return Assessment(
             resources=tuple(target.resource for target in targets),
             offers=(Offer(Strategy.SNAPSHOT, exact=change.args.get("exact", True), why=why),),
