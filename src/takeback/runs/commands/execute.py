@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from takeback.engine.guards import HOLD
 from takeback.engine.write import recorded
 from takeback.errors import Drifted, Failed, KeyReused, TakebackError, Unavailable
-from takeback.model.change import WORKSHOP, Change
+from takeback.model.change import Change, Phase
 from takeback.model.effect import DropReason, Effect
 from takeback.model.ids import short
 from takeback.model.resource import file_resource
@@ -48,7 +49,7 @@ def _made_before(parts: "Parts", request: CommandRequest, key: str) -> CommandOu
             hint="Give every command its own key.",
             effect=earlier.id,
         )
-    found = earlier if earlier.waits_for else recorded(parts, earlier.change, key)
+    found = recorded(parts, earlier.change, key, HOLD)
     return found and outcome_from_effect(found)
 
 
@@ -299,7 +300,7 @@ def _order(request: CommandRequest, printed: Pipes | None, room: CommandRoom, st
 def change_of(request: CommandRequest, outcome: CommandOutcome, layer: str) -> Change:
     begun = _begun(request, outcome.coverage)
     workshop = id_in(os.path.basename(os.path.dirname(layer)))
-    return begun._replace(args=begun.args | {"exit_code": outcome.exit_code, WORKSHOP: workshop})
+    return begun._replace(args=begun.args | {"exit_code": outcome.exit_code}, phase=Phase(workshop=workshop))
 
 
 def _begun(request: CommandRequest, coverage: str) -> Change:
