@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from takeback.adapters.database.protocol import Keyring
+from takeback.adapters.database import Keyring
 from takeback.adapters.mariadb.adapter import MariaAdapter
 from takeback.adapters.postgres.adapter import PostgresAdapter
 from takeback.adapters.sqlite.adapter import SqliteAdapter

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import takeback
-from takeback.adapters.database.protocol import Databases
+from takeback.adapters.database import Databases
 from takeback.testing.door_suite import FAILED, INTENT, ONLOOKER, TWICE, DoorScene
 from tests.doors.files import APPLIED, BY_ITSELF, NO_KEY
 from tests.servers.process import PASSWORD

@@ -5,7 +5,7 @@ from typing import Any
 
 import redis
 
-from takeback.adapters.database.protocol import Keyring
+from takeback.adapters.database import Keyring
 from takeback.adapters.redis.adapter import RedisAdapter
 from takeback.model.effect import Effect
 from tests.memory import MemoryBlobs

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from takeback.adapters.database.protocol import (
+from takeback.adapters.database import (
     Cover,
     DatabaseSession,
     GiveUp,
