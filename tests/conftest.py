@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from takeback.testing import exemptions
+from takeback import testing
 from tests.forks import Forks
 from tests.servers import fixtures
 from tests.shares import Shares
@@ -107,7 +107,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Unsynced(), "unsynced")
     config.pluginmanager.register(Forks(), "forks")
     config.pluginmanager.register(fixtures, "servers")
-    config.pluginmanager.register(exemptions, "laws that do not apply")
+    config.pluginmanager.register(testing, "laws that do not apply")
 
 
 class Counts:

@@ -16,8 +16,8 @@ from takeback.model.plan import OnConflict, Outcome, Standing
 from takeback.model.record import canonical
 from takeback.model.remedy import from_json, to_json
 from takeback.storage.protocols import Blobs
+from takeback.testing import Record, applies
 from takeback.testing.crash import ENOUGH, killed_at
-from takeback.testing.exemptions import Record, applies
 
 
 class AdapterScene(Protocol):

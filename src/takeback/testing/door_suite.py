@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import takeback
 from takeback.errors import Conflict, Misuse, Refused
 from takeback.model.effect import OPEN_STATES, PERSON, Effect, State
+from takeback.testing import Record, applies, refuse_unknown
 from takeback.testing.adapter_suite import without_times
 from takeback.testing.crash import (
     Boundaries,
@@ -29,7 +30,6 @@ from takeback.testing.crash import (
     wrap,
     wrap_system_calls,
 )
-from takeback.testing.exemptions import Record, applies, refuse_unknown
 
 if TYPE_CHECKING:
     from takeback.api import Takeback
