@@ -168,15 +168,28 @@ class SqliteDatabase:
 
     def read(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> list[Row]:
         with self.lock:
-            self._refuse_after_fork()
+            if os.getpid() != self._process:
+                self._refuse_after_fork()
             try:
                 if self._file and self._file.execute("PRAGMA data_version").fetchone()[0] != self._seen:
                     self._leave_copy()
-                return self._connection.execute(sql, values).fetchall()
+                return self._rows(sql, values)
             except sqlite3.Error as error:
                 if self._was_upgraded():
                     return self.read(sql, values)
                 raise self._in_our_words(error) from error
+
+    def _rows(self, sql: str, values: Sequence[Any] | dict[str, Any]) -> list[Row]:
+        connection = self._connection
+        connection.text_factory = str  # without a call for each text; it refuses what is damaged
+        try:
+            return connection.execute(sql, values).fetchall()
+        except sqlite3.OperationalError as error:
+            if "decode" not in str(error):
+                raise
+        finally:
+            connection.text_factory = _text
+        return connection.execute(sql, values).fetchall()
 
     def _was_upgraded(self) -> bool:
         """Whether another process rewrote tables of format 1 since they were opened."""

@@ -175,6 +175,12 @@ _OF_EFFECT = (
     " UNION SELECT seq FROM records WHERE effect = ? AND effect <> '' AND kind NOT IN ('intent', 'done')"
 )
 _PAGE = 500
+# What is in flight is counted by its index: few at any time, and two writes less for each effect.
+_TALLY = (
+    "SELECT name, n FROM tally WHERE n > 0 AND name <> 'listed'"
+    f" UNION ALL SELECT state, count(*) FROM effects WHERE {IN_FLIGHT} GROUP BY state"
+    " UNION ALL SELECT 'records', coalesce(max(seq), 0) FROM records"
+)
 
 
 class SqlJournal:
@@ -281,13 +287,7 @@ class SqlJournal:
 
     def tally(self) -> dict[str, int]:
         self._list()
-        rows = self._tables.read("SELECT name, n FROM tally WHERE n > 0 AND name <> 'listed'")
-        counts = {str(name): int(n) for name, n in rows}
-        # What is in flight is counted by its index: few at any time, and two writes less for each effect.
-        in_flight = f"SELECT state, count(*) FROM effects WHERE {IN_FLIGHT} GROUP BY state"
-        counts |= {str(state): int(n) for state, n in self._tables.read(in_flight)}
-        counts["records"] = self._tables.read("SELECT coalesce(max(seq), 0) FROM records")[0][0]
-        return counts
+        return {str(name): int(n) for name, n in self._tables.read(_TALLY)}
 
     def _list(self) -> None:
         """Asked before the tables of effects are read: whoever puts listing off has to see to it now."""
