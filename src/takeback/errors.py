@@ -1,4 +1,4 @@
-"""Every error, in six families by what we now know about the world; the number is the exit code."""
+"""Every error, in seven families by what we now know about the world; the number is the exit code."""
 
 from collections.abc import Mapping
 
@@ -168,10 +168,6 @@ class Unavailable(TakebackError):
     exit_code = 5
 
 
-class InDoubt(Unavailable):
-    """The answer was lost: whether it happened is found out by looking, not by trying again."""
-
-
 class AwaitingApproval(Unavailable):
     """Nothing was done yet: a person has to say yes first, before `until` (microseconds since 1970; 0: at any time)."""
 
@@ -214,6 +210,12 @@ class StoreFull(ResourceUnreachable):
 
 class ServerUnreachable(ResourceUnreachable):
     """Nobody answers at the address of a database, or it does not let us in."""
+
+
+class InDoubt(TakebackError):
+    """The answer was lost, and it may have happened: look, and do not repeat it. `effect` is the one in doubt."""
+
+    exit_code = 7
 
 
 class Corrupt(TakebackError):

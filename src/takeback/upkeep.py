@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from takeback.errors import Misuse, StoreFull, TakebackError, Unavailable
+from takeback.errors import InDoubt, Misuse, StoreFull, TakebackError, Unavailable
 from takeback.model.effect import PERSON, Effect, State
 from takeback.model.ids import short
 from takeback.model.mounts import SANDBOX_TRIAL
@@ -124,7 +124,7 @@ class Upkeep(ABC):
             return
         try:
             self.recovered = self._recover(stuck_too=False, calls=calls)
-        except Unavailable as error:
+        except (Unavailable, InDoubt) as error:
             self.unrecovered = str(error)
 
     def _before_change(self, calls: bool = False) -> None:

@@ -328,7 +328,7 @@ class Workflows(Upkeep):
 
     def _end_by_undo(self, info: RunInfo, undo: "Callable[[bool], UndoResult]") -> "UndoResult":
         """Take back what it did, and end it. While that goes on no worker goes on with it."""
-        from takeback.engine.ending import closing
+        from takeback.engine.close_run import closing
         from takeback.engine.recover import open_in, settle_open
         from takeback.model.plan import UndoResult
         from takeback.runs.selection import stuck_in

@@ -27,7 +27,7 @@ def test_an_id_with_a_wrong_letter(scene: Scene) -> None:
 
 
 def test_an_id_with_letters_that_no_id_has(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("takeback.engine.do.new_id", lambda: "01ab01ab01ab01ab01ab")
+    monkeypatch.setattr("takeback.engine.write.new_id", lambda: "01ab01ab01ab01ab01ab")
     scene.write("f", "1")
 
     assert hint(scene, "olabOiab").startswith("Did you mean 01ab01ab (write ")

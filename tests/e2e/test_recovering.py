@@ -48,11 +48,11 @@ def test_what_stays_in_doubt_is_not_told_as_settled(takeback: CommandLine, world
     for _ in range(2):
         said = takeback("recover")
         assert re.search(r"^Settled 0 effects in .*; 0 stuck, 2 in doubt\.$", said.out, re.MULTILINE), said
-        assert said.code == 5
+        assert said.code == 7
         assert "2 effects are in doubt" in said.err and "takeback settle" in said.err
 
     given = takeback("recover", "--json")
-    assert given.code == given.error["exit_code"] == 5
+    assert given.code == given.error["exit_code"] == 7
     assert given.json["settled"] == []
     assert ["is in doubt: " in one["what"] for one in given.json["unsettled"]] == [True, True]
 

@@ -17,7 +17,7 @@ SLOW = ("-m", "not long")
 MUTANTS = (
     Mutant(
         "an intent is durable before the world is touched",
-        "engine/do.py",
+        "engine/write.py",
         (
             (
                 "    (record,) = parts.journal.append(lease, [as_draft(Kind.INTENT, effect)])\n"
@@ -52,7 +52,7 @@ MUTANTS = (
     ),
     Mutant(
         "a key is done once",
-        "engine/do.py",
+        "engine/write.py",
         (
             ("None if terms.fresh else recorded(parts, change, terms.key)\n    if", "None\n    if"),
             ("        except KeyReused:\n", "        except ZeroDivisionError:\n"),
@@ -84,7 +84,7 @@ MUTANTS = (
     ),
     Mutant(
         "done follows a look at the world",
-        "engine/do.py",
+        "engine/write.py",
         (("        if sighting.standing is not Standing.AFTER:\n", "        if False:\n"),),
         ("tests/behaviour/test_engine.py",),
     ),
@@ -198,7 +198,7 @@ MUTANTS = (
     ),
     Mutant(
         "a run that cannot be taken back yet is not ended",
-        "engine/ending.py",
+        "engine/close_run.py",
         (
             (
                 "    ends = not result.postponed and not _in_the_way(left)\n",
@@ -255,7 +255,7 @@ MUTANTS = (
     ),
     Mutant(
         "an undo takes back what was planned, or nothing",
-        "engine/do.py",
+        "engine/write.py",
         (("        _refuse_other_targets(effect, assessment, remedy)\n", ""),),
         ("tests/crash/test_several_processes.py", "-k", "between_the_look"),
     ),
@@ -320,7 +320,7 @@ MUTANTS = (
     ),
     Mutant(
         "the intent of a call is durable before it is made",
-        "engine/do.py",
+        "engine/write.py",
         (
             (
                 "    (record,) = parts.journal.append(lease, [as_draft(Kind.INTENT, effect)])\n"
@@ -338,7 +338,7 @@ MUTANTS = (
     ),
     Mutant(
         "a call is done when it was made",
-        "engine/do.py",
+        "engine/write.py",
         (
             (
                 "        receipt = adapter.apply(effect)\n",

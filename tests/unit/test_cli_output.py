@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from takeback.errors import Corrupt, Failed, Misuse, Refused, Stuck
 from takeback.frontends.cli.commands import answer
+from takeback.frontends.cli.output.errors import exit_code
 from takeback.frontends.cli.output.screen import (
     Screen,
     clean,
@@ -17,7 +18,6 @@ from takeback.frontends.cli.output.screen import (
     local_time,
     seconds_in_words,
 )
-from takeback.frontends.cli.write import exit_code
 from takeback.model.settings import bytes_in_words
 
 DAY = 86_400_000_000

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 import takeback
+from takeback.engine.ask_once import AskedOnce
 from takeback.engine.settled import Cause, Settled
-from takeback.engine.silent import AskedOnce
 from takeback.errors import ResourceUnreachable, ServerUnreachable
 from takeback.frontends.cli.session.store import tell_recovered
 from takeback.model.change import Change

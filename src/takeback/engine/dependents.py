@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from takeback.adapters.protocol import Neighbouring, Relating
 from takeback.engine.parts import Parts
 from takeback.engine.portion import standing
-from takeback.errors import Unavailable
+from takeback.errors import InDoubt, Unavailable
 from takeback.model.effect import Effect, State
 from takeback.model.plan import OnConflict
 from takeback.model.remedy import APART, BY_MEANING, Target
@@ -38,7 +38,7 @@ def related(parts: Parts, effect: Effect, on_conflict: OnConflict) -> Iterable[E
         return ()
     try:
         ids = tuple(adapter.standing_on(effect))
-    except Unavailable:
+    except (Unavailable, InDoubt):
         if not on_conflict.skips:
             raise
         return ()  # it will be left itself

@@ -2,8 +2,8 @@
 
 from enum import StrEnum
 
-from takeback.engine.do import Terms, prepared, proposed, refuse_loss, refuse_own_store
 from takeback.engine.parts import DropLimits, Parts, adapter_of, assessed, draft
+from takeback.engine.write import Terms, prepared, proposed, refuse_loss, refuse_own_store
 from takeback.errors import StoreFull
 from takeback.model.change import Change
 from takeback.model.effect import PERSON, Dropped, DropReason, Effect, State, drop_body

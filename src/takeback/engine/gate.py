@@ -1,27 +1,32 @@
 """Before something that cannot be taken back, or only by hand: a person says yes to exactly that."""
 
-from typing import Any
+from typing import Any, Protocol
 
 from takeback.adapters.protocol import Adapter, Assessment
 from takeback.engine.approval import decision_on, digest_of, has_ended, in_words, waits_until
-from takeback.engine.do import Terms, prepared, proposed
-from takeback.engine.parts import Parts, draft
+from takeback.engine.parts import Parts
 from takeback.engine.settle import abort
 from takeback.errors import ApprovalExpired, AwaitingApproval, Denied, Refused
 from takeback.model.change import Change, intent
 from takeback.model.effect import GATE, PERSON, Effect
 from takeback.model.ids import short
-from takeback.model.record import Kind
 from takeback.model.run import Lease
 
 
+class AskedAt(Protocol):
+    """When a change is asked for, and how long it waits for an answer; in microseconds."""
+
+    @property
+    def asked_at(self) -> int: ...
+
+    @property
+    def patience(self) -> int: ...
+
+
 def passed(
-    parts: Parts, lease: Lease, adapter: Adapter, change: Change, terms: Terms, assessment: Assessment,
-    earlier: Effect | None,
-) -> Effect:  # fmt: skip
+    parts: Parts, lease: Lease, adapter: Adapter, earlier: Effect, change: Change, terms: AskedAt
+) -> Effect:
     """The proposal, when a person has approved it; `AwaitingApproval` until then."""
-    if earlier is None:
-        raise _waiting(_proposal(parts, lease, adapter, change, terms, assessment))
     if earlier.run != lease.run:
         raise _asked_first(parts, earlier)
     decision = decision_on(parts, earlier)
@@ -34,7 +39,7 @@ def passed(
             effect=earlier.id,
         )
     if decision is None:
-        raise _waiting(earlier)
+        raise waiting(earlier)
     if not decision.approved:
         abort(parts, lease, adapter, earlier, in_words(decision))
         raise Denied(f"{earlier.change.summary}: {in_words(decision)}", effect=earlier.id)
@@ -47,16 +52,12 @@ def passed(
     return earlier
 
 
-def _proposal(
-    parts: Parts, lease: Lease, adapter: Adapter, change: Change, terms: Terms, assessment: Assessment
-) -> Effect:
+def gated(change: Change, assessment: Assessment, terms: AskedAt) -> Change:
+    """As it is proposed to a person."""
     gate: dict[str, Any] = {"plan": assessment.offers[0].residue}
     if terms.patience:
         gate["until"] = terms.asked_at + terms.patience
-    gated = change._replace(args={**change.args, "waits": PERSON, GATE: gate})
-    effect = prepared(parts, adapter, proposed(lease, gated, terms), assessment)
-    (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
-    return effect._replace(seq=record.seq, told=record.seq, at=record.at)
+    return change._replace(args={**change.args, "waits": PERSON, GATE: gate})
 
 
 def _asked_first(parts: Parts, effect: Effect) -> Refused:
@@ -69,7 +70,7 @@ def _asked_first(parts: Parts, effect: Effect) -> Refused:
     return Refused(f"{told}.", hint=hint, effect=effect.id)
 
 
-def _waiting(effect: Effect) -> AwaitingApproval:
+def waiting(effect: Effect) -> AwaitingApproval:
     plan = effect.change.args[GATE]["plan"]
     return AwaitingApproval(
         f"{effect.change.summary} waits for a person: {plan}.",

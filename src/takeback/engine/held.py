@@ -1,10 +1,10 @@
 """A change that is ready and waits for a person, who applies or discards it."""
 
 from takeback.adapters.protocol import Assessment
-from takeback.engine.do import Terms, announce, carry_out, prepared, refuse_own_store
 from takeback.engine.drop import drop_held, ready, size_of
 from takeback.engine.parts import Parts, adapter_of, assessed, draft
 from takeback.engine.settle import abort
+from takeback.engine.write import Terms, announce, carry_out, prepared, refuse_own_store
 from takeback.errors import Conflict, Drifted, Failed, InDoubt, Refused, Unavailable
 from takeback.model.change import Change
 from takeback.model.effect import (

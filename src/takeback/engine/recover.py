@@ -4,16 +4,16 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from takeback.adapters.protocol import Adapter
-from takeback.engine.ending import cannot_end, close, close_rolled_back
+from takeback.engine.ask_once import AskedOnce
+from takeback.engine.close_run import cannot_end, close, close_rolled_back
 from takeback.engine.functions import functions_of
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes
 from takeback.engine.portion import meant
 from takeback.engine.settle import BEGUN, abort, finish, take_back
 from takeback.engine.settled import Cause, Settled, finished, not_undone, told_of, verb_of
-from takeback.engine.silent import AskedOnce
 from takeback.engine.undo import BRINGING_BACK, bring_back, carry_out, not_accepted, roll_back
-from takeback.errors import Corrupt, Failed, LeaseHeld, Refused, Stuck, TakebackError, Unavailable
+from takeback.errors import Corrupt, Failed, InDoubt, LeaseHeld, Refused, Stuck, TakebackError, Unavailable
 from takeback.model.effect import COMMAND, PERSON, REVIEWED, WAS_HELD, Effect, State
 from takeback.model.ids import short
 from takeback.model.plan import ONLY, OnConflict, Plan, Sighting, Standing, in_turn
@@ -196,7 +196,7 @@ def _settle(parts: Parts, lease: Lease, effect: Effect) -> Settled:
             return _held_again(parts, effect)
     except Stuck:
         outcome = "stuck"
-    except Unavailable as error:
+    except (Unavailable, InDoubt) as error:
         # What tells whether it happened cannot be asked now; nothing is decided until it can.
         return Settled(effect.id, effect.run, effect.change.summary, "left", str(error), Cause.IN_DOUBT)
     except Corrupt as damage:
@@ -234,7 +234,7 @@ def _settle_watched(parts: Parts, lease: Lease, effect: Effect) -> Settled:
     try:
         parts.refuse_without_room(0)
         found = settle(parts, lease, effect)
-    except (Unavailable, Refused) as error:
+    except (Unavailable, InDoubt, Refused) as error:
         parts.blobs.disown()  # else the next record, whoever's it is, would fail for what is lost of it
         return told._replace(outcome="left", detail=str(error))
     if found is None:
@@ -271,7 +271,7 @@ def _settled(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect) -> tu
                     parts, lease, effect, f"{why} It could not be completed: {seen.detail}"
                 ), seen.detail
         except (OSError, TakebackError) as error:
-            if adapter.traits.marks and isinstance(error, Unavailable):
+            if adapter.traits.marks and isinstance(error, (Unavailable, InDoubt)):
                 raise
             return _stuck(parts, lease, effect, f"{why} It could not be completed: {error}"), str(error)
     if step.record == DONE:

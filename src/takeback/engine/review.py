@@ -6,9 +6,9 @@ from typing import Any
 
 from takeback.adapters.database.protocol import OPEN, RowChange
 from takeback.adapters.database.protocol import Reviewed as Shown
-from takeback.engine.do import Terms, announce
 from takeback.engine.parts import Parts, adapter_of, draft
 from takeback.engine.settle import abort, finish
+from takeback.engine.write import Terms, announce
 from takeback.errors import InDoubt, Refused, ResourceUnreachable, Unavailable, VerifyFailed
 from takeback.model.effect import PERSON, REVIEWED, Effect, State
 from takeback.model.ids import short
@@ -87,7 +87,7 @@ def _settled(parts: Parts, lease: Lease, effect: Effect) -> Effect | None:
         try:
             if adapter_of(parts, effect.change.adapter).verify(effect).standing is not Standing.BEFORE:
                 return None
-        except Unavailable:
+        except (Unavailable, InDoubt):
             return None  # applying it finds out
     parts.journal.append(lease, [Draft(Kind.ABORT, effect.run, effect.id, {"why": GONE})])
     return effect._replace(state=State.ABORTED, note=GONE)

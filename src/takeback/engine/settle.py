@@ -63,7 +63,7 @@ def _record(
         parts.journal.append(lease, [Draft(kind, effect.run, effect.id, body), *with_it])
     except LeaseLost:
         raise  # whoever has the run now settles it
-    except (Unavailable, Refused) as error:  # it is refused by a store that was moved meanwhile
+    except (Unavailable, InDoubt, Refused) as error:  # it is refused by a store that was moved meanwhile
         if effect.state is not State.INTENDED:
             raise
         called = effect.change.adapter == "call" and not effect.is_undo
@@ -75,8 +75,7 @@ def unrecorded(effect: str, what: str, error: TakebackError) -> InDoubt:
     """The world is not untouched, as the error of the store alone would say."""
     return InDoubt(
         f"{what}, and what came of it could not be recorded: {error}",
-        hint="`takeback recover` finds out what came of it when the store can be written again; do not make it again "
-        "before that.",
+        hint="Do not repeat it. `takeback recover` finds out what came of it, once the store can be written.",
         effect=effect,
     )
 
@@ -103,7 +102,7 @@ def take_back(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, why:
             adapter.undo(effect)
             standing = adapter.verify(effect).standing
     except (OSError, TakebackError) as trouble:
-        if adapter.traits.marks and isinstance(trouble, Unavailable):
+        if adapter.traits.marks and isinstance(trouble, (Unavailable, InDoubt)):
             raise  # it stays open: the marker will tell when it can be asked
         raise stick(parts, lease, effect, f"{why} Taking it back failed too: {trouble}") from trouble
     if standing is not Standing.BEFORE:

@@ -6,14 +6,24 @@ from functools import partial as partial_of
 from typing import NamedTuple, cast
 
 from takeback.adapters.protocol import Assessment, Glancing
-from takeback.engine.do import Terms, do
-from takeback.engine.holding import holders_named
+from takeback.engine.lock_holder import holders_named
 from takeback.engine.parts import Parts, adapter_of, whole
 from takeback.engine.plan import Wishes, plan_undo, refuse_needed, the_same_for_each
 from takeback.engine.portion import decided, may_be_shared, part_taken, refuse_already
 from takeback.engine.stuck import Taker, settled_first, to_settle, told
 from takeback.engine.trail import assess_undo, undo_change
-from takeback.errors import Blocked, Conflict, Drifted, LeaseLost, Refused, Stuck, TakebackError, Unavailable
+from takeback.engine.write import Terms, do
+from takeback.errors import (
+    Blocked,
+    Conflict,
+    Drifted,
+    InDoubt,
+    LeaseLost,
+    Refused,
+    Stuck,
+    TakebackError,
+    Unavailable,
+)
 from takeback.model.database import is_of_database
 from takeback.model.effect import Effect, State
 from takeback.model.ids import new_id, short
@@ -221,7 +231,7 @@ def _carried_out(
                 raise
             errors.append(error)
             left.add(effect.id)
-            postponed = postponed or isinstance(error, Unavailable)
+            postponed = postponed or isinstance(error, (Unavailable, InDoubt))
             outcomes += the_same_for_each(effect, error)
             continue
         outcomes += found
@@ -349,7 +359,7 @@ def roll_back(parts: Parts, lease: Lease, effects: tuple[Effect, ...], agent: st
                 raise
             except TakebackError as error:
                 stuck = stuck or isinstance(error, Stuck)
-                postponed = postponed or isinstance(error, Unavailable)
+                postponed = postponed or isinstance(error, (Unavailable, InDoubt))
                 outcomes += the_same_for_each(effect, error)
                 continue
             outcomes += result.targets

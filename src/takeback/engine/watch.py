@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from takeback.adapters.protocol import Watcher
-from takeback.engine.do import Terms, prepared, proposed, refuse_loss, refuse_own_store
 from takeback.engine.parts import Parts, adapter_of, as_draft, assessed, draft, stage_of
 from takeback.engine.settle import abort
+from takeback.engine.write import Terms, prepared, proposed, refuse_loss, refuse_own_store
 from takeback.errors import Corrupt, StoreBusy
 from takeback.model.change import Change
 from takeback.model.effect import COMMAND, Effect, State

@@ -8,7 +8,7 @@ from typing import cast
 from takeback.adapters.database.protocol import Databases
 from takeback.adapters.protocol import Releasing
 from takeback.engine.parts import Parts, adapter_of
-from takeback.errors import RecordInvalid, Refused, Unavailable
+from takeback.errors import InDoubt, RecordInvalid, Refused, Unavailable
 from takeback.model.database import Database, is_of_database
 from takeback.model.effect import COMMAND, PERSON, Effect, State
 from takeback.model.ids import LENGTH, short
@@ -159,7 +159,7 @@ def release(parts: Parts, effects: Iterable[Effect], held: str) -> None:
             continue
         try:
             cast(Releasing, adapter).release(effect)
-        except (Unavailable, Refused):  # or another database answers there
+        except (Unavailable, InDoubt, Refused):  # or another database answers there
             if not is_of_database(resource):
                 raise
             silent.add(resource)

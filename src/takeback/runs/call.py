@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from takeback.engine.joined import Joined
+from takeback.engine.pipelined import PipelinedJournal
 from takeback.errors import Misuse
 from takeback.model.change import Change, intent
 from takeback.model.effect import OPEN_STATES, Effect, State, waits_for_approval
@@ -32,7 +32,7 @@ class OneByOne(NamedTuple):
     """A thread's calls of one list: the parts that it makes them with, and their keys."""
 
     parts: "Parts"
-    journal: Joined
+    journal: PipelinedJournal
     keys: list[str]
 
 
@@ -116,7 +116,7 @@ class Calling(Changing, ABC):
             return self._call_at_once(action, calls, at_once)
         if self._replay is not None:
             return [self.call(action, **one) for one in calls]
-        mine, joined = get_ident(), Joined(self._parts.journal)
+        mine, joined = get_ident(), PipelinedJournal(self._parts.journal)
         self._joined[mine] = OneByOne(self._parts._replace(journal=cast(Journal, joined)), joined, [])
         try:
             return [self.call(action, **one) for one in calls]

@@ -9,9 +9,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from takeback.adapters.file.paths import path_bytes
-from takeback.engine.do import Terms, do
 from takeback.engine.parts import Parts
-from takeback.errors import Drifted, LeaseLost, Misuse, Spent, StoreBusy, Stuck, TakebackError, Unavailable
+from takeback.engine.write import Terms, do
+from takeback.errors import (
+    Drifted,
+    InDoubt,
+    LeaseLost,
+    Misuse,
+    Spent,
+    StoreBusy,
+    Stuck,
+    TakebackError,
+    Unavailable,
+)
 from takeback.model.change import EDIT, Change, intent
 from takeback.model.effect import DropReason, Effect, State
 from takeback.model.ids import new_id
@@ -207,7 +217,7 @@ class Changing(Durable, ABC):
                     return effect
                 # Its key is made of the step, and of this one the journal has nothing, or it would have been recorded.
                 effect = self._make(change, options, step, asked, step not in replay.history.unmade)
-            except (Spent, Stuck, Unavailable):
+            except (Spent, Stuck, Unavailable, InDoubt):
                 raise
             except TakebackError as error:
                 self._append(replay.draft(CHANGE, says, asked, as_failed(error), step))
@@ -389,7 +399,7 @@ class Changing(Durable, ABC):
                 self._append(checkpoints.draft(self.id, f"after {self._position} effects", automatic=True))
             except LeaseLost:
                 raise
-            except Unavailable:
+            except (Unavailable, InDoubt):
                 return  # the effect was made and is recorded; after the next one it is tried again
             self._since_checkpoint = 0
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from takeback.engine.do import Terms
 from takeback.engine.held import apply_held, discard_held, judged
 from takeback.engine.parts import Parts
+from takeback.engine.write import Terms
 from takeback.errors import Conflict, Drifted, Refused
 from takeback.model.change import Change
 from takeback.model.effect import (

@@ -7,11 +7,11 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from takeback.engine.do import Terms
 from takeback.engine.parts import Parts
 from takeback.engine.plan import Wishes
 from takeback.engine.stuck import Taker
 from takeback.engine.undo import Undoer, not_accepted, roll_back, undo
+from takeback.engine.write import Terms
 from takeback.errors import (
     AwaitingApproval,
     Failed,
@@ -330,7 +330,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         try:
             if not self._ended and not self._is_a_childs_copy():
                 self._left(error)
-        except Unavailable as trouble:
+        except (Unavailable, InDoubt) as trouble:
             # That something is in doubt says more about the world than that this cannot be recorded, either.
             if not isinstance(error, InDoubt):
                 raise
@@ -452,7 +452,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
 
     def _taken_back(self) -> tuple[UndoResult, int]:
         """Also how many changes that were held were dropped."""
-        from takeback.engine.ending import close_rolled_back
+        from takeback.engine.close_run import close_rolled_back
         from takeback.engine.recover import settle_open
 
         with self._lock, self.uninterrupted():
@@ -484,7 +484,7 @@ class Run(Calling, Verbs, Boxing, Commands, Watching, Querying):
         with self._lock:
             self._quiet()
             self._refuse_ended()
-            from takeback.engine.ending import closing
+            from takeback.engine.close_run import closing
             from takeback.engine.recover import open_in, settle_all
             from takeback.engine.settled import stands
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from takeback.adapters.database.protocol import OPEN, Databases, DatabaseSession, Reviewing, Rows
 from takeback.adapters.database.statements import MOST, first_words
-from takeback.engine import review, stretch
-from takeback.engine.do import Terms
+from takeback.engine import review, transaction
 from takeback.engine.held import discard_held
-from takeback.engine.holding import named
+from takeback.engine.lock_holder import named
 from takeback.engine.parts import Parts, adapter_of
+from takeback.engine.write import Terms
 from takeback.errors import InDoubt, Misuse, RowsHeld, StatementFailed, TakebackError
 from takeback.model.change import Change
 from takeback.model.database import Database, resource_of, to_json
@@ -204,7 +204,7 @@ class Sql:
     @contextmanager
     def _made(self, change: Change, terms: Terms) -> "Iterator[MadeTransaction]":
         hand = self._hand
-        made = MadeTransaction(stretch.begin(hand.parts, hand.lease, change, terms))
+        made = MadeTransaction(transaction.begin(hand.parts, hand.lease, change, terms))
         if made.before:
             yield made
             return
@@ -215,11 +215,11 @@ class Sql:
                 receipt = self._session.commit()
         except InDoubt as error:
             with hand.uninterrupted():
-                made.effect = stretch.doubted(hand.parts, hand.lease, made.effect, error)
+                made.effect = transaction.doubted(hand.parts, hand.lease, made.effect, error)
         except BaseException as error:
             with hand.uninterrupted():
                 self._session.rollback()
-                made.effect = stretch.give_up(hand.parts, hand.lease, made.effect, _sentence(error))
+                made.effect = transaction.give_up(hand.parts, hand.lease, made.effect, _sentence(error))
             if isinstance(error, RowsHeld):
                 raise named(hand.parts, made.effect.change.resource, error) from error
             if isinstance(error, TakebackError):
@@ -227,7 +227,7 @@ class Sql:
             raise
         else:
             with hand.uninterrupted():
-                done = stretch.end(hand.parts, hand.lease, made.effect, receipt)
+                done = transaction.end(hand.parts, hand.lease, made.effect, receipt)
             made.effect = done or made.effect._replace(state=State.ABORTED)
             made.answers = tuple(_result(rows, made.effect) for rows in self._session.answers)
         if made.effect.state is State.DONE:
@@ -327,7 +327,7 @@ class ReviewedSql(Sql):
     @contextmanager
     def _made(self, change: Change, terms: Terms) -> Iterator[MadeTransaction]:
         hand = self._hand
-        made = MadeTransaction(stretch.ready(hand.parts, hand.lease, change, terms))
+        made = MadeTransaction(transaction.ready(hand.parts, hand.lease, change, terms))
         if made.before:
             yield made
             return

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from takeback.engine.do import Terms
+from takeback.engine.write import Terms
 from takeback.errors import Misuse, TakebackError
 from takeback.model.change import Change
 from takeback.model.effect import Effect

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.adapters.watch.other_effects import OtherStep, is_watched, steps_of
 from takeback.adapters.watch.subtract import brought_back, without
-from takeback.engine.do import Terms
 from takeback.engine.parts import Parts, adapter_of
 from takeback.engine.settle import abort
 from takeback.engine.watch import begin, finish
+from takeback.engine.write import Terms
 from takeback.errors import StoreBusy
 from takeback.model.change import Change
 from takeback.model.effect import COMMAND, Effect, State

@@ -162,7 +162,11 @@ class CallAdapter:
                 ) from error
             # Whatever else it raises leaves open how far it came.
             except Exception as error:
-                if tries == terms.retries or not self._may_try_again(effect, action):
+                if (
+                    isinstance(error, InDoubt)
+                    or tries == terms.retries
+                    or not self._may_try_again(effect, action)
+                ):
                     raise _lost(effect, error) from error
             time.sleep(min(BACK_OFF * 2**tries, MOST))
             self._processes.hold(effect.run, terms.timeout)
@@ -175,7 +179,7 @@ class CallAdapter:
             self._processes.hold(effect.run, seconds)
         except LeaseLost:
             raise
-        except Unavailable as error:
+        except (Unavailable, InDoubt) as error:
             raise DidNotHappen(
                 f"{effect.change.summary} was not called, because its run could not be held: {error}",
                 hint="Nothing was begun; trying again is safe.",

@@ -69,7 +69,7 @@ class Compensator:
                 standing = self._after_trouble(undo, of, way)
                 if standing is Standing.AFTER:
                     return None
-                if standing is Standing.UNKNOWN and not way.honours_key:
+                if isinstance(error, InDoubt) or (standing is Standing.UNKNOWN and not way.honours_key):
                     break
         again = "`takeback recover` tries again. " if way.sure else "It is not called again by itself. "
         raise ByHand(

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from takeback.errors import Failed, Misuse, Renamed, TakebackError
+from takeback.errors import Failed, InDoubt, Misuse, Renamed, TakebackError
 from takeback.frontends.cli.output.errors import (
     aimed,
     complained,
+    in_doubt,
     in_our_words,
     printable,
     swallow_output,
@@ -287,14 +288,14 @@ def _guarded(words: list[str], made: list[str]) -> int:
     except Renamed as error:  # also of `run`: nothing was run
         return complained(error, "--json" in own)
     except TakebackError as error:
-        return _as_ours(own, complained(aimed(error, _store_in(own)), "--json" in own))
+        return _as_ours(own, aimed(error, _store_in(own)))
     except (BrokenPipeError, KeyboardInterrupt, Unprintable):
         raise
     # The one place that catches everything: a person must never be left with a traceback instead of an answer.
     except Exception as error:
         if os.environ.get("TAKEBACK_DEBUG"):
             raise
-        return _as_ours(own, complained(aimed(in_our_words(error), _store_in(own)), "--json" in own))
+        return _as_ours(own, aimed(in_our_words(error), _store_in(own)))
 
 
 def _own_words(words: list[str]) -> list[str]:
@@ -302,9 +303,14 @@ def _own_words(words: list[str]) -> list[str]:
     return words[: words.index("--")] if "--" in words else list(words)
 
 
-def _as_ours(words: list[str], code: int) -> int:
+def _as_ours(words: list[str], error: TakebackError) -> int:
     """Where the exit code is that of the command which was run, trouble of ours has one that commands seldom use."""
-    return OURS if _name_in(words) in RUNNING else code
+    code = complained(error, "--json" in words)
+    if _name_in(words) not in RUNNING:
+        return code
+    if isinstance(error, InDoubt) and "--json" not in words:
+        warn(f"takeback: {in_doubt(error)}")
+    return OURS
 
 
 def _store_in(words: list[str]) -> str:

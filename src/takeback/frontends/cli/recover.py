@@ -57,8 +57,8 @@ def _settle(screen: Screen, tb: takeback.api.Takeback) -> int:
     stuck = [one for one in (*now, *(one.effect for one in alone)) if one.state is State.STUCK]
     in_doubt = [one for one in now if one.state is State.INTENDED]
     proposed = [one for one in now if one.state is State.PROPOSED]
-    errors = [_still_stuck(tb, stuck)] if stuck else []
-    errors += [_still_in_doubt(in_doubt)] if in_doubt else []
+    errors = [_still_in_doubt(in_doubt)] if in_doubt else []
+    errors += [_still_stuck(tb, stuck)] if stuck else []
     errors += [_still_open(proposed)] if proposed else []
     left = [one for one, effect in zip(settled, now, strict=True) if effect in (*in_doubt, *proposed)]
     told: dict[str, Any] = {

@@ -25,7 +25,7 @@ def _arguments(parser: ArgumentParser) -> None:
 
 
 def _settle(asked: Asked) -> int:
-    from takeback.engine.word import receipt_from, refuse_unsettleable
+    from takeback.engine.settle_by_hand import receipt_from, refuse_unsettleable
 
     options, screen = asked.options, asked.screen
     receipt: Any = None

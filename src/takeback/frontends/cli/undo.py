@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from takeback.api import now
 from takeback.audit.views import undo_json
-from takeback.errors import Blocked, Misuse, Refused, StoreBusy, Stuck, TakebackError
+from takeback.errors import Blocked, InDoubt, Misuse, Refused, StoreBusy, Stuck, TakebackError
 from takeback.frontends.cli.commands import Asked, Command
 from takeback.frontends.cli.output.screen import clean, here, near_text
 from takeback.frontends.cli.output.undo_hints import (
@@ -210,7 +210,7 @@ def _undo(asked: Asked) -> int:
             if counted_back := [tb.effect(name) for name in options.ids if name.startswith("@")]:
                 refuse_other_projects(asked, tb, counted_back, "undo")
             return tell_result(asked, tb, wanted, *_taken_back(asked, tb, wanted, wishes))
-        except (Refused, Stuck, StoreBusy) as error:
+        except (InDoubt, Refused, Stuck, StoreBusy) as error:
             return tell_refused(asked, tb, error)
 
 
@@ -419,7 +419,7 @@ def _redo(asked: Asked) -> int:
             if not options.id or options.id.startswith("@"):
                 _refuse_redo_elsewhere(asked, tb)
             return tell_result(asked, tb, wanted, *_taken_back(asked, tb, wanted, wishes))
-        except (Refused, Stuck, StoreBusy) as error:
+        except (InDoubt, Refused, Stuck, StoreBusy) as error:
             return tell_refused(asked, tb, error)
 
 

@@ -5,13 +5,13 @@ import shlex
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING
 
 from takeback.audit.views import effect_json
 from takeback.errors import Misuse, TakebackError
 from takeback.frontends.cli.commands import Asked, Command
-from takeback.frontends.cli.output.errors import aimed, as_field, told_trouble
+from takeback.frontends.cli.output.errors import aimed, as_field, exit_code, told_trouble, worst_first
 from takeback.frontends.cli.output.screen import clean, error_json, quoted, took, warn
 from takeback.frontends.cli.session.change import (
     changing_arguments,
@@ -194,17 +194,9 @@ def _tell_removed(asked: Asked, tb: "Takeback", effects: "list[Effect]", errors:
         give(asked, tb, {"changed": bool(made), **(made[0] if made else {"id": None})})
         return 0
     told = {"effects": made, "errors": [error_json(aimed(error, asked.options.store)) for error in errors]}
-    give(asked, tb, told | as_field(asked.screen, sorted(errors, key=lambda error: -error.exit_code)))
+    give(asked, tb, told | as_field(asked.screen, worst_first(errors)))
     told_trouble(asked.screen, errors)
     return exit_code(bool(effects), errors)
-
-
-def exit_code(some_done: bool, errors: Sequence[TakebackError]) -> int:
-    """Of several changes: "refused" promises an untouched world, so a mixture is "failed", unless it is worse."""
-    if not errors:
-        return 0
-    worst = max(error.exit_code for error in errors)
-    return worst if worst in (4, 6) or not some_done else 1
 
 
 # mv

@@ -5,10 +5,10 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from takeback.engine.do import Terms
 from takeback.engine.drop import Final, drop, refusal
 from takeback.engine.parts import Parts
 from takeback.engine.settled import Settled
+from takeback.engine.write import Terms
 from takeback.errors import Drifted, Failed, LeaseHeld, Refused, ResourceUnreachable, StoreBusy, StoreFull
 from takeback.model.change import WORKSHOP, Change
 from takeback.model.effect import DropReason, Effect

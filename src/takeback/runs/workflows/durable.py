@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from takeback.engine.plan import Wishes
-from takeback.errors import Misuse, Spent, Stuck, TakebackError, Unavailable
+from takeback.errors import InDoubt, Misuse, Spent, Stuck, TakebackError, Unavailable
 from takeback.model.functions import as_json
 from takeback.model.plan import UndoResult, outcome_from
 from takeback.model.record import Draft, Kind, canonical
@@ -239,7 +239,7 @@ class Durable(ABC):
             with self._unbroken(replay):
                 try:
                     value = make()
-                except (Stuck, Unavailable):
+                except (Stuck, Unavailable, InDoubt):
                     raise
                 except Exception as error:
                     self._append(replay.draft(kind, says, asked, {"failed": error_to_json(error)}))
@@ -255,7 +255,7 @@ class Durable(ABC):
         """What is no failure of the function stops it, even where it is swallowed."""
         try:
             yield
-        except (Spent, Stuck, Unavailable) as error:
+        except (Spent, Stuck, Unavailable, InDoubt) as error:
             replay.broke(error)
             raise
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NamedTuple
 
-from takeback.engine.ending import close_rolled_back
+from takeback.engine.close_run import close_rolled_back
 from takeback.engine.functions import named
 from takeback.engine.parts import Parts
 from takeback.engine.recover import open_in, settle_open
@@ -17,6 +17,7 @@ from takeback.engine.stuck import Taker
 from takeback.engine.undo import Undoer, not_accepted, roll_back
 from takeback.errors import (
     AwaitingApproval,
+    InDoubt,
     LeaseLost,
     Misuse,
     Refused,
@@ -106,6 +107,8 @@ def _carry_on(shift: Shift, run: Run, info: RunInfo, workflow: Workflow) -> None
         run.suspend_workflow(leaving)
     except LeaseLost:
         raise
+    except InDoubt as error:
+        run.suspend_workflow(_doubted(shift, history, error))
     except Unavailable as error:
         run.suspend_workflow(_later(shift, history, error))
 
@@ -151,6 +154,13 @@ def _later(shift: Shift, history: History, error: TakebackError) -> Leaving:
     return Leaving(f"could not go on: {error}", shift.now() + wait * 1_000_000, again=again)
 
 
+def _doubted(shift: Shift, history: History, error: InDoubt) -> Leaving:
+    """An effect in doubt is looked at before its function is called again; with nothing to look at, a person has to."""
+    if error.effect:
+        return _later(shift, history, error)
+    return Leaving(f"{error} {error.hint}", NEVER)
+
+
 def _call(shift: Shift, run: Run, workflow: Workflow, history: History) -> None:
     replay = Replay(run.id, history, shift.stopping, lambda: run.progress(workflow.step_seconds))
     run.play(replay)
@@ -186,7 +196,7 @@ def _stopped(shift: Shift, run: Run, workflow: Workflow, replay: Replay, error: 
     if isinstance(error, AwaitingApproval):
         # When its time is over, a worker goes on with the run, and the function learns that silence means no.
         raise Leaving(f"{error} {error.hint}", error.until or NEVER, f"{DECIDED}{error.effect}")
-    if isinstance(error, Unavailable):
+    if isinstance(error, (Unavailable, InDoubt)):
         raise error
     if isinstance(error, (Spent, Stuck)):
         _refuse_stuck(shift, run)

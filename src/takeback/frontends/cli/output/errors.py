@@ -1,14 +1,15 @@
 """How a command ends when not all goes as it should: what is said of it, and with which exit code."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from takeback.errors import Misuse, TakebackError
+from takeback.errors import InDoubt, Misuse, TakebackError
 from takeback.frontends.cli.output.screen import Screen, Unprintable, at_store, complain, error_json, warn
 from takeback.model.ids import short
 
 _MOST_LISTED = 5
+_WORST_FIRST = (6, 7, 4, 1, 3, 5, 2)  # of several exit codes the one that counts
 
 
 def complained(error: TakebackError, as_json: bool) -> int:
@@ -17,6 +18,30 @@ def complained(error: TakebackError, as_json: bool) -> int:
     except Unprintable:
         complain(error, as_json=False)  # standard error may still be heard
     return error.exit_code
+
+
+def worst_first(errors: Iterable[TakebackError]) -> list[TakebackError]:
+    return sorted(errors, key=lambda error: _WORST_FIRST.index(error.exit_code))
+
+
+def exit_code(some_done: bool, errors: Sequence[TakebackError]) -> int:
+    """Of several changes: "refused" promises an untouched world, so a mixture is "failed", unless it is worse."""
+    if not errors:
+        return 0
+    worst = worst_first(errors)[0].exit_code
+    return worst if worst in (4, 6, 7) or not some_done else 1
+
+
+def in_doubt(error: InDoubt) -> str:
+    """The last line of a command whose exit code cannot say it."""
+    known = (
+        f" {short(error.effect)}; `takeback show {short(error.effect)}` says what is known"
+        if error.effect
+        else ""
+    )
+    return (
+        f"in doubt:{known}. Look before you repeat it." if known else "in doubt. Look before you repeat it."
+    )
 
 
 def as_field(screen: Screen, errors: Sequence[TakebackError]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.api import now
-from takeback.errors import Blocked, Conflict, Refused, StoreBusy, Stuck, TakebackError
+from takeback.errors import Blocked, Conflict, InDoubt, Refused, StoreBusy, Stuck, TakebackError
 from takeback.model.database import is_of_database
 from takeback.model.effect import COMMAND, Effect, State
 from takeback.model.ids import short
@@ -220,7 +220,10 @@ def out_of_stuck(tb: "Takeback", effect: Effect) -> str:
     return f"{known}; put it right, then run `takeback recover`."
 
 
-def unsettled_error(tb: "Takeback", effect: Effect, so: str = "", newest: bool = False) -> TakebackError:
+def unsettled_error(
+    tb: "Takeback", effect: Effect, so: str = "", newest: bool = False, ours: bool = False
+) -> TakebackError:
+    """`ours`: this command tried to make it."""
     name = f"{short(effect.id)} ({effect.change.summary})"
     what = f"The newest effect, {name}," if newest else f"Effect {name}"
     if effect.state is State.STUCK:
@@ -235,11 +238,11 @@ def unsettled_error(tb: "Takeback", effect: Effect, so: str = "", newest: bool =
             hint="It is when its command has ended; `takeback recover` tells what stands in the way.",
             effect=effect.id,
         )
-    if tb.store.leases_at_home.free(effect.run, now()):
+    if ours or tb.store.leases_at_home.free(effect.run, now()):
         called = function_in(effect.change.resource)
         calls = f", and calls functions of {called}" if called else ""
-        return StoreBusy(
-            f"{what} is in doubt{so}: the process that made it is gone.",
+        return InDoubt(
+            f"{what} is in doubt{so}{'' if ours else ': the process that made it is gone'}.",
             hint=f"`takeback recover` finds out what became of it{calls}.",
             effect=effect.id,
         )

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from takeback.audit.rows import counts_of, receipt_of
 from takeback.audit.views import undo_json
-from takeback.errors import Blocked, Conflict, Failed, Refused, Stuck, TakebackError
+from takeback.errors import Blocked, Conflict, Failed, InDoubt, Refused, Stuck, TakebackError
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.log import partly_undone
-from takeback.frontends.cli.output.errors import as_field, told_trouble
+from takeback.frontends.cli.output.errors import as_field, told_trouble, worst_first
 from takeback.frontends.cli.output.screen import (
     clean,
     counted,
@@ -97,6 +97,7 @@ def amounts_of(result: UndoResult) -> list[str]:
 _MOST_LISTED = 10
 _FIRST_LISTED = 5
 _GOOD = (Outcome.UNDONE, Outcome.ALREADY)
+_UNSETTLED = (State.STUCK, State.INTENDED)
 
 
 class Words(NamedTuple):
@@ -121,7 +122,7 @@ def tell_refused(asked: Asked, tb: "Takeback", error: TakebackError) -> int:
         raise error
     resources = error.resources if isinstance(error, Conflict) else ()
     told: dict[str, Any] = {
-        "outcome": "stuck" if isinstance(error, Stuck) else "refused",
+        "outcome": "stuck" if isinstance(error, (InDoubt, Stuck)) else "refused",
         "effects": [],
         "targets": [
             {"resource": one, "outcome": Outcome.CONFLICT.value, "detail": str(error), "effect": error.effect}
@@ -229,21 +230,21 @@ def _named_already(targets: Sequence[TargetOutcome], words: Words) -> str:
 def _troubles(tb: "Takeback", wanted: WantedUndo, result: UndoResult) -> list[TakebackError]:
     """Why not all that was asked for happened, worst first; empty if it did."""
     of = {effect.id for effect in result.effects}
-    stuck = (
-        [one for one in tb.store.journal.effects(Query(states=(State.STUCK,))) if one.undoes in of]
-        if result.outcome == "stuck"
+    open_undos = (
+        [one for one in tb.store.journal.effects(Query(states=_UNSETTLED)) if one.undoes in of]
+        if result.outcome == "stuck" or result.postponed
         else []
     )
     so = ", so it would be left out" if result.outcome == "planned" else ", so it was left out"
-    errors = [unsettled_error(tb, one) for one in stuck]
+    errors = [unsettled_error(tb, one, ours=True) for one in open_undos]
     # Asked again: taking back the run of a dead worker settles what that left open.
     now = [tb.effect(one.id) for one in wanted.left_out]
     errors += [unsettled_error(tb, one, so) for one in now if one.state in OPEN_STATES]
-    told = {one.undoes for one in stuck}
+    told = {one.undoes for one in open_undos}
     bad = [one for one in result.targets if one.outcome not in _GOOD and one.effect not in told]
     if bad:
         errors.append(_not_all(tb, wanted, result, bad))
-    return sorted(errors, key=lambda error: (4, 1, 3, 5).index(error.exit_code))
+    return worst_first(errors)
 
 
 def _not_all(

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from takeback.errors import Misuse, TakebackError
+from takeback.errors import InDoubt, Misuse, TakebackError
 from takeback.frontends.cli.commands import Asked
 from takeback.frontends.cli.output.screen import clean, warn
 from takeback.model.database import Database, engine_of, resource_of
@@ -89,7 +89,7 @@ def carried_out(asked: Asked, tb: "Takeback", run: "Run", argv: list[str], limit
 
 def _warn_of_held(tb: "Takeback", addresses: list[str]) -> None:
     """The program has connections of its own: they wait as long as its driver and the server let them."""
-    from takeback.engine.holding import held_in
+    from takeback.engine.lock_holder import held_in
 
     for address in addresses:
         for effect in held_in(tb.parts, resource_of(tb.parts.named(address))):
@@ -170,12 +170,16 @@ def _ending_with_us() -> Callable[[], None]:
 
 def _taken_back(run: "Run", effects: list[Effect]) -> tuple[Effect, ...]:
     left: list[Effect] = []
+    doubts: list[InDoubt] = []
     for effect in reversed(effects):
         try:
             run.undo(effect)
         except TakebackError as error:
             warn(f"takeback: not taken back: {clean(str(error))}")
             left.append(effect)
+            doubts += [error] if isinstance(error, InDoubt) else []
+    if doubts:
+        raise doubts[0]
     return tuple(left)
 
 

@@ -82,9 +82,11 @@ def do(parts: Parts, lease: Lease, change: Change, terms: Terms) -> Effect | Non
     if terms.undoes is None:  # what is held in reserve is there for undo
         parts.refuse_without_room(max(offer.cost for offer in assessment.offers))
     if terms.undoes is None and (earlier or is_gated(assessment.offers)):
-        from takeback.engine.gate import passed
+        from takeback.engine.gate import passed, waiting
 
-        effect, staged = passed(parts, lease, adapter, change, terms, assessment, earlier), ()
+        if earlier is None:
+            raise waiting(_proposed_to_a_person(parts, lease, adapter, change, terms, assessment))
+        effect, staged = passed(parts, lease, adapter, earlier, change, terms), ()
     else:
         effect, staged = _prepare(parts, lease, adapter, proposed(lease, change, terms), assessment, terms)
     if terms.expects:
@@ -183,6 +185,16 @@ def proposed(lease: Lease, change: Change, terms: Terms) -> Effect:
     )
 
 
+def _proposed_to_a_person(
+    parts: Parts, lease: Lease, adapter: Adapter, change: Change, terms: Terms, assessment: Assessment
+) -> Effect:
+    from takeback.engine.gate import gated
+
+    effect = prepared(parts, adapter, proposed(lease, gated(change, assessment, terms), terms), assessment)
+    (record,) = parts.journal.append(lease, [draft(parts, Kind.PROPOSE, effect)])
+    return effect._replace(seq=record.seq, told=record.seq, at=record.at)
+
+
 def _prepare(
     parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, assessment: Assessment, terms: Terms
 ) -> tuple[Effect, tuple[Staged, ...]]:
@@ -265,7 +277,7 @@ def _give_way(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, term
     try:
         terms.give_way()
     except BaseException as error:
-        with suppress(Unavailable):  # then whoever settles it sees that it was not begun
+        with suppress(Unavailable, InDoubt):  # then whoever settles it sees that it was not begun
             abort(parts, lease, adapter, effect, _sentence(error))
         raise
 
@@ -411,7 +423,7 @@ def found_out(parts: Parts, lease: Lease, adapter: Adapter, effect: Effect, erro
     abort(parts, lease, adapter, effect, f"{_sentence(error)} It did not happen.")
     raise ApplyFailed(
         _about(effect, _sentence(error)),
-        hint="It did not happen, as was found by asking again; trying again is safe.",
+        hint="It did not happen, as was found by asking; trying again is safe.",
         effect=effect.id,
     ) from error
 

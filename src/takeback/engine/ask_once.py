@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from takeback.adapters.protocol import Adapter
-from takeback.errors import InDoubt, ServerUnreachable, Unavailable
+from takeback.errors import InDoubt, ServerUnreachable
 from takeback.model.change import Change
 from takeback.model.database import Database, resource_of
 from takeback.model.effect import Effect
@@ -15,7 +15,7 @@ class AskedOnce(Mapping[str, Adapter]):
 
     def __init__(self, adapters: Mapping[str, Adapter]) -> None:
         self._adapters = adapters
-        self._silent: dict[str, Unavailable] = {}
+        self._silent: dict[str, ServerUnreachable | InDoubt] = {}
 
     def __getitem__(self, name: str) -> Adapter:
         adapter = self._adapters[name]
@@ -29,7 +29,7 @@ class AskedOnce(Mapping[str, Adapter]):
 
 
 class _Asked:
-    def __init__(self, adapter: Adapter, silent: dict[str, Unavailable]) -> None:
+    def __init__(self, adapter: Adapter, silent: dict[str, ServerUnreachable | InDoubt]) -> None:
         self._adapter = adapter
         self._silent = silent
 

@@ -1,7 +1,9 @@
 """A change that is made while its caller goes on working, such as a transaction of several statements: the intent is
 durable before the first of them, and the outcome is recorded when it has ended."""
 
-from takeback.engine.do import (
+from takeback.engine.parts import Parts, adapter_of, assessed
+from takeback.engine.settle import abort, finish
+from takeback.engine.write import (
     Terms,
     announce,
     found_out,
@@ -11,8 +13,6 @@ from takeback.engine.do import (
     refuse_loss,
     refuse_own_store,
 )
-from takeback.engine.parts import Parts, adapter_of, assessed
-from takeback.engine.settle import abort, finish
 from takeback.errors import InDoubt, VerifyFailed
 from takeback.model.change import Change
 from takeback.model.effect import Effect, State

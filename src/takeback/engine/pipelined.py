@@ -13,7 +13,7 @@ from takeback.model.run import Lease
 from takeback.storage.protocols import Journal, Query
 
 
-class Joined:
+class PipelinedJournal:
     """The same journal; a single `done` is held until the next append. Nobody may be told of it before `flush`."""
 
     def __init__(self, journal: Journal) -> None:
@@ -51,7 +51,7 @@ class Joined:
             self._journal.append(self._lease, held)
         except LeaseLost:
             raise
-        except (Unavailable, Refused) as error:
+        except (Unavailable, InDoubt, Refused) as error:
             raise self._unrecorded(held, error) from error
 
     def _unrecorded(self, held: list[Draft], error: TakebackError) -> InDoubt:
