@@ -60,6 +60,7 @@ def _line(one: Mounted) -> str:
     )
 
 
+@lru_cache(maxsize=64)
 def _read(line: str) -> Mounted:
     point, kind, root = [*(line.split(" ") if line else ("/", "")), "/"][:3]
     return Mounted(0, unquote(point), True, kind.encode(), root=unquote(root))
