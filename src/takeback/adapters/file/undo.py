@@ -66,7 +66,9 @@ def _is_plain(state: FileState) -> bool:
 
 
 def unchanged(of: Effect, seen: SeenFiles) -> bool:
-    footing = Footing(of.remedy)
+    # Another mount over a file that is there would show another file.
+    missing = any(step.target and step.target.before["type"] == "absent" for step in seen.steps)
+    footing = Footing(of.remedy if missing else None)
     for step in seen.steps:
         target = step.target
         if target is None or footing.moved(target.resource) or _unless_in_use(step) is not step:

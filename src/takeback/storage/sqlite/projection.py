@@ -200,7 +200,8 @@ class Unlisted:
             row = connection.execute("SELECT hash FROM records WHERE seq = ?", (self._seq,)).fetchone()
             self._hash = row[0] if row else GENESIS
             return
-        self._list_entries(connection)
+        if self._entries:
+            self._list_entries(connection)
         self._entries.clear()
         self._keys.clear()
         self._flying.clear()
